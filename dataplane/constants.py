@@ -1,0 +1,79 @@
+# Generated from dataplane/constants.toml by dataplane/generate_constants.py; do not edit.
+"""Wire constants, verdicts and drop reasons."""
+
+from enum import IntEnum, IntFlag
+from typing import Final
+
+
+class Kind(IntEnum):
+    """Members of [kind] in constants.toml."""
+
+    CONTRIBUTION = 1
+    RESULT = 2
+
+
+class Format(IntEnum):
+    """Members of [format] in constants.toml."""
+
+    INT32 = 1
+
+
+class Flag(IntFlag):
+    """Members of [flag] in constants.toml."""
+
+    EXPONENT_ONLY = 1
+    LAST_CHUNK = 2
+    RETRANSMISSION = 4
+
+
+class Verdict(IntEnum):
+    """Members of [verdict] in constants.toml."""
+
+    AGGREGATED = 1
+    COMPLETED = 2
+    RESENT = 3
+    DUPLICATE = 4
+    STALE = 5
+    WRONG_EPOCH = 6
+
+
+class DropReason(IntEnum):
+    """Members of [drop_reason] in constants.toml."""
+
+    RUNT = 1
+    BAD_VERSION = 2
+    BAD_KIND = 3
+    FORGED_RESULT = 4
+    BAD_FORMAT = 5
+    BAD_EXPONENT = 6
+    BAD_COUNT = 7
+    BAD_LENGTH = 8
+    BAD_HALF = 9
+    UNKNOWN_JOB = 10
+    SLOT_OUT_OF_RANGE = 11
+    UNKNOWN_WORKER = 12
+    WRONG_EPOCH = 13
+    STALE = 14
+    DUPLICATE = 15
+    NO_RANK_ADDRESS = 16
+    NO_ROUTE = 17
+    INJECTED_LOSS = 18
+
+
+PROTOCOL_VERSION: Final = 1
+PROTOCOL_UDP_PORT: Final = 0xBEE0
+PROTOCOL_HEADER_BYTES: Final = 28
+PROTOCOL_IPV4_TTL: Final = 64
+PROTOCOL_MAX_WORKERS: Final = 64
+PROTOCOL_MAX_JOBS: Final = 1024
+PROTOCOL_MAX_VALUES: Final = 2048
+PROTOCOL_MAX_SLOT_INDEX: Final = 32767
+
+EXPONENT_MAX_FINITE: Final = 254
+EXPONENT_NON_FINITE: Final = 255
+EXPONENT_UNKNOWN: Final = 256
+
+CHECK_WEIGHT_MULTIPLIER: Final = 0x9E3779B1
+CHECK_EXPONENT_FACTOR: Final = 0x85EBCA6B
+CHECK_CHUNK_FACTOR: Final = 0xC2B2AE35
+CHECK_CALL_FACTOR: Final = 0x27D4EB2F

@@ -1,0 +1,116 @@
+"""Generate the C++, P4 and Python constants from constants.toml.
+
+Run it as ``python -m dataplane.generate_constants`` in the source tree after changing constants.toml.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["generate", "main"]
+
+_HERE = Path(__file__).parent
+_NOTICE = "Generated from dataplane/constants.toml by dataplane/generate_constants.py; do not edit."
+
+# Tables whose members are the values of one field or the index of one counter.
+_ENUMS = {"kind": "Kind", "format": "Format", "verdict": "Verdict", "drop_reason": "DropReason"}
+# The width in bits that P4 gives each constant; 32 where nothing is said.
+_P4_WIDTHS = {
+    "protocol": {"version": 8, "udp_port": 16, "ipv4_ttl": 8},
+    "kind": {"*": 8},
+    "format": {"*": 8},
+    "flag": {"*": 16},
+    "exponent": {"*": 16},
+    "verdict": {"*": 4},
+    "drop_reason": {"*": 8},
+}
+
+
+def _cpp(constants: dict[str, dict[str, int]]) -> str:
+    lines = [f"// {_NOTICE}", "#pragma once", "", "#include <cstdint>", "", "namespace switchml {"]
+    for table, members in constants.items():
+        lines.append("")
+        if table in _ENUMS:
+            lines.append(f"enum class {_ENUMS[table]} : uint8_t {{")
+            lines += [f"  {name} = {value}," for name, value in members.items()]
+            lines.append("};")
+        else:
+            lines.append(f"namespace {table} {{")
+            lines += [f"constexpr uint32_t {name} = {_number(value)};" for name, value in members.items()]
+            lines.append(f"}}  // namespace {table}")
+    lines += ["", "}  // namespace switchml", ""]
+    return "\n".join(lines)
+
+
+def _p4(constants: dict[str, dict[str, int]]) -> str:
+    lines = [f"// {_NOTICE}", "#ifndef SWITCHML_CONSTANTS_P4", "#define SWITCHML_CONSTANTS_P4", ""]
+    for table, members in constants.items():
+        if table == "check":  # the switch adds checks and never computes one
+            continue
+        widths = _P4_WIDTHS.get(table, {})
+        for name, value in members.items():
+            width = widths.get(name, widths.get("*", 32))
+            lines.append(f"const bit<{width}> {table.upper()}_{name.upper()} = {_number(value)};")
+        lines.append("")
+    lines += ["#endif", ""]
+    return "\n".join(lines)
+
+
+def _python(constants: dict[str, dict[str, int]]) -> str:
+    lines = [f"# {_NOTICE}", '"""Wire constants, verdicts and drop reasons."""', ""]
+    lines += ["from enum import IntEnum, IntFlag", "from typing import Final", ""]
+    for table, members in constants.items():
+        if table in _ENUMS or table == "flag":
+            name, base = (_ENUMS[table], "IntEnum") if table in _ENUMS else ("Flag", "IntFlag")
+            lines += ["", f"class {name}({base}):", f'    """Members of [{table}] in constants.toml."""', ""]
+            lines += [f"    {member.upper()} = {_number(value)}" for member, value in members.items()]
+            lines.append("")
+    lines.append("")
+    for table, members in constants.items():
+        if table not in _ENUMS and table != "flag":
+            lines += [f"{table.upper()}_{name.upper()}: Final = {_number(value)}" for name, value in members.items()]
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _number(value: int) -> str:
+    return str(value) if value < 0x8000 else f"0x{value:X}"
+
+
+def generate(source: Path = _HERE / "constants.toml") -> dict[Path, str]:
+    """Return the text of every generated file by its path.
+
+    Raises:
+        ValueError: a member is not an integer that fits 32 bits, or two members of an enumeration are equal.
+
+    """
+    constants: dict[str, dict[str, Any]] = tomllib.loads(source.read_text(encoding="utf-8"))
+    for table, members in constants.items():
+        for name, value in members.items():
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**32:
+                raise ValueError(f"{source}: [{table}] {name} = {value!r} is not an unsigned 32-bit integer")
+        if len(set(members.values())) != len(members) and table in {*_ENUMS, "flag"}:
+            raise ValueError(f"{source}: two members of [{table}] have the same value")
+    return {
+        _HERE / "native" / "constants.h": _cpp(constants),
+        _HERE / "p4" / "common" / "constants.p4": _p4(constants),
+        _HERE / "constants.py": _python(constants),
+    }
+
+
+def main() -> None:
+    """Write the generated files."""
+    for path, text in generate().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+// Generated from dataplane/constants.toml by dataplane/generate_constants.py; do not edit.
+#pragma once
+
+#include <cstdint>
+
+namespace switchml {
+
+namespace protocol {
+constexpr uint32_t version = 1;
+constexpr uint32_t udp_port = 0xBEE0;
+constexpr uint32_t header_bytes = 28;
+constexpr uint32_t ipv4_ttl = 64;
+constexpr uint32_t max_workers = 64;
+constexpr uint32_t max_jobs = 1024;
+constexpr uint32_t max_values = 2048;
+constexpr uint32_t max_slot_index = 32767;
+}  // namespace protocol
+
+enum class Kind : uint8_t {
+  contribution = 1,
+  result = 2,
+};
+
+enum class Format : uint8_t {
+  int32 = 1,
+};
+
+namespace flag {
+constexpr uint32_t exponent_only = 1;
+constexpr uint32_t last_chunk = 2;
+constexpr uint32_t retransmission = 4;
+}  // namespace flag
+
+namespace exponent {
+constexpr uint32_t max_finite = 254;
+constexpr uint32_t non_finite = 255;
+constexpr uint32_t unknown = 256;
+}  // namespace exponent
+
+namespace check {
+constexpr uint32_t weight_multiplier = 0x9E3779B1;
+constexpr uint32_t exponent_factor = 0x85EBCA6B;
+constexpr uint32_t chunk_factor = 0xC2B2AE35;
+constexpr uint32_t call_factor = 0x27D4EB2F;
+}  // namespace check
+
+enum class Verdict : uint8_t {
+  aggregated = 1,
+  completed = 2,
+  resent = 3,
+  duplicate = 4,
+  stale = 5,
+  wrong_epoch = 6,
+};
+
+enum class DropReason : uint8_t {
+  runt = 1,
+  bad_version = 2,
+  bad_kind = 3,
+  forged_result = 4,
+  bad_format = 5,
+  bad_exponent = 6,
+  bad_count = 7,
+  bad_length = 8,
+  bad_half = 9,
+  unknown_job = 10,
+  slot_out_of_range = 11,
+  unknown_worker = 12,
+  wrong_epoch = 13,
+  stale = 14,
+  duplicate = 15,
+  no_rank_address = 16,
+  no_route = 17,
+  injected_loss = 18,
+};
+
+}  // namespace switchml

@@ -1,0 +1,53 @@
+// Generated from dataplane/constants.toml by dataplane/generate_constants.py; do not edit.
+#ifndef SWITCHML_CONSTANTS_P4
+#define SWITCHML_CONSTANTS_P4
+
+const bit<8> PROTOCOL_VERSION = 1;
+const bit<16> PROTOCOL_UDP_PORT = 0xBEE0;
+const bit<32> PROTOCOL_HEADER_BYTES = 28;
+const bit<8> PROTOCOL_IPV4_TTL = 64;
+const bit<32> PROTOCOL_MAX_WORKERS = 64;
+const bit<32> PROTOCOL_MAX_JOBS = 1024;
+const bit<32> PROTOCOL_MAX_VALUES = 2048;
+const bit<32> PROTOCOL_MAX_SLOT_INDEX = 32767;
+
+const bit<8> KIND_CONTRIBUTION = 1;
+const bit<8> KIND_RESULT = 2;
+
+const bit<8> FORMAT_INT32 = 1;
+
+const bit<16> FLAG_EXPONENT_ONLY = 1;
+const bit<16> FLAG_LAST_CHUNK = 2;
+const bit<16> FLAG_RETRANSMISSION = 4;
+
+const bit<16> EXPONENT_MAX_FINITE = 254;
+const bit<16> EXPONENT_NON_FINITE = 255;
+const bit<16> EXPONENT_UNKNOWN = 256;
+
+const bit<4> VERDICT_AGGREGATED = 1;
+const bit<4> VERDICT_COMPLETED = 2;
+const bit<4> VERDICT_RESENT = 3;
+const bit<4> VERDICT_DUPLICATE = 4;
+const bit<4> VERDICT_STALE = 5;
+const bit<4> VERDICT_WRONG_EPOCH = 6;
+
+const bit<8> DROP_REASON_RUNT = 1;
+const bit<8> DROP_REASON_BAD_VERSION = 2;
+const bit<8> DROP_REASON_BAD_KIND = 3;
+const bit<8> DROP_REASON_FORGED_RESULT = 4;
+const bit<8> DROP_REASON_BAD_FORMAT = 5;
+const bit<8> DROP_REASON_BAD_EXPONENT = 6;
+const bit<8> DROP_REASON_BAD_COUNT = 7;
+const bit<8> DROP_REASON_BAD_LENGTH = 8;
+const bit<8> DROP_REASON_BAD_HALF = 9;
+const bit<8> DROP_REASON_UNKNOWN_JOB = 10;
+const bit<8> DROP_REASON_SLOT_OUT_OF_RANGE = 11;
+const bit<8> DROP_REASON_UNKNOWN_WORKER = 12;
+const bit<8> DROP_REASON_WRONG_EPOCH = 13;
+const bit<8> DROP_REASON_STALE = 14;
+const bit<8> DROP_REASON_DUPLICATE = 15;
+const bit<8> DROP_REASON_NO_RANK_ADDRESS = 16;
+const bit<8> DROP_REASON_NO_ROUTE = 17;
+const bit<8> DROP_REASON_INJECTED_LOSS = 18;
+
+#endif

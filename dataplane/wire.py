@@ -1,0 +1,99 @@
+"""The SwitchML packet as Python sees it: for tools and tests, never on the data path."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field, replace
+
+from dataplane.constants import (
+    CHECK_CALL_FACTOR,
+    CHECK_CHUNK_FACTOR,
+    CHECK_EXPONENT_FACTOR,
+    CHECK_WEIGHT_MULTIPLIER,
+    PROTOCOL_HEADER_BYTES,
+    PROTOCOL_VERSION,
+    Flag,
+    Format,
+    Kind,
+)
+
+__all__ = ["Packet", "WireError", "check_of"]
+
+_HEADER = struct.Struct("!BBHBBHHHHHIII")
+assert _HEADER.size == PROTOCOL_HEADER_BYTES
+_MASK = 0xFFFFFFFF
+
+
+class WireError(ValueError):
+    """The bytes are not a SwitchML packet."""
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A SwitchML header and its values (signed 32-bit integers).
+
+    ``slot`` is the register index: pool index * 2 + half.
+    """
+
+    job: int
+    worker: int
+    slot: int
+    phase: int
+    epoch: int
+    values: tuple[int, ...] = field(default=(), repr=False)
+    count: int = 0
+    exponent: int = 0
+    chunk: int = 0
+    check: int = 0
+    flags: Flag = Flag(0)
+    format: int = Format.INT32
+    kind: int = Kind.CONTRIBUTION
+    version: int = PROTOCOL_VERSION
+
+    def pack(self) -> bytes:
+        """Return the UDP payload."""
+        header = _HEADER.pack(
+            self.version,
+            self.kind,
+            self.job,
+            self.worker,
+            self.format,
+            self.exponent,
+            self.slot,
+            self.count,
+            self.epoch,
+            self.flags,
+            self.phase,
+            self.chunk,
+            self.check,
+        )
+        return header + struct.pack(f"!{len(self.values)}I", *(value & _MASK for value in self.values))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Packet:
+        """Read a UDP payload.
+
+        Raises:
+            WireError: it is shorter than a header or the values are not whole words.
+
+        """
+        if len(data) < _HEADER.size or len(data) % 4:
+            raise WireError(f"{len(data)} bytes are not a SwitchML packet")
+        version, kind, job, worker, fmt, exponent, slot, count, epoch, flags, phase, chunk, check = _HEADER.unpack_from(
+            data
+        )
+        values = struct.unpack_from(f"!{(len(data) - _HEADER.size) // 4}i", data, _HEADER.size)
+        return cls(
+            job, worker, slot, phase, epoch, values, count, exponent, chunk, check, Flag(flags), fmt, kind, version
+        )
+
+    def with_check(self, scaled_by: int = 0, fingerprint: int = 0) -> Packet:
+        """Return a copy whose check is that of its values, chunk and call."""
+        return replace(self, check=check_of(self.values, scaled_by, self.chunk, fingerprint))
+
+
+def check_of(values: tuple[int, ...], scaled_by: int, chunk: int, fingerprint: int) -> int:
+    """Return the linear check of one contribution, modulo 2^32 (constants.toml, [check])."""
+    total = sum((((i + 1) * CHECK_WEIGHT_MULTIPLIER) & _MASK | 1) * value for i, value in enumerate(values))
+    total += CHECK_EXPONENT_FACTOR * scaled_by + CHECK_CHUNK_FACTOR * chunk + CHECK_CALL_FACTOR * fingerprint
+    return total & _MASK
