@@ -1,0 +1,64 @@
+// The agent's data thread: moves packets between the shared memory of local ranks and the switch.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "host_agent/native/rank.h"
+
+namespace switchml {
+
+// Control calls come from any thread and take effect between two rounds of the data thread. A handle that is not open
+// raises std::out_of_range.
+class Engine {
+ public:
+  // Throws std::system_error.
+  Engine();
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void start();
+  void stop();
+
+  // Throws as Rank's constructor does.
+  uint64_t open_rank(const RankAssignment& assignment);
+  uint16_t udp_port(uint64_t handle);
+  // Two new descriptors for the process, which the caller closes.
+  struct Descriptors {
+    int memory;
+    int doorbell;
+  };
+  Descriptors open_channel(uint64_t handle);
+  void close_rank(uint64_t handle);
+  RankStatus status(uint64_t handle);
+
+ private:
+  class ControlCall;
+
+  void run();
+  bool serve(Clock::time_point now);
+  int wait_milliseconds(Clock::time_point now) const;
+  void sleep(std::unique_lock<std::mutex>& lock);
+  void watch(int fd, bool is_eventfd) const;
+  Rank& rank(uint64_t handle) const;
+
+  int epoll_ = -1;
+  int wake_ = -1;
+  std::mutex mutex_;  // held by the data thread but while it sleeps, and by control calls
+  std::condition_variable no_calls_;
+  int waiting_calls_ = 0;  // guarded by calls_mutex_: control calls go first, or a busy data thread would starve them
+  std::mutex calls_mutex_;
+  bool stopping_ = false;
+  std::thread thread_;
+  std::map<uint64_t, std::unique_ptr<Rank>> ranks_;
+  uint64_t next_handle_ = 1;
+  ReceiveBatch receive_batch_;
+  SendBatch send_batch_;
+};
+
+}  // namespace switchml

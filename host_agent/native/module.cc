@@ -1,0 +1,93 @@
+// host_agent._engine: the agent's data path for Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "host_agent/native/engine.h"
+
+namespace nb = nanobind;
+using switchml::Engine;
+using switchml::RankAssignment;
+
+namespace {
+
+template <typename Integer>
+Integer narrow(uint64_t value, const char* name) {
+  if (value > std::numeric_limits<Integer>::max()) {
+    throw std::invalid_argument(std::string(name) + " = " + std::to_string(value) + " is out of range");
+  }
+  return static_cast<Integer>(value);
+}
+
+uint64_t open_rank(Engine& engine, const std::string& address, const std::string& switch_address,
+                   uint64_t switch_udp_port, uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size,
+                   uint64_t slot_base, uint64_t slots, uint64_t values) {
+  const RankAssignment assignment{address,
+                                  switch_address,
+                                  narrow<uint16_t>(switch_udp_port, "switch_udp_port"),
+                                  narrow<uint16_t>(job, "job"),
+                                  narrow<uint8_t>(rank, "rank"),
+                                  narrow<uint16_t>(epoch, "epoch"),
+                                  narrow<uint32_t>(world_size, "world_size"),
+                                  narrow<uint16_t>(slot_base, "slot_base"),
+                                  narrow<uint32_t>(slots, "slots"),
+                                  narrow<uint32_t>(values, "values")};
+  const nb::gil_scoped_release release;
+  return engine.open_rank(assignment);
+}
+
+nb::dict status(Engine& engine, uint64_t handle) {
+  switchml::RankStatus status;
+  {
+    const nb::gil_scoped_release release;
+    status = engine.status(handle);
+  }
+  nb::dict result;
+  result["position"] = status.position;
+  result["sent"] = status.sent;
+  result["received"] = status.received;
+  result["retransmissions"] = status.retransmissions;
+  result["early_retransmissions"] = status.early_retransmissions;
+  result["ignored"] = status.ignored;
+  result["round_trip_seconds"] = status.round_trip_seconds;
+  return result;
+}
+
+void translate(const std::exception_ptr& failure, void*) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::system_error& error) {
+    const nb::object args = nb::make_tuple(error.code().value(), nb::str(error.what()));
+    PyErr_SetObject(PyExc_OSError, args.ptr());
+  } catch (const std::out_of_range& error) {
+    PyErr_SetString(PyExc_KeyError, error.what());
+  } catch (const std::logic_error& error) {  // std::invalid_argument among them
+    PyErr_SetString(PyExc_ValueError, error.what());
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_engine, module) {
+  nb::register_exception_translator(translate);
+  const auto free = nb::call_guard<nb::gil_scoped_release>();
+  nb::class_<Engine>(module, "Engine")
+      .def(nb::init<>())
+      .def("start", &Engine::start, free)
+      .def("stop", &Engine::stop, free)
+      .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),
+           nb::arg("job"), nb::arg("rank"), nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"),
+           nb::arg("slots"), nb::arg("values"))
+      .def("udp_port", &Engine::udp_port, nb::arg("handle"), free)
+      .def(
+          "open_channel",
+          [](Engine& engine, uint64_t handle) {
+            const Engine::Descriptors descriptors = engine.open_channel(handle);
+            return nb::make_tuple(descriptors.memory, descriptors.doorbell);
+          },
+          nb::arg("handle"))
+      .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)
+      .def("status", &status, nb::arg("handle"));
+}

@@ -1,0 +1,43 @@
+// Round-trip time and retransmission timeout of one rank: RFC 6298 with bounds for a data-centre network.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace switchml {
+
+class RoundTrip {
+ public:
+  using Duration = std::chrono::duration<double>;  // seconds
+
+  static constexpr Duration kMinimumTimeout{1e-3};
+  static constexpr Duration kMaximumTimeout{200e-3};
+  static constexpr Duration kInitialTimeout{20e-3};
+
+  // A sample must come from a packet that was sent once (Karn's algorithm).
+  void sample(Duration measured) {
+    if (smoothed_.count() == 0) {
+      smoothed_ = measured;
+      variation_ = measured / 2;
+    } else {
+      variation_ += (Duration(std::abs((smoothed_ - measured).count())) - variation_) / 4;
+      smoothed_ += (measured - smoothed_) / 8;
+    }
+    timeout_ = std::clamp(smoothed_ + 4 * variation_, kMinimumTimeout, kMaximumTimeout);
+  }
+
+  Duration smoothed() const { return smoothed_; }  // 0 before the first sample
+
+  // How long to wait for a result, after so many timeouts in a row: each doubles it.
+  Duration timeout(unsigned timeouts) const {
+    return std::min(timeout_ * static_cast<double>(1U << std::min(timeouts, 8U)), kMaximumTimeout);
+  }
+
+ private:
+  Duration smoothed_{0};
+  Duration variation_{0};
+  Duration timeout_ = kInitialTimeout;
+};
+
+}  // namespace switchml

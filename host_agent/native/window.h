@@ -1,0 +1,48 @@
+// How many contributions of one rank may be in flight: at most the pool, fewer when the path loses packets.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace switchml {
+
+// The window is judged once per round, a window's worth of results. Only losses of this rank's own packets count: those
+// are the slots that it completed, or had resent, by a retransmission. A straggler's silence is no loss. Losses of a
+// few packets in a hundred are noise that a fixed pool rides out (the paper's figures up to 1 %); a queue that
+// overflows loses far more.
+class Window {
+ public:
+  explicit Window(uint32_t pool) : pool_(pool), size_(std::min(pool, kInitial)) {}
+
+  uint32_t size() const { return size_; }
+
+  // A result came; `lost` says that one of this rank's packets for it had been lost.
+  void result(bool lost) {
+    results_ += 1;
+    losses_ += lost ? 1 : 0;
+    if (results_ < size_) {
+      return;
+    }
+    if (losses_ * kTolerated > results_) {
+      size_ = std::max(size_ / 2, std::min(pool_, kSmallest));
+      slow_start_ = false;
+    } else {
+      size_ = std::min(pool_, slow_start_ ? size_ * 2 : size_ + std::max(size_ / 8, 1U));
+    }
+    results_ = 0;
+    losses_ = 0;
+  }
+
+ private:
+  static constexpr uint32_t kInitial = 64;
+  static constexpr uint32_t kSmallest = 4;
+  static constexpr uint32_t kTolerated = 16;  // more than one loss in so many results shrinks the window
+
+  uint32_t pool_;
+  uint32_t size_;
+  uint32_t results_ = 0;
+  uint32_t losses_ = 0;
+  bool slow_start_ = true;
+};
+
+}  // namespace switchml

@@ -1,0 +1,235 @@
+#include "switchml/native/communicator.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+namespace switchml {
+
+namespace {
+
+std::system_error system_failure(const char* what) { return {errno, std::generic_category(), what}; }
+
+// The finalizer of MurmurHash3: every bit of the input changes half of the output.
+uint32_t mix(uint32_t value) {
+  value ^= value >> 16;
+  value *= 0x85EBCA6B;
+  value ^= value >> 13;
+  value *= 0xC2B2AE35;
+  return value ^ value >> 16;
+}
+
+Geometry checked_geometry(const void* memory, size_t bytes) {
+  Geometry geometry{};
+  if (bytes >= sizeof(ChannelControl)) {
+    std::memcpy(&geometry, memory, sizeof geometry);
+  }
+  const bool right = geometry.magic == Geometry::kMagic && geometry.slots >= 1 &&
+                     geometry.slots <= protocol::max_slot_index + 1 && (geometry.slots & (geometry.slots - 1)) == 0 &&
+                     geometry.values >= 1 && geometry.values <= protocol::max_values && geometry.world_size >= 1 &&
+                     geometry.world_size <= protocol::max_workers && geometry.rank < geometry.world_size &&
+                     Channel::bytes(geometry.slots, geometry.values) == bytes;
+  if (!right) {
+    throw std::invalid_argument("the shared memory is not a channel of this version of the agent");
+  }
+  return geometry;
+}
+
+}  // namespace
+
+Communicator::Communicator(int memory_fd, int doorbell_fd) {
+  struct stat status{};
+  if (fstat(memory_fd, &status) < 0) {
+    throw system_failure("shared memory of the agent");
+  }
+  memory_bytes_ = static_cast<size_t>(status.st_size);
+  memory_ = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory_fd, 0);
+  if (memory_ == MAP_FAILED) {
+    throw system_failure("mapping the agent's shared memory");
+  }
+  try {
+    geometry_ = checked_geometry(memory_, memory_bytes_);
+    channel_ = Channel(memory_, geometry_.slots, geometry_.values);
+    doorbell_ = fcntl(doorbell_fd, F_DUPFD_CLOEXEC, 0);
+    attention_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (doorbell_ < 0 || attention_ < 0) {
+      throw system_failure("eventfd");
+    }
+    stream_ = std::make_unique<Stream>(channel_, geometry_, doorbell_);
+    // Signals belong to the interpreter's main thread.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread(&Communicator::run, this);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    pthread_setname_np(thread_.native_handle(), "switchml");
+  } catch (...) {
+    close(doorbell_);
+    close(attention_);
+    munmap(memory_, memory_bytes_);
+    throw;
+  }
+}
+
+Communicator::~Communicator() {
+  abandon();
+  thread_.join();
+  close(doorbell_);
+  close(attention_);
+  munmap(memory_, memory_bytes_);
+}
+
+uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash) {
+  const bool words = kind != CallKind::bytes && kind != CallKind::barrier;
+  if (words && address % alignof(uint32_t) != 0) {
+    throw std::invalid_argument("the array's memory is not aligned to its 4-byte elements");
+  }
+  if (size > UINT64_MAX / 8 || (size > 0 && address == 0)) {
+    throw std::invalid_argument("no array has " + std::to_string(size) + " elements at address " +
+                                std::to_string(address));
+  }
+  auto call = std::make_shared<Call>();
+  call->kind = kind;
+  call->memory = reinterpret_cast<uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
+  call->size = kind == CallKind::barrier ? 0 : size;
+  call->contributes = contributes;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (abandoning_) {
+      throw std::logic_error("the communicator was abandoned");
+    }
+    call->sequence = next_sequence_++;
+    call->fingerprint = mix(call_hash ^ mix(static_cast<uint32_t>(call->sequence)));
+    calls_.emplace(call->sequence, call);
+    inbox_.push_back(call);
+    has_inbox_ = true;
+  }
+  wake_process(channel_.control());
+  return call->sequence;
+}
+
+std::shared_ptr<Call>& Communicator::find(uint64_t sequence) {
+  const auto found = calls_.find(sequence);
+  if (found == calls_.end()) {
+    throw std::out_of_range("no call has ticket " + std::to_string(sequence) + ", or it was released");
+  }
+  return found->second;
+}
+
+bool Communicator::wait(uint64_t sequence, double seconds) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::shared_ptr<Call> call = find(sequence);
+  return ended_.wait_for(lock, std::chrono::duration<double>(seconds),
+                         [&] { return call->status != CallStatus::pending; });
+}
+
+Communicator::Outcome Communicator::outcome(uint64_t sequence) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Call& call = *find(sequence);
+  if (call.status == CallStatus::pending) {
+    return {call.status, 0, {}};
+  }
+  return {call.status, call.non_finite_count, call.non_finite_indices};
+}
+
+void Communicator::release(uint64_t sequence) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (find(sequence)->status == CallStatus::pending) {
+    throw std::invalid_argument("the call with ticket " + std::to_string(sequence) + " has not ended");
+  }
+  calls_.erase(sequence);
+}
+
+void Communicator::abandon() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  abandoning_ = true;
+  wake_process(channel_.control());
+  ended_.wait(lock, [this] { return abandoned_; });
+}
+
+std::optional<std::pair<uint64_t, uint64_t>> Communicator::check_failure() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return check_failure_;
+}
+
+void Communicator::take_inbox() {
+  if (!has_inbox_.exchange(false)) {
+    return;
+  }
+  std::vector<std::shared_ptr<Call>> arrived;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    arrived.swap(inbox_);
+  }
+  for (auto& call : arrived) {
+    stream_->add(std::move(call));
+  }
+}
+
+void Communicator::sleep() {
+  ChannelControl& control = channel_.control();
+  control.process_sleeps.store(1, std::memory_order_seq_cst);
+  const uint32_t event = control.process_event.load(std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool results = !stream_->check_failed() && stream_->results_wait();
+  if (!results && !has_inbox_ && !abandoning_) {
+    futex_wait(control.process_event, event, nullptr);
+  }
+  control.process_sleeps.store(0, std::memory_order_relaxed);
+}
+
+void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& call : ended) {
+      call->status = call->non_finite_count > 0 ? CallStatus::non_finite : CallStatus::done;
+    }
+  }
+  ended_.notify_all();
+}
+
+void Communicator::run() {
+  std::vector<std::shared_ptr<Call>> ended;
+  while (!abandoning_) {
+    take_inbox();
+    const bool advanced = !stream_->check_failed() && stream_->advance(&ended);
+    if (!ended.empty()) {
+      end(ended);
+      ended.clear();
+    }
+    position_.store(stream_->position(), std::memory_order_relaxed);
+    if (advanced && stream_->check_failed()) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      check_failure_.emplace(stream_->failed_position(), stream_->failed_sequence());
+      ring(attention_);
+    }
+    if (!advanced) {
+      sleep();
+    }
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [sequence, call] : calls_) {
+      if (call->status == CallStatus::pending) {
+        call->status = CallStatus::failed;
+      }
+    }
+    inbox_.clear();
+    abandoned_ = true;
+  }
+  ended_.notify_all();
+}
+
+}  // namespace switchml

@@ -1,0 +1,82 @@
+// A rank's end of its job inside the training process: calls go in from any thread, a thread of its own moves the
+// values.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "switchml/native/call.h"
+#include "switchml/native/stream.h"
+
+namespace switchml {
+
+class Communicator {
+ public:
+  // Duplicates both descriptors. Throws std::invalid_argument when the memory is not a channel's and
+  // std::system_error.
+  Communicator(int memory_fd, int doorbell_fd);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  const Geometry& geometry() const { return geometry_; }
+
+  // Returns the call's sequence number. The memory belongs to the progress thread until the call has ended.
+  // Throws std::invalid_argument for misaligned numbers and std::logic_error once abandoned.
+  uint64_t submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash);
+  // Whether the call has ended, after at most `seconds`. Throws std::out_of_range for a call that is not known.
+  bool wait(uint64_t sequence, double seconds);
+  struct Outcome {
+    CallStatus status;
+    uint64_t non_finite_count;
+    std::vector<uint64_t> non_finite_indices;
+  };
+  Outcome outcome(uint64_t sequence);
+  void release(uint64_t sequence);
+
+  // Stops touching user memory; every call that has not ended fails. Returns when that is so.
+  void abandon();
+  // An eventfd, readable once a check failed.
+  int attention_fd() const { return attention_; }
+  // Position and sequence number of the call whose check failed.
+  std::optional<std::pair<uint64_t, uint64_t>> check_failure();
+  uint64_t position() const { return position_.load(std::memory_order_relaxed); }
+
+ private:
+  void run();
+  void take_inbox();
+  void sleep();
+  void end(const std::vector<std::shared_ptr<Call>>& ended);
+  std::shared_ptr<Call>& find(uint64_t sequence);
+
+  Geometry geometry_{};
+  size_t memory_bytes_ = 0;
+  void* memory_ = nullptr;
+  Channel channel_;
+  int doorbell_ = -1;
+  int attention_ = -1;
+  std::unique_ptr<Stream> stream_;  // of the progress thread
+
+  std::mutex mutex_;  // guards all below but the atomics
+  std::condition_variable ended_;
+  std::map<uint64_t, std::shared_ptr<Call>> calls_;  // until released
+  std::vector<std::shared_ptr<Call>> inbox_;         // submitted, not seen by the progress thread yet
+  uint64_t next_sequence_ = 0;
+  bool abandoned_ = false;  // the progress thread has let go of all calls
+  std::optional<std::pair<uint64_t, uint64_t>> check_failure_;
+
+  std::atomic<bool> has_inbox_{false};
+  std::atomic<bool> abandoning_{false};
+  std::atomic<uint64_t> position_{0};
+  std::thread thread_;
+};
+
+}  // namespace switchml

@@ -1,0 +1,36 @@
+// Between a tensor and the words of a packet: block exponents, quantization and the linear check.
+//
+// Words are big-endian, as they travel. A block is the values of one packet: `count` of them, at most
+// protocol::max_values. The functions use the best instructions that the processor has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace switchml::kernels {
+
+enum class Instructions : uint8_t { portable, avx2, avx512 };
+
+// What the processor has, and what is used instead of it from now on (for tests and benchmarks; nothing else may be
+// running). Throws std::invalid_argument for what the processor lacks.
+Instructions best_instructions();
+void use_instructions(Instructions instructions);
+
+// The largest IEEE 754 exponent field, 0..255, of the values; 255 when one is NaN or infinite.
+uint16_t block_exponent(const float* values, size_t count);
+
+// words[i] = values[i] * 2^shift, rounded to nearest even. Returns the sum of weight_i * words[i] modulo 2^32.
+// The product must fit 32 bits; where it does not, the word is undefined.
+uint32_t quantize(const float* values, size_t count, int shift, uint8_t* words);
+
+// values[i] = words[i] * 2^-shift / divisor, each step rounded once. Returns the sum of weight_i * words[i].
+uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, float* values);
+
+// Native 32-bit integers at any address to words and back. Both return the sum of weight_i * words[i].
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words);
+uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values);
+
+// The sum of weight_(first + i) * words[i]: for what lies behind the end of a tensor.
+uint32_t weigh(const uint8_t* words, size_t first, size_t count);
+
+}  // namespace switchml::kernels

@@ -1,0 +1,158 @@
+// switchml._native: the value side of a communicator for Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include "switchml/native/communicator.h"
+#include "switchml/native/kernels.h"
+
+namespace nb = nanobind;
+using switchml::CallKind;
+using switchml::CallStatus;
+using switchml::Communicator;
+
+namespace {
+
+constexpr double kSignalCheckSeconds = 0.1;
+
+uint64_t submit(Communicator& communicator, uint32_t kind, uint64_t address, uint64_t size, bool contributes,
+                uint32_t call_hash) {
+  if (kind < static_cast<uint32_t>(CallKind::float32_sum) || kind > static_cast<uint32_t>(CallKind::barrier)) {
+    throw std::invalid_argument("no kind of call has number " + std::to_string(kind));
+  }
+  const nb::gil_scoped_release release;
+  return communicator.submit(static_cast<CallKind>(kind), address, size, contributes, call_hash);
+}
+
+// Waits in slices, so that a KeyboardInterrupt gets through.
+bool wait(Communicator& communicator, uint64_t ticket, double timeout) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  for (;;) {
+    const double passed = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double left = std::max(0.0, timeout - passed);
+    bool ended;
+    {
+      const nb::gil_scoped_release release;
+      ended = communicator.wait(ticket, std::min(left, kSignalCheckSeconds));
+    }
+    if (PyErr_CheckSignals() != 0) {
+      throw nb::python_error();
+    }
+    if (ended || left == 0) {
+      return ended;
+    }
+  }
+}
+
+const char* status_name(const Communicator::Outcome& outcome) {
+  switch (outcome.status) {
+    case CallStatus::pending:
+      return "pending";
+    case CallStatus::done:
+      return "done";
+    case CallStatus::non_finite:
+      return "non_finite";
+    case CallStatus::failed:
+      return "failed";
+  }
+  return "failed";
+}
+
+nb::object check_failure(Communicator& communicator) {
+  const auto failure = communicator.check_failure();
+  return failure ? nb::object(nb::make_tuple(failure->first, failure->second)) : nb::none();
+}
+
+template <typename Value>
+using Vector = nb::ndarray<Value, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename Values, typename Words>
+size_t block_size(const Values& values, const Words& words) {
+  if (words.size() != values.size() * sizeof(uint32_t) || values.size() > switchml::protocol::max_values) {
+    throw std::invalid_argument("a block is at most 2048 values and four bytes of words for each");
+  }
+  return values.size();
+}
+
+// For tests and benchmarks: numpy float32, int32 and uint8 vectors.
+void define_kernels(nb::module_ kernels) {
+  namespace k = switchml::kernels;
+  nb::enum_<k::Instructions>(kernels, "Instructions")
+      .value("PORTABLE", k::Instructions::portable)
+      .value("AVX2", k::Instructions::avx2)
+      .value("AVX512", k::Instructions::avx512);
+  kernels.def("best_instructions", &k::best_instructions);
+  kernels.def("use_instructions", &k::use_instructions, nb::arg("instructions"));
+  kernels.def("block_exponent",
+              [](const Vector<const float>& values) { return k::block_exponent(values.data(), values.size()); });
+  kernels.def("quantize", [](const Vector<const float>& values, int shift, const Vector<uint8_t>& words) {
+    return k::quantize(values.data(), block_size(values, words), shift, words.data());
+  });
+  kernels.def("dequantize",
+              [](const Vector<const uint8_t>& words, int shift, float divisor, const Vector<float>& values) {
+                return k::dequantize(words.data(), block_size(values, words), shift, divisor, values.data());
+              });
+  kernels.def("pack", [](const Vector<const int32_t>& values, const Vector<uint8_t>& words) {
+    return k::pack(reinterpret_cast<const uint8_t*>(values.data()), block_size(values, words), words.data());
+  });
+  kernels.def("unpack", [](const Vector<const uint8_t>& words, const Vector<int32_t>& values) {
+    return k::unpack(words.data(), block_size(values, words), reinterpret_cast<uint8_t*>(values.data()));
+  });
+}
+
+void translate(const std::exception_ptr& failure, void*) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::system_error& error) {
+    const nb::object args = nb::make_tuple(error.code().value(), nb::str(error.what()));
+    PyErr_SetObject(PyExc_OSError, args.ptr());
+  } catch (const std::out_of_range& error) {
+    PyErr_SetString(PyExc_KeyError, error.what());
+  } catch (const std::logic_error& error) {  // std::invalid_argument among them
+    PyErr_SetString(PyExc_ValueError, error.what());
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+  nb::register_exception_translator(translate);
+  module.attr("KIND_FLOAT32_SUM") = static_cast<int>(CallKind::float32_sum);
+  module.attr("KIND_FLOAT32_AVG") = static_cast<int>(CallKind::float32_average);
+  module.attr("KIND_INT32_SUM") = static_cast<int>(CallKind::int32_sum);
+  module.attr("KIND_BYTES") = static_cast<int>(CallKind::bytes);
+  module.attr("KIND_BARRIER") = static_cast<int>(CallKind::barrier);
+
+  nb::class_<Communicator::Outcome>(module, "Outcome")
+      .def_prop_ro("status", &status_name)
+      .def_ro("non_finite_count", &Communicator::Outcome::non_finite_count)
+      .def_ro("non_finite_indices", &Communicator::Outcome::non_finite_indices);
+
+  define_kernels(module.def_submodule("kernels", "The arithmetic between a tensor and the words of a packet."));
+
+  const auto free = nb::call_guard<nb::gil_scoped_release>();
+  nb::class_<Communicator>(module, "Communicator")
+      .def(nb::init<int, int>(), nb::arg("memory_fd"), nb::arg("doorbell_fd"))
+      .def("submit", &submit, nb::arg("kind"), nb::arg("address"), nb::arg("size"), nb::arg("contributes"),
+           nb::arg("call_hash"))
+      .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"))
+      .def("outcome", &Communicator::outcome, nb::arg("ticket"))
+      .def("release", &Communicator::release, nb::arg("ticket"))
+      .def("abandon", &Communicator::abandon, free)
+      .def("check_failure", &check_failure)
+      .def_prop_ro("attention_fd", &Communicator::attention_fd)
+      .def_prop_ro("position", &Communicator::position)
+      .def_prop_ro("rank", [](const Communicator& c) { return c.geometry().rank; })
+      .def_prop_ro("world_size", [](const Communicator& c) { return c.geometry().world_size; })
+      .def_prop_ro("slots", [](const Communicator& c) { return c.geometry().slots; })
+      .def_prop_ro("values_per_packet", [](const Communicator& c) { return c.geometry().values; })
+      .def("close", &Communicator::abandon, free);
+}

@@ -1,0 +1,333 @@
+#include "switchml/native/stream.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "dataplane/native/wire.h"
+#include "switchml/native/kernels.h"
+
+namespace switchml {
+
+namespace {
+
+// The agent sends these while the next ones are being quantized.
+constexpr uint32_t kSubmissionsPerPublication = 16;
+
+int bits_for(uint32_t world_size) {
+  int bits = 0;
+  while ((uint64_t{1} << bits) < world_size) {
+    ++bits;
+  }
+  return bits;
+}
+
+}  // namespace
+
+Stream::Stream(const Channel& channel, const Geometry& geometry, int doorbell)
+    : channel_(channel),
+      geometry_(geometry),
+      doorbell_(doorbell),
+      headroom_(bits_for(geometry.world_size)),
+      slots_(geometry.slots) {}
+
+void Stream::add(std::shared_ptr<Call> call) {
+  const uint64_t words = call->kind == CallKind::bytes ? (call->size + 3) / 4 : call->size;
+  call->first_position = end_position_;
+  // A call without values is one empty packet, so that the ranks still agree that it was made.
+  call->chunks = std::max<uint64_t>(1, (words + geometry_.values - 1) / geometry_.values);
+  call->chunks_left = call->chunks;
+  end_position_ += call->chunks;
+  calls_.push_back(std::move(call));
+}
+
+bool Stream::results_wait() const { return channel_.control().completed.load(std::memory_order_acquire) != taken_; }
+
+bool Stream::advance(std::vector<std::shared_ptr<Call>>* ended) {
+  bool any = false;
+  const uint32_t completed = channel_.control().completed.load(std::memory_order_acquire);
+  while (!check_failed() && taken_ != completed) {
+    const uint32_t index = channel_.completion_ring()[taken_++ % geometry_.slots];
+    take_result(index % geometry_.slots, ended);
+    any = true;
+  }
+  while (!check_failed() && next_position_ < end_position_ &&
+         slots_[next_position_ % geometry_.slots].stage == Stage::idle) {
+    begin(next_position_++);
+    any = true;
+  }
+  publish();
+  return any;
+}
+
+void Stream::begin(uint64_t position) {
+  const auto index = static_cast<uint32_t>(position % geometry_.slots);
+  Slot& slot = slots_[index];
+  slot.position = position;
+  slot.call = *call_at(position);
+  slot.named.clear();
+  if (!slot.call->has_values()) {
+    submit(index, Stage::empty);
+  } else if (!slot.call->is_float()) {
+    slot.scaled_by = 0;
+    submit(index, Stage::values);
+  } else {
+    submit_float(index, slot.next_exponent);
+  }
+}
+
+void Stream::submit_float(uint32_t index, uint16_t known) {
+  Slot& slot = slots_[index];
+  slot.scaled_by = known == exponent::unknown ? 0 : known;
+  submit(index, known == exponent::unknown     ? Stage::exponent
+                : known > exponent::max_finite ? Stage::flags
+                                               : Stage::values);
+}
+
+void Stream::submit(uint32_t index, Stage stage) {
+  Slot& slot = slots_[index];
+  const Call& call = *slot.call;
+  const uint64_t chunk = chunk_in_call(slot);
+  const uint32_t count = values_of(call, chunk);
+  slot.stage = stage;
+
+  Ticket ticket{};
+  ticket.format = static_cast<uint16_t>(Format::int32);
+  ticket.chunk = static_cast<uint32_t>(slot.position);
+  ticket.flags = chunk + 1 == call.chunks ? flag::last_chunk : 0;
+  uint32_t weighed = 0;
+  switch (stage) {
+    case Stage::exponent:
+      ticket.exponent = kernels::block_exponent(floats_of(call, chunk), count);
+      break;
+    case Stage::flags:
+      weighed = write_flags(index);
+      ticket.exponent = 0;
+      for (uint32_t i = 0; i < count; ++i) {  // of what remains when the flagged lanes are zeros
+        const float value = floats_of(call, chunk)[i];
+        if (std::isfinite(value)) {
+          ticket.exponent = std::max(ticket.exponent, kernels::block_exponent(&value, 1));
+        }
+      }
+      break;
+    case Stage::values:
+      weighed = write_values(index);
+      ticket.exponent = exponent_ahead(slot.position + geometry_.slots);
+      break;
+    case Stage::empty:
+      ticket.exponent = exponent_ahead(slot.position + geometry_.slots);
+      slot.scaled_by = 0;
+      break;
+    case Stage::idle:
+      break;
+  }
+  if (stage == Stage::exponent || stage == Stage::empty) {
+    ticket.flags |= flag::exponent_only;
+  } else {
+    ticket.count = static_cast<uint16_t>(count);
+  }
+  ticket.check = weighed + own_terms(slot);
+  channel_.contribution_tickets()[index] = ticket;
+  channel_.submission_ring()[submitted_++ % geometry_.slots] = static_cast<uint16_t>(index);
+  if (++unpublished_ >= kSubmissionsPerPublication) {
+    publish();
+  }
+}
+
+uint32_t Stream::write_flags(uint32_t index) {
+  const Slot& slot = slots_[index];
+  const uint64_t chunk = chunk_in_call(slot);
+  const uint32_t count = values_of(*slot.call, chunk);
+  const float* values = floats_of(*slot.call, chunk);
+  uint8_t* words = channel_.contribution(index);
+  for (uint32_t i = 0; i < geometry_.values; ++i) {
+    wire::store32(words + 4 * i, i < count && !std::isfinite(values[i]) ? 1 : 0);
+  }
+  return kernels::weigh(words, 0, geometry_.values);
+}
+
+uint32_t Stream::write_values(uint32_t index) {
+  const Slot& slot = slots_[index];
+  const Call& call = *slot.call;
+  const uint64_t chunk = chunk_in_call(slot);
+  const uint32_t count = values_of(call, chunk);
+  uint8_t* words = channel_.contribution(index);
+  uint32_t written = count;
+  uint32_t weighed = 0;
+  if (call.is_float() && !slot.named.empty()) {
+    std::vector<float> finite(floats_of(call, chunk), floats_of(call, chunk) + count);
+    std::replace_if(finite.begin(), finite.end(), [](float value) { return !std::isfinite(value); }, 0.0F);
+    weighed = kernels::quantize(finite.data(), count, shift_of(slot.scaled_by), words);
+  } else if (call.is_float()) {
+    weighed = kernels::quantize(floats_of(call, chunk), count, shift_of(slot.scaled_by), words);
+  } else if (!call.contributes) {
+    written = 0;
+  } else {
+    const uint64_t offset = chunk * geometry_.values * sizeof(uint32_t);
+    const uint64_t bytes = call.kind == CallKind::bytes ? call.size - offset : count * sizeof(uint32_t);
+    const auto whole = static_cast<uint32_t>(std::min<uint64_t>(count, bytes / sizeof(uint32_t)));
+    weighed = kernels::pack(call.memory + offset, whole, words);
+    if (whole < count) {  // the last bytes of a broadcast are no whole word
+      uint32_t rest = 0;
+      std::memcpy(&rest, call.memory + offset + whole * sizeof rest, bytes % sizeof rest);
+      wire::store32(words + whole * sizeof rest, rest);
+      weighed += kernels::weigh(words + whole * sizeof rest, whole, 1);
+    }
+  }
+  std::memset(words + written * sizeof(uint32_t), 0, (geometry_.values - written) * sizeof(uint32_t));
+  return weighed;
+}
+
+void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* ended) {
+  Slot& slot = slots_[index];
+  const Ticket result = channel_.result_tickets()[index];
+  const bool expects_values = slot.stage == Stage::values || slot.stage == Stage::flags;
+  const bool has_values = (result.flags & flag::exponent_only) == 0;
+  if (slot.stage == Stage::idle) {
+    return;  // nothing of ours: only a faulty agent completes it
+  }
+  if (has_values != expects_values || result.chunk != static_cast<uint32_t>(slot.position)) {
+    return fail(slot);
+  }
+  uint32_t weighed = 0;
+  if (slot.stage == Stage::values) {
+    weighed = read_values(index);
+  } else if (slot.stage == Stage::flags) {
+    weighed = kernels::weigh(channel_.result(index), 0, geometry_.values);
+  }
+  if (result.check != weighed + geometry_.world_size * own_terms(slot)) {
+    return fail(slot);
+  }
+  switch (slot.stage) {
+    case Stage::exponent:
+      if (result.exponent > exponent::non_finite) {  // every rank sent one that it knew
+        return fail(slot);
+      }
+      return submit_float(index, result.exponent);
+    case Stage::flags:
+      if (result.exponent > exponent::max_finite) {
+        return fail(slot);
+      }
+      read_flags(index);
+      return submit_float(index, result.exponent);
+    default:
+      slot.next_exponent = result.exponent;
+      finish(slot, ended);
+  }
+}
+
+uint32_t Stream::read_values(uint32_t index) {
+  const Slot& slot = slots_[index];
+  const Call& call = *slot.call;
+  const uint64_t chunk = chunk_in_call(slot);
+  const uint32_t count = values_of(call, chunk);
+  const uint8_t* words = channel_.result(index);
+  const uint64_t offset = chunk * geometry_.values * sizeof(uint32_t);
+  uint8_t* memory = call.memory + offset;
+  uint32_t weighed = 0;
+  if (call.is_float()) {
+    auto* values = reinterpret_cast<float*>(memory);
+    const float divisor = call.kind == CallKind::float32_average ? static_cast<float>(geometry_.world_size) : 1.0F;
+    weighed = kernels::dequantize(words, count, shift_of(slot.scaled_by), divisor, values);
+    for (const uint16_t lane : slot.named) {
+      values[lane] = std::numeric_limits<float>::quiet_NaN();
+    }
+  } else {
+    const uint64_t bytes = call.kind == CallKind::bytes ? call.size - offset : count * sizeof(uint32_t);
+    const auto whole = static_cast<uint32_t>(std::min<uint64_t>(count, bytes / sizeof(uint32_t)));
+    weighed = kernels::unpack(words, whole, memory);
+    if (whole < count) {
+      const uint32_t rest = wire::load32(words + whole * sizeof rest);
+      std::memcpy(memory + whole * sizeof rest, &rest, bytes % sizeof rest);
+      weighed += kernels::weigh(words + whole * sizeof rest, whole, 1);
+    }
+  }
+  return weighed + kernels::weigh(words + count * sizeof(uint32_t), count, geometry_.values - count);
+}
+
+void Stream::read_flags(uint32_t index) {
+  Slot& slot = slots_[index];
+  Call& call = *slot.call;
+  const uint64_t chunk = chunk_in_call(slot);
+  const uint32_t count = values_of(call, chunk);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (wire::load32(channel_.result(index) + 4 * i) != 0) {
+      slot.named.push_back(static_cast<uint16_t>(i));
+      call.non_finite_count += 1;
+      call.non_finite_indices.push_back(chunk * geometry_.values + i);
+    }
+  }
+  // Chunks end out of order, so only the end of the call knows which are the lowest; keep the list short meanwhile.
+  std::sort(call.non_finite_indices.begin(), call.non_finite_indices.end());
+  call.non_finite_indices.resize(std::min(call.non_finite_indices.size(), Call::kIndicesKept));
+}
+
+void Stream::finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended) {
+  slot.stage = Stage::idle;
+  finished_chunks_ += 1;
+  const std::shared_ptr<Call> call = std::move(slot.call);
+  if (--call->chunks_left == 0) {
+    ended->push_back(call);
+    while (!calls_.empty() && calls_.front()->chunks_left == 0) {
+      calls_.pop_front();
+    }
+  }
+}
+
+void Stream::fail(const Slot& slot) {
+  failed_call_ = slot.call;
+  failed_position_ = slot.position;
+}
+
+void Stream::publish() {
+  if (unpublished_ == 0) {
+    return;
+  }
+  unpublished_ = 0;
+  ChannelControl& control = channel_.control();
+  control.submitted.store(submitted_, std::memory_order_seq_cst);
+  if (control.agent_sleeps.load(std::memory_order_seq_cst) != 0 && control.agent_sleeps.exchange(0) != 0) {
+    ring(doorbell_);
+  }
+}
+
+const std::shared_ptr<Call>* Stream::call_at(uint64_t position) const {
+  if (position >= end_position_) {
+    return nullptr;
+  }
+  const auto after = std::upper_bound(calls_.begin(), calls_.end(), position,
+                                      [](uint64_t at, const auto& call) { return at < call->first_position; });
+  return &*std::prev(after);
+}
+
+uint16_t Stream::exponent_ahead(uint64_t position) const {
+  const std::shared_ptr<Call>* call = call_at(position);
+  if (call == nullptr) {
+    return exponent::unknown;
+  }
+  if (!(*call)->is_float() || !(*call)->has_values()) {
+    return 0;
+  }
+  const uint64_t chunk = position - (*call)->first_position;
+  return kernels::block_exponent(floats_of(**call, chunk), values_of(**call, chunk));
+}
+
+const float* Stream::floats_of(const Call& call, uint64_t chunk) const {
+  return reinterpret_cast<const float*>(call.memory) + chunk * geometry_.values;
+}
+
+uint32_t Stream::values_of(const Call& call, uint64_t chunk) const {
+  const uint64_t words = call.kind == CallKind::bytes ? (call.size + 3) / 4 : call.size;
+  return static_cast<uint32_t>(std::min<uint64_t>(geometry_.values, words - chunk * geometry_.values));
+}
+
+// |value| < 2^(exponent - 126), so that world_size of the scaled values fit 31 bits and a sign.
+int Stream::shift_of(uint16_t exponent) const { return 31 - headroom_ - (exponent - 126); }
+
+uint32_t Stream::own_terms(const Slot& slot) const {
+  return check::exponent_factor * slot.scaled_by + check::chunk_factor * static_cast<uint32_t>(slot.position) +
+         check::call_factor * slot.call->fingerprint;
+}
+
+}  // namespace switchml

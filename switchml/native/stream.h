@@ -1,0 +1,91 @@
+// The value side of one rank (docs/protocol.md): its calls, cut into chunks, through the slots that it shares with the
+// agent. One thread, the progress thread of Communicator, uses it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "host_agent/native/channel.h"
+#include "switchml/native/call.h"
+
+namespace switchml {
+
+// Position s of the stream uses slot s mod P. What a slot does for one position depends on its kind and on what the
+// last RESULT of that slot said about the exponent:
+//
+//   kind          exponent known        phases of the slot
+//   int32, bytes  (not needed)          values
+//   no values     (not needed)          an empty packet
+//   float32       0..254                values
+//   float32       256 (unknown)         exponent only, then as that RESULT says
+//   float32       255 (NaN, infinity)   flags: 1 in non-finite lanes; then values, zeros in the lanes that it named
+class Stream {
+ public:
+  // `doorbell` is the eventfd that wakes the agent.
+  Stream(const Channel& channel, const Geometry& geometry, int doorbell);
+
+  // Queues a call; its chunks follow those of the calls before.
+  void add(std::shared_ptr<Call> call);
+
+  // Takes results and submits what can be submitted. Returns whether anything happened. `ended` gets the calls whose
+  // last chunk arrived. After a failed check nothing is done any more.
+  bool advance(std::vector<std::shared_ptr<Call>>* ended);
+  bool results_wait() const;
+
+  bool check_failed() const { return failed_call_ != nullptr; }
+  uint64_t failed_position() const { return failed_position_; }
+  uint64_t failed_sequence() const { return failed_call_->sequence; }
+  uint64_t position() const { return finished_chunks_; }
+
+ private:
+  enum class Stage : uint8_t { idle, exponent, flags, values, empty };
+  struct Slot {
+    Stage stage = Stage::idle;
+    uint16_t next_exponent = exponent::unknown;  // of the next chunk here, as the last RESULT said
+    uint16_t scaled_by = 0;                      // exponent that scaled the values in flight
+    uint64_t position = 0;
+    std::shared_ptr<Call> call;
+    std::vector<uint16_t> named;  // lanes that are NaN or infinite at some rank
+  };
+
+  void begin(uint64_t position);
+  void submit(uint32_t index, Stage stage);
+  void submit_float(uint32_t index, uint16_t exponent);
+  uint32_t write_values(uint32_t index);
+  uint32_t write_flags(uint32_t index);
+  void take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* ended);
+  bool check_holds(const Slot& slot, const Ticket& result, uint32_t weighed) const;
+  uint32_t read_values(uint32_t index);
+  void read_flags(uint32_t index);
+  void finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended);
+  void fail(const Slot& slot);
+  void publish();
+
+  // The call that owns a position, or null when no such call is queued.
+  const std::shared_ptr<Call>* call_at(uint64_t position) const;
+  uint16_t exponent_ahead(uint64_t position) const;
+  uint64_t chunk_in_call(const Slot& slot) const { return slot.position - slot.call->first_position; }
+  uint32_t values_of(const Call& call, uint64_t chunk) const;
+  const float* floats_of(const Call& call, uint64_t chunk) const;
+  int shift_of(uint16_t exponent) const;
+  uint32_t own_terms(const Slot& slot) const;
+
+  Channel channel_;
+  Geometry geometry_;
+  int doorbell_;
+  int headroom_;  // bits that the sum of world_size values needs
+  std::vector<Slot> slots_;
+  std::deque<std::shared_ptr<Call>> calls_;  // not ended, in stream order
+  uint64_t next_position_ = 0;
+  uint64_t end_position_ = 0;  // of all queued calls
+  uint64_t finished_chunks_ = 0;
+  uint32_t submitted_ = 0;
+  uint32_t unpublished_ = 0;
+  uint32_t taken_ = 0;  // results
+  std::shared_ptr<Call> failed_call_;
+  uint64_t failed_position_ = 0;
+};
+
+}  // namespace switchml
