@@ -1,0 +1,71 @@
+// Loss, duplication and delay on purpose, packet by packet, in one direction of one port.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace switchml {
+
+// Probabilities, 0 to 1, each on its own.
+struct FaultRates {
+  double drop = 0;
+  double duplicate = 0;
+  double delay = 0;
+};
+
+struct FaultCounters {
+  uint64_t dropped = 0;
+  uint64_t duplicated = 0;
+  uint64_t delayed = 0;
+};
+
+// A copy of a packet that is kept back. `peer` is where it came from or where it goes.
+struct HeldPacket {
+  std::vector<uint8_t> bytes;
+  sockaddr_in peer{};
+  uint64_t release_at = 0;  // count of packets passed
+  std::chrono::steady_clock::time_point deadline;
+};
+
+class FaultInjector {
+ public:
+  enum class Fate : uint8_t { dropped, held, pass_once, pass_twice };
+
+  // Throws std::invalid_argument for a rate outside 0..1. Packets being held stay held.
+  void configure(const FaultRates& rates, uint64_t seed);
+
+  // Whether there is anything to do per packet. Without faults nothing else need be called.
+  bool active() const { return injecting_ || !held_.empty(); }
+
+  // Decides about one packet (header and payload); what passes must be passed by the caller. Of a duplicated packet
+  // each copy may be held.
+  Fate decide(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes,
+              const sockaddr_in& peer);
+
+  // Appends to `due` the packets that were held until enough others passed.
+  void take_overtaken(std::vector<HeldPacket>* due);
+  // Appends to `due` the packets that were held long enough.
+  void take_expired(std::chrono::steady_clock::time_point now, std::vector<HeldPacket>* due);
+  // When the first held packet must go at the latest.
+  std::optional<std::chrono::steady_clock::time_point> next_deadline() const;
+
+  const FaultCounters& counters() const { return counters_; }
+
+ private:
+  uint64_t random();
+  bool happens(double probability);
+
+  FaultRates rates_;
+  bool injecting_ = false;
+  uint64_t random_state_ = 0;
+  uint64_t passed_ = 0;
+  std::vector<HeldPacket> held_;  // in order of deadline
+  FaultCounters counters_;
+};
+
+}  // namespace switchml

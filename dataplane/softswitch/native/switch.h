@@ -1,0 +1,96 @@
+// The soft switch: ports, a pipeline, the thread that moves packets, and the control plane's way in.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dataplane/softswitch/native/fault_injector.h"
+#include "dataplane/softswitch/native/pipeline.h"
+#include "dataplane/softswitch/native/result_sender.h"
+#include "dataplane/softswitch/native/tables.h"
+
+namespace switchml {
+
+// What one port has seen since it was made.
+struct PortCounters {
+  uint64_t received = 0;          // datagrams
+  uint64_t receive_overflow = 0;  // datagrams that the kernel dropped because the port's buffer was full
+  SendCounters sending;
+  FaultCounters faults;
+  size_t receive_buffer = 0;  // bytes
+  size_t send_buffer = 0;     // bytes
+  uint16_t udp_port = 0;
+  bool gso = false;
+  bool gro = false;
+};
+
+// Every member function may be called from any thread, start() and stop() from one at a time. A control operation
+// takes effect between two bursts of packets, never within one.
+class Switch {
+ public:
+  // Throws what SlotMemory throws; std::system_error when the kernel gives no event descriptor.
+  Switch(size_t slots, size_t values);
+  ~Switch();
+  Switch(const Switch&) = delete;
+  Switch& operator=(const Switch&) = delete;
+
+  // Puts a new, empty pipeline in place of the old one. Ports and their faults stay.
+  void reset(size_t slots, size_t values);
+
+  // Returns the UDP port that was bound. Throws std::invalid_argument when the port number is taken and what UdpSocket
+  // throws.
+  uint16_t add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port);
+  // Throws std::out_of_range for a port that is not there, like every function that names one.
+  void set_faults(uint16_t port, const FaultRates& rates, uint64_t seed);
+  PortCounters port_counters(uint16_t port);
+
+  // Starts and ends the data thread; no effect when it runs, or not. Packets wait in the sockets meanwhile.
+  void start();
+  void stop();
+
+  // Runs `operation(pipeline)` between two bursts and returns what it returns.
+  template <class Operation>
+  auto control(Operation&& operation) {
+    const TurnLock lock(this);
+    return operation(*pipeline_);
+  }
+
+ private:
+  // Lets the data thread and control operations in by turns: whoever waits for `turn_` is next, so that a data thread
+  // under load, which asks again at once, does not keep the others out.
+  class TurnLock {
+   public:
+    explicit TurnLock(Switch* owner) : lock_(owner->pipeline_mutex_, std::defer_lock) {
+      const std::lock_guard<std::mutex> turn(owner->turn_);
+      lock_.lock();
+    }
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  UdpPort& port_at(uint16_t port);
+  void run();
+  void process_burst(UdpPort* port, ReceiveBatch* batch);
+  // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
+  int release_held(const std::vector<UdpPort*>& ports);
+  void wake();
+
+  std::mutex turn_;
+  std::mutex pipeline_mutex_;  // guards everything below but the thread's own
+  Ports ports_;
+  std::unique_ptr<Pipeline> pipeline_;
+
+  std::thread thread_;
+  std::atomic<bool> stopping_{false};
+  int wake_fd_ = -1;  // tells the data thread that ports_ or stopping_ has changed
+};
+
+}  // namespace switchml
