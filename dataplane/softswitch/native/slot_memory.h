@@ -1,4 +1,4 @@
-// The registers of the switch: what DESIGN calls a slot's two halves.
+// The registers of the switch: state and values of both halves of every slot.
 #pragma once
 
 #include <cstddef>

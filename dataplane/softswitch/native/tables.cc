@@ -57,7 +57,6 @@ void WorkerTable::set(const WorkerKey& key, const SlotMatch& match, const Admiss
     throw std::invalid_argument("worker_table: slot value " + std::to_string(match.value) +
                                 " has bits outside its mask " + std::to_string(match.mask));
   }
-  last_entries_ = nullptr;
   Entries& entries = entries_[key];
   for (WorkerEntry& entry : entries) {
     if (same(entry.match, match)) {
@@ -72,10 +71,11 @@ void WorkerTable::set(const WorkerKey& key, const SlotMatch& match, const Admiss
 
 void WorkerTable::remove(const WorkerKey& key, const SlotMatch& match) {
   const auto entry = locate(key, match);
-  last_entries_ = nullptr;
   const auto found = entries_.find(key);
   found->second.erase(entry);
-  if (found->second.empty()) entries_.erase(found);
+  if (!found->second.empty()) return;
+  last_entries_ = nullptr;
+  entries_.erase(found);
 }
 
 Counter& WorkerTable::counter(const WorkerKey& key, const SlotMatch& match) { return locate(key, match)->counter; }

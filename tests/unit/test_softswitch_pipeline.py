@@ -1,0 +1,160 @@
+"""The native switch's control operations: no packet flows here."""
+
+from typing import TypeAlias, cast
+
+import pytest
+
+from dataplane.softswitch._native import Switch
+
+Key: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
+
+WORKER: Key = (1, 0, 0x7F000001, 4000, 7, 0, 16, 0xFFF0, 1)
+ADMIT = (1, 3, 9, 7)
+
+
+@pytest.fixture
+def switch() -> Switch:
+    return Switch(slots=16, values=4)
+
+
+def test_sizes_are_checked() -> None:
+    for slots, values, named in [(0, 4, "slots"), (32769, 4, "slots"), (1, 0, "values"), (1, 2049, "values")]:
+        with pytest.raises(ValueError, match=named):
+            Switch(slots, values)
+    Switch(32768, 2048)  # memory is taken when touched
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("slot_epoch", 0xFFFF),
+        ("slot_phase", 0xFFFFFFFF),
+        ("slot_bitmap", 0xFFFFFFFFFFFFFFFF),
+        ("slot_exponent", 0xFFFF),
+        ("slot_check", 0xFFFFFFFF),
+        ("lane_0", 0xFFFFFFFF),
+        ("lane_3", 0xFFFFFFFF),
+    ],
+)
+def test_registers_are_read_and_written(switch: Switch, name: str, most: int) -> None:
+    assert switch.read_register(name, 31) == 0
+    switch.write_register(name, 31, most)
+    switch.write_register(name, 30, 1)
+    assert switch.read_register(name, 31) == most
+    assert switch.read_register(name, 30) == 1
+    assert switch.read_register(name, 29) == 0
+    with pytest.raises(ValueError, match="register value" if most > 0xFFFFFFFF else name):
+        switch.write_register(name, 0, most + 1)
+    with pytest.raises(ValueError, match=f"{name} has no index 32"):
+        switch.read_register(name, 32)
+
+
+@pytest.mark.parametrize("name", ["lane_4", "lane_", "lane_00", "lane_-1", "lane_1x", "slots", ""])
+def test_unknown_registers(switch: Switch, name: str) -> None:
+    with pytest.raises(KeyError, match="no register"):
+        switch.read_register(name, 0)
+
+
+def test_worker_entry_keeps_its_counter_when_modified(switch: Switch) -> None:
+    switch.set_worker(*WORKER, *ADMIT)
+    assert switch.worker_counter(*WORKER) == (0, 0)
+    switch.write_worker_counter(*WORKER, 5, 600)
+    switch.set_worker(*WORKER, 1, 3, 10, 7)
+    assert switch.worker_counter(*WORKER) == (5, 600)
+    switch.delete_worker(*WORKER)
+    switch.set_worker(*WORKER, *ADMIT)
+    assert switch.worker_counter(*WORKER) == (0, 0)
+
+
+@pytest.mark.parametrize("position", range(len(WORKER)))
+def test_worker_entries_differ_by_every_key(switch: Switch, position: int) -> None:
+    switch.set_worker(*WORKER, *ADMIT)
+    changed = {6: 32, 7: 0xFFFE}.get(position, WORKER[position] + 1)
+    other = cast("Key", (*WORKER[:position], changed, *WORKER[position + 1 :]))
+    with pytest.raises(KeyError, match="worker_table"):
+        switch.worker_counter(*other)
+    switch.set_worker(*other, *ADMIT)
+    switch.write_worker_counter(*other, 1, 2)
+    assert switch.worker_counter(*WORKER) == (0, 0)
+    switch.delete_worker(*other)
+    switch.delete_worker(*WORKER)
+    with pytest.raises(KeyError, match="worker 0"):
+        switch.delete_worker(*WORKER)
+
+
+def test_worker_slot_value_must_lie_in_its_mask(switch: Switch) -> None:
+    with pytest.raises(ValueError, match="outside its mask"):
+        switch.set_worker(1, 0, 0, 0, 7, 0, 17, 0xFFF0, 1, *ADMIT)
+
+
+def test_deleting_what_is_not_there(switch: Switch) -> None:
+    switch.set_job(7, 16, 0xFFF0)
+    switch.set_rank(7, 0, 0, 1, 2)
+    switch.set_group(7, [(1, 0), (1, 1)])
+    switch.delete_job(7)
+    switch.delete_rank(7, 0)
+    switch.delete_group(7)
+    with pytest.raises(KeyError, match="job 7"):
+        switch.delete_job(7)
+    with pytest.raises(KeyError, match="rank 0 of job 7"):
+        switch.delete_rank(7, 0)
+    with pytest.raises(KeyError, match="group 7"):
+        switch.delete_group(7)
+
+
+def test_numbers_that_do_not_fit_name_themselves(switch: Switch) -> None:
+    with pytest.raises(ValueError, match="job is 65536"):
+        switch.set_job(65536, 0, 0)
+    with pytest.raises(ValueError, match="job is -1"):
+        switch.set_job(-1, 0, 0)
+    with pytest.raises(ValueError, match="mask is 18446744073709551616"):
+        switch.set_worker(*WORKER, 1, 1 << 64, 1, 1)
+    with pytest.raises(ValueError, match="port is 512"):
+        switch.set_group(1, [(512, 0)])
+    with pytest.raises(ValueError, match="eth_dst"):
+        switch.set_rank(1, 0, 1 << 48, 0, 0)
+    with pytest.raises(ValueError, match="drop_counter index is 32"):
+        switch.read_drop_counter(32)
+    with pytest.raises(ValueError, match="job_counter index is 16384"):
+        switch.write_job_counter(16384, 0, 0)
+
+
+def test_counters_are_read_and_written(switch: Switch) -> None:
+    switch.write_drop_counter(31, 3, 400)
+    switch.write_job_counter(16383, 5, 1 << 40)
+    assert switch.read_drop_counter(31) == (3, 400)
+    assert switch.read_drop_counter(30) == (0, 0)
+    assert switch.read_job_counter(16383) == (5, 1 << 40)
+
+
+def test_reset_begins_a_new_pipeline(switch: Switch) -> None:
+    switch.set_worker(*WORKER, *ADMIT)
+    switch.set_job(7, 16, 0xFFF0)
+    switch.write_drop_counter(1, 1, 1)
+    switch.write_register("lane_3", 31, 1)
+    switch.reset(slots=32, values=8)
+    with pytest.raises(KeyError):
+        switch.worker_counter(*WORKER)
+    with pytest.raises(KeyError):
+        switch.delete_job(7)
+    assert switch.read_drop_counter(1) == (0, 0)
+    assert switch.read_register("lane_7", 63) == 0
+    assert switch.read_register("lane_3", 31) == 0
+    with pytest.raises(ValueError, match="values"):
+        switch.reset(32, 0)
+    assert switch.read_register("lane_7", 63) == 0  # a reset that fails changes nothing
+
+
+def test_ports_that_are_not_there(switch: Switch) -> None:
+    with pytest.raises(KeyError, match="no port 3"):
+        switch.port_counters(3)
+    with pytest.raises(KeyError, match="no port 3"):
+        switch.set_faults(3, 0, 0, 0, 1)
+
+
+def test_stop_and_start_may_be_repeated(switch: Switch) -> None:
+    switch.stop()
+    switch.start()
+    switch.start()
+    switch.stop()
+    switch.stop()
