@@ -1,0 +1,50 @@
+// Ordinary traffic: Ethernet frames that are not ours.
+#ifndef SWITCHML_FORWARDING_P4
+#define SWITCHML_FORWARDING_P4
+
+#include "headers.p4"
+
+control Forwarding(in headers_t hdr, inout metadata_t meta) {
+    @name(".SwitchMLIngress.forward")
+    action forward(PortId_t port) {
+        meta.destination = DESTINATION_PORT;
+        meta.port = port;
+    }
+
+    @name(".SwitchMLIngress.flood")
+    action flood(MulticastGroupId_t group) {
+        meta.destination = DESTINATION_GROUP;
+        meta.group = group;
+        meta.flooded = 1;
+    }
+
+    @name(".SwitchMLIngress.drop_no_route")
+    action drop_no_route() {
+        meta.reason = DROP_REASON_NO_ROUTE;
+    }
+
+    @name(".SwitchMLIngress.l2_table")
+    table l2_table {
+        key = {
+            hdr.ethernet.dst: exact @name("eth_dst");
+        }
+        actions = {
+            forward;
+            flood;
+            drop_no_route;
+        }
+        default_action = drop_no_route();
+        size = 4096;
+    }
+
+    apply {
+        // A forged RESULT need not use our port: an agent may listen on any, and tells the switch by its address.
+        if (meta.own_source == 1) {
+            meta.reason = DROP_REASON_FORGED_RESULT;
+        } else {
+            l2_table.apply();
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,77 @@
+// What travels: Ethernet / IPv4 / UDP / SwitchML header / values. Big-endian.
+#ifndef SWITCHML_HEADERS_P4
+#define SWITCHML_HEADERS_P4
+
+#include "lanes.p4"
+#include "types.p4"
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<8> IP_PROTOCOL_UDP = 17;
+const bit<3> IPV4_DONT_FRAGMENT = 0b010;
+
+// UDP lengths and IPv4 total lengths of the two packets that are well-formed: without values and with VALUES of them.
+const bit<16> UDP_LENGTH_EMPTY = 8 + (bit<16>)PROTOCOL_HEADER_BYTES;
+const bit<16> UDP_LENGTH_VALUES = UDP_LENGTH_EMPTY + 4 * VALUES;
+const bit<16> IPV4_LENGTH_EMPTY = 20 + UDP_LENGTH_EMPTY;
+const bit<16> IPV4_LENGTH_VALUES = 20 + UDP_LENGTH_VALUES;
+
+header ethernet_t {
+    mac_t dst;
+    mac_t src;
+    bit<16> ethertype;
+}
+
+header ipv4_header_t {
+    bit<4> version;
+    bit<4> header_length;  // in words of 32 bits
+    bit<8> traffic_class;  // DSCP and ECN
+    bit<16> total_length;
+    bit<16> identification;
+    bit<3> flags;
+    bit<13> fragment_offset;
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> checksum;
+    ipv4_t src;
+    ipv4_t dst;
+}
+
+header udp_t {
+    bit<16> src;
+    bit<16> dst;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+header switchml_t {
+    bit<8> version;
+    bit<8> kind;
+    bit<16> job;
+    bit<8> worker;
+    bit<8> format;
+    bit<16> exponent;
+    slot_t slot;
+    bit<16> count;
+    bit<16> epoch;
+    bit<16> flags;
+    bit<32> phase;
+    bit<32> chunk;
+    bit<32> check;
+}
+
+// One header of plain fields: a header stack would cost BMv2 a parser state and a deparser entry for every value.
+#define VALUE_FIELD(i) bit<32> value_##i;
+header values_t {
+    FOR_EACH_LANE(VALUE_FIELD)
+}
+#undef VALUE_FIELD
+
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_header_t ipv4;
+    udp_t udp;
+    switchml_t switchml;
+    values_t values;
+}
+
+#endif

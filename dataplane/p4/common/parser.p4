@@ -1,0 +1,61 @@
+// From bytes to headers and back.
+#ifndef SWITCHML_PARSER_P4
+#define SWITCHML_PARSER_P4
+
+#include "headers.p4"
+
+// UDP is extracted exactly where a UDP header begins right after 20 bytes of IPv4: not in fragments (the lengths of a
+// fragment say nothing about its datagram) and not after IPv4 options. A UDP header with our destination port
+// therefore marks a packet as ours, whether or not the rest of it could be read.
+parser PacketParser(packet_in packet, out headers_t hdr) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ethertype) {
+            ETHERTYPE_IPV4: parse_ipv4;
+            default: accept;
+        }
+    }
+
+    state parse_ipv4 {
+        packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.flags, hdr.ipv4.fragment_offset,
+                          hdr.ipv4.protocol) {
+            (4, 5, 0b000 &&& 0b001, 0, IP_PROTOCOL_UDP): parse_udp;
+            default: accept;
+        }
+    }
+
+    state parse_udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.dst) {
+            PROTOCOL_UDP_PORT: parse_switchml;
+            default: accept;
+        }
+    }
+
+    state parse_switchml {
+        packet.extract(hdr.switchml);
+        // Any length but this holds no values, or not as many as it should: the checks say which.
+        transition select(hdr.udp.length) {
+            UDP_LENGTH_VALUES: parse_values;
+            default: accept;
+        }
+    }
+
+    state parse_values {
+        packet.extract(hdr.values);
+        transition accept;
+    }
+}
+
+control PacketDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.switchml);
+        packet.emit(hdr.values);
+    }
+}
+
+#endif

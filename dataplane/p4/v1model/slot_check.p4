@@ -1,0 +1,27 @@
+// The sum of the workers' checks, modulo 2^32.
+#ifndef SWITCHML_SLOT_CHECK_P4
+#define SWITCHML_SLOT_CHECK_P4
+
+#include "arch.p4"
+#include "../common/headers.p4"
+
+control SlotCheck(inout switchml_t packet, in operation_t operation) {
+    @name(".SwitchMLIngress.slot_check")
+    register<bit<32>, slot_t>(SLOT_ENTRIES) slot_check;
+
+    bit<32> stored;
+
+    apply {
+        if (operation == OPERATION_OVERWRITE) {
+            slot_check.write(packet.slot, packet.check);
+        } else if (operation == OPERATION_ADD) {
+            slot_check.read(stored, packet.slot);
+            packet.check = packet.check + stored;
+            slot_check.write(packet.slot, packet.check);
+        } else if (operation == OPERATION_FETCH) {
+            slot_check.read(packet.check, packet.slot);
+        }
+    }
+}
+
+#endif

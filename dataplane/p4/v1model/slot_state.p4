@@ -1,0 +1,45 @@
+// What decides about a contribution: the epoch, phase and worker bitmap of its slot.
+//
+// BMv2 runs ingress in one thread, so what is read here is not changed by another packet before it is written.
+#ifndef SWITCHML_SLOT_STATE_P4
+#define SWITCHML_SLOT_STATE_P4
+
+#include "arch.p4"
+#include "../common/headers.p4"
+
+control SlotState(in switchml_t contribution, in bitmap_t worker_bit, out relation_t relation, out bitmap_t bitmap) {
+    @name(".SwitchMLIngress.slot_epoch")
+    register<bit<16>, slot_t>(SLOT_ENTRIES) slot_epoch;
+    @name(".SwitchMLIngress.slot_phase")
+    register<bit<32>, slot_t>(SLOT_ENTRIES) slot_phase;
+    @name(".SwitchMLIngress.slot_bitmap")
+    register<bitmap_t, slot_t>(SLOT_ENTRIES) slot_bitmap;
+
+    bit<16> stored_epoch;
+    bit<32> stored_phase;
+
+    apply {
+        slot_epoch.read(stored_epoch, contribution.slot);
+        slot_epoch.write(contribution.slot, contribution.epoch);
+
+        slot_phase.read(stored_phase, contribution.slot);
+        if (stored_epoch != contribution.epoch || contribution.phase > stored_phase) {
+            slot_phase.write(contribution.slot, contribution.phase);
+            relation = PHASE_NEWER;
+        } else if (contribution.phase < stored_phase) {
+            relation = PHASE_STALE;
+        } else {
+            relation = PHASE_SAME;
+        }
+
+        bitmap = 0;
+        if (relation != PHASE_STALE) {
+            if (relation == PHASE_SAME) {
+                slot_bitmap.read(bitmap, contribution.slot);
+            }
+            slot_bitmap.write(contribution.slot, bitmap | worker_bit);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,52 @@
+// The sums of the workers' values, modulo 2^32: one register for each lane.
+#ifndef SWITCHML_SLOT_VALUES_P4
+#define SWITCHML_SLOT_VALUES_P4
+
+#include "arch.p4"
+#include "../common/headers.p4"
+
+control SlotValues(inout values_t values, in slot_t slot, in operation_t operation) {
+#define STRING(text) #text
+#define LANE(i) @name(STRING(.SwitchMLIngress.lane_##i)) register<bit<32>, slot_t>(SLOT_ENTRIES) lane_##i;
+    FOR_EACH_LANE(LANE)
+#undef LANE
+
+    bit<32> stored;
+
+    @hidden
+    action overwrite() {
+#define LANE(i) lane_##i.write(slot, values.value_##i);
+        FOR_EACH_LANE(LANE)
+#undef LANE
+    }
+
+    @hidden
+    action add() {
+#define LANE(i)                                              \
+        lane_##i.read(stored, slot);                         \
+        values.value_##i = values.value_##i + stored;        \
+        lane_##i.write(slot, values.value_##i);
+        FOR_EACH_LANE(LANE)
+#undef LANE
+    }
+
+    @hidden
+    action fetch() {
+#define LANE(i) lane_##i.read(values.value_##i, slot);
+        FOR_EACH_LANE(LANE)
+#undef LANE
+    }
+#undef STRING
+
+    apply {
+        if (operation == OPERATION_OVERWRITE) {
+            overwrite();
+        } else if (operation == OPERATION_ADD) {
+            add();
+        } else if (operation == OPERATION_FETCH) {
+            fetch();
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,116 @@
+// SwitchML for BMv2's simple_switch (v1model). The target's own code is in this folder, all else in ../common.
+#include "arch.p4"
+#include "../common/headers.p4"
+#include "../common/parser.p4"
+#include "../common/switch_address.p4"
+#include "../common/forwarding.p4"
+#include "counters.p4"
+#include "worker_admission.p4"
+#include "slot_state.p4"
+#include "slot_exponent.p4"
+#include "slot_check.p4"
+#include "slot_values.p4"
+#include "../common/aggregation.p4"
+#include "../common/rank_address.p4"
+
+parser SwitchMLParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
+                      inout standard_metadata_t standard_metadata) {
+    PacketParser() packet_parser;
+
+    state start {
+        packet_parser.apply(packet, hdr);
+        transition accept;
+    }
+}
+
+control SwitchMLVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {}
+}
+
+control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    SwitchAddress() switch_address;
+    Aggregation() aggregation;
+    Forwarding() forwarding;
+    DropCounter() drop_counter_of_ingress;
+
+    apply {
+        switch_address.apply(hdr, meta);
+        if (hdr.udp.isValid() && hdr.udp.dst == PROTOCOL_UDP_PORT) {
+            aggregation.apply(hdr, meta, standard_metadata.ingress_port,
+                              (bit<1>)(standard_metadata.parser_error != error.NoError));
+        } else {
+            forwarding.apply(hdr, meta);
+        }
+
+        if (meta.reason != DROP_REASON_NONE) {
+            drop_counter_of_ingress.apply(meta.reason);
+        }
+        // mark_to_drop zeroes mcast_grp, so it comes before the group is set. A packet whose destination is none ends
+        // here; without this it would leave through port 0.
+        mark_to_drop(standard_metadata);
+        if (meta.destination == DESTINATION_PORT) {
+            standard_metadata.egress_spec = meta.port;
+        } else if (meta.destination == DESTINATION_GROUP) {
+            standard_metadata.mcast_grp = meta.group;
+        }
+    }
+}
+
+control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    RankAddress() rank_address;
+    DropCounter() drop_counter_of_egress;
+
+    ReplicationId_t rank;
+
+    apply {
+        if (hdr.switchml.isValid()) {
+            // Only RESULTs come this far: a multicast copy is for its replica's rank, a resend for the rank that asked.
+            rank = standard_metadata.egress_rid;
+            if (meta.verdict == VERDICT_RESENT) {
+                rank = (ReplicationId_t)hdr.switchml.worker;
+            }
+            rank_address.apply(hdr, meta, rank);
+            if (meta.reason != DROP_REASON_NONE) {
+                drop_counter_of_egress.apply(meta.reason);
+                mark_to_drop(standard_metadata);
+            }
+        } else if (meta.flooded == 1 && standard_metadata.egress_port == standard_metadata.ingress_port) {
+            mark_to_drop(standard_metadata);
+        }
+    }
+}
+
+// Only RESULTs: an ordinary packet keeps its checksum, right or wrong, for its receiver to judge.
+control SwitchMLComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(
+            hdr.switchml.isValid(),
+            {
+                hdr.ipv4.version,
+                hdr.ipv4.header_length,
+                hdr.ipv4.traffic_class,
+                hdr.ipv4.total_length,
+                hdr.ipv4.identification,
+                hdr.ipv4.flags,
+                hdr.ipv4.fragment_offset,
+                hdr.ipv4.ttl,
+                hdr.ipv4.protocol,
+                hdr.ipv4.src,
+                hdr.ipv4.dst
+            },
+            hdr.ipv4.checksum,
+            HashAlgorithm.csum16);
+    }
+}
+
+control SwitchMLDeparser(packet_out packet, in headers_t hdr) {
+    PacketDeparser() packet_deparser;
+
+    apply {
+        packet_deparser.apply(packet, hdr);
+    }
+}
+
+@pkginfo(name="switchml", version="0.1.0")
+V1Switch(SwitchMLParser(), SwitchMLVerifyChecksum(), SwitchMLIngress(), SwitchMLEgress(), SwitchMLComputeChecksum(),
+         SwitchMLDeparser()) main;

@@ -1,0 +1,49 @@
+// Who may contribute: the sender's port and addresses, its job, rank and slot stand in one entry or it may not.
+#ifndef SWITCHML_WORKER_ADMISSION_P4
+#define SWITCHML_WORKER_ADMISSION_P4
+
+#include "arch.p4"
+#include "../common/headers.p4"
+
+control WorkerAdmission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_port, out bit<1> admitted) {
+    @name(".SwitchMLIngress.worker_counter")
+    direct_counter(CounterType.packets_and_bytes) worker_counter;
+
+    @name(".SwitchMLIngress.admit")
+    action admit(bitmap_t worker_bit, bitmap_t job_mask, bit<16> epoch, MulticastGroupId_t group) {
+        meta.worker_bit = worker_bit;
+        meta.job_mask = job_mask;
+        meta.epoch = epoch;
+        meta.job_group = group;
+    }
+
+    @name(".SwitchMLIngress.worker_table")
+    @switchml_values_per_packet(VALUES)
+    table worker_table {
+        key = {
+            ingress_port: exact @name("ingress_port");
+            hdr.ethernet.src: exact @name("eth_src");
+            hdr.ipv4.src: exact @name("ipv4_src");
+            hdr.udp.src: exact @name("udp_src");
+            hdr.switchml.job: exact @name("job");
+            hdr.switchml.worker: exact @name("worker");
+            hdr.switchml.slot: ternary @name("slot");
+        }
+        actions = {
+            admit;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        counters = worker_counter;
+        size = 4096;
+    }
+
+    apply {
+        admitted = 0;
+        if (worker_table.apply().hit) {
+            admitted = 1;
+        }
+    }
+}
+
+#endif

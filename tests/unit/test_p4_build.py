@@ -1,0 +1,138 @@
+"""What is checked in under dataplane/p4/build is what the compiler makes of the P4 sources."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finsy import P4Schema
+from google.protobuf.json_format import MessageToDict
+
+import dataplane
+from dataplane.compile_p4 import (
+    COMPILER,
+    VARIANTS,
+    Variant,
+    compile_variant,
+    compiler_version,
+    digest_of_sources,
+    find_stale,
+    read_digest,
+)
+from dataplane.constants import PROTOCOL_MAX_JOBS, DropReason, Verdict
+
+DATAPLANE = Path(dataplane.__file__).parent
+BUILD = DATAPLANE / "p4" / "build"
+
+each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of constants.toml and p4/ that a test may change."""
+    shutil.copy(DATAPLANE / "constants.toml", tmp_path)
+    shutil.copytree(DATAPLANE / "p4", tmp_path / "p4")
+    return tmp_path
+
+
+def test_build_is_fresh() -> None:
+    assert not find_stale(), "run python -m dataplane.compile_p4"
+
+
+@pytest.mark.parametrize(
+    "name", ["constants.toml", "p4/common/constants.p4", "p4/common/parser.p4", "p4/v1model/switchml.p4"]
+)
+def test_changed_source_is_noticed(folder: Path, name: str) -> None:
+    assert digest_of_sources(folder) == digest_of_sources()
+    with (folder / name).open("a") as source:
+        source.write("\n")
+    assert find_stale(folder) == ["the P4 sources or constants.toml have changed since they were compiled"]
+
+
+def test_changed_output_is_noticed(folder: Path) -> None:
+    build = folder / "p4" / "build"
+    (build / "bmv2" / "switchml.json").unlink()
+    (build / "bmv2" / "switchml.p4info.txtpb").write_text("")
+    (build / "bmv2" / "other.json").write_text("{}")
+    assert find_stale(folder) == [
+        "bmv2/other.json is not in digest.json",
+        "bmv2/switchml.json is missing",
+        "bmv2/switchml.p4info.txtpb was not made by this compilation",
+    ]
+    (build / "digest.json").unlink()
+    assert find_stale(folder) == ["digest.json is missing"]
+
+
+@each_variant
+def test_recompiling_gives_the_same_bytes(variant: Variant) -> None:
+    version = compiler_version()
+    if version is None:
+        pytest.skip(f"{COMPILER} not found")
+    outputs = compile_variant(variant)  # even a compiler of another version must accept the program
+    if version != read_digest()["compiler"]:
+        pytest.skip(f"{version} found, the outputs were made by {read_digest()['compiler']}")
+    for name, text in outputs.items():
+        assert text == (BUILD / name).read_text(encoding="utf-8"), f"{name} is not what {version} makes"
+
+
+@each_variant
+def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
+    schema = P4Schema(BUILD / "bmv2" / f"{variant.name}.p4info.txtpb")
+    tables = {table.alias: table for table in schema.tables}
+    assert {name: [(f.name, f.bitwidth) for f in table.match_fields] for name, table in tables.items()} == {
+        "worker_table": [
+            ("ingress_port", 9),
+            ("eth_src", 48),
+            ("ipv4_src", 32),
+            ("udp_src", 16),
+            ("job", 16),
+            ("worker", 8),
+            ("slot", 16),
+        ],
+        "job_table": [("job", 16)],
+        "switch_address_table": [],
+        "l2_table": [("eth_dst", 48)],
+        "rank_table": [("job", 16), ("rank", 16)],
+    }
+    assert {action.alias: [(p.name, p.bitwidth) for p in action.params] for action in schema.actions} == {
+        "NoAction": [],
+        "admit": [("worker_bit", 64), ("job_mask", 64), ("epoch", 16), ("group", 16)],
+        "describe_job": [("slot_value", 16), ("slot_mask", 16)],
+        "set_switch_address": [("mac", 48), ("ip", 32)],
+        "forward": [("port", 9)],
+        "flood": [("group", 16)],
+        "drop_no_route": [],
+        "address_rank": [("eth_dst", 48), ("ipv4_dst", 32), ("udp_dst", 16)],
+    }
+    assert [(a.name, a.body) for a in tables["worker_table"].annotations] == [
+        ("switchml_values_per_packet", str(variant.values))
+    ]
+    counters = {counter.alias: counter.size for counter in schema.counters}
+    assert counters == {"drop_counter": 32, "job_counter": 16 * PROTOCOL_MAX_JOBS}
+    assert max(DropReason) < counters["drop_counter"]
+    assert max(Verdict) < 16
+    direct_counter = tables["worker_table"].direct_counter
+    assert direct_counter is not None
+    assert direct_counter.alias == "worker_counter"
+
+    registers = {r["preamble"]["alias"]: r for r in _registers(schema)}
+    state = ["slot_epoch", "slot_phase", "slot_bitmap", "slot_exponent", "slot_check"]
+    assert [*registers] == state + [f"lane_{i}" for i in range(variant.values)]
+    assert {r["size"] for r in registers.values()} == {4096}
+    widths = [r["typeSpec"]["bitstring"]["bit"]["bitwidth"] for r in registers.values()]
+    assert widths == [16, 32, 64, 16, 32] + [32] * variant.values
+
+
+def _registers(schema: P4Schema) -> list[dict[str, Any]]:
+    registers: list[dict[str, Any]] = MessageToDict(schema.p4info)["registers"]
+    return registers
+
+
+@each_variant
+def test_bmv2_json_names_no_place_in_the_source(variant: Variant) -> None:
+    text = (BUILD / "bmv2" / f"{variant.name}.json").read_text(encoding="utf-8")
+    assert "source_info" not in text
+    assert json.loads(text)["program"] == "v1model/switchml.p4"
