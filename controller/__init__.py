@@ -1,0 +1,1 @@
+"""The control plane: jobs, slots, ranks and switches behind one gRPC interface."""

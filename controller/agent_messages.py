@@ -1,0 +1,204 @@
+"""What agents say, and what follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from ipaddress import AddressValueError, IPv4Address
+
+from controller.agents import AgentSession
+from controller.calls import judge
+from controller.errors import AgentFailed
+from controller.jobs import JobState, Rank, RankState
+from controller.lifecycle import Lifecycle, revocation
+from controller.live_job import LiveJob
+from controller.proto import switchml_pb2 as pb
+from controller.store import Store
+
+__all__ = ["CHECK_SECONDS", "AgentMessages"]
+
+_LOG = logging.getLogger(__name__)
+
+CHECK_SECONDS = 1.0
+"""How long the controller waits for the other ranks' reports of a failed check."""
+
+_EVENTS = {
+    pb.RankEvent.ATTACHED: RankState.ATTACHED,
+    pb.RankEvent.CLOSED: RankState.CLOSED,
+    pb.RankEvent.LOST: RankState.LOST,
+}
+_MAX_REASON = 1000
+_REASONS = {JobState.COMPLETED: pb.JOB_COMPLETED, JobState.STOPPED: pb.JOB_STOPPED}
+
+
+class AgentMessages:
+    """Takes the messages of all agents' sessions.
+
+    After Register, an agent that carries ranks from an earlier session sends, for each job, AssignmentReady with its
+    endpoints and then one RankEvent for each rank that has attached: ATTACHED, or CLOSED or LOST when it has ended.
+    A job that goes on is answered by Activation (again), one that does not by Revocation.
+    """
+
+    def __init__(self, store: Store, lifecycle: Lifecycle) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+
+    def registered(self, session: AgentSession) -> None:
+        """Fail the jobs that an earlier process of this agent carried."""
+        for live in self._lifecycle.live_jobs():
+            lost = [r for r in live.job.ranks if r.agent == session.name and not r.ended]
+            if lost and lost[0].instance != session.registration.instance:
+                self._lifecycle.ranks_lost(live, lost, f"agent {session.name} was restarted")
+
+    def lost(self, session: AgentSession, why: str) -> None:
+        """Fail the jobs that an agent carried."""
+        for live in self._lifecycle.live_jobs():
+            held = [rank for rank in live.job.ranks if rank.agent == session.name]
+            if not held or held[0].instance != session.registration.instance:
+                continue
+            lost = [rank for rank in held if not rank.ended]
+            text = f"agent {session.name} on {session.registration.host} was lost: {why}"
+            if live.job.state is JobState.PENDING:
+                self._answer(live, session, AgentFailed(text))
+            elif lost:
+                self._lifecycle.ranks_lost(live, lost, text)
+
+    def take(self, session: AgentSession, message: pb.AgentMessage) -> None:
+        """Act on one message; one that makes no sense is logged and ignored."""
+        match message.WhichOneof("message"):
+            case "heartbeat":
+                self._heartbeat(session, message.heartbeat)
+            case "assignment_ready":
+                self._assignment_ready(session, message.assignment_ready)
+            case "assignment_failed":
+                failed = message.assignment_failed
+                live = self._job_of(session, failed.job, failed.epoch)
+                if live is not None and live.job.state is JobState.PENDING:
+                    reason = failed.reason[:_MAX_REASON]
+                    self._answer(live, session, AgentFailed(f"agent {session.name} refused its ranks: {reason}"))
+            case "rank_event":
+                self._rank_event(session, message.rank_event)
+            case other:
+                _LOG.warning("agent %s sent %s where it makes no sense", session.name, other)
+
+    def _heartbeat(self, session: AgentSession, heartbeat: pb.Heartbeat) -> None:
+        session.heartbeat()
+        for status in heartbeat.ranks:
+            live = self._lifecycle.live_job(status.job, status.epoch)
+            rank = _rank_of(live, session, status.rank) if live is not None else None
+            if rank is not None:
+                rank.position = status.position
+                rank.counters.CopyFrom(status.counters)
+
+    def _assignment_ready(self, session: AgentSession, ready: pb.AssignmentReady) -> None:
+        live = self._job_of(session, ready.job, ready.epoch)
+        if live is None:
+            return
+        try:
+            endpoints = _endpoints(live, session, ready)
+        except ValueError as error:
+            failure = AgentFailed(f"agent {session.name} answered the assignment of job {live.job.name} with {error}")
+            if live.job.state is JobState.PENDING:
+                self._answer(live, session, failure)
+            else:
+                self._lifecycle.end(live, JobState.FAILED, str(failure), pb.JOB_FAILED)
+            return
+        if live.job.state is JobState.PENDING:
+            for rank, endpoint in endpoints:
+                rank.address, rank.udp_port = endpoint
+            self._answer(live, session, None)
+        elif any((rank.address, rank.udp_port) != endpoint for rank, endpoint in endpoints):
+            self._lifecycle.ranks_lost(live, [rank for rank, _ in endpoints], f"agent {session.name} has other sockets")
+        else:
+            live.unconfirmed.discard(session.name)
+            session.send(live.activation())
+
+    def _answer(self, live: LiveJob, session: AgentSession, error: AgentFailed | None) -> None:
+        answer = live.ready.get(session.name)
+        if answer is None or answer.done():
+            return
+        if error is None:
+            answer.set_result(None)
+        else:
+            # Who waits for the other agents need not wait any longer.
+            for other in live.ready.values():
+                if not other.done():
+                    other.set_exception(error)
+
+    def _rank_event(self, session: AgentSession, event: pb.RankEvent) -> None:
+        live = self._job_of(session, event.job, event.epoch)
+        rank = _rank_of(live, session, event.rank) if live is not None else None
+        if live is None or rank is None or live.job.state is JobState.PENDING:
+            return
+        if event.kind == pb.RankEvent.CHECK_FAILED:
+            self._check_failed(live, rank, event)
+        elif event.kind in _EVENTS:
+            self._lifecycle.rank_changed(live, rank, _EVENTS[event.kind], event.detail[:_MAX_REASON])
+        else:
+            _LOG.warning("agent %s sent rank event %d, which this controller does not know", session.name, event.kind)
+
+    def _check_failed(self, live: LiveJob, rank: Rank, event: pb.RankEvent) -> None:
+        """Collect the calls of all ranks, then decide; the first report of a rank counts."""
+        if rank.rank in live.calls:
+            return
+        live.calls[rank.rank] = event.call
+        call = str(event.call).replace("\n", " ")
+        _LOG.error("job %s: check failed on rank %d at chunk %d: %s", live.job.name, rank.rank, event.position, call)
+        silent = [r.rank for r in live.job.ranks if r.rank not in live.calls and not r.ended]
+        if not silent:
+            self._decide(live)
+        elif live.judging is None:
+            live.judging = asyncio.create_task(self._decide_later(live), name=f"check of job {live.job.name}")
+
+    async def _decide_later(self, live: LiveJob) -> None:
+        await asyncio.sleep(CHECK_SECONDS)
+        self._decide(live)
+
+    def _decide(self, live: LiveJob) -> None:
+        silent = [r.rank for r in live.job.ranks if r.rank not in live.calls and not r.ended]
+        judgement = judge(live.calls, silent)
+        self._lifecycle.end(live, JobState.FAILED, judgement.message, judgement.reason, judgement.ranks)
+
+    def _job_of(self, session: AgentSession, job_id: int, epoch: int) -> LiveJob | None:
+        """Return a live job that this agent carries; tell it that any other is over."""
+        live = self._lifecycle.live_job(job_id, epoch)
+        if live is not None and any(
+            r.agent == session.name and r.instance == session.registration.instance for r in live.job.ranks
+        ):
+            return live
+        ended = self._store.job_of_epoch(job_id, session.switch, epoch)
+        if ended is None:
+            session.send(revocation(job_id, epoch, pb.JOB_FAILED, "this controller knows no such job"))
+        else:
+            reason = _REASONS.get(ended.state, pb.JOB_FAILED)
+            session.send(revocation(job_id, epoch, reason, ended.failure or f"the job is {ended.state.name}"))
+        return None
+
+
+def _rank_of(live: LiveJob, session: AgentSession, number: int) -> Rank | None:
+    if number < live.job.workers and live.job.ranks[number].agent == session.name:
+        return live.job.ranks[number]
+    _LOG.warning("agent %s spoke of rank %d of job %s, which it does not carry", session.name, number, live.job.name)
+    return None
+
+
+def _endpoints(live: LiveJob, session: AgentSession, ready: pb.AssignmentReady) -> list[tuple[Rank, tuple[str, int]]]:
+    """Return the agent's ranks with their endpoints.
+
+    Raises:
+        ValueError: they are not exactly the assigned ranks, or an address cannot be one.
+
+    """
+    mine = live.job.ranks_by_agent()[session.name]
+    if sorted(endpoint.rank for endpoint in ready.endpoints) != [rank.rank for rank in mine]:
+        raise ValueError(f"ranks {[e.rank for e in ready.endpoints]} instead of {[rank.rank for rank in mine]}")
+    found = []
+    for endpoint in ready.endpoints:
+        try:
+            usable = not IPv4Address(endpoint.address).is_unspecified
+        except AddressValueError:
+            usable = False
+        if not usable or not 1 <= endpoint.udp_port <= 65535:
+            raise ValueError(f"{endpoint.address}:{endpoint.udp_port}, which packets cannot be sent to")
+        found.append((live.job.ranks[endpoint.rank], (endpoint.address, endpoint.udp_port)))
+    return found

@@ -1,0 +1,188 @@
+"""The agents: one session each, and whether it is alive."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from ipaddress import AddressValueError, IPv4Address
+
+from controller.admission import NAME
+from controller.errors import AgentExists, InvalidRequest, NoRoom, VersionMismatch
+from controller.jobs import parse_mac
+from controller.proto import switchml_pb2 as pb
+from controller.version import VERSION, require_same_release
+from dataplane.constants import PROTOCOL_VERSION
+
+__all__ = ["HEARTBEAT_SECONDS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]
+
+_LOG = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 1.0
+SILENCE_SECONDS = 4.0
+_CHECK_SECONDS = 0.5
+_MAX_QUEUED = 4096
+_MAX_TEXT = 256
+_MAX_SWITCH_PORT = 511  # nine bits
+_MAX_RANKS = 4096
+_MAX_AGENTS = 1024
+
+
+class AgentSession:
+    """One stream of an agent: what it registered, what waits to be sent to it, and why it ended."""
+
+    def __init__(self, registration: pb.Register, switch: str) -> None:
+        self.registration = registration
+        self.switch = switch
+        self.last_heartbeat = time.time()
+        self.heard = time.monotonic()
+        self.outgoing: asyncio.Queue[pb.ControllerMessage] = asyncio.Queue()
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.registration.name
+
+    @property
+    def live(self) -> bool:
+        """Whether it can be given ranks."""
+        return not self.ended.done()
+
+    def heartbeat(self) -> None:
+        """Note that it was heard."""
+        self.last_heartbeat, self.heard = time.time(), time.monotonic()
+
+    def send(self, message: pb.ControllerMessage) -> None:
+        """Queue a message; an agent that takes none is lost."""
+        if self.outgoing.qsize() >= _MAX_QUEUED:
+            self.end(f"it has not taken {_MAX_QUEUED} messages")
+        elif self.live:
+            self.outgoing.put_nowait(message)
+
+    def end(self, why: str) -> None:
+        """End the session; the first reason counts."""
+        if self.live:
+            self.ended.set_result(why)
+
+
+class Agents:
+    """Sessions by agent name; a name's last session is kept after its end, to be shown.
+
+    ``stopping`` is set by ``shut_down``: sessions that end afterwards have not lost their ranks.
+    """
+
+    def __init__(self, find_switch: Callable[[str], str]) -> None:
+        self._find_switch = find_switch
+        self._sessions: dict[str, AgentSession] = {}
+        self.stopping = False
+
+    def register(self, registration: pb.Register) -> AgentSession:
+        """Open a session.
+
+        Raises:
+            InvalidRequest: a field holds what is not allowed.
+            VersionMismatch: software or wire protocol are of another version.
+            SwitchNotFound: it names a switch that is not configured.
+            AgentExists: an agent of this name is live in another process.
+            NoRoom: there are too many agents.
+
+        """
+        _validate(registration)
+        switch = self._find_switch(registration.switch)
+        present = self._sessions.get(registration.name)
+        if present is not None and present.live:
+            if present.registration.instance != registration.instance:
+                raise AgentExists(
+                    f"agent {registration.name} is live on {present.registration.host} with process id"
+                    f" {present.registration.pid}; stop that one or give this one another name"
+                )
+            present.end("it opened another session")
+        self._make_room(registration.name)
+        session = AgentSession(registration, switch)
+        self._sessions[registration.name] = session
+        _LOG.info("agent %s on %s registered for switch %s", session.name, registration.host, switch)
+        return session
+
+    def _make_room(self, name: str) -> None:
+        """Forget agents that have been gone longest, so that names cannot fill the memory."""
+        while name not in self._sessions and len(self._sessions) >= _MAX_AGENTS:
+            gone = [session for session in self._sessions.values() if not session.live]
+            if not gone:
+                raise NoRoom(f"there are {_MAX_AGENTS} live agents, and no more can register", agents=_MAX_AGENTS)
+            del self._sessions[min(gone, key=lambda session: session.heard).name]
+
+    def live_session(self, name: str) -> AgentSession | None:
+        """Return the live session of an agent."""
+        session = self._sessions.get(name)
+        return session if session is not None and session.live else None
+
+    def live_on(self, switch: str) -> list[AgentSession]:
+        """Return the live sessions of a switch's agents, by name."""
+        found = [session for session in self._sessions.values() if session.live and session.switch == switch]
+        return sorted(found, key=lambda session: session.name)
+
+    def shut_down(self) -> None:
+        """End all sessions; the agents carry on and come back."""
+        self.stopping = True
+        for session in self._sessions.values():
+            session.end("the controller is stopping")
+
+    def messages(self, ranks_in_use: Callable[[str], int]) -> list[pb.Agent]:
+        """Return all agents as the northbound interface shows them."""
+        return [
+            pb.Agent(
+                registration=session.registration,
+                live=session.live,
+                last_heartbeat=session.last_heartbeat,
+                ranks_in_use=ranks_in_use(name),
+            )
+            for name, session in sorted(self._sessions.items())
+        ]
+
+    async def run(self) -> None:
+        """End sessions that have been silent too long, until cancelled."""
+        checked = time.monotonic()
+        while True:
+            await asyncio.sleep(_CHECK_SECONDS)
+            now = time.monotonic()
+            stalled, checked = now - checked > 2 * _CHECK_SECONDS, now
+            for session in self._sessions.values():
+                if stalled:
+                    # This process did not run (suspended, say), so it cannot blame the agents for what it did not hear.
+                    session.heard = now
+                elif session.live and now - session.heard > SILENCE_SECONDS:
+                    session.end(f"no heartbeat for {SILENCE_SECONDS:g} s")
+
+
+def _validate(registration: pb.Register) -> None:
+    if registration.protocol_version != PROTOCOL_VERSION:
+        raise VersionMismatch(
+            f"agent {registration.name!r} speaks protocol version {registration.protocol_version} and this controller"
+            f" {PROTOCOL_VERSION}; install the same release on both",
+            theirs=registration.protocol_version,
+            ours=PROTOCOL_VERSION,
+        )
+    require_same_release(f"agent {registration.name!r}", registration.version)
+    if not NAME.fullmatch(registration.name):
+        raise InvalidRequest(f"agent name {registration.name!r} must be 1 to 64 of A-Z a-z 0-9 _ . -")
+    for field in ("host", "socket", "instance"):
+        value = getattr(registration, field)
+        if not value or len(value) > _MAX_TEXT:
+            raise InvalidRequest(f"agent {registration.name}: {field} must have 1 to {_MAX_TEXT} characters")
+    try:
+        IPv4Address(registration.address)
+        parse_mac(registration.mac)
+    except (AddressValueError, ValueError) as error:
+        raise InvalidRequest(f"agent {registration.name}: {error}") from None
+    for field, high in (("switch_port", _MAX_SWITCH_PORT), ("max_ranks", _MAX_RANKS)):
+        if not 1 <= getattr(registration, field) <= high:
+            raise InvalidRequest(
+                f"agent {registration.name}: {field} is {getattr(registration, field)} and must be 1 to {high}"
+            )
+
+
+def welcome() -> pb.ControllerMessage:
+    """Return the answer to Register."""
+    return pb.ControllerMessage(welcome=pb.Welcome(version=VERSION, heartbeat_seconds=HEARTBEAT_SECONDS))

@@ -1,0 +1,165 @@
+"""The controller as a Python program sees it: synchronous, typed, raising controller.errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from controller.errors import InvalidRequest, JobNotFound, from_rpc_error
+from controller.proto import switchml_pb2 as pb
+from controller.proto import switchml_pb2_grpc as pb_grpc
+
+__all__ = ["ControllerClient"]
+
+_START_SECONDS = 60.0
+_HIGHEST = 2**32 - 1  # of a number in the messages
+
+
+class ControllerClient:
+    """A connection to the controller at "host:port".
+
+    A job is named by its id (int) or its name (str). Every method takes at most ``timeout`` seconds and raises the
+    ControllerError that the controller raised, ControllerUnavailable when none answers, or DeadlineExceeded.
+    """
+
+    def __init__(self, address: str, timeout: float = 15.0) -> None:
+        self.address = address
+        self._timeout = timeout
+        # Retries of a refused connection begin soon, so that a controller that has just been started is found.
+        self._channel = grpc.insecure_channel(
+            address, options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.enable_http_proxy", 0)]
+        )
+        self._jobs = pb_grpc.JobsStub(self._channel)  # type: ignore[no-untyped-call]
+        self._agents = pb_grpc.AgentsStub(self._channel)  # type: ignore[no-untyped-call]
+        self._switches = pb_grpc.SwitchesStub(self._channel)  # type: ignore[no-untyped-call]
+        self._control = pb_grpc.ControlStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> ControllerClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; watches that are under way end."""
+        self._channel.close()
+
+    def info(self) -> pb.InfoResponse:
+        """Return version, start and store of the controller."""
+        answer: pb.InfoResponse = self._call(self._control.Info, pb.InfoRequest())
+        return answer
+
+    def start_job(
+        self, workers: int, name: str = "", slots: int = 0, switch: str = "", timeout: float = _START_SECONDS
+    ) -> pb.Job:
+        """Start a job and return it READY.
+
+        ``slots`` is the pool of each rank, a power of two. Empty name, 0 slots and empty switch leave the choice to the
+        controller.
+
+        Raises:
+            InvalidRequest: worker count (1..64), slots or name are not allowed.
+            JobExists: a live job has the name.
+            NoRoom: the switch has no such range of slots free.
+            NoAgent: its live agents have too little room.
+            SwitchNotFound, SwitchUnavailable, SwitchRefused: about the switch.
+            AgentFailed, AgentTimeout: about an agent.
+            JobEnded: the job was stopped meanwhile.
+
+        """
+        # What the message has no room for is sent as something else that is not allowed; the controller says what is.
+        workers = min(max(workers, 0), _HIGHEST)
+        slots = min(slots, _HIGHEST) if slots >= 0 else 1
+        request = pb.StartJobRequest(workers=workers, name=name, slots=slots, switch=switch)
+        answer: pb.Job = self._call(self._jobs.Start, request, timeout)
+        return answer
+
+    def get_job(self, job: int | str) -> pb.Job:
+        """Return a job.
+
+        Raises:
+            JobNotFound: there is none.
+
+        """
+        answer: pb.Job = self._call(self._jobs.Get, _reference(job))
+        return answer
+
+    def list_jobs(self, include_ended: bool = False) -> list[pb.Job]:
+        """Return the live jobs, or all, oldest first."""
+        return list(self._call(self._jobs.List, pb.ListJobsRequest(include_ended=include_ended)).jobs)
+
+    def watch_job(self, job: int | str, timeout: float | None = None) -> Iterator[pb.Job]:
+        """Yield a job now, after each change and at least each second, until it has ended.
+
+        Raises:
+            JobNotFound: there is none.
+
+        """
+        stream = self._jobs.Watch(_reference(job), timeout=timeout)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, self.address) from None
+        finally:
+            stream.cancel()
+
+    def stop_job(self, job: int | str) -> pb.Job:
+        """End a live job and return it; an ended one is returned as it is.
+
+        Raises:
+            JobNotFound: there is none.
+
+        """
+        answer: pb.Job = self._call(self._jobs.Stop, _reference(job))
+        return answer
+
+    def report_exit(self, job: int | str, rank: int, exit_code: int) -> pb.Job:
+        """Tell how the process of a rank ended (128 + signal for a signal); other than 0 fails a live job.
+
+        Raises:
+            JobNotFound, InvalidRequest: there is no such job or rank.
+
+        """
+        if not 0 <= rank <= _HIGHEST:
+            raise InvalidRequest(f"there is no rank {rank}")
+        report = pb.ExitReport(job=_reference(job), rank=rank, exit_code=exit_code)
+        answer: pb.Job = self._call(self._jobs.ReportExit, report)
+        return answer
+
+    def list_agents(self) -> list[pb.Agent]:
+        """Return all agents that have registered since the controller started, by name."""
+        return list(self._call(self._agents.List, pb.ListAgentsRequest()).agents)
+
+    def list_switches(self) -> list[pb.Switch]:
+        """Return the configured switches."""
+        return list(self._call(self._switches.List, pb.ListSwitchesRequest()).switches)
+
+    def show_switch(self, name: str = "") -> pb.SwitchDetail:
+        """Return the tables, groups and counters of a switch, read from it now; by no name the only one.
+
+        Raises:
+            SwitchNotFound, InvalidRequest: there is none of this name, or several and no name.
+            SwitchUnavailable, SwitchRefused: it cannot be read.
+
+        """
+        answer: pb.SwitchDetail = self._call(self._switches.Show, pb.ShowSwitchRequest(name=name))
+        return answer
+
+    def _call(self, method: Callable[..., Any], request: object, timeout: float | None = None) -> Any:
+        try:
+            return method(request, timeout=timeout or self._timeout)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, self.address) from None
+
+
+def _reference(job: int | str) -> pb.JobReference:
+    if isinstance(job, str):
+        return pb.JobReference(name=job)
+    if not 0 <= job <= _HIGHEST:
+        raise JobNotFound(f"no job has the id {job}")
+    return pb.JobReference(id=job)

@@ -1,0 +1,161 @@
+"""The daemon switchml-controller."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+
+import click
+import grpc
+
+from controller.agent_messages import AgentMessages
+from controller.agents import Agents
+from controller.config import ControllerConfig, load_config, split_address
+from controller.errors import ConfigError, ControllerError
+from controller.lifecycle import Lifecycle
+from controller.proto import switchml_pb2_grpc as pb_grpc
+from controller.service import AgentsService, ControlService, JobsService, SwitchesService
+from controller.store import Store
+from controller.switches import Switches
+from controller.version import VERSION
+
+__all__ = ["main", "serve"]
+
+_LOG = logging.getLogger(__name__)
+_STOP_SECONDS = 1.0
+_LEVELS = ["debug", "info", "warning", "error"]
+
+
+async def serve(config: ControllerConfig, ready_file: Path | None) -> None:
+    """Run the controller until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: the address cannot be listened on, or the pipelines' files are not usable.
+        StoreError: the store is not usable.
+
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    with contextlib.closing(Store(config.store)) as store:
+        switches = Switches(config.switches, store)
+        agents = Agents(lambda name: switches.get(name).name)
+        lifecycle = Lifecycle(store, switches, agents)
+        lifecycle.load()
+        messages = AgentMessages(store, lifecycle)
+        server = _server(store, switches, agents, lifecycle, messages)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            address = _listen(server, config.listen)
+            await server.start()
+            tasks += [
+                asyncio.create_task(switches.run(lifecycle.prepare_switch), name="switches"),
+                asyncio.create_task(agents.run(), name="agents"),
+                asyncio.create_task(lifecycle.run(), name="jobs"),
+            ]
+            stopping = asyncio.create_task(stop.wait(), name="stop")
+            if ready_file is not None:
+                _write_ready_file(ready_file, address)
+            _LOG.info("switchml-controller %s listens on %s, store %s", VERSION, address, config.store)
+            done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # only `stopping` ends by itself; another one's defect is raised here
+            _LOG.info("stopping; jobs go on, and are taken over at the next start")
+        finally:
+            agents.shut_down()
+            await server.stop(_STOP_SECONDS)
+            await lifecycle.drain()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _server(
+    store: Store, switches: Switches, agents: Agents, lifecycle: Lifecycle, messages: AgentMessages
+) -> grpc.aio.Server:
+    # Without this option a second controller could listen on the same port, and calls would go to either.
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_ControlServicer_to_server(ControlService(store), server)  # type: ignore[no-untyped-call]
+    return server
+
+
+def _listen(server: grpc.aio.Server, listen: str) -> str:
+    host, port = split_address(listen, "listen")
+    try:
+        # gRPC does not say why it could not listen, so the system is asked first.
+        with socket.create_server((host.strip("[]"), port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            pass
+        port = server.add_insecure_port(listen)
+    except (OSError, RuntimeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot listen on {listen}: {why}; give another --listen HOST:PORT, or port 0") from None
+    if not _is_loopback(host):
+        _LOG.warning("listening on %s without TLS: whoever reaches it can start and stop jobs", listen)
+    return f"{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _write_ready_file(path: Path, address: str) -> None:
+    """Write it at once: who finds it finds all of it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(json.dumps({"address": address, "pid": os.getpid(), "version": VERSION}) + "\n")
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"ready file {path} cannot be written: {error.strerror}") from None
+
+
+@click.command(context_settings={"auto_envvar_prefix": "SWITCHML_CONTROLLER"})
+@click.option("--config", "config_path", type=click.Path(path_type=Path), help="Configuration file (TOML).")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes any free one.")
+@click.option("--store", type=click.Path(path_type=Path), help="SQLite file with the jobs.")
+@click.option("--ready-file", type=click.Path(path_type=Path), help="Write address and pid here (JSON) once listening.")
+@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
+@click.version_option(VERSION, prog_name="switchml-controller")
+def main(
+    config_path: Path | None, listen: str | None, store: Path | None, ready_file: Path | None, log_level: str
+) -> None:
+    """Run SwitchML's controller until SIGTERM or SIGINT.
+
+    Options take precedence over the configuration file. Exit status: 0 after a signal; 1 when the configuration, the
+    port or the store cannot be used; 2 for wrong options.
+
+    Example: switchml-controller --config fabric.toml --listen 127.0.0.1:0 --ready-file controller.json
+    """
+    logging.basicConfig(
+        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    # What goes wrong with a switch is an exception here, and told once; finsy logs it as well.
+    logging.getLogger("finsy").setLevel(logging.CRITICAL + 1)
+    try:
+        config = load_config(config_path) if config_path is not None else ControllerConfig()
+        given = {name: value for name, value in (("listen", listen), ("store", store)) if value is not None}
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
+        asyncio.run(serve(dataclasses.replace(config, **given), ready_file))  # type: ignore[arg-type]
+    except (ControllerError, OSError) as error:
+        click.echo(f"switchml-controller: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Southbound drivers: what the controller asks of a switch, whatever protocol it speaks."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from controller.proto import switchml_pb2 as pb
+from dataplane.constants import DropReason, Verdict
+
+__all__ = ["Capabilities", "Driver", "JobTables", "RankPort", "SwitchContents"]
+
+
+@dataclass(frozen=True)
+class RankPort:
+    """Where one rank hangs on the switch; MAC and IPv4 address as numbers."""
+
+    rank: int
+    port: int
+    mac: int
+    address: int
+    udp_port: int
+
+
+@dataclass(frozen=True)
+class JobTables:
+    """What a switch holds for one job."""
+
+    job: int
+    epoch: int
+    slot_base: int
+    slots: int
+    ranks: tuple[RankPort, ...]
+
+    @property
+    def slot_value(self) -> int:
+        """The first value of the wire's slot field."""
+        return self.slot_base << 1
+
+    @property
+    def slot_mask(self) -> int:
+        """The ternary mask under which all slot fields of the range equal `slot_value`."""
+        return ~(2 * self.slots - 1) & 0xFFFF
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a pipeline offers: `slots` pool indexes, of two halves each."""
+
+    values_per_packet: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class SwitchContents:
+    """What stands in a switch, as people read it."""
+
+    entries: list[pb.TableEntry]
+    groups: list[pb.MulticastGroup]
+    drop_reasons: dict[DropReason, int]
+
+
+class Driver(abc.ABC):
+    """One switch.
+
+    ``connected``, ``primary`` and ``failure`` (why it is not connected) describe the connection, which ``run`` keeps
+    up. The other methods raise SwitchUnavailable when there is none, and SwitchRefused with the switch's words.
+    """
+
+    connected = False
+    primary = False
+    failure = "not connected yet"
+
+    @property
+    @abc.abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What the pipeline offers; known from the configuration before the switch is connected."""
+
+    @abc.abstractmethod
+    async def run(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
+        """Keep the switch connected until cancelled.
+
+        Each time that the connection is primary and the pipeline in place, `prepare` is awaited; its argument says
+        whether the pipeline had to be loaded, so that registers, tables and counters are empty.
+        """
+
+    @abc.abstractmethod
+    def prepare_again(self) -> None:
+        """Let ``run`` await `prepare` once more: the switch may hold something else than it should."""
+
+    @abc.abstractmethod
+    async def reload(self) -> None:
+        """Load the pipeline anew: registers, tables and counters are empty afterwards."""
+
+    @abc.abstractmethod
+    async def reconcile(self, jobs: Sequence[JobTables]) -> int:
+        """Make the switch hold the tables of these jobs and no others; return how many updates were written."""
+
+    @abc.abstractmethod
+    async def install_job(self, job: JobTables) -> None:
+        """Write the tables of a new job, its counters set to 0."""
+
+    @abc.abstractmethod
+    async def remove_job(self, job: JobTables) -> None:
+        """Delete what is there of a job's tables, in the reverse order."""
+
+    @abc.abstractmethod
+    async def read_verdicts(self, job_ids: Sequence[int]) -> dict[Verdict, int]:
+        """Return the packets by verdict, summed over the jobs."""
+
+    @abc.abstractmethod
+    async def read_contents(self) -> SwitchContents:
+        """Return tables, groups and drop counters."""

@@ -1,0 +1,351 @@
+"""A switch driven through P4Runtime: the soft switch and BMv2."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import finsy as fy
+from finsy.proto import U128, p4i, p4r
+from google.protobuf import text_format
+
+import dataplane
+from controller.config import SwitchConfig
+from controller.drivers import Capabilities, Driver, JobTables, SwitchContents
+from controller.drivers.p4tables import (
+    JOB_TABLES,
+    Entity,
+    compare,
+    group_message,
+    job_entities,
+    switch_address_entry,
+    table_message,
+    verdict_index,
+)
+from controller.errors import ConfigError, ControllerError, SwitchRefused, SwitchUnavailable
+from controller.jobs import parse_mac
+from controller.version import require_same_release
+from dataplane.constants import DropReason, Verdict
+
+__all__ = ["P4RuntimeDriver"]
+
+_LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=fy.p4entity.P4Entity)
+
+_CONNECT_SECONDS = 10.0
+_RETRY_SECONDS = 0.5
+_BUILD = Path(dataplane.__file__).parent / "p4" / "build" / "bmv2"
+_VALUES_ANNOTATION = "switchml_values_per_packet"
+_LOST_CODES = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.DEADLINE_EXCEEDED, fy.GRPCStatusCode.CANCELLED)
+
+
+class P4RuntimeDriver(Driver):
+    """Drives one P4Runtime target with finsy.
+
+    finsy connects and arbitrates; the pipeline is loaded here and not by finsy, because only so is a refusal an
+    exception that can be told to the user.
+    """
+
+    def __init__(self, config: SwitchConfig) -> None:
+        """Read the pipeline's files.
+
+        Raises:
+            ConfigError: one is missing or not usable.
+            VersionMismatch: the P4 program is of another version.
+
+        """
+        self.config = config
+        self._p4info, self._schema = _load_pipeline(config)
+        require_same_release(f"the P4 program of switch {config.name}", self._p4info.pkg_info.version)
+        self._capabilities = _capabilities(config, self._p4info)
+        self._switch: fy.Switch | None = None
+        self._events: asyncio.Queue[fy.SwitchEvent | None] = asyncio.Queue()
+        self._down: asyncio.Future[None] | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the pipeline offers."""
+        return self._capabilities
+
+    # ---- connection ------------------------------------------------------------------------------------------------
+
+    async def run(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
+        """Keep the switch connected until cancelled; see Driver."""
+        while True:
+            # finsy cancels the task that waits for it when its own set-up fails, so that task must not be this one.
+            attempt = asyncio.create_task(self._connection(prepare), name=f"connection to {self.config.name}")
+            try:
+                await asyncio.wait({attempt})
+                self._note_failure(attempt)
+            finally:
+                attempt.cancel()
+                await asyncio.wait({attempt})
+                self._disconnected()
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _connection(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
+        """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
+        self._events = asyncio.Queue()
+        self._down = asyncio.get_running_loop().create_future()
+        options = fy.SwitchOptions(p4info=_BUILD / "switchml.p4info.txtpb", device_id=self.config.device_id)
+        switch = fy.Switch(self.config.name, self.config.p4runtime, options)
+        for event in (fy.SwitchEvent.CHANNEL_DOWN, fy.SwitchEvent.BECOME_PRIMARY, fy.SwitchEvent.BECOME_BACKUP):
+            switch.ee.on(event, lambda *_, event=event: self._events.put_nowait(event))
+        async with contextlib.AsyncExitStack() as stack:
+            await asyncio.wait_for(stack.enter_async_context(switch), _CONNECT_SECONDS)
+            self._switch = switch
+            while True:
+                self.primary = switch.is_primary
+                if self.primary:
+                    await prepare(await self._ensure_pipeline())
+                    _LOG.info("switch %s is connected at %s", self.config.name, self.config.p4runtime)
+                else:
+                    _LOG.warning("switch %s has another primary controller; this one stands by", self.config.name)
+                self.connected, self.failure = True, ""
+                if await self._events.get() is fy.SwitchEvent.CHANNEL_DOWN:
+                    raise self._unavailable("the connection was closed")
+                self.connected = False
+
+    def _disconnected(self) -> None:
+        self._switch, self.connected, self.primary = None, False, False
+        if self._down is not None and not self._down.done():
+            self._down.set_result(None)
+
+    def _note_failure(self, attempt: asyncio.Task[None]) -> None:
+        """Keep why an attempt ended, and log it when it is news."""
+        error = None if attempt.cancelled() else attempt.exception()
+        before = self.failure
+        if error is None:
+            self.failure = "the P4Runtime session ended during its set-up"
+        elif isinstance(error, fy.P4ClientError):
+            self.failure = error.message
+        elif isinstance(error, asyncio.TimeoutError):
+            self.failure = f"no answer within {_CONNECT_SECONDS:g} s"
+        else:
+            self.failure = str(error)
+            if not isinstance(error, ControllerError):
+                _LOG.error("the connection to switch %s failed", self.config.name, exc_info=error)
+        if self.failure != before:
+            _LOG.warning("switch %s at %s: %s", self.config.name, self.config.p4runtime, self.failure)
+
+    def prepare_again(self) -> None:
+        """Let ``run`` prepare the switch once more."""
+        self._events.put_nowait(None)
+
+    async def reload(self) -> None:
+        """Load the pipeline anew: registers, tables and counters are empty afterwards."""
+        await self._call("the pipeline", self._load)
+
+    async def _ensure_pipeline(self) -> bool:
+        """Load the pipeline if the switch has none or another one; say whether it had to be."""
+
+        async def held(_: fy.Switch) -> p4r.ForwardingPipelineConfig:
+            request = p4r.GetForwardingPipelineConfigRequest(
+                device_id=self.config.device_id,
+                response_type=p4r.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE,
+            )
+            async with fy.P4Client(self.config.p4runtime) as client:
+                try:
+                    return (await client.request(request)).config
+                except fy.P4ClientError as error:
+                    if error.is_pipeline_missing:
+                        return p4r.ForwardingPipelineConfig()
+                    raise
+
+        present = await self._call("to say its pipeline", held)
+        if present.HasField("cookie") and present.cookie.cookie == self._schema.p4cookie:
+            require_same_release(f"the P4 program in switch {self.config.name}", present.p4info.pkg_info.version)
+            return False
+        await self._call("the pipeline", self._load)
+        return True
+
+    async def _load(self, switch: fy.Switch) -> None:
+        # BMv2 knows no RECONCILE.
+        request = p4r.SetForwardingPipelineConfigRequest(
+            device_id=self.config.device_id,
+            election_id=U128.encode(switch.election_id),
+            action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+            config=self._schema.get_pipeline_config(),
+        )
+        async with fy.P4Client(self.config.p4runtime) as client:
+            await client.request(request)
+        _LOG.info("switch %s: pipeline loaded", self.config.name)
+
+    # ---- tables ----------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, jobs: Sequence[JobTables]) -> int:
+        """Make the switch hold the tables of these jobs and no others; return how many updates were written."""
+        wanted: list[Entity] = [entity for job in jobs for entity in job_entities(job)]
+        address = switch_address_entry(parse_mac(self.config.mac), self.config.address)
+
+        async def write_difference(switch: fy.Switch) -> int:
+            requests: list[Entity] = [fy.P4MulticastGroupEntry(), *(fy.P4TableEntry(name) for name in JOB_TABLES)]
+            held = [entity async for entity in _read(switch, requests)]
+            default = fy.P4TableEntry("switch_address_table", is_default_action=True)
+            held += [entity async for entity in _read(switch, [default])]
+            difference = compare(held, [*wanted, address])
+            await _write(switch.delete, difference.delete)
+            # A default entry is always there; a target that does not report an unset one must not get an INSERT.
+            defaults: list[Entity] = [entity for entity in difference.insert if entity == address]
+            await _write(switch.modify, difference.modify + defaults)
+            await _write(switch.insert, [entity for entity in difference.insert if entity != address])
+            return len(difference)
+
+        written = await self._call("the tables of its jobs", write_difference)
+        if written:
+            _LOG.info(
+                "switch %s: %d updates written to hold the tables of %d jobs", self.config.name, written, len(jobs)
+            )
+        return written
+
+    async def install_job(self, job: JobTables) -> None:
+        """Write the tables of a new job, its counters set to 0."""
+
+        async def write(switch: fy.Switch) -> None:
+            counters = [entry async for entry in _read_verdicts(switch, [job.job]) if entry.packet_count]
+            if counters:
+                zero = fy.P4CounterData()
+                await switch.modify([fy.P4CounterEntry("job_counter", index=c.index, data=zero) for c in counters])
+            await _write(switch.insert, job_entities(job))
+
+        await self._call(f"the tables of job {job.job}", write)
+
+    async def remove_job(self, job: JobTables) -> None:
+        """Delete what is there of a job's tables, in the reverse order."""
+
+        async def delete(switch: fy.Switch) -> None:
+            await _write(lambda entities: switch.delete(entities, strict=False), job_entities(job)[::-1])
+
+        await self._call(f"to delete the tables of job {job.job}", delete)
+
+    async def read_verdicts(self, job_ids: Sequence[int]) -> dict[Verdict, int]:
+        """Return the packets by verdict, summed over the jobs."""
+
+        async def read(switch: fy.Switch) -> dict[Verdict, int]:
+            total = dict.fromkeys(Verdict, 0)
+            async for entry in _read_verdicts(switch, job_ids):
+                assert entry.index is not None
+                total[Verdict(entry.index & 0xF)] += entry.packet_count
+            return total
+
+        return await self._call("to read its job counters", read)
+
+    async def read_contents(self) -> SwitchContents:
+        """Return tables, groups and drop counters."""
+
+        async def read(switch: fy.Switch) -> SwitchContents:
+            requests = [
+                fy.P4TableEntry(table.alias, counter_data=fy.P4CounterData() if table.direct_counter else None)
+                for table in self._schema.tables
+            ]
+            entries = [table_message(entry) async for entry in _read(switch, requests)]
+            defaults = [
+                fy.P4TableEntry(table.alias, is_default_action=True)
+                for table in self._schema.tables
+                if table.alias == "switch_address_table"
+            ]
+            entries += [table_message(entry) async for entry in _read(switch, defaults)]
+            groups = [group_message(group) async for group in _read(switch, [fy.P4MulticastGroupEntry()])]
+            drops = dict.fromkeys(DropReason, 0)
+            async for counter in _read(switch, [fy.P4CounterEntry("drop_counter")]):
+                if counter.index in drops:
+                    drops[DropReason(counter.index)] = counter.packet_count
+            return SwitchContents(entries, groups, drops)
+
+        return await self._call("to read its tables", read)
+
+    async def _call(self, what: str, operation: Callable[[fy.Switch], Coroutine[Any, Any, _T]]) -> _T:
+        """Run an operation on the connected switch and turn what goes wrong into our errors.
+
+        It runs in a task of its own: a connection that closes cancels what waits on it, and that must not look like a
+        cancellation of the caller. When the caller is cancelled, the operation is finished first, so that a later one
+        cannot overtake it in the switch; gRPC deadlines bound that.
+        """
+        switch, down = self._switch, self._down
+        if switch is None or down is None:
+            raise self._unavailable(self.failure)
+        if not switch.is_primary:
+            raise self._unavailable("another controller is its primary")
+        task = asyncio.create_task(operation(switch))
+        ends: set[asyncio.Future[Any]] = {task, down}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await asyncio.wait({task})
+            raise
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if task.cancelled():
+            raise self._unavailable("the connection was closed")
+        error = task.exception()
+        if isinstance(error, fy.P4ClientError):
+            if error.code in _LOST_CODES:
+                raise self._unavailable(error.message)
+            words = "; ".join(detail.message for detail in error.details.values()) or error.message
+            raise SwitchRefused(f"switch {self.config.name} refused {what}: {words} ({error.code.name})")
+        return task.result()
+
+    def _unavailable(self, why: str) -> SwitchUnavailable:
+        return SwitchUnavailable(f"switch {self.config.name} at {self.config.p4runtime} is not available: {why}")
+
+
+def _read(switch: fy.Switch, requests: Sequence[_E]) -> AsyncIterator[_E]:
+    # finsy declares the overloads of its generator so that type checkers take them for coroutines.
+    return cast("AsyncIterator[_E]", switch.read(requests))
+
+
+async def _read_verdicts(switch: fy.Switch, job_ids: Iterable[int]) -> AsyncIterator[fy.P4CounterEntry]:
+    entries = [fy.P4CounterEntry("job_counter", index=verdict_index(job, v)) for job in job_ids for v in Verdict]
+    async for entry in _read(switch, entries):
+        yield entry
+
+
+async def _write(write: Callable[[Iterable[Entity]], Awaitable[None]], entities: Sequence[Entity]) -> None:
+    """Write entities in order, a batch for each table: order inside a batch is the switch's own."""
+    batch: list[Entity] = []
+    for entity in entities:
+        if batch and _table(entity) != _table(batch[-1]):
+            await write(batch)
+            batch = []
+        batch.append(entity)
+    if batch:
+        await write(batch)
+
+
+def _table(entity: Entity) -> str:
+    return entity.table_id if isinstance(entity, fy.P4TableEntry) else ""
+
+
+def _load_pipeline(config: SwitchConfig) -> tuple[p4i.P4Info, fy.P4Schema]:
+    try:
+        p4info = text_format.Parse((_BUILD / "switchml.p4info.txtpb").read_text(), p4i.P4Info())
+        if config.target == "soft":
+            dimensions = {"values_per_packet": config.values_per_packet, "slots": config.slots}
+            device_config = json.dumps(dimensions).encode()
+        else:
+            device_config = (_BUILD / "switchml.json").read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"switch {config.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"
+        ) from None
+    except text_format.ParseError as error:
+        raise ConfigError(f"switch {config.name}: the P4 program's p4info is damaged: {error}") from None
+    return p4info, fy.P4Schema(p4info, device_config)
+
+
+def _capabilities(config: SwitchConfig, p4info: p4i.P4Info) -> Capabilities:
+    if config.target == "soft":
+        return Capabilities(config.values_per_packet, config.slots)
+    schema = fy.P4Schema(p4info)
+    for annotation in schema.tables["worker_table"].annotations:
+        if annotation.name == _VALUES_ANNOTATION:
+            body = annotation.body[0] if isinstance(annotation.body, list) else annotation.body
+            return Capabilities(int(str(body)), schema.registers["slot_epoch"].size // 2)
+    raise ConfigError(f"switch {config.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")

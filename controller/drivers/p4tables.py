@@ -1,0 +1,183 @@
+"""The P4 entities of a job, how they differ from what a switch holds, and how people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Any, TypeAlias
+
+import finsy as fy
+from finsy.p4entity import P4Replica
+
+from controller.drivers import JobTables
+from controller.proto import switchml_pb2 as pb
+from dataplane.constants import Verdict
+
+__all__ = ["JOB_TABLES", "Difference", "Entity", "compare", "group_message", "job_entities", "table_message"]
+__all__ += ["switch_address_entry", "verdict_index"]
+
+Entity: TypeAlias = fy.P4TableEntry | fy.P4MulticastGroupEntry
+
+JOB_TABLES = ("job_table", "rank_table", "worker_table")
+"""The tables whose entries belong to jobs, in the order of installation."""
+
+_WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime wants one for ternary keys
+
+
+def job_entities(job: JobTables) -> list[Entity]:
+    """Return what stands in the switch for a job, in the order of installation.
+
+    The worker table comes last: nobody is admitted before results can be sent.
+    """
+    world = len(job.ranks)
+    group = fy.P4MulticastGroupEntry(job.job, replicas=[(r.port, r.rank) for r in job.ranks])
+    described = fy.P4TableEntry(
+        "job_table",
+        match=fy.Match(job=job.job),
+        action=fy.Action("describe_job", slot_value=job.slot_value, slot_mask=job.slot_mask),
+    )
+    addresses = [
+        fy.P4TableEntry(
+            "rank_table",
+            match=fy.Match(job=job.job, rank=r.rank),
+            action=fy.Action("address_rank", eth_dst=r.mac, ipv4_dst=r.address, udp_dst=r.udp_port),
+        )
+        for r in job.ranks
+    ]
+    workers = [
+        fy.P4TableEntry(
+            "worker_table",
+            match=fy.Match(
+                ingress_port=r.port,
+                eth_src=r.mac,
+                ipv4_src=r.address,
+                udp_src=r.udp_port,
+                job=job.job,
+                worker=r.rank,
+                slot=(job.slot_value, job.slot_mask),
+            ),
+            action=fy.Action(
+                "admit", worker_bit=1 << r.rank, job_mask=(1 << world) - 1, epoch=job.epoch, group=job.job
+            ),
+            priority=_WORKER_PRIORITY,
+        )
+        for r in job.ranks
+    ]
+    return [group, described, *addresses, *workers]
+
+
+def switch_address_entry(mac: int, address: str) -> fy.P4TableEntry:
+    """Return the default entry that tells the switch its own addresses."""
+    return fy.P4TableEntry(
+        "switch_address_table",
+        action=fy.Action("set_switch_address", mac=mac, ip=int(IPv4Address(address))),
+        is_default_action=True,
+    )
+
+
+def verdict_index(job_id: int, verdict: Verdict) -> int:
+    """Return the index of job_counter that counts a job's packets of one verdict."""
+    return (job_id << 4) | verdict
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What to write so that a switch holds what it should; `delete` before the others, in the given order."""
+
+    delete: list[Entity]
+    modify: list[Entity]
+    insert: list[Entity]
+
+    def __len__(self) -> int:
+        return len(self.delete) + len(self.modify) + len(self.insert)
+
+
+def compare(held: Iterable[Entity], wanted: Sequence[Entity]) -> Difference:
+    """Compare what a switch holds with what it should; both in the order of installation."""
+    there = {_key(entity): entity for entity in held}
+    should = {_key(entity): entity for entity in wanted}
+    return Difference(
+        delete=[entity for key, entity in reversed(there.items()) if key not in should],
+        modify=[entity for key, entity in should.items() if key in there and _content(there[key]) != _content(entity)],
+        insert=[entity for key, entity in should.items() if key not in there],
+    )
+
+
+def _key(entity: Entity) -> tuple[Any, ...]:
+    if isinstance(entity, fy.P4MulticastGroupEntry):
+        return ("", entity.multicast_group_id)
+    match = {name: _number(value) for name, value in (entity.match or {}).items()}
+    # A ternary field that matches everything does not travel.
+    fields = frozenset((name, value) for name, value in match.items() if value != (0, 0))
+    return (entity.table_id, fields, entity.priority, entity.is_default_action)
+
+
+def _content(entity: Entity) -> tuple[Any, ...]:
+    if isinstance(entity, fy.P4MulticastGroupEntry):
+        return tuple(sorted(_replicas(entity)))
+    name, arguments = _action(entity)
+    return (name, frozenset((key, _number(value)) for key, value in arguments.items()))
+
+
+def _number(value: Any) -> Any:
+    """Return a field's value, which finsy may decode to an address object, as a number or two."""
+    return tuple(int(part) for part in value) if isinstance(value, tuple) else int(value)
+
+
+def _action(entry: fy.P4TableEntry) -> tuple[str, Mapping[str, Any]]:
+    if entry.action is None:
+        return "", {}
+    assert isinstance(entry.action, fy.P4TableAction), "no table of ours has an action profile"
+    return entry.action.name, entry.action.args
+
+
+def _replicas(group: fy.P4MulticastGroupEntry) -> list[tuple[int, int]]:
+    """Return (port, instance) pairs; finsy reads a replica of instance 0 as its port alone."""
+    found: list[tuple[int, int]] = []
+    for replica in group.replicas:
+        if isinstance(replica, P4Replica):
+            found.append((replica.port, replica.instance))
+        else:
+            found.append((replica, 0) if isinstance(replica, int) else replica)
+    return found
+
+
+def group_message(group: fy.P4MulticastGroupEntry) -> pb.MulticastGroup:
+    """Return a multicast group as the northbound interface shows it."""
+    replicas = [pb.MulticastGroup.Replica(port=port, instance=rank) for port, rank in sorted(_replicas(group))]
+    return pb.MulticastGroup(id=group.multicast_group_id, replicas=replicas)
+
+
+def table_message(entry: fy.P4TableEntry) -> pb.TableEntry:
+    """Return a table entry as people read it."""
+    name, arguments = _action(entry)
+    parameters = {key: _printed(key, _number(value)) for key, value in arguments.items()}
+    if name == "describe_job":
+        parameters = {"slots": _printed_slots(_number(arguments["slot_value"]), _number(arguments["slot_mask"]))}
+    message = pb.TableEntry(
+        table=entry.table_id,
+        match={key: _printed(key, _number(value)) for key, value in (entry.match or {}).items()},
+        action=name,
+        parameters=parameters,
+    )
+    if entry.counter_data is not None:
+        message.packets = entry.counter_data.packet_count
+    return message
+
+
+def _printed(name: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        return _printed_slots(*value)
+    if name.startswith("eth_") or name == "mac":
+        return str(fy.MACAddress(value))
+    if name.startswith("ipv4_") or name == "ip":
+        return str(IPv4Address(value))
+    if name in ("worker_bit", "job_mask"):
+        return hex(value)
+    return str(value)
+
+
+def _printed_slots(value: int, mask: int) -> str:
+    """Print the pool indexes whose slot fields match; the lowest bit of the field is the half."""
+    return f"{value >> 1}-{(value | (~mask & 0xFFFF)) >> 1}"

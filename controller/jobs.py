@@ -1,0 +1,178 @@
+"""A job and its ranks: what is known of them, and which states may follow which."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum
+from ipaddress import IPv4Address
+
+from controller.drivers import JobTables, RankPort
+from controller.proto import switchml_pb2 as pb
+from dataplane.constants import Verdict
+
+__all__ = ["Job", "JobState", "Rank", "RankState", "counters_by_name", "parse_mac", "printed_ranks"]
+
+
+_MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
+
+
+class JobState(IntEnum):
+    """As in switchml.proto."""
+
+    PENDING = 1
+    READY = 2
+    RUNNING = 3
+    COMPLETED = 4
+    FAILED = 5
+    STOPPED = 6
+
+    @property
+    def live(self) -> bool:
+        """Whether a job in this state holds slots and tables."""
+        return self <= JobState.RUNNING
+
+
+# READY -> COMPLETED: every process ended well and none attached.
+_NEXT = {
+    JobState.PENDING: {JobState.READY, JobState.FAILED, JobState.STOPPED},
+    JobState.READY: {JobState.RUNNING, JobState.COMPLETED, JobState.FAILED, JobState.STOPPED},
+    JobState.RUNNING: {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED},
+}
+
+
+class RankState(IntEnum):
+    """As in switchml.proto."""
+
+    ASSIGNED = 1
+    ATTACHED = 2
+    CLOSED = 3
+    LOST = 4
+
+
+@dataclass
+class Rank:
+    """One rank of a job and the agent that carries it; `address` and `udp_port` are its socket's once it is known."""
+
+    rank: int
+    agent: str
+    instance: str
+    host: str
+    socket: str
+    switch_port: int
+    mac: str
+    state: RankState = RankState.ASSIGNED
+    address: str = ""
+    udp_port: int = 0
+    position: int = 0
+    exit_code: int | None = None
+    counters: pb.RankCounters = field(default_factory=pb.RankCounters)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will send nothing more."""
+        return self.state in (RankState.CLOSED, RankState.LOST)
+
+
+@dataclass
+class Job:
+    """One row of the store's jobs, with its ranks; times in seconds since 1970."""
+
+    key: int  # never used again; `id` is the one on the wire, which is
+    id: int
+    name: str
+    workers: int
+    switch: str
+    epoch: int
+    slot_base: int
+    slots: int
+    values_per_packet: int
+    created: float
+    state: JobState = JobState.PENDING
+    failure: str = ""
+    ended: float = 0.0
+    ranks: list[Rank] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def live(self) -> bool:
+        """Whether it holds slots and tables."""
+        return self.state.live
+
+    def enter(self, state: JobState) -> None:
+        """Change the state; one that may not follow the present one is a defect of the caller."""
+        assert state in _NEXT.get(self.state, ()), f"job {self.name}: {self.state.name} -> {state.name}"
+        self.state = state
+
+    def ranks_by_agent(self) -> dict[str, list[Rank]]:
+        """Return the ranks of each agent, in order."""
+        held: dict[str, list[Rank]] = {}
+        for rank in self.ranks:
+            held.setdefault(rank.agent, []).append(rank)
+        return held
+
+    def tables(self) -> JobTables:
+        """Return what the switch must hold for this job; every rank's endpoint must be known."""
+        ports = tuple(
+            RankPort(r.rank, r.switch_port, parse_mac(r.mac), int(IPv4Address(r.address)), r.udp_port)
+            for r in self.ranks
+        )
+        return JobTables(self.id, self.epoch, self.slot_base, self.slots, ports)
+
+    def message(self) -> pb.Job:
+        """Return it as the northbound interface shows it."""
+        return pb.Job(
+            id=self.id,
+            name=self.name,
+            state=self.state.name,
+            failure=self.failure,
+            workers=self.workers,
+            epoch=self.epoch,
+            switch=self.switch,
+            slot_base=self.slot_base,
+            slots=self.slots,
+            values_per_packet=self.values_per_packet,
+            ranks=[_rank_message(rank) for rank in self.ranks],
+            created=self.created,
+            ended=self.ended,
+            counters=self.counters,
+            key=self.key,
+        )
+
+
+def _rank_message(rank: Rank) -> pb.Rank:
+    return pb.Rank(
+        rank=rank.rank,
+        state=rank.state.name,
+        agent=rank.agent,
+        host=rank.host,
+        agent_socket=rank.socket,
+        position=rank.position,
+        exit_code=rank.exit_code,
+        counters=rank.counters,
+    )
+
+
+def counters_by_name(verdicts: dict[Verdict, int]) -> dict[str, int]:
+    """Return a job's counters as the northbound interface names them, from the switch's packets by verdict."""
+    named = {verdict.name.lower(): packets for verdict, packets in verdicts.items()}
+    named["contributions"] = verdicts[Verdict.AGGREGATED] + verdicts[Verdict.COMPLETED]
+    named["results"] = verdicts[Verdict.COMPLETED]
+    return named
+
+
+def parse_mac(text: str) -> int:
+    """Return a MAC address "aa:bb:cc:dd:ee:ff" as a number.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    if not _MAC.fullmatch(text):
+        raise ValueError(f"{text!r} is not a MAC address of the form aa:bb:cc:dd:ee:ff")
+    return int(text.replace(":", ""), 16)
+
+
+def printed_ranks(ranks: list[int]) -> str:
+    """Return "rank 3" or "ranks 0, 3"."""
+    return f"rank{'s' if len(ranks) != 1 else ''} {', '.join(map(str, ranks))}"

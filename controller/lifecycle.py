@@ -1,0 +1,431 @@
+"""Jobs from their start to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+
+from controller.admission import AgentRoom, next_job_id, place_ranks, validate_job
+from controller.agents import Agents, AgentSession
+from controller.drivers import JobTables
+from controller.errors import (
+    AgentTimeout,
+    ControllerError,
+    InvalidRequest,
+    JobEnded,
+    JobExists,
+    JobNotFound,
+    NoAgent,
+    NoRoom,
+    StoreError,
+    SwitchRefused,
+    SwitchUnavailable,
+)
+from controller.jobs import Job, JobState, Rank, RankState, counters_by_name, printed_ranks
+from controller.live_job import LiveJob
+from controller.proto import switchml_pb2 as pb
+from controller.store import Store
+from controller.switches import ManagedSwitch, Switches
+
+__all__ = ["ASSIGNMENT_SECONDS", "RECOVERY_SECONDS", "Lifecycle"]
+
+_LOG = logging.getLogger(__name__)
+
+ASSIGNMENT_SECONDS = 10.0
+RECOVERY_SECONDS = 10.0
+_WATCH_SECONDS = 1.0
+_LIST_LIMIT = 200
+
+
+class Lifecycle:
+    """All jobs, and every change of a job's state.
+
+    Methods that are not async run without interruption, so what they check still holds when they act.
+    """
+
+    def __init__(self, store: Store, switches: Switches, agents: Agents) -> None:
+        self._store = store
+        self._switches = switches
+        self._agents = agents
+        self._live: dict[int, LiveJob] = {}  # by key
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- what there is ---------------------------------------------------------------------------------------------
+
+    def live_jobs(self) -> list[LiveJob]:
+        """Return the jobs that have not ended, oldest first."""
+        return [live for live in self._live.values() if live.job.live]
+
+    def live_job(self, job_id: int, epoch: int) -> LiveJob | None:
+        """Return the live job of this id, if it is in this epoch."""
+        return next((live for live in self.live_jobs() if (live.job.id, live.job.epoch) == (job_id, epoch)), None)
+
+    def ranks_in_use(self, agent: str) -> int:
+        """Return how many ranks of live jobs an agent carries."""
+        return sum(rank.agent == agent for live in self.live_jobs() for rank in live.job.ranks)
+
+    def find(self, reference: pb.JobReference) -> Job:
+        """Return a job, the newest that has the id or name.
+
+        Raises:
+            InvalidRequest: the reference is empty.
+            JobNotFound: there is none.
+
+        """
+        kind = reference.WhichOneof("reference")
+        if kind is None:
+            raise InvalidRequest("say which job, by id or by name")
+        found = self._store.job_of_id(reference.id) if kind == "id" else self._store.job_of_name(reference.name)
+        if found is None:
+            raise JobNotFound(f"no job has the {kind} {getattr(reference, kind)!r}")
+        return self._live[found.key].job if found.key in self._live else found
+
+    def list_jobs(self, include_ended: bool) -> list[Job]:
+        """Return the live jobs, or the newest of all, oldest first."""
+        if not include_ended:
+            return [live.job for live in self.live_jobs()]
+        stored = self._store.newest_jobs(_LIST_LIMIT)[::-1]
+        return [self._live[job.key].job if job.key in self._live else job for job in stored]
+
+    async def view(self, job: Job) -> pb.Job:
+        """Return a job as it is now; one that is just ending, when it has ended."""
+        live = self._live.get(job.key)
+        if live is not None and live.installed and live.ending is None:
+            counters = await self._read_counters(live)
+            if live.ending is None:  # else the last reading is under way, and this one is older
+                job.counters = counters
+        if live is not None and live.ending is not None:
+            await asyncio.wait({live.ending})
+        return job.message()
+
+    async def watch(self, job: Job) -> AsyncIterator[pb.Job]:
+        """Yield a job now, after each change and each second, until it has ended."""
+        while True:
+            yield await self.view(job)
+            live = self._live.get(job.key)
+            if live is None:
+                return
+            if live.job.live:
+                await live.changes.wait(_WATCH_SECONDS)
+
+    # ---- start -----------------------------------------------------------------------------------------------------
+
+    async def start(self, request: pb.StartJobRequest) -> Job:
+        """Bring a job up to READY.
+
+        Raises:
+            InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoAgent: it was not admitted.
+            AgentFailed, AgentTimeout, SwitchRefused, JobEnded: it was, and is FAILED or STOPPED now.
+
+        """
+        validate_job(request.workers, request.name, request.slots)
+        for switch in self._switches.candidates(request.switch):
+            if not any(live.switch is switch for live in self._live.values()):
+                await self._switches.renew_epochs(switch)
+        live = self._admit(request)
+        live.bring_up = asyncio.create_task(self._bring_up(live), name=f"start of job {live.job.name}")
+        try:
+            await asyncio.wait({live.bring_up})
+        except asyncio.CancelledError:
+            self.end(live, JobState.FAILED, "its start was cancelled by the client", pb.JOB_FAILED)
+            raise
+        if live.ending is not None:
+            await asyncio.wait({live.ending})
+        if live.bring_up.cancelled():
+            why = f": {live.job.failure}" if live.job.failure else ""
+            raise JobEnded(f"job {live.job.name} was {live.job.state.name} before it was ready{why}")
+        live.bring_up.result()
+        return live.job
+
+    def _admit(self, request: pb.StartJobRequest) -> LiveJob:
+        live_jobs = self.live_jobs()
+        if any(live.job.name == request.name for live in live_jobs):
+            raise JobExists(f"a live job has the name {request.name!r}; stop it or give another name")
+        refusals: list[ControllerError] = []
+        for switch in self._switches.candidates(request.switch):
+            try:
+                return self._admit_on(switch, request)
+            except (NoRoom, NoAgent) as refusal:  # noqa: PERF203
+                refusals.append(refusal)
+        raise refusals[0]
+
+    def _admit_on(self, switch: ManagedSwitch, request: pb.StartJobRequest) -> LiveJob:
+        sessions = {session.name: session for session in self._agents.live_on(switch.name)}
+        room = [
+            AgentRoom(name, self.ranks_in_use(name), session.registration.max_ranks)
+            for name, session in sessions.items()
+        ]
+        placed = place_ranks(request.workers, room, switch.name)
+        last_id = self._store.last_job_id()
+        job = Job(
+            key=0,
+            id=next_job_id(last_id, {live.job.id for live in self._live.values()}),
+            name=request.name or self._new_name(),
+            workers=request.workers,
+            switch=switch.name,
+            epoch=self._switches.next_epoch(switch),
+            slot_base=0,
+            slots=request.slots or switch.config.pool,
+            values_per_packet=switch.driver.capabilities.values_per_packet,
+            created=time.time(),
+            ranks=[_rank(number, sessions[name]) for name, numbers in placed.items() for number in numbers],
+        )
+        job.slot_base = switch.slots.allocate(job.slots)
+        try:
+            self._store.create_job(job)
+        except StoreError:
+            switch.slots.free(job.slot_base)
+            raise
+        live = self._live[job.key] = LiveJob(job, switch)
+        _LOG.info(
+            "job %s (id %d, epoch %d): %d ranks on switch %s", job.name, job.id, job.epoch, job.workers, job.switch
+        )
+        return live
+
+    def _new_name(self) -> str:
+        number = next((job.key for job in self._store.newest_jobs(1)), 0) + 1
+        used = {live.job.name for live in self._live.values()}
+        while f"job-{number}" in used:
+            number += 1
+        return f"job-{number}"
+
+    async def _bring_up(self, live: LiveJob) -> None:
+        try:
+            await self._collect_endpoints(live)
+            async with live.switch.lock:
+                live.installed = True
+                await live.switch.driver.install_job(live.job.tables())
+                live.tell_agents(self._agents, live.activation())
+                self._enter(live, JobState.READY)
+        except ControllerError as error:
+            self.end(live, JobState.FAILED, str(error), pb.JOB_FAILED)
+            raise
+        except Exception:
+            self.end(live, JobState.FAILED, "a defect of the controller; its log has the traceback", pb.JOB_FAILED)
+            raise
+
+    async def _collect_endpoints(self, live: LiveJob) -> None:
+        """Let the agents open sockets; their answers fill in the ranks' addresses."""
+        loop = asyncio.get_running_loop()
+        for name in live.job.ranks_by_agent():
+            live.ready[name] = loop.create_future()
+            session = self._agents.live_session(name)
+            assert session is not None, "admission took live agents, and nothing has run since"
+            session.send(pb.ControllerMessage(assignment=live.assignment(name)))
+        done, pending = await asyncio.wait(live.ready.values(), timeout=ASSIGNMENT_SECONDS)
+        refusals = [error for answer in done if (error := answer.exception()) is not None]
+        if refusals:
+            raise refusals[0]
+        if pending:
+            silent = [name for name, answer in live.ready.items() if answer in pending]
+            raise AgentTimeout(
+                f"agent {', '.join(silent)} opened no sockets for job {live.job.name} within {ASSIGNMENT_SECONDS:g} s"
+            )
+
+    # ---- while it lives --------------------------------------------------------------------------------------------
+
+    def rank_changed(self, live: LiveJob, rank: Rank, state: RankState, detail: str = "") -> None:
+        """Note that a rank attached, closed or was lost, and what follows for its job."""
+        if rank.ended or rank.state is state:
+            return
+        rank.state = state
+        job = live.job
+        if state is RankState.LOST:
+            self.ranks_lost(live, [rank], detail)
+        elif all(r.state is RankState.CLOSED for r in job.ranks):
+            self.end(live, JobState.COMPLETED, "", pb.JOB_COMPLETED)
+        elif state is RankState.ATTACHED and job.state is JobState.READY:
+            self._enter(live, JobState.RUNNING)
+        else:
+            self._store.save_progress(job)
+            live.changes.notify()
+
+    def ranks_lost(self, live: LiveJob, ranks: Sequence[Rank], why: str) -> None:
+        """Fail a job whose ranks went away."""
+        for rank in ranks:
+            rank.state = RankState.LOST
+        numbers = [rank.rank for rank in ranks]
+        because = f": {why}" if why else ""
+        verb = "was" if len(numbers) == 1 else "were"
+        self.end(live, JobState.FAILED, f"{printed_ranks(numbers)} {verb} lost{because}", pb.WORKER_LOST, numbers)
+
+    def report_exit(self, job: Job, number: int, exit_code: int) -> None:
+        """Note how the process of a rank ended; a status other than 0 fails a live job.
+
+        Raises:
+            InvalidRequest: the job has no such rank.
+
+        """
+        if number >= job.workers:
+            raise InvalidRequest(f"job {job.name} has ranks 0 to {job.workers - 1}, not {number}")
+        rank, first_report = job.ranks[number], job.ranks[number].exit_code is None
+        rank.exit_code = exit_code
+        live = self._live.get(job.key)
+        if live is not None and job.live:
+            if exit_code != 0:
+                why = f"rank {number} exited with status {exit_code}"
+                self.end(live, JobState.FAILED, why, pb.JOB_FAILED, [number])
+            elif rank.state is RankState.ASSIGNED:
+                self.rank_changed(live, rank, RankState.CLOSED)  # it ended well and never attached
+            return
+        if exit_code != 0 and first_report and rank.state is RankState.LOST:
+            job.failure += f"; the process of rank {number} exited with status {exit_code}"
+        self._store.save_progress(job)
+
+    # ---- end -------------------------------------------------------------------------------------------------------
+
+    async def stop(self, job: Job) -> None:
+        """End a live job as STOPPED; return when it holds nothing any more."""
+        live = self._live.get(job.key)
+        if live is not None:
+            await asyncio.wait({self.end(live, JobState.STOPPED, "", pb.JOB_STOPPED)})
+
+    def end(
+        self, live: LiveJob, state: JobState, why: str, reason: pb.RevocationReason, ranks: Sequence[int] = ()
+    ) -> asyncio.Task[None]:
+        """End a job, tell its agents, and begin to free what it holds; the first end of a job counts."""
+        if live.ending is not None:
+            return live.ending
+        job = live.job
+        live.tell_agents(self._agents, revocation(job.id, job.epoch, reason, why, ranks))
+        if state is JobState.FAILED:
+            job.failure = why
+        job.ended = time.time()
+        try:
+            self._enter(live, state)
+        except StoreError as error:
+            _LOG.error("job %s: its end is not in the store: %s", job.name, error)
+        for task in (live.bring_up, live.judging):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        live.ending = self._background(self._free(live), f"end of job {job.name}")
+        return live.ending
+
+    async def _free(self, live: LiveJob) -> None:
+        """Keep the job's counters, then free its tables and slots."""
+        job, driver = live.job, live.switch.driver
+        async with live.switch.lock:
+            try:
+                if live.installed:
+                    job.counters = await self._read_counters(live)
+                    await driver.remove_job(job.tables())
+            except SwitchUnavailable as error:
+                _LOG.warning("job %s: its tables are removed when the switch is back: %s", job.name, error)
+            except SwitchRefused as error:
+                _LOG.error("job %s: its tables were not removed: %s", job.name, error)
+                driver.prepare_again()
+            except Exception:
+                _LOG.exception("job %s: its tables were not removed", job.name)
+                driver.prepare_again()
+            live.switch.slots.free(job.slot_base)
+            del self._live[job.key]
+        try:
+            self._store.save_progress(job)
+        except StoreError as error:
+            _LOG.error("job %s: its counters are not in the store: %s", job.name, error)
+        live.changes.notify()
+
+    async def _read_counters(self, live: LiveJob) -> dict[str, int]:
+        try:
+            return counters_by_name(await live.switch.driver.read_verdicts([live.job.id]))
+        except (SwitchUnavailable, SwitchRefused) as error:
+            _LOG.warning("job %s: its counters are those read last: %s", live.job.name, error)
+            return live.job.counters
+
+    def _enter(self, live: LiveJob, state: JobState) -> None:
+        before = live.job.state
+        live.job.enter(state)
+        _LOG.info(
+            "job %s: %s -> %s%s",
+            live.job.name,
+            before.name,
+            state.name,
+            f": {live.job.failure}" * bool(live.job.failure),
+        )
+        live.changes.notify()
+        self._store.change_state(live.job, before, live.job.failure)
+
+    def _background(self, coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # ---- restarts --------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take over the live jobs of the store, after a restart of the controller."""
+        for job in self._store.live_jobs():
+            why = self._why_not_taken_over(job)
+            if why is None:
+                switch = self._switches.get(job.switch)
+                live = self._live[job.key] = LiveJob(job, switch)
+                live.installed = True
+                live.unconfirmed = {rank.agent for rank in job.ranks if not rank.ended}
+                _LOG.info("job %s (id %d, epoch %d) is taken over", job.name, job.id, job.epoch)
+            else:
+                before, job.failure, job.ended = job.state, why, time.time()
+                job.enter(JobState.FAILED)
+                self._store.change_state(job, before, why)
+                _LOG.warning("job %s: FAILED: %s", job.name, why)
+
+    def _why_not_taken_over(self, job: Job) -> str | None:
+        if job.state is JobState.PENDING:
+            return "the controller was restarted while the job started"
+        try:
+            switch = self._switches.get(job.switch)
+            if job.values_per_packet != switch.driver.capabilities.values_per_packet:
+                return f"switch {job.switch} has another number of values per packet since the controller was restarted"
+            switch.slots.reserve(job.slot_base, job.slots)
+        except ControllerError as error:
+            return f"switch {job.switch} is not what it was before the controller was restarted: {error}"
+        return None
+
+    async def run(self) -> None:
+        """Fail the jobs that were taken over and whose agents do not come back in time; then wait to be cancelled."""
+        await asyncio.sleep(RECOVERY_SECONDS)
+        for live in self.live_jobs():
+            if live.unconfirmed:
+                lost = [rank for rank in live.job.ranks if rank.agent in live.unconfirmed and not rank.ended]
+                agents = ", ".join(sorted(live.unconfirmed))
+                why = f"agent {agents} did not come back within {RECOVERY_SECONDS:g} s of the controller's start"
+                self.ranks_lost(live, lost, why)
+        await asyncio.Event().wait()
+
+    def prepare_switch(self, switch: ManagedSwitch, registers_lost: bool) -> list[JobTables]:
+        """Say what a switch must hold that has just been connected; fail the jobs whose sums were in its registers."""
+        held = [live for live in self.live_jobs() if live.switch is switch and live.job.state is not JobState.PENDING]
+        for live in held:
+            if registers_lost and live.job.state is JobState.RUNNING:
+                why = f"switch {switch.name} was restarted and lost the sums in its registers"
+                self.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
+        return [live.job.tables() for live in held if live.job.live]
+
+    async def drain(self) -> None:
+        """Wait until the jobs that are ending have ended."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+def revocation(
+    job: int, epoch: int, reason: pb.RevocationReason, message: str, ranks: Sequence[int] = ()
+) -> pb.ControllerMessage:
+    """Return what tells an agent that a job is over."""
+    return pb.ControllerMessage(
+        revocation=pb.Revocation(job=job, epoch=epoch, reason=reason, ranks=ranks, message=message)
+    )
+
+
+def _rank(number: int, session: AgentSession) -> Rank:
+    registration = session.registration
+    return Rank(
+        rank=number,
+        agent=session.name,
+        instance=registration.instance,
+        host=registration.host,
+        socket=registration.socket,
+        switch_port=registration.switch_port,
+        mac=registration.mac,
+    )

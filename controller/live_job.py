@@ -1,0 +1,77 @@
+"""A job that has not ended, with what is going on about it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from controller.agents import Agents
+from controller.jobs import Job
+from controller.proto import switchml_pb2 as pb
+from controller.switches import ManagedSwitch
+
+__all__ = ["Changes", "LiveJob"]
+
+
+class Changes:
+    """Wakes those who wait for something to change."""
+
+    def __init__(self) -> None:
+        self._next: asyncio.Future[None] | None = None
+
+    def notify(self) -> None:
+        """Wake all."""
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+        self._next = None
+
+    async def wait(self, seconds: float) -> None:
+        """Return at the next change, and at the latest after `seconds`."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        await asyncio.wait({self._next}, timeout=seconds)
+
+
+class LiveJob:
+    """A job with the tasks and answers that belong to it.
+
+    ``job`` is the only copy in memory while this exists. Tables may stand in the switch once ``installed`` is set.
+    """
+
+    def __init__(self, job: Job, switch: ManagedSwitch) -> None:
+        self.job = job
+        self.switch = switch
+        self.installed = False
+        self.ready: dict[str, asyncio.Future[None]] = {}  # agent -> it has opened sockets for its ranks
+        self.unconfirmed: set[str] = set()  # agents that have not come back since the controller started
+        self.calls: dict[int, pb.Call] = {}  # rank -> the call in which its check failed
+        self.judging: asyncio.Task[None] | None = None
+        self.bring_up: asyncio.Task[None] | None = None
+        self.ending: asyncio.Task[None] | None = None
+        self.changes = Changes()
+
+    def assignment(self, agent: str) -> pb.Assignment:
+        """Return what one agent is to do for the job."""
+        job = self.job
+        return pb.Assignment(
+            job=job.id,
+            epoch=job.epoch,
+            name=job.name,
+            world_size=job.workers,
+            ranks=[rank.rank for rank in job.ranks_by_agent()[agent]],
+            slot_base=job.slot_base,
+            slots=job.slots,
+            values_per_packet=job.values_per_packet,
+            switch_address=self.switch.config.address,
+            switch_udp_port=self.switch.config.udp_port,
+        )
+
+    def activation(self) -> pb.ControllerMessage:
+        """Return what lets ranks attach."""
+        return pb.ControllerMessage(activation=pb.Activation(job=self.job.id, epoch=self.job.epoch))
+
+    def tell_agents(self, agents: Agents, message: pb.ControllerMessage) -> None:
+        """Send a message to all agents of the job that are live."""
+        for name in self.job.ranks_by_agent():
+            session = agents.live_session(name)
+            if session is not None:
+                session.send(message)

@@ -1,0 +1,1 @@
+"""The northbound interface: switchml.proto and what `python -m controller.proto.generate` makes of it."""

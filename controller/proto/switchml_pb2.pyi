@@ -1,0 +1,548 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
+    PENDING: _ClassVar[JobState]
+    READY: _ClassVar[JobState]
+    RUNNING: _ClassVar[JobState]
+    COMPLETED: _ClassVar[JobState]
+    FAILED: _ClassVar[JobState]
+    STOPPED: _ClassVar[JobState]
+
+class RankState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RANK_STATE_UNSPECIFIED: _ClassVar[RankState]
+    ASSIGNED: _ClassVar[RankState]
+    ATTACHED: _ClassVar[RankState]
+    CLOSED: _ClassVar[RankState]
+    LOST: _ClassVar[RankState]
+
+class RevocationReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REVOCATION_REASON_UNSPECIFIED: _ClassVar[RevocationReason]
+    JOB_COMPLETED: _ClassVar[RevocationReason]
+    JOB_STOPPED: _ClassVar[RevocationReason]
+    WORKER_LOST: _ClassVar[RevocationReason]
+    CALL_MISMATCH: _ClassVar[RevocationReason]
+    INTEGRITY: _ClassVar[RevocationReason]
+    JOB_FAILED: _ClassVar[RevocationReason]
+    SWITCH_LOST: _ClassVar[RevocationReason]
+JOB_STATE_UNSPECIFIED: JobState
+PENDING: JobState
+READY: JobState
+RUNNING: JobState
+COMPLETED: JobState
+FAILED: JobState
+STOPPED: JobState
+RANK_STATE_UNSPECIFIED: RankState
+ASSIGNED: RankState
+ATTACHED: RankState
+CLOSED: RankState
+LOST: RankState
+REVOCATION_REASON_UNSPECIFIED: RevocationReason
+JOB_COMPLETED: RevocationReason
+JOB_STOPPED: RevocationReason
+WORKER_LOST: RevocationReason
+CALL_MISMATCH: RevocationReason
+INTEGRITY: RevocationReason
+JOB_FAILED: RevocationReason
+SWITCH_LOST: RevocationReason
+
+class StartJobRequest(_message.Message):
+    __slots__ = ("workers", "name", "slots", "switch")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    workers: int
+    name: str
+    slots: int
+    switch: str
+    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ...) -> None: ...
+
+class JobReference(_message.Message):
+    __slots__ = ("id", "name")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    name: str
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ("include_ended",)
+    INCLUDE_ENDED_FIELD_NUMBER: _ClassVar[int]
+    include_ended: bool
+    def __init__(self, include_ended: bool = ...) -> None: ...
+
+class ListJobsResponse(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("id", "name", "state", "failure", "workers", "epoch", "switch", "slot_base", "slots", "values_per_packet", "ranks", "created", "ended", "counters", "key")
+    class CountersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    SLOT_BASE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_PER_PACKET_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    name: str
+    state: JobState
+    failure: str
+    workers: int
+    epoch: int
+    switch: str
+    slot_base: int
+    slots: int
+    values_per_packet: int
+    ranks: _containers.RepeatedCompositeFieldContainer[Rank]
+    created: float
+    ended: float
+    counters: _containers.ScalarMap[str, int]
+    key: int
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., failure: _Optional[str] = ..., workers: _Optional[int] = ..., epoch: _Optional[int] = ..., switch: _Optional[str] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., counters: _Optional[_Mapping[str, int]] = ..., key: _Optional[int] = ...) -> None: ...
+
+class Rank(_message.Message):
+    __slots__ = ("rank", "state", "agent", "host", "agent_socket", "position", "exit_code", "counters")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    AGENT_SOCKET_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    state: RankState
+    agent: str
+    host: str
+    agent_socket: str
+    position: int
+    exit_code: int
+    counters: RankCounters
+    def __init__(self, rank: _Optional[int] = ..., state: _Optional[_Union[RankState, str]] = ..., agent: _Optional[str] = ..., host: _Optional[str] = ..., agent_socket: _Optional[str] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ...) -> None: ...
+
+class RankCounters(_message.Message):
+    __slots__ = ("sent", "received", "retransmissions", "early_retransmissions", "ignored", "round_trip_seconds")
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    EARLY_RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    sent: int
+    received: int
+    retransmissions: int
+    early_retransmissions: int
+    ignored: int
+    round_trip_seconds: float
+    def __init__(self, sent: _Optional[int] = ..., received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., early_retransmissions: _Optional[int] = ..., ignored: _Optional[int] = ..., round_trip_seconds: _Optional[float] = ...) -> None: ...
+
+class ExitReport(_message.Message):
+    __slots__ = ("job", "rank", "exit_code")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    job: JobReference
+    rank: int
+    exit_code: int
+    def __init__(self, job: _Optional[_Union[JobReference, _Mapping]] = ..., rank: _Optional[int] = ..., exit_code: _Optional[int] = ...) -> None: ...
+
+class AgentMessage(_message.Message):
+    __slots__ = ("register", "heartbeat", "assignment_ready", "assignment_failed", "rank_event")
+    REGISTER_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_READY_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FAILED_FIELD_NUMBER: _ClassVar[int]
+    RANK_EVENT_FIELD_NUMBER: _ClassVar[int]
+    register: Register
+    heartbeat: Heartbeat
+    assignment_ready: AssignmentReady
+    assignment_failed: AssignmentFailed
+    rank_event: RankEvent
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ...) -> None: ...
+
+class ControllerMessage(_message.Message):
+    __slots__ = ("welcome", "assignment", "activation", "revocation")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_FIELD_NUMBER: _ClassVar[int]
+    REVOCATION_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    assignment: Assignment
+    activation: Activation
+    revocation: Revocation
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ...) -> None: ...
+
+class Register(_message.Message):
+    __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    SOCKET_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_PORT_FIELD_NUMBER: _ClassVar[int]
+    MAX_RANKS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    protocol_version: int
+    name: str
+    host: str
+    address: str
+    mac: str
+    socket: str
+    switch: str
+    switch_port: int
+    max_ranks: int
+    pid: int
+    instance: str
+    def __init__(self, version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., name: _Optional[str] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., mac: _Optional[str] = ..., socket: _Optional[str] = ..., switch: _Optional[str] = ..., switch_port: _Optional[int] = ..., max_ranks: _Optional[int] = ..., pid: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("version", "heartbeat_seconds")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    heartbeat_seconds: float
+    def __init__(self, version: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("ranks",)
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedCompositeFieldContainer[RankStatus]
+    def __init__(self, ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ...) -> None: ...
+
+class RankStatus(_message.Message):
+    __slots__ = ("job", "epoch", "rank", "position", "counters")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    rank: int
+    position: int
+    counters: RankCounters
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    SLOT_BASE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_PER_PACKET_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    name: str
+    world_size: int
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    slot_base: int
+    slots: int
+    values_per_packet: int
+    switch_address: str
+    switch_udp_port: int
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ...) -> None: ...
+
+class AssignmentReady(_message.Message):
+    __slots__ = ("job", "epoch", "endpoints")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    endpoints: _containers.RepeatedCompositeFieldContainer[Endpoint]
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ...) -> None: ...
+
+class Endpoint(_message.Message):
+    __slots__ = ("rank", "address", "udp_port")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    address: str
+    udp_port: int
+    def __init__(self, rank: _Optional[int] = ..., address: _Optional[str] = ..., udp_port: _Optional[int] = ...) -> None: ...
+
+class AssignmentFailed(_message.Message):
+    __slots__ = ("job", "epoch", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    reason: str
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Activation(_message.Message):
+    __slots__ = ("job", "epoch")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Revocation(_message.Message):
+    __slots__ = ("job", "epoch", "reason", "ranks", "message")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    reason: RevocationReason
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    message: str
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[_Union[RevocationReason, str]] = ..., ranks: _Optional[_Iterable[int]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class RankEvent(_message.Message):
+    __slots__ = ("job", "epoch", "rank", "kind", "detail", "call", "position")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[RankEvent.Kind]
+        ATTACHED: _ClassVar[RankEvent.Kind]
+        CLOSED: _ClassVar[RankEvent.Kind]
+        LOST: _ClassVar[RankEvent.Kind]
+        CHECK_FAILED: _ClassVar[RankEvent.Kind]
+    KIND_UNSPECIFIED: RankEvent.Kind
+    ATTACHED: RankEvent.Kind
+    CLOSED: RankEvent.Kind
+    LOST: RankEvent.Kind
+    CHECK_FAILED: RankEvent.Kind
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    rank: int
+    kind: RankEvent.Kind
+    detail: str
+    call: Call
+    position: int
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., kind: _Optional[_Union[RankEvent.Kind, str]] = ..., detail: _Optional[str] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., position: _Optional[int] = ...) -> None: ...
+
+class Call(_message.Message):
+    __slots__ = ("sequence", "operation", "dtype", "elements", "root")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    ELEMENTS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    operation: str
+    dtype: str
+    elements: int
+    root: int
+    def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., dtype: _Optional[str] = ..., elements: _Optional[int] = ..., root: _Optional[int] = ...) -> None: ...
+
+class ListAgentsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListAgentsResponse(_message.Message):
+    __slots__ = ("agents",)
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
+    agents: _containers.RepeatedCompositeFieldContainer[Agent]
+    def __init__(self, agents: _Optional[_Iterable[_Union[Agent, _Mapping]]] = ...) -> None: ...
+
+class Agent(_message.Message):
+    __slots__ = ("registration", "live", "last_heartbeat", "ranks_in_use")
+    REGISTRATION_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    LAST_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    RANKS_IN_USE_FIELD_NUMBER: _ClassVar[int]
+    registration: Register
+    live: bool
+    last_heartbeat: float
+    ranks_in_use: int
+    def __init__(self, registration: _Optional[_Union[Register, _Mapping]] = ..., live: bool = ..., last_heartbeat: _Optional[float] = ..., ranks_in_use: _Optional[int] = ...) -> None: ...
+
+class ListSwitchesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSwitchesResponse(_message.Message):
+    __slots__ = ("switches",)
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    switches: _containers.RepeatedCompositeFieldContainer[Switch]
+    def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
+
+class Switch(_message.Message):
+    __slots__ = ("name", "target", "p4runtime_address", "connected", "primary", "address", "udp_port", "values_per_packet", "slots", "slots_free", "largest_free_range", "failure")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    P4RUNTIME_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_PER_PACKET_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FREE_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FREE_RANGE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    target: str
+    p4runtime_address: str
+    connected: bool
+    primary: bool
+    address: str
+    udp_port: int
+    values_per_packet: int
+    slots: int
+    slots_free: int
+    largest_free_range: int
+    failure: str
+    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., p4runtime_address: _Optional[str] = ..., connected: bool = ..., primary: bool = ..., address: _Optional[str] = ..., udp_port: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., slots: _Optional[int] = ..., slots_free: _Optional[int] = ..., largest_free_range: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class ShowSwitchRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class SwitchDetail(_message.Message):
+    __slots__ = ("switch", "entries", "groups", "verdicts", "drop_reasons")
+    class VerdictsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class DropReasonsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    DROP_REASONS_FIELD_NUMBER: _ClassVar[int]
+    switch: Switch
+    entries: _containers.RepeatedCompositeFieldContainer[TableEntry]
+    groups: _containers.RepeatedCompositeFieldContainer[MulticastGroup]
+    verdicts: _containers.ScalarMap[str, int]
+    drop_reasons: _containers.ScalarMap[str, int]
+    def __init__(self, switch: _Optional[_Union[Switch, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[TableEntry, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[MulticastGroup, _Mapping]]] = ..., verdicts: _Optional[_Mapping[str, int]] = ..., drop_reasons: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class TableEntry(_message.Message):
+    __slots__ = ("table", "match", "action", "parameters", "packets")
+    class MatchEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    MATCH_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    PACKETS_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    match: _containers.ScalarMap[str, str]
+    action: str
+    parameters: _containers.ScalarMap[str, str]
+    packets: int
+    def __init__(self, table: _Optional[str] = ..., match: _Optional[_Mapping[str, str]] = ..., action: _Optional[str] = ..., parameters: _Optional[_Mapping[str, str]] = ..., packets: _Optional[int] = ...) -> None: ...
+
+class MulticastGroup(_message.Message):
+    __slots__ = ("id", "replicas")
+    class Replica(_message.Message):
+        __slots__ = ("port", "instance")
+        PORT_FIELD_NUMBER: _ClassVar[int]
+        INSTANCE_FIELD_NUMBER: _ClassVar[int]
+        port: int
+        instance: int
+        def __init__(self, port: _Optional[int] = ..., instance: _Optional[int] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    replicas: _containers.RepeatedCompositeFieldContainer[MulticastGroup.Replica]
+    def __init__(self, id: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[MulticastGroup.Replica, _Mapping]]] = ...) -> None: ...
+
+class InfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class InfoResponse(_message.Message):
+    __slots__ = ("version", "protocol_version", "started", "store")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    protocol_version: int
+    started: float
+    store: str
+    def __init__(self, version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., started: _Optional[float] = ..., store: _Optional[str] = ...) -> None: ...
+
+class ErrorDetail(_message.Message):
+    __slots__ = ("error", "message", "figures")
+    class FiguresEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    message: str
+    figures: _containers.ScalarMap[str, str]
+    def __init__(self, error: _Optional[str] = ..., message: _Optional[str] = ..., figures: _Optional[_Mapping[str, str]] = ...) -> None: ...

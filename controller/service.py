@@ -1,0 +1,202 @@
+"""The northbound services: gRPC on one side, the controller's objects on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+
+from controller.agent_messages import AgentMessages
+from controller.agents import Agents, AgentSession, welcome
+from controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
+from controller.lifecycle import Lifecycle
+from controller.proto import switchml_pb2 as pb
+from controller.proto import switchml_pb2_grpc as pb_grpc
+from controller.store import Store
+from controller.switches import Switches
+from controller.version import VERSION
+from dataplane.constants import PROTOCOL_VERSION
+
+__all__ = ["AgentsService", "ControlService", "JobsService", "SwitchesService"]
+
+_LOG = logging.getLogger(__name__)
+_REGISTER_SECONDS = 10.0
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+_Context: TypeAlias = grpc.aio.ServicerContext
+
+
+def _answered(
+    method: Callable[[Any, _Request, _Context], Awaitable[_Response]],
+) -> Callable[[Any, _Request, _Context], Awaitable[_Response]]:
+    """Turn our exceptions into statuses, and unexpected ones into INTERNAL with a traceback in the log."""
+
+    @functools.wraps(method)
+    async def wrapper(self: Any, request: _Request, context: _Context) -> _Response:
+        try:
+            return await method(self, request, context)
+        except ControllerError as error:
+            await abort(context, error)
+        except Exception as error:
+            _LOG.exception("%s failed", method.__qualname__)
+            await abort(context, InternalError(f"a defect of the controller, see its log: {error!r}"))
+
+    return wrapper
+
+
+class JobsService(pb_grpc.JobsServicer):
+    """The service Jobs."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+
+    @_answered
+    async def Start(self, request: pb.StartJobRequest, _: _Context) -> pb.Job:  # noqa: N802
+        """Bring a job up."""
+        return (await self._lifecycle.start(request)).message()
+
+    @_answered
+    async def Get(self, request: pb.JobReference, _: _Context) -> pb.Job:  # noqa: N802
+        """Return a job."""
+        return await self._lifecycle.view(self._lifecycle.find(request))
+
+    @_answered
+    async def List(self, request: pb.ListJobsRequest, _: _Context) -> pb.ListJobsResponse:  # noqa: N802
+        """Return jobs."""
+        return pb.ListJobsResponse(jobs=[job.message() for job in self._lifecycle.list_jobs(request.include_ended)])
+
+    async def Watch(self, request: pb.JobReference, context: _Context) -> AsyncIterator[pb.Job]:  # noqa: N802
+        """Stream a job."""
+        try:
+            async for message in self._lifecycle.watch(self._lifecycle.find(request)):
+                yield message
+        except ControllerError as error:
+            await abort(context, error)
+
+    @_answered
+    async def Stop(self, request: pb.JobReference, _: _Context) -> pb.Job:  # noqa: N802
+        """End a job."""
+        job = self._lifecycle.find(request)
+        await self._lifecycle.stop(job)
+        return await self._lifecycle.view(job)
+
+    @_answered
+    async def ReportExit(self, request: pb.ExitReport, _: _Context) -> pb.Job:  # noqa: N802
+        """Note how a process ended."""
+        job = self._lifecycle.find(request.job)
+        self._lifecycle.report_exit(job, request.rank, request.exit_code)
+        return await self._lifecycle.view(job)
+
+
+class AgentsService(pb_grpc.AgentsServicer):
+    """The service Agents."""
+
+    def __init__(self, agents: Agents, messages: AgentMessages, lifecycle: Lifecycle) -> None:
+        self._agents = agents
+        self._messages = messages
+        self._lifecycle = lifecycle
+
+    async def Session(self, requests: AsyncIterator[pb.AgentMessage], context: _Context) -> None:  # noqa: N802
+        """Serve one agent until its stream ends, it is silent too long, or the controller stops."""
+        try:
+            session = self._agents.register(await _registration(requests))
+        except ControllerError as error:
+            _LOG.warning("an agent at %s was refused: %s", context.peer(), error)
+            await abort(context, error)
+        session.send(welcome())
+        self._messages.registered(session)
+        reading = asyncio.create_task(self._read(session, requests), name=f"from agent {session.name}")
+        writing = asyncio.create_task(_write(session, context), name=f"to agent {session.name}")
+        ends: set[asyncio.Future[Any]] = {reading, writing, session.ended}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            reading.cancel()
+            writing.cancel()
+            await asyncio.wait({reading, writing})
+            session.end(_why_ended(reading, writing))
+            if not self._agents.stopping:
+                why = session.ended.result()
+                _LOG.warning("agent %s on %s is lost: %s", session.name, session.registration.host, why)
+                self._messages.lost(session, why)
+
+    async def _read(self, session: AgentSession, requests: AsyncIterator[pb.AgentMessage]) -> None:
+        async for message in requests:
+            try:
+                self._messages.take(session, message)
+            except StoreError as error:
+                _LOG.error("what agent %s said is not in the store: %s", session.name, error)
+
+    @_answered
+    async def List(self, _: pb.ListAgentsRequest, __: _Context) -> pb.ListAgentsResponse:  # noqa: N802
+        """Return agents."""
+        return pb.ListAgentsResponse(agents=self._agents.messages(self._lifecycle.ranks_in_use))
+
+
+async def _registration(requests: AsyncIterator[pb.AgentMessage]) -> pb.Register:
+    """Return the stream's first message.
+
+    Raises:
+        InvalidRequest: it is no Register, or does not come.
+
+    """
+    try:
+        first = await asyncio.wait_for(anext(requests), _REGISTER_SECONDS)
+    except (StopAsyncIteration, asyncio.TimeoutError):
+        raise InvalidRequest(f"a session begins with Register, within {_REGISTER_SECONDS:g} s") from None
+    if not first.HasField("register"):
+        raise InvalidRequest(f"a session begins with Register, not with {first.WhichOneof('message')}")
+    return first.register
+
+
+async def _write(session: AgentSession, context: _Context) -> None:
+    while True:
+        await context.write(await session.outgoing.get())
+
+
+def _why_ended(reading: asyncio.Task[None], writing: asyncio.Task[None]) -> str:
+    for task in (reading, writing):
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            if not isinstance(error, grpc.RpcError | asyncio.InvalidStateError):
+                _LOG.error("%s failed", task.get_name(), exc_info=error)
+            return f"its stream broke: {error!r}"
+    return "its stream was closed"
+
+
+class SwitchesService(pb_grpc.SwitchesServicer):
+    """The service Switches."""
+
+    def __init__(self, switches: Switches) -> None:
+        self._switches = switches
+
+    @_answered
+    async def List(self, _: pb.ListSwitchesRequest, __: _Context) -> pb.ListSwitchesResponse:  # noqa: N802
+        """Return switches."""
+        return pb.ListSwitchesResponse(switches=[switch.message() for switch in self._switches])
+
+    @_answered
+    async def Show(self, request: pb.ShowSwitchRequest, _: _Context) -> pb.SwitchDetail:  # noqa: N802
+        """Read one switch."""
+        return await self._switches.detail(request.name)
+
+
+class ControlService(pb_grpc.ControlServicer):
+    """The service Control."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._started = time.time()
+
+    @_answered
+    async def Info(self, _: pb.InfoRequest, __: _Context) -> pb.InfoResponse:  # noqa: N802
+        """Return what this controller is."""
+        return pb.InfoResponse(
+            version=VERSION, protocol_version=PROTOCOL_VERSION, started=self._started, store=str(self._store.path)
+        )

@@ -1,0 +1,107 @@
+"""The pool indexes of one switch, given to jobs as aligned power-of-two ranges (buddy allocation)."""
+
+from __future__ import annotations
+
+from controller.errors import NoRoom
+
+__all__ = ["MINIMUM_SLOTS", "SlotAllocator", "is_power_of_two"]
+
+MINIMUM_SLOTS = 2
+
+
+def is_power_of_two(number: int) -> bool:
+    """Say whether `number` is 1, 2, 4, 8..."""
+    return number > 0 and number & (number - 1) == 0
+
+
+class SlotAllocator:
+    """Ranges of pool indexes 0..size-1.
+
+    A range of n indexes starts at a multiple of n, so the switch matches it with one ternary key. A size that is no
+    power of two is a sequence of shrinking blocks; an odd last index is never given out.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._free: dict[int, set[int]] = {}  # block size -> the bases of the free blocks
+        self._used: dict[int, int] = {}  # base -> block size
+        base = 0
+        while size - base >= MINIMUM_SLOTS:
+            block = 1 << ((size - base).bit_length() - 1)
+            self._free.setdefault(block, set()).add(base)
+            base += block
+
+    @property
+    def free_slots(self) -> int:
+        """How many indexes are free, over all ranges."""
+        return sum(block * len(bases) for block, bases in self._free.items())
+
+    @property
+    def largest_free_range(self) -> int:
+        """How many indexes the largest free range has; 0 when none is left."""
+        return max((block for block, bases in self._free.items() if bases), default=0)
+
+    def allocate(self, slots: int) -> int:
+        """Take the smallest free range that holds `slots` indexes, a power of two, and return its first.
+
+        Raises:
+            NoRoom: no free range is long enough.
+
+        """
+        _require_range_size(slots)
+        block = min((block for block, bases in self._free.items() if bases and block >= slots), default=0)
+        if not block:
+            raise NoRoom(
+                f"{slots} slots asked, {self.free_slots} of {self.size} free, the largest free range has"
+                f" {self.largest_free_range}; ask for fewer or stop a job",
+                slots_asked=slots,
+                slots_free=self.free_slots,
+                largest_free_range=self.largest_free_range,
+                slots=self.size,
+            )
+        base = min(self._free[block])
+        self._take(base, block, slots, base)
+        return base
+
+    def reserve(self, base: int, slots: int) -> None:
+        """Take one given range, as when the store's live jobs are read.
+
+        Raises:
+            NoRoom: it is not free, as a whole, or not aligned.
+
+        """
+        _require_range_size(slots)
+        for block, bases in self._free.items():
+            holder = base - base % block
+            if block >= slots and base % slots == 0 and holder in bases:
+                self._take(holder, block, slots, base)
+                return
+        raise NoRoom(f"slots {base} to {base + slots - 1} of {self.size} are not free", base=base, slots_asked=slots)
+
+    def free(self, base: int) -> None:
+        """Give back the range that starts at `base`, and merge it with free neighbours.
+
+        Raises:
+            KeyError: no range in use starts there.
+
+        """
+        block = self._used.pop(base)
+        while (base ^ block) in self._free.get(block, ()) and (base & ~block) + 2 * block <= self.size:
+            self._free[block].remove(base ^ block)
+            base &= ~block
+            block *= 2
+        self._free.setdefault(block, set()).add(base)
+
+    def _take(self, holder: int, block: int, slots: int, base: int) -> None:
+        self._free[block].remove(holder)
+        while block > slots:
+            block //= 2
+            other = holder if base >= holder + block else holder + block
+            holder = holder + block if base >= holder + block else holder
+            self._free.setdefault(block, set()).add(other)
+        self._used[base] = slots
+
+
+def _require_range_size(slots: int) -> None:
+    assert is_power_of_two(slots), slots
+    assert slots >= MINIMUM_SLOTS, slots

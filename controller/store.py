@@ -1,0 +1,282 @@
+"""What must survive a restart: jobs, their ranks and transitions, and the epochs that each switch has seen."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from controller.errors import StoreError
+from controller.jobs import Job, JobState, Rank, RankState
+from controller.proto import switchml_pb2 as pb
+
+__all__ = ["Store", "Transition"]
+
+Transition = tuple[JobState | None, JobState, str, float]
+"""(from, to, reason, seconds since 1970); a job comes from nothing."""
+
+# Schema n is made by the first n of these; PRAGMA user_version says which one a file has.
+_MIGRATIONS = (
+    """
+    CREATE TABLE jobs (
+        key INTEGER PRIMARY KEY AUTOINCREMENT,
+        id INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        workers INTEGER NOT NULL,
+        switch TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        slot_base INTEGER NOT NULL,
+        slots INTEGER NOT NULL,
+        values_per_packet INTEGER NOT NULL,
+        created REAL NOT NULL,
+        state INTEGER NOT NULL,
+        failure TEXT NOT NULL,
+        ended REAL NOT NULL
+    );
+    CREATE INDEX jobs_by_id ON jobs (id);
+    CREATE INDEX jobs_by_name ON jobs (name);
+    CREATE INDEX jobs_by_state ON jobs (state);
+    CREATE TABLE ranks (
+        job INTEGER NOT NULL REFERENCES jobs (key),
+        rank INTEGER NOT NULL,
+        agent TEXT NOT NULL,
+        instance TEXT NOT NULL,
+        host TEXT NOT NULL,
+        socket TEXT NOT NULL,
+        switch_port INTEGER NOT NULL,
+        mac TEXT NOT NULL,
+        state INTEGER NOT NULL,
+        address TEXT NOT NULL,
+        udp_port INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        exit_code INTEGER,
+        counters BLOB NOT NULL,
+        PRIMARY KEY (job, rank)
+    ) WITHOUT ROWID;
+    CREATE TABLE transitions (
+        job INTEGER NOT NULL REFERENCES jobs (key),
+        from_state INTEGER,
+        to_state INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        time REAL NOT NULL
+    );
+    CREATE INDEX transitions_by_job ON transitions (job);
+    CREATE TABLE counters (
+        job INTEGER NOT NULL REFERENCES jobs (key),
+        name TEXT NOT NULL,
+        packets INTEGER NOT NULL,
+        PRIMARY KEY (job, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE epochs (
+        switch TEXT PRIMARY KEY,
+        last INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
+)
+_JOB_COLUMNS = (
+    "key, id, name, workers, switch, epoch, slot_base, slots, values_per_packet, created, state, failure, ended"
+)
+_RANK_COLUMNS = (
+    "rank, agent, instance, host, socket, switch_port, mac, state, address, udp_port, position, exit_code, counters"
+)
+
+
+class Store:
+    """A SQLite file that one controller has open.
+
+    Every method is one transaction and raises StoreError when the file cannot be read or written. Calls take
+    milliseconds, so they are made on the event loop.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open `path`, make it if it is missing, and bring it to the newest schema.
+
+        Raises:
+            StoreError: it is no store, is newer than this software, cannot be written, or another controller has it.
+
+        """
+        self.path = path
+        with _store_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise StoreError(f"store {path} is in use by another controller; stop it or give another --store") from None
+        try:
+            with _store_errors(path):
+                self._database = sqlite3.connect(path, isolation_level=None)
+                # A lost epoch would be given twice, so a commit is on the disk before a job starts.
+                for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                    self._database.execute(f"PRAGMA {pragma}")
+                self._migrate()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+        os.close(self._lock)
+
+    def _migrate(self) -> None:
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        if version > len(_MIGRATIONS):
+            raise StoreError(
+                f"store {self.path} has schema {version} and this controller knows up to {len(_MIGRATIONS)}:"
+                " it was written by a newer version; install that one or give another --store"
+            )
+        for number, script in enumerate(_MIGRATIONS[version:], version + 1):
+            self._database.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _store_errors(self.path):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    def create_job(self, job: Job) -> None:
+        """Add a job with its ranks and use up its epoch; sets `job.key`."""
+        with self._transaction() as database:
+            values = (
+                *(job.id, job.name, job.workers, job.switch, job.epoch, job.slot_base, job.slots),
+                *(job.values_per_packet, job.created, job.state, job.failure, job.ended),
+            )
+            cursor = database.execute(
+                f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names
+                values,
+            )
+            assert cursor.lastrowid is not None
+            job.key = cursor.lastrowid
+            database.execute(
+                "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (switch) DO UPDATE SET last = excluded.last",
+                (job.switch, job.epoch),
+            )
+            database.execute("INSERT INTO transitions VALUES (?, NULL, ?, '', ?)", (job.key, job.state, job.created))
+            _write_ranks(database, job)
+
+    def change_state(self, job: Job, before: JobState, reason: str) -> None:
+        """Write the state, failure, end and ranks of `job`, and the transition from `before` as one row."""
+        with self._transaction() as database:
+            database.execute(
+                "UPDATE jobs SET state = ?, failure = ?, ended = ? WHERE key = ?",
+                (job.state, job.failure, job.ended, job.key),
+            )
+            database.execute(
+                "INSERT INTO transitions VALUES (?, ?, ?, ?, ?)",
+                (job.key, before, job.state, reason, job.ended or time.time()),
+            )
+            _write_ranks(database, job)
+
+    def save_progress(self, job: Job) -> None:
+        """Write the ranks, failure and counters of `job`."""
+        with self._transaction() as database:
+            database.execute("UPDATE jobs SET failure = ? WHERE key = ?", (job.failure, job.key))
+            _write_ranks(database, job)
+            database.executemany(
+                "INSERT OR REPLACE INTO counters VALUES (?, ?, ?)",
+                [(job.key, name, packets) for name, packets in job.counters.items()],
+            )
+
+    def live_jobs(self) -> list[Job]:
+        """Return the jobs that have not ended, oldest first."""
+        return self._jobs("WHERE state <= ? ORDER BY key", (JobState.RUNNING,))
+
+    def newest_jobs(self, limit: int) -> list[Job]:
+        """Return up to `limit` jobs, the newest first."""
+        return self._jobs("ORDER BY key DESC LIMIT ?", (limit,))
+
+    def job_of_id(self, job_id: int) -> Job | None:
+        """Return the newest job of this id."""
+        return next(iter(self._jobs("WHERE id = ? ORDER BY key DESC LIMIT 1", (job_id,))), None)
+
+    def job_of_epoch(self, job_id: int, switch: str, epoch: int) -> Job | None:
+        """Return the job of this id that had this epoch on this switch, the newest if the epochs have wrapped."""
+        where = "WHERE id = ? AND switch = ? AND epoch = ? ORDER BY key DESC LIMIT 1"
+        return next(iter(self._jobs(where, (job_id, switch, epoch))), None)
+
+    def job_of_name(self, name: str) -> Job | None:
+        """Return the newest job of this name."""
+        return next(iter(self._jobs("WHERE name = ? ORDER BY key DESC LIMIT 1", (name,))), None)
+
+    def transitions(self, key: int) -> list[Transition]:
+        """Return the transitions of a job, in order."""
+        with _store_errors(self.path):
+            rows = self._database.execute(
+                "SELECT from_state, to_state, reason, time FROM transitions WHERE job = ? ORDER BY rowid", (key,)
+            ).fetchall()
+        return [(JobState(b) if b is not None else None, JobState(a), reason, when) for b, a, reason, when in rows]
+
+    def last_job_id(self) -> int:
+        """Return the id given last; 0 when none was."""
+        with _store_errors(self.path):
+            row = self._database.execute("SELECT id FROM jobs ORDER BY key DESC LIMIT 1").fetchone()
+        return int(row[0]) if row else 0
+
+    def job_ids(self, switch: str) -> list[int]:
+        """Return the ids that jobs on this switch have had."""
+        with _store_errors(self.path):
+            rows = self._database.execute("SELECT DISTINCT id FROM jobs WHERE switch = ?", (switch,)).fetchall()
+        return [row[0] for row in rows]
+
+    def last_epoch(self, switch: str) -> int | None:
+        """Return the epoch given last on this switch; None when the switch is not known."""
+        with _store_errors(self.path):
+            row = self._database.execute("SELECT last FROM epochs WHERE switch = ?", (switch,)).fetchone()
+        return int(row[0]) if row else None
+
+    def restart_epochs(self, switch: str) -> None:
+        """Count this switch's epochs from 1 again: its registers have just been emptied."""
+        with self._transaction() as database:
+            database.execute("INSERT OR REPLACE INTO epochs VALUES (?, 0)", (switch,))
+
+    def _jobs(self, where: str, values: Sequence[object]) -> list[Job]:
+        with _store_errors(self.path):
+            rows = self._database.execute(f"SELECT {_JOB_COLUMNS} FROM jobs {where}", tuple(values)).fetchall()  # noqa: S608
+            return [self._job(row) for row in rows]
+
+    def _job(self, row: Sequence[object]) -> Job:
+        names = _JOB_COLUMNS.split(", ")
+        job = Job(**dict(zip(names, row, strict=True)))  # type: ignore[arg-type]
+        job.state = JobState(job.state)
+        ranks = self._database.execute(f"SELECT {_RANK_COLUMNS} FROM ranks WHERE job = ? ORDER BY rank", (job.key,))  # noqa: S608
+        for values in ranks:
+            rank = Rank(**dict(zip(_RANK_COLUMNS.split(", "), values, strict=True)))
+            rank.state = RankState(rank.state)
+            rank.counters = pb.RankCounters.FromString(values[-1])
+            job.ranks.append(rank)
+        job.counters = dict(
+            self._database.execute("SELECT name, packets FROM counters WHERE job = ?", (job.key,)).fetchall()
+        )
+        return job
+
+
+def _write_ranks(database: sqlite3.Connection, job: Job) -> None:
+    database.executemany(
+        f"INSERT OR REPLACE INTO ranks (job, {_RANK_COLUMNS}) VALUES (?{', ?' * 13})",  # noqa: S608 - our own names
+        [
+            (
+                *(job.key, r.rank, r.agent, r.instance, r.host, r.socket, r.switch_port, r.mac),
+                *(r.state, r.address, r.udp_port, r.position, r.exit_code, r.counters.SerializeToString()),
+            )
+            for r in job.ranks
+        ],
+    )
+
+
+@contextmanager
+def _store_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"store {path} cannot be used: {error}") from error

@@ -1,0 +1,198 @@
+"""The switches of the fabric: their connections, which of their slots are free, and what they should hold."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+from controller.config import SwitchConfig
+from controller.drivers import Driver, JobTables
+from controller.drivers.p4runtime import P4RuntimeDriver
+from controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
+from controller.proto import switchml_pb2 as pb
+from controller.slots import SlotAllocator
+from controller.store import Store
+from dataplane.constants import Verdict
+
+__all__ = ["MAX_EPOCH", "ManagedSwitch", "Switches"]
+
+_LOG = logging.getLogger(__name__)
+
+MAX_EPOCH = 0xFFFF
+
+
+class ManagedSwitch:
+    """One switch and what the controller keeps about it.
+
+    ``lock`` is held while tables change, so that a comparison with the store never sees half a job.
+    """
+
+    def __init__(self, config: SwitchConfig, driver: Driver) -> None:
+        self.config = config
+        self.driver = driver
+        self.slots = SlotAllocator(driver.capabilities.slots)
+        self.lock = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """The configured name."""
+        return self.config.name
+
+    @property
+    def ready(self) -> bool:
+        """Whether jobs can start on it."""
+        return self.driver.connected and self.driver.primary
+
+    def why_not_ready(self) -> str:
+        """Say in words why no job can start on it."""
+        why = self.driver.failure or "another controller is its primary"
+        return f"switch {self.name} at {self.config.p4runtime} is not available: {why}"
+
+    def message(self) -> pb.Switch:
+        """Return it as the northbound interface shows it."""
+        return pb.Switch(
+            name=self.name,
+            target=self.config.target,
+            p4runtime_address=self.config.p4runtime,
+            connected=self.driver.connected,
+            primary=self.driver.primary,
+            address=self.config.address,
+            udp_port=self.config.udp_port,
+            values_per_packet=self.driver.capabilities.values_per_packet,
+            slots=self.slots.size,
+            slots_free=self.slots.free_slots,
+            largest_free_range=self.slots.largest_free_range,
+            failure=self.driver.failure,
+        )
+
+
+class Switches:
+    """All configured switches."""
+
+    def __init__(self, configs: Iterable[SwitchConfig], store: Store) -> None:
+        """Make a driver for each.
+
+        Raises:
+            ConfigError: the files of a pipeline are missing or damaged.
+            VersionMismatch: a P4 program is of another version.
+
+        """
+        self._store = store
+        self._switches = {config.name: ManagedSwitch(config, P4RuntimeDriver(config)) for config in configs}
+
+    def __iter__(self) -> Iterator[ManagedSwitch]:
+        return iter(self._switches.values())
+
+    def get(self, name: str) -> ManagedSwitch:
+        """Return a switch by name; by no name the only one.
+
+        Raises:
+            SwitchNotFound: there is none of this name.
+            InvalidRequest: there are several and no name was given.
+
+        """
+        if not name and len(self._switches) == 1:
+            return next(iter(self._switches.values()))
+        if not name and self._switches:
+            raise InvalidRequest(f"there are several switches; name one of {', '.join(self._switches)}")
+        if name not in self._switches:
+            known = ", ".join(self._switches) or "none"
+            raise SwitchNotFound(f"no switch has the name {name!r}; configured: {known}")
+        return self._switches[name]
+
+    def candidates(self, name: str) -> list[ManagedSwitch]:
+        """Return the switches that a job could start on now: the named one, or those with the most free slots first.
+
+        Raises:
+            SwitchNotFound: no switch of this name, or none at all, is configured.
+            SwitchUnavailable: none is ready; the message says why.
+
+        """
+        wanted = [self.get(name)] if name else list(self._switches.values())
+        if not wanted:
+            raise SwitchNotFound("no switch is configured; add a [[switches]] table to the configuration")
+        ready = [switch for switch in wanted if switch.ready]
+        if not ready:
+            raise SwitchUnavailable("; ".join(switch.why_not_ready() for switch in wanted))
+        return sorted(ready, key=lambda switch: -switch.slots.free_slots)
+
+    def next_epoch(self, switch: ManagedSwitch) -> int:
+        """Return an epoch that this switch has not seen since its registers were empty.
+
+        Raises:
+            NoRoom: they are used up.
+
+        """
+        epoch = (self._store.last_epoch(switch.name) or 0) + 1
+        if epoch > MAX_EPOCH:
+            raise NoRoom(
+                f"switch {switch.name} has used up its {MAX_EPOCH} epochs; let its jobs end, then it starts over",
+                epochs=MAX_EPOCH,
+            )
+        return epoch
+
+    async def renew_epochs(self, switch: ManagedSwitch) -> None:
+        """Empty the registers of a switch without jobs if its epochs are used up, and count from 1 again."""
+        if (self._store.last_epoch(switch.name) or 0) >= MAX_EPOCH:
+            async with switch.lock:
+                await self._forget_past(switch)
+                await switch.driver.reconcile([])
+
+    async def run(self, prepare: Callable[[ManagedSwitch, bool], Sequence[JobTables]]) -> None:
+        """Keep all switches connected until cancelled.
+
+        Each time one is connected, `prepare` is called with the switch and whether its registers were lost; it returns
+        the jobs whose tables the switch must hold.
+        """
+        tasks = [
+            asyncio.create_task(switch.driver.run(self._preparation(switch, prepare)), name=f"switch {switch.name}")
+            for switch in self._switches.values()
+        ]
+        try:
+            await asyncio.gather(*tasks, asyncio.Event().wait())  # without switches as well, until cancelled
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _preparation(
+        self, switch: ManagedSwitch, prepare: Callable[[ManagedSwitch, bool], Sequence[JobTables]]
+    ) -> Callable[[bool], Awaitable[None]]:
+        async def run(loaded: bool) -> None:
+            async with switch.lock:
+                if self._store.last_epoch(switch.name) is None:
+                    # Its registers may hold epochs that this store would give again.
+                    if loaded:
+                        self._store.restart_epochs(switch.name)
+                    else:
+                        await self._forget_past(switch)
+                        loaded = True
+                await switch.driver.reconcile(prepare(switch, loaded))
+
+        return run
+
+    async def _forget_past(self, switch: ManagedSwitch) -> None:
+        await switch.driver.reload()
+        self._store.restart_epochs(switch.name)
+        _LOG.info("switch %s starts over with empty registers", switch.name)
+
+    async def detail(self, name: str) -> pb.SwitchDetail:
+        """Read a switch's tables, groups and counters now.
+
+        Raises:
+            SwitchNotFound, InvalidRequest: as ``get``.
+            SwitchUnavailable, SwitchRefused: it cannot be read.
+
+        """
+        switch = self.get(name)
+        contents = await switch.driver.read_contents()
+        job_ids = self._store.job_ids(switch.name)
+        verdicts = await switch.driver.read_verdicts(job_ids) if job_ids else dict.fromkeys(Verdict, 0)
+        return pb.SwitchDetail(
+            switch=switch.message(),
+            entries=contents.entries,
+            groups=contents.groups,
+            verdicts={verdict.name.lower(): packets for verdict, packets in verdicts.items()},
+            drop_reasons={reason.name.lower(): packets for reason, packets in contents.drop_reasons.items()},
+        )

@@ -1,0 +1,209 @@
+"""A switchml-controller process for tests, and an agent that does what the test says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from soft_switch import SwitchProcess
+
+from controller.client import ControllerClient
+from controller.proto import switchml_pb2 as pb
+from controller.proto import switchml_pb2_grpc as pb_grpc
+from controller.version import VERSION
+from dataplane.constants import PROTOCOL_VERSION
+
+DEADLINE = 20.0
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
+
+
+def configuration(switch: SwitchProcess, name: str = "s1", **values: object) -> str:
+    address, udp_port = switch.udp_address()
+    table = {
+        "name": name,
+        "target": "soft",
+        "p4runtime": switch.address,
+        "address": address,
+        "udp_port": udp_port,
+        "values_per_packet": 64,
+        "slots": 1024,
+        "default_pool": 128,
+        **values,
+    }
+    return "[[switches]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+
+
+def controller_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "controller.daemon", *arguments]
+
+
+class ControllerProcess:
+    """A daemon that can be stopped and started again on the same store and port."""
+
+    def __init__(self, directory: Path, config: str) -> None:
+        self.directory = directory
+        self.config = directory / "controller.toml"
+        self.config.write_text(config)
+        self.log = directory / "controller.log"
+        self.listen = "127.0.0.1:0"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, wait_connected: bool = True) -> ControllerClient:
+        ready_file = self.directory / "controller.ready"
+        arguments = ["--config", str(self.config), "--store", str(self.directory / "store.sqlite")]
+        arguments += ["--listen", self.listen, "--ready-file", str(ready_file)]
+        with self.log.open("a") as stderr:
+            self.process = subprocess.Popen(controller_command(*arguments), stderr=stderr)
+        process = self.process
+        wait_until(lambda: process.poll() is not None or _is_ours(ready_file, process.pid), "the controller is ready")
+        assert process.poll() is None, self.log.read_text()
+        self.listen = json.loads(ready_file.read_text())["address"]
+        client = ControllerClient(self.listen)
+        if wait_connected:
+            wait_until(lambda: all(s.connected for s in client.list_switches()), "the switches are connected")
+        return client
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(DEADLINE)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            assert self.process.wait(DEADLINE) == 0, self.log.read_text()
+
+
+def _is_ours(ready_file: Path, pid: int) -> bool:
+    return ready_file.exists() and json.loads(ready_file.read_text())["pid"] == pid
+
+
+@contextlib.contextmanager
+def running_controller(
+    directory: Path, config: str, wait_connected: bool = True
+) -> Iterator[tuple[ControllerProcess, ControllerClient]]:
+    process = ControllerProcess(directory, config)
+    try:
+        with process.start(wait_connected) as client:
+            yield process, client
+    finally:
+        process.stop()
+
+
+@dataclass
+class ScriptedAgent:
+    """Speaks Agents.Session as the test tells it to; answers assignments by itself unless told otherwise."""
+
+    address: str
+    name: str = "a1"
+    switch: str = ""
+    max_ranks: int = 8
+    version: str = VERSION
+    protocol_version: int = PROTOCOL_VERSION
+    instance: str = "instance-1"
+    socket_address: str = "127.0.0.1"
+    answer: Callable[[pb.Assignment], pb.AgentMessage | None] | None = None
+    heartbeats: bool = True
+    received: list[pb.ControllerMessage] = field(default_factory=list)
+    statuses: list[pb.RankStatus] = field(default_factory=list)
+    error: grpc.RpcError | None = None
+
+    def __post_init__(self) -> None:
+        self._outgoing: queue.Queue[pb.AgentMessage | None] = queue.Queue()
+        self._channel = grpc.insecure_channel(self.address)
+        self.ended = threading.Event()
+
+    def __enter__(self) -> ScriptedAgent:
+        register = pb.Register(
+            version=self.version,
+            protocol_version=self.protocol_version,
+            name=self.name,
+            host="here",
+            address="127.0.0.1",
+            mac="00:00:00:00:00:00",
+            socket=f"/run/{self.name}.sock",
+            switch=self.switch,
+            switch_port=1,
+            max_ranks=self.max_ranks,
+            pid=1,
+            instance=self.instance,
+        )
+        self.send(pb.AgentMessage(register=register))
+        stub = pb_grpc.AgentsStub(self._channel)
+        self._stream = stub.Session(iter(self._outgoing.get, None))
+        threading.Thread(target=self._receive, daemon=True).start()
+        threading.Thread(target=self._beat, daemon=True).start()
+        wait_until(lambda: self.received or self.ended.is_set(), "the agent is welcome or refused")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        self._outgoing.put(None)
+        self._stream.cancel()
+        self._channel.close()
+        self.ended.wait(DEADLINE)
+
+    def send(self, message: pb.AgentMessage) -> None:
+        self._outgoing.put(message)
+
+    def event(self, job: pb.Job, rank: int, kind: pb.RankEvent.Kind, **values: object) -> None:
+        event = pb.RankEvent(job=job.id, epoch=job.epoch, rank=rank, kind=kind, **values)
+        self.send(pb.AgentMessage(rank_event=event))
+
+    def ready(self, assignment: pb.Assignment) -> pb.AgentMessage:
+        endpoints = [
+            pb.Endpoint(rank=rank, address=self.socket_address, udp_port=40000 + rank) for rank in assignment.ranks
+        ]
+        ready = pb.AssignmentReady(job=assignment.job, epoch=assignment.epoch, endpoints=endpoints)
+        return pb.AgentMessage(assignment_ready=ready)
+
+    def messages(self, kind: str) -> list[object]:
+        return [getattr(m, kind) for m in list(self.received) if m.WhichOneof("message") == kind]
+
+    def wait_for(self, kind: str, count: int = 1, seconds: float = DEADLINE) -> object:
+        wait_until(lambda: len(self.messages(kind)) >= count, f"agent {self.name} received {count} {kind}", seconds)
+        return self.messages(kind)[count - 1]
+
+    def _receive(self) -> None:
+        try:
+            for message in self._stream:
+                self.received.append(message)
+                if message.HasField("assignment"):
+                    reply = (self.answer or self.ready)(message.assignment)
+                    if reply is not None:
+                        self.send(reply)
+        except grpc.RpcError as error:
+            self.error = error
+        finally:
+            self.ended.set()
+
+    def _beat(self) -> None:
+        while not self.ended.wait(0.5):
+            if self.heartbeats:
+                self.send(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=self.statuses)))
+
+
+def suspend(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGSTOP)
+
+
+def resume(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGCONT)

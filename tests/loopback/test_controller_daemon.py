@@ -1,0 +1,120 @@
+"""How the daemon begins and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from controller_harness import DEADLINE, ControllerProcess, controller_command, wait_until
+
+from controller import errors
+from controller.client import ControllerClient
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(controller_command(*arguments), capture_output=True, text=True, timeout=DEADLINE)
+
+
+def refused(*arguments: str) -> str:
+    """The daemon ends with 1 and one line."""
+    done = run(*arguments)
+    assert done.returncode == 1, done
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if not line[:1].isdigit()]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("switchml-controller: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ready_file_and_a_clean_end(tmp_path: Path, number: signal.Signals):
+    ready_file = tmp_path / "ready.json"
+    ready_file.write_text('{"address": "of an earlier one"}')
+    arguments = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "s.sqlite"), "--ready-file", str(ready_file)]
+    with subprocess.Popen(controller_command(*arguments), stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: ready_file.exists() and str(process.pid) in ready_file.read_text(), "it is ready")
+        ready = json.loads(ready_file.read_text())
+        assert ready == {"address": ready["address"], "pid": process.pid, "version": "0.1.0"}
+        with ControllerClient(ready["address"]) as client:
+            assert client.info().store == str(tmp_path / "s.sqlite")
+            assert client.list_switches() == []
+            with pytest.raises(errors.SwitchNotFound, match="no switch is configured"):
+                client.start_job(1)
+            with pytest.raises(errors.SwitchNotFound):
+                client.show_switch()
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, stderr
+    assert "Traceback" not in stderr
+    assert "ERROR" not in stderr
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_busy_port(tmp_path: Path):
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        listen = f"127.0.0.1:{busy.getsockname()[1]}"
+        line = refused("--listen", listen, "--store", str(tmp_path / "s.sqlite"))
+    assert f"cannot listen on {listen}" in line
+
+
+def test_the_port_of_another_controller(tmp_path: Path):
+    first = ControllerProcess(tmp_path, "")
+    try:
+        first.start()
+        assert "cannot listen on" in refused("--listen", first.listen, "--store", str(tmp_path / "other.sqlite"))
+        assert "in use by another controller" in refused(
+            "--listen", "127.0.0.1:0", "--store", str(tmp_path / "store.sqlite")
+        )
+    finally:
+        first.stop()
+
+
+def test_a_bad_configuration(tmp_path: Path):
+    config = tmp_path / "c.toml"
+    config.write_text("[[switches]]\nname = 3")
+    assert f"configuration {config}: [[switches]]: name is 3" in refused("--config", str(config))
+    assert "No such file" in refused("--config", str(tmp_path / "none.toml"))
+    assert "'nowhere' is not HOST:PORT" in refused("--listen", "nowhere")
+
+
+def test_an_unreadable_store(tmp_path: Path):
+    store = tmp_path / "store"
+    store.write_text("no database " * 1000)
+    assert "not a database" in refused("--listen", "127.0.0.1:0", "--store", str(store))
+    assert "cannot be used" in refused("--listen", "127.0.0.1:0", "--store", str(store / "below"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_no_permission(tmp_path: Path):
+    tmp_path.chmod(0o500)
+    assert "Permission denied" in refused("--listen", "127.0.0.1:0", "--store", str(tmp_path / "s.sqlite"))
+
+
+def test_a_ready_file_that_cannot_be_written(tmp_path: Path):
+    line = refused(
+        *("--listen", "127.0.0.1:0", "--store", str(tmp_path / "s"), "--ready-file", str(tmp_path / "no" / "file"))
+    )
+    assert "ready file" in line
+
+
+def test_options_help_and_version():
+    assert run("--nonsense").returncode == 2
+    done = run("--help")
+    assert done.returncode == 0
+    assert "--ready-file" in done.stdout
+    assert "0.1.0" in run("--version").stdout
+
+
+def test_nobody_answers():
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        with ControllerClient(address) as client, pytest.raises(errors.ControllerUnavailable, match=address):
+            client.info()

@@ -1,0 +1,448 @@
+"""Jobs on a real soft switch, with agents that do what the test says."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from controller_harness import ControllerProcess, ScriptedAgent, configuration, running_controller, wait_until
+from soft_switch import SwitchProcess, running_switch
+
+from controller import errors
+from controller.client import ControllerClient
+from controller.proto import switchml_pb2 as pb
+from dataplane.wire import Packet
+
+VALUES = 64
+
+
+@pytest.fixture(scope="module")
+def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchProcess]:
+    with running_switch(tmp_path_factory.mktemp("switch"), "--udp-port", "1=127.0.0.1:0") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def running(
+    switch: SwitchProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ControllerProcess, ControllerClient]]:
+    with running_controller(tmp_path_factory.mktemp("controller"), configuration(switch)) as both:
+        yield both
+
+
+@pytest.fixture
+def client(running: tuple[ControllerProcess, ControllerClient]) -> Iterator[ControllerClient]:
+    """Every test leaves the switch as it found it."""
+    client = running[1]
+    yield client
+    for job in client.list_jobs():
+        client.stop_job(job.id)
+    wait_until(lambda: not any(agent.live for agent in client.list_agents()), "the agents are gone")
+    wait_until(lambda: client.list_switches()[0].slots_free == 1024, "the slots are free")
+    detail = client.show_switch()
+    assert [entry.table for entry in detail.entries] == ["switch_address_table"]
+    assert not detail.groups
+
+
+@pytest.fixture
+def agent(client: ControllerClient) -> Iterator[ScriptedAgent]:
+    with ScriptedAgent(client.address) as agent:
+        assert agent.messages("welcome"), agent.error
+        yield agent
+
+
+def attach_all(agent: ScriptedAgent, job: pb.Job) -> None:
+    for rank in range(job.workers):
+        agent.event(job, rank, pb.RankEvent.ATTACHED)
+
+
+def ended(client: ControllerClient, job: pb.Job, seconds: float = 10.0) -> pb.Job:
+    *_, last = client.watch_job(job.id, timeout=seconds)
+    return last
+
+
+def test_a_job_from_start_to_end(client: ControllerClient, agent: ScriptedAgent, running):
+    job = client.start_job(4, name="train")
+    assert (job.state, job.name, job.workers, job.slots, job.values_per_packet) == (pb.READY, "train", 4, 128, 64)
+    assignment = agent.wait_for("assignment")
+    assert list(assignment.ranks) == [0, 1, 2, 3]
+    assert (assignment.job, assignment.epoch, assignment.world_size) == (job.id, job.epoch, 4)
+    assert agent.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
+    detail = client.show_switch("s1")
+    tables = [entry.table for entry in detail.entries]
+    assert {name: tables.count(name) for name in tables} == {
+        "worker_table": 4, "job_table": 1, "rank_table": 4, "switch_address_table": 1,
+    }  # fmt: skip
+    assert [(group.id, len(group.replicas)) for group in detail.groups] == [(job.id, 4)]
+    agent.event(job, 2, pb.RankEvent.ATTACHED)
+    wait_until(lambda: client.get_job("train").state == pb.RUNNING, "the job runs")
+    assert [r.state for r in client.get_job(job.id).ranks] == [pb.ASSIGNED, pb.ASSIGNED, pb.ATTACHED, pb.ASSIGNED]
+    attach_all(agent, job)
+    for rank in range(4):
+        agent.event(job, rank, pb.RankEvent.CLOSED)
+    job = ended(client, job)
+    assert (job.state, job.failure) == (pb.COMPLETED, "")
+    assert job.ended >= job.created
+    assert agent.wait_for("revocation").reason == pb.JOB_COMPLETED
+    with sqlite3.connect(running[0].directory / "store.sqlite") as store:
+        rows = store.execute("SELECT to_state FROM transitions WHERE job = ? ORDER BY rowid", (job.key,)).fetchall()
+    assert [row[0] for row in rows] == [pb.PENDING, pb.READY, pb.RUNNING, pb.COMPLETED]
+
+
+def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProcess):
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+        one.settimeout(5)
+
+    def answer(assignment: pb.Assignment) -> pb.AgentMessage:
+        endpoints = [
+            pb.Endpoint(rank=rank, address="127.0.0.1", udp_port=sockets[rank].getsockname()[1])
+            for rank in assignment.ranks
+        ]
+        ready = pb.AssignmentReady(job=assignment.job, epoch=assignment.epoch, endpoints=endpoints)
+        return pb.AgentMessage(assignment_ready=ready)
+
+    with ScriptedAgent(client.address, answer=answer) as agent:
+        job = client.start_job(2, slots=8)
+        attach_all(agent, job)
+        target = (agent.messages("assignment")[0].switch_address, agent.messages("assignment")[0].switch_udp_port)
+        assert target == switch.udp_address()
+        for rank, one in enumerate(sockets):
+            slot = job.slot_base << 1
+            values = tuple(range(rank, rank + VALUES))
+            packet = Packet(job.id, rank, slot, 0, job.epoch, values, count=VALUES).with_check()
+            one.sendto(packet.pack(), target)
+            if rank == 0:
+                one.sendto(packet.pack(), target)  # a duplicate
+        for one in sockets:
+            result = Packet.unpack(one.recv(9000))
+            assert result.values == tuple(2 * i + 1 for i in range(VALUES))
+        counters = dict(client.get_job(job.id).counters)
+        assert (counters["contributions"], counters["results"], counters["duplicate"]) == (2, 1, 1)
+        assert client.show_switch().verdicts["duplicate"] == 1
+        last = client.stop_job(job.id)
+        assert (last.state, dict(last.counters)) == (pb.STOPPED, counters)
+        assert dict(client.get_job(job.id).counters) == counters
+        again = client.start_job(2, slots=8)
+        assert again.id != job.id
+        assert not any(client.get_job(again.id).counters.values())
+    for one in sockets:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"workers": 0}, errors.InvalidRequest, "1 to 64 workers, not 0"),
+        ({"workers": -1}, errors.InvalidRequest, "1 to 64 workers"),
+        ({"workers": 2**40}, errors.InvalidRequest, "1 to 64 workers"),
+        ({"workers": 65}, errors.InvalidRequest, "1 to 64 workers, not 65"),
+        ({"workers": 1, "name": "a/b"}, errors.InvalidRequest, "job name 'a/b'"),
+        ({"workers": 1, "slots": 3}, errors.InvalidRequest, "power of two"),
+        ({"workers": 1, "slots": -8}, errors.InvalidRequest, "power of two"),
+        ({"workers": 1, "switch": "s9"}, errors.SwitchNotFound, "'s9'; configured: s1"),
+        ({"workers": 9}, errors.NoAgent, "9 ranks asked, and the 1 live agents of switch s1 have room for 8"),
+        ({"workers": 1, "slots": 2048}, errors.NoRoom, "2048 slots asked, 1024 of 1024 free"),
+    ],
+)
+def test_refusals(client: ControllerClient, agent: ScriptedAgent, arguments, error, words: str):
+    with pytest.raises(error, match=words):
+        client.start_job(**arguments)
+    assert not client.list_jobs()
+    assert not agent.messages("assignment")
+
+
+def test_refusals_have_figures_on_the_other_side(client: ControllerClient, agent: ScriptedAgent):
+    client.start_job(1, slots=512)
+    client.start_job(1, slots=256)
+    with pytest.raises(errors.NoRoom) as caught:
+        client.start_job(1, slots=512)
+    figures = caught.value.figures
+    assert (figures["slots_asked"], figures["slots_free"], figures["largest_free_range"]) == ("512", "256", "256")
+
+
+def test_without_an_agent(client: ControllerClient):
+    with pytest.raises(errors.NoAgent, match="the 0 live agents"):
+        client.start_job(1)
+
+
+def test_a_name_is_used_once_at_a_time(client: ControllerClient, agent: ScriptedAgent):
+    first = client.start_job(1, name="same")
+    with pytest.raises(errors.JobExists, match="'same'"):
+        client.start_job(1, name="same")
+    client.stop_job("same")
+    second = client.start_job(1, name="same")
+    assert second.key > first.key
+    assert second.epoch == first.epoch + 1
+    assert client.get_job("same").key == second.key
+
+
+def test_unknown_jobs(client: ControllerClient):
+    for ask in (client.get_job, client.stop_job, lambda job: list(client.watch_job(job))):
+        with pytest.raises(errors.JobNotFound, match="id 999"):
+            ask(999)
+        with pytest.raises(errors.JobNotFound, match="name 'nobody'"):
+            ask("nobody")
+        with pytest.raises(errors.JobNotFound, match="id -1"):
+            ask(-1)
+
+
+def test_ranks_go_to_two_agents_in_blocks(client: ControllerClient):
+    with ScriptedAgent(client.address, "b"), ScriptedAgent(client.address, "a", max_ranks=3):
+        job = client.start_job(8)
+        assert [rank.agent for rank in job.ranks] == ["a"] * 3 + ["b"] * 5
+        assert {agent.registration.name: agent.ranks_in_use for agent in client.list_agents() if agent.live} == {
+            "a": 3, "b": 5,
+        }  # fmt: skip
+        other = client.start_job(1)
+        assert other.ranks[0].agent == "b"
+        assert {other.slot_base, job.slot_base} == {0, 128}
+
+
+def failed_start(client: ControllerClient, agent: ScriptedAgent, error: type[Exception], words: str) -> None:
+    """The start fails, and nothing is left: see also what `client` checks at the end."""
+    with pytest.raises(error, match=words):
+        client.start_job(2, name="bad")
+    job = client.get_job("bad")
+    assert job.state == pb.FAILED
+    assert job.failure
+    assert agent.wait_for("revocation").reason == pb.JOB_FAILED
+
+
+def test_an_agent_that_refuses(client: ControllerClient):
+    def refuse(assignment: pb.Assignment) -> pb.AgentMessage:
+        failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason="no sockets left")
+        return pb.AgentMessage(assignment_failed=failed)
+
+    with ScriptedAgent(client.address, answer=refuse) as agent:
+        failed_start(client, agent, errors.AgentFailed, "agent a1 refused its ranks: no sockets left")
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "words"),
+    [
+        ([(0, "127.0.0.1", 5)], r"ranks \[0\] instead of \[0, 1\]"),
+        ([(0, "127.0.0.1", 5), (1, "127.0.0.1", 6), (2, "127.0.0.1", 7)], "instead of"),
+        ([(0, "127.0.0.1", 5), (0, "127.0.0.1", 6)], "instead of"),
+        ([(0, "127.0.0.1", 5), (1, "0.0.0.0", 6)], "0.0.0.0:6, which packets cannot be sent to"),
+        ([(0, "127.0.0.1", 5), (1, "host", 6)], "host:6"),
+        ([(0, "127.0.0.1", 5), (1, "127.0.0.1", 70000)], "127.0.0.1:70000"),
+    ],
+)
+def test_an_agent_with_wrong_endpoints(client: ControllerClient, endpoints, words: str):
+    def answer(assignment: pb.Assignment) -> pb.AgentMessage:
+        made = [pb.Endpoint(rank=r, address=a, udp_port=p) for r, a, p in endpoints]
+        ready = pb.AssignmentReady(job=assignment.job, epoch=assignment.epoch, endpoints=made)
+        return pb.AgentMessage(assignment_ready=ready)
+
+    with ScriptedAgent(client.address, answer=answer) as agent:
+        failed_start(client, agent, errors.AgentFailed, words)
+
+
+def test_an_agent_that_says_nothing(client: ControllerClient):
+    with ScriptedAgent(client.address, answer=lambda _: None) as agent:
+        began = time.monotonic()
+        failed_start(client, agent, errors.AgentTimeout, "agent a1 opened no sockets for job bad within 10 s")
+        assert 9 < time.monotonic() - began < 13
+
+
+def test_an_agent_that_dies_during_a_start(client: ControllerClient):
+    with ScriptedAgent(client.address, answer=lambda _: None) as agent:
+        threading.Timer(0.5, agent.disconnect).start()
+        with pytest.raises(errors.AgentFailed, match="agent a1 on here was lost"):
+            client.start_job(2)
+
+
+def test_a_start_that_is_stopped(client: ControllerClient):
+    with ScriptedAgent(client.address, answer=lambda _: None) as agent:
+        threading.Thread(target=lambda: (agent.wait_for("assignment"), client.stop_job("slow"))).start()
+        with pytest.raises(errors.JobEnded, match="job slow was STOPPED before it was ready"):
+            client.start_job(1, name="slow")
+        assert agent.wait_for("revocation").reason == pb.JOB_STOPPED
+
+
+def test_a_start_whose_client_gives_up(client: ControllerClient):
+    with ScriptedAgent(client.address, answer=lambda _: None):
+        with pytest.raises(errors.DeadlineExceeded):
+            client.start_job(1, name="left", timeout=0.5)
+        wait_until(lambda: client.get_job("left").state == pb.FAILED, "the job failed", 2)
+        assert "cancelled by the client" in client.get_job("left").failure
+
+
+def test_a_worker_that_dies(client: ControllerClient, agent: ScriptedAgent):
+    with ScriptedAgent(client.address, "a2") as other:
+        job = client.start_job(4)
+        attach_all(agent, job)
+        other.event(job, 3, pb.RankEvent.LOST, detail="its process was killed")
+        for each in (agent, other):
+            revocation = each.wait_for("revocation", seconds=2)
+            assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [3])
+        job = ended(client, job)
+        assert (job.state, job.failure) == (pb.FAILED, "rank 3 was lost: its process was killed")
+        assert job.ranks[3].state == pb.LOST
+        client.report_exit(job.id, 3, 137)
+        job = client.get_job(job.id)
+        assert job.failure.endswith("; the process of rank 3 exited with status 137")
+        assert job.ranks[3].exit_code == 137
+
+
+def test_an_agent_that_dies(client: ControllerClient, agent: ScriptedAgent):
+    with ScriptedAgent(client.address, "a2") as other:
+        job = client.start_job(4)
+        other.disconnect()
+        revocation = agent.wait_for("revocation", seconds=2)
+        assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [2, 3])
+        assert "ranks 2, 3 were lost: agent a2 on here was lost" in ended(client, job).failure
+
+
+def test_an_agent_that_falls_silent(client: ControllerClient, agent: ScriptedAgent):
+    with ScriptedAgent(client.address, "a2", heartbeats=False) as other:
+        job = client.start_job(2)
+        revocation = agent.wait_for("revocation", seconds=6)
+        assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [1])
+        assert "no heartbeat for 4 s" in ended(client, job).failure
+        assert other.ended.wait(5)
+
+
+def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
+    job = client.start_job(4)
+    attach_all(agent, job)
+    job = client.report_exit(job.id, 3, 7)
+    assert (job.state, job.failure) == (pb.FAILED, "rank 3 exited with status 7")
+    revocation = agent.wait_for("revocation")
+    assert (revocation.reason, list(revocation.ranks)) == (pb.JOB_FAILED, [3])
+    job = client.report_exit(job.id, 0, 143)
+    assert [r.exit_code if r.HasField("exit_code") else None for r in job.ranks] == [143, None, None, 7]
+    assert job.failure == "rank 3 exited with status 7"
+    with pytest.raises(errors.InvalidRequest, match="ranks 0 to 3, not 4"):
+        client.report_exit(job.id, 4, 0)
+
+
+def test_processes_that_never_attach(client: ControllerClient, agent: ScriptedAgent):
+    job = client.start_job(2)
+    assert client.report_exit(job.id, 0, 0).state == pb.READY
+    assert client.report_exit(job.id, 1, 0).state == pb.COMPLETED
+
+
+def check_failed(agent: ScriptedAgent, job: pb.Job, rank: int, elements: int) -> None:
+    call = pb.Call(sequence=9, operation="all_reduce", dtype="float32", elements=elements)
+    agent.event(job, rank, pb.RankEvent.CHECK_FAILED, call=call, position=3)
+
+
+def test_ranks_that_call_differently(client: ControllerClient, agent: ScriptedAgent, running):
+    job = client.start_job(3)
+    attach_all(agent, job)
+    for rank, elements in enumerate((100, 200, 100)):
+        check_failed(agent, job, rank, elements)
+    revocation = agent.wait_for("revocation", seconds=0.9)
+    assert (revocation.reason, list(revocation.ranks)) == (pb.CALL_MISMATCH, [1])
+    assert "rank 1: call 9, all_reduce of 200 float32" in revocation.message
+    assert "ranks 0, 2: call 9, all_reduce of 100 float32" in revocation.message
+    job = ended(client, job)
+    assert (job.state, job.failure) == (pb.FAILED, revocation.message)
+    log = running[0].log.read_text()
+    assert all(f"check failed on rank {rank} at chunk 3" in log for rank in range(3))
+
+
+def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent):
+    job = client.start_job(3)
+    attach_all(agent, job)
+    check_failed(agent, job, 0, 100)
+    check_failed(agent, job, 0, 999)  # only a rank's first report counts
+    check_failed(agent, job, 2, 100)
+    began = time.monotonic()
+    revocation = agent.wait_for("revocation", seconds=3)
+    assert 0.5 < time.monotonic() - began < 2
+    assert revocation.reason == pb.INTEGRITY
+    assert "ranks 0, 2 in call 9" in revocation.message
+
+
+def test_watching(client: ControllerClient, agent: ScriptedAgent):
+    job = client.start_job(1)
+    agent.statuses.append(pb.RankStatus(job=job.id, epoch=job.epoch, rank=0, position=0))
+    seen: list[tuple[float, pb.Job]] = []
+    watcher = threading.Thread(target=lambda: seen.extend((time.monotonic(), j) for j in client.watch_job(job.id)))
+    watcher.start()
+    wait_until(lambda: len(seen) >= 1, "the first one comes at once", 0.9)
+    agent.statuses[0].position = 42
+    wait_until(lambda: len(seen) >= 4, "one comes each second", 4)
+    assert seen[-1][1].ranks[0].position == 42
+    agent.event(job, 0, pb.RankEvent.ATTACHED)
+    wait_until(lambda: seen[-1][1].state == pb.RUNNING, "a change is seen at once", 0.9)
+    client.stop_job(job.id)
+    watcher.join(2)
+    assert not watcher.is_alive()
+    assert [j.state for _, j in seen][-2:] == [pb.RUNNING, pb.STOPPED]
+
+
+def test_events_that_make_no_sense_change_nothing(client: ControllerClient, agent: ScriptedAgent):
+    with ScriptedAgent(client.address, "stranger") as stranger:
+        job = client.start_job(1, name="mine")
+        assert job.ranks[0].agent == "a1"
+        stranger.event(job, 0, pb.RankEvent.LOST)
+        assert stranger.wait_for("revocation").job == job.id
+        agent.event(job, 63, pb.RankEvent.LOST)
+        agent.event(job, 0, pb.RankEvent.KIND_UNSPECIFIED)
+        agent.send(pb.AgentMessage())
+        agent.send(pb.AgentMessage(register=pb.Register()))
+        agent.event(job, 0, pb.RankEvent.ATTACHED)
+        wait_until(lambda: client.get_job("mine").state == pb.RUNNING, "the job runs")
+        assert agent.error is None
+
+
+def test_an_unknown_job_is_revoked(client: ControllerClient, agent: ScriptedAgent):
+    agent.send(pb.AgentMessage(assignment_ready=pb.AssignmentReady(job=1000, epoch=77)))
+    revocation = agent.wait_for("revocation")
+    assert (revocation.job, revocation.epoch, revocation.reason) == (1000, 77, pb.JOB_FAILED)
+    job = client.start_job(1)
+    client.stop_job(job.id)
+    agent.send(pb.AgentMessage(assignment_ready=pb.AssignmentReady(job=job.id, epoch=job.epoch)))
+    assert agent.wait_for("revocation", 3).reason == pb.JOB_STOPPED
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"version": "0.2.0"}, "version 0.2.0 and this controller 0.1.0"),
+        ({"protocol_version": 2}, "protocol version 2 and this controller 1"),
+        ({"switch": "s9"}, "no switch has the name 's9'"),
+        ({"name": "a b"}, "agent name 'a b'"),
+        ({"max_ranks": 0}, "max_ranks is 0"),
+        ({"instance": ""}, "instance must have"),
+    ],
+)
+def test_agents_that_are_refused(client: ControllerClient, values, words: str):
+    with ScriptedAgent(client.address, **values) as agent:
+        assert agent.ended.wait(5)
+        assert agent.error is not None
+        assert words in agent.error.details()
+
+
+def test_two_agents_of_one_name(client: ControllerClient, agent: ScriptedAgent):
+    with ScriptedAgent(client.address, instance="another") as second:
+        assert second.ended.wait(5)
+        raised = errors.from_rpc_error(second.error, client.address)
+        assert isinstance(raised, errors.AgentExists)
+    agent.disconnect()
+    with ScriptedAgent(client.address, instance="another") as second:
+        assert second.messages("welcome")
+
+
+def test_a_session_without_register(client: ControllerClient, agent: ScriptedAgent):
+    from controller.proto import switchml_pb2_grpc as pb_grpc
+
+    stream = pb_grpc.AgentsStub(agent._channel).Session(iter([pb.AgentMessage(heartbeat=pb.Heartbeat())]))
+    with pytest.raises(Exception, match="begins with Register, not with heartbeat"):
+        list(stream)
+
+
+def test_info(client: ControllerClient, running: tuple[ControllerProcess, ControllerClient]):
+    info = client.info()
+    assert (info.version, info.protocol_version) == ("0.1.0", 1)
+    assert Path(info.store) == running[0].directory / "store.sqlite"

@@ -1,0 +1,325 @@
+"""Controller, switch or both are restarted, or meet another one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import finsy as fy
+import pytest
+from controller_harness import (
+    ControllerProcess,
+    ScriptedAgent,
+    configuration,
+    resume,
+    running_controller,
+    suspend,
+    wait_until,
+)
+from soft_switch import SwitchProcess, running_switch
+
+from controller import errors
+from controller.client import ControllerClient
+from controller.proto import switchml_pb2 as pb
+
+
+@pytest.fixture
+def switch(tmp_path: Path) -> Iterator[SwitchProcess]:
+    with running_switch(tmp_path, "--udp-port", "1=127.0.0.1:0") as process:
+        yield process
+
+
+@pytest.fixture
+def controller(switch: SwitchProcess, tmp_path: Path) -> Iterator[ControllerProcess]:
+    process = ControllerProcess(tmp_path, configuration(switch))
+    yield process
+    process.stop()
+
+
+def with_switch(switch: SwitchProcess, action: Callable[[fy.Switch], Awaitable[None]]) -> None:
+    """Do something to the switch behind the controller's back; no controller may be running."""
+
+    async def run() -> None:
+        async with fy.Switch("s", switch.address, fy.SwitchOptions()) as connected:
+            assert connected.is_primary
+            await action(connected)
+
+    asyncio.run(run())
+
+
+def written_since(process: ControllerProcess, start: int) -> list[str]:
+    return [line for line in process.log.read_text()[start:].splitlines() if "updates written" in line]
+
+
+def come_back(client: ControllerClient, job: pb.Job, attached: bool = True, **values: object) -> ScriptedAgent:
+    """An agent that has outlived the controller says what it carries."""
+    agent = ScriptedAgent(client.address, **values)
+    agent.__enter__()
+    assert agent.error is None, agent.error
+    ranks = [rank.rank for rank in job.ranks if rank.agent == agent.name]
+    agent.send(agent.ready(pb.Assignment(job=job.id, epoch=job.epoch, ranks=ranks)))
+    if attached:
+        for rank in ranks:
+            agent.event(job, rank, pb.RankEvent.ATTACHED)
+    return agent
+
+
+@pytest.mark.parametrize("violently", [True, False])
+def test_a_running_job_goes_on(controller: ControllerProcess, violently: bool):
+    client = controller.start()
+    agent = ScriptedAgent(client.address).__enter__()
+    job = client.start_job(2, name="survivor")
+    agent.event(job, 0, pb.RankEvent.ATTACHED)
+    wait_until(lambda: client.get_job("survivor").state == pb.RUNNING, "the job runs")
+    controller.kill() if violently else controller.stop()
+    assert agent.ended.wait(5)
+    before = len(controller.log.read_text())
+    client = controller.start()
+    assert client.get_job("survivor").state == pb.RUNNING
+    agent = come_back(client, job)
+    assert agent.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
+    wait_until(lambda: client.get_job("survivor").ranks[1].state == pb.ATTACHED, "the other rank attached as well")
+    assert written_since(controller, before) == []
+    assert client.list_switches()[0].slots_free == 1024 - 128
+    for rank in range(2):
+        agent.event(job, rank, pb.RankEvent.CLOSED)
+    *_, last = client.watch_job("survivor")
+    assert last.state == pb.COMPLETED
+    other = client.start_job(2)
+    assert (other.epoch, other.slot_base) == (job.epoch + 1, 0)
+    agent.disconnect()
+
+
+def test_a_damaged_switch_is_repaired(controller: ControllerProcess, switch: SwitchProcess):
+    client = controller.start()
+    agent = ScriptedAgent(client.address).__enter__()
+    job = client.start_job(2)
+    detail = client.show_switch()
+    controller.kill()
+
+    async def damage(connected: fy.Switch) -> None:
+        await connected.delete([fy.P4TableEntry("rank_table", match=fy.Match(job=job.id, rank=1))])
+        await connected.modify([fy.P4MulticastGroupEntry(job.id, replicas=[(1, 1)])])
+        foreign = fy.P4TableEntry(
+            "job_table", match=fy.Match(job=9), action=fy.Action("describe_job", slot_value=0, slot_mask=0)
+        )
+        await connected.insert([foreign, fy.P4MulticastGroupEntry(77, replicas=[(1, 0)])])
+
+    with_switch(switch, damage)
+    before = len(controller.log.read_text())
+    client = controller.start()
+    (line,) = written_since(controller, before)
+    assert "4 updates written to hold the tables of 1 jobs" in line
+    repaired = client.show_switch()
+    assert sorted(map(str, repaired.entries)) == sorted(map(str, detail.entries))
+    assert list(repaired.groups) == list(detail.groups)
+    agent.disconnect()
+
+
+def test_agents_that_do_not_come_back(controller: ControllerProcess):
+    client = controller.start()
+    with ScriptedAgent(client.address, "a1") as first, ScriptedAgent(client.address, "a2") as second:
+        job = client.start_job(4)
+        controller.kill()
+        assert first.ended.wait(5)
+        assert second.ended.wait(5)
+    client = controller.start()
+    agent = come_back(client, job, attached=False)
+    revocation = agent.wait_for("revocation", seconds=13)
+    assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [2, 3])
+    *_, last = client.watch_job(job.id)
+    assert "agent a2 did not come back within 10 s" in last.failure
+    assert not client.show_switch().groups
+    agent.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [({"instance": "new"}, "agent a1 was restarted"), ({"socket_address": "127.0.0.9"}, "agent a1 has other sockets")],
+)
+def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, values: dict[str, str], words: str):
+    client = controller.start()
+    with ScriptedAgent(client.address) as agent:
+        job = client.start_job(2)
+        controller.kill()
+        assert agent.ended.wait(5)
+    client = controller.start()
+    agent = come_back(client, job, attached=False, **values)
+    *_, last = client.watch_job(job.id)
+    assert last.state == pb.FAILED
+    assert words in last.failure
+    assert agent.wait_for("revocation")
+    agent.disconnect()
+
+
+def test_a_job_that_was_starting(controller: ControllerProcess):
+    client = controller.start()
+    with ScriptedAgent(client.address, answer=lambda _: None) as agent:
+        start = client._jobs.Start.future(pb.StartJobRequest(workers=1, name="half"))
+        agent.wait_for("assignment")
+        controller.kill()
+        assert start.exception()
+    client = controller.start()
+    job = client.get_job("half")
+    assert (job.state, job.failure) == (pb.FAILED, "the controller was restarted while the job started")
+    assert client.list_switches()[0].slots_free == 1024
+
+
+def test_setting_up_twice_writes_nothing(controller: ControllerProcess):
+    for _ in range(2):
+        controller.start().close()
+        controller.stop()
+    log = controller.log.read_text()
+    assert log.count("pipeline loaded") == 1
+    assert log.count("updates written") == 1
+
+
+def test_a_switch_whose_past_the_store_does_not_know_is_emptied(
+    controller: ControllerProcess, switch: SwitchProcess, tmp_path: Path
+):
+    client = controller.start()
+    with ScriptedAgent(client.address):
+        client.start_job(1)
+        controller.kill()
+    for file in tmp_path.glob("store.sqlite*"):
+        file.unlink()
+    client = controller.start()
+    assert controller.log.read_text().count("pipeline loaded") == 2
+    assert not client.show_switch().groups
+
+
+def test_epochs_that_are_used_up(controller: ControllerProcess, tmp_path: Path):
+    client = controller.start()
+    client.close()
+    controller.stop()
+    with sqlite3.connect(tmp_path / "store.sqlite") as store:
+        store.execute("UPDATE epochs SET last = 65534")
+    client = controller.start()
+    with ScriptedAgent(client.address):
+        last = client.start_job(1)
+        assert last.epoch == 65535
+        with pytest.raises(errors.NoRoom, match="used up its 65535 epochs"):
+            client.start_job(1)
+        client.stop_job(last.id)
+        assert client.start_job(1).epoch == 1
+    assert controller.log.read_text().count("pipeline loaded") == 2
+
+
+def test_ids_and_counters_of_a_reused_id(controller: ControllerProcess, switch: SwitchProcess, tmp_path: Path):
+    client = controller.start()
+    with ScriptedAgent(client.address):
+        assert client.start_job(1).id == 1
+    client.close()
+    controller.stop()
+
+    async def count(connected: fy.Switch) -> None:
+        data = fy.P4CounterData(packet_count=5, byte_count=500)
+        await connected.modify([fy.P4CounterEntry("job_counter", index=(1 << 4) | 1, data=data)])
+
+    with_switch(switch, count)
+    with sqlite3.connect(tmp_path / "store.sqlite") as store:
+        store.execute("UPDATE jobs SET id = 1023")
+    client = controller.start()
+    with ScriptedAgent(client.address):
+        job = client.start_job(1)
+        assert job.id == 1
+        assert not any(client.get_job(1).counters.values())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def free_udp_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_the_switch_is_restarted(tmp_path: Path):
+    arguments = ["--grpc", f"127.0.0.1:{free_port()}", "--udp-port", f"1=127.0.0.1:{free_udp_port()}"]
+    with running_switch(tmp_path, *arguments) as switch:
+        config = configuration(switch)
+    with running_controller(tmp_path, config, wait_connected=False) as (process, client):
+        (seen,) = client.list_switches()
+        assert (seen.connected, seen.primary) == (False, False)
+        wait_until(lambda: "refused" in client.list_switches()[0].failure, "the failure is told")
+        with ScriptedAgent(client.address) as agent:
+            with pytest.raises(errors.SwitchUnavailable, match=r"switch s1 at .* is not available: "):
+                client.start_job(1)
+            with pytest.raises(errors.SwitchUnavailable):
+                client.show_switch()
+            with running_switch(tmp_path, *arguments):
+                wait_until(lambda: client.list_switches()[0].connected, "the switch is connected")
+                waiting, working = client.start_job(1), client.start_job(1)
+                agent.event(working, 0, pb.RankEvent.ATTACHED)
+                wait_until(lambda: client.get_job(working.id).state == pb.RUNNING, "the job runs")
+            wait_until(lambda: not client.list_switches()[0].connected, "the switch is gone")
+            assert client.get_job(working.id).state == pb.RUNNING
+            with running_switch(tmp_path, *arguments):
+                revocation = agent.wait_for("revocation")
+                assert (revocation.job, revocation.reason) == (working.id, pb.SWITCH_LOST)
+                wait_until(lambda: client.list_switches()[0].connected, "the switch is connected")
+                *_, last = client.watch_job(working.id)
+                assert "lost the sums in its registers" in last.failure
+                assert client.get_job(waiting.id).state == pb.READY
+                assert [group.id for group in client.show_switch().groups] == [waiting.id]
+                # Stopping a job while the switch is away frees its slots all the same.
+            wait_until(lambda: not client.list_switches()[0].connected, "the switch is gone")
+            client.stop_job(waiting.id)
+            assert client.list_switches()[0].slots_free == 1024
+    assert "Traceback" not in process.log.read_text()
+
+
+def test_a_second_controller_stands_by(switch: SwitchProcess, tmp_path: Path):
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    first = ControllerProcess(tmp_path / "first", configuration(switch))
+    second = ControllerProcess(tmp_path / "second", configuration(switch))
+    try:
+        first.start()
+        client = second.start()
+        (seen,) = client.list_switches()
+        assert (seen.connected, seen.primary) == (True, False)
+        with ScriptedAgent(client.address):
+            with pytest.raises(errors.SwitchUnavailable, match="another controller is its primary"):
+                client.start_job(1)
+            first.stop()
+            wait_until(lambda: client.list_switches()[0].primary, "the second controller takes over")
+            wait_until(lambda: client.list_switches()[0].connected, "and has set the switch up")
+            assert client.start_job(1).state == pb.READY
+    finally:
+        first.stop()
+        second.stop()
+
+
+def test_a_controller_that_was_suspended_does_not_blame_its_agents(controller: ControllerProcess):
+    client = controller.start()
+    with ScriptedAgent(client.address) as agent:
+        job = client.start_job(1)
+        assert controller.process is not None
+        suspend(controller.process)
+        assert not agent.ended.wait(6)
+        resume(controller.process)
+        assert not agent.ended.wait(3)
+        assert client.get_job(job.id).state == pb.READY
+
+
+def test_a_switch_of_another_size_after_a_restart(controller: ControllerProcess, switch: SwitchProcess):
+    client = controller.start()
+    with ScriptedAgent(client.address) as agent:
+        client.start_job(1, name="old")
+        controller.stop()
+        assert agent.ended.wait(5)
+    controller.config.write_text(configuration(switch, values_per_packet=128))
+    client = controller.start()
+    job = client.get_job("old")
+    assert job.state == pb.FAILED
+    assert "another number of values per packet" in job.failure
+    with ScriptedAgent(client.address):
+        assert client.start_job(1).values_per_packet == 128

@@ -1,0 +1,61 @@
+import pytest
+
+from controller.admission import AgentRoom, next_job_id, place_ranks, validate_job
+from controller.errors import InvalidRequest, NoAgent, NoRoom
+
+
+@pytest.mark.parametrize("workers", [1, 64])
+@pytest.mark.parametrize("name", ["", "a", "A-z_0.9", "x" * 64])
+@pytest.mark.parametrize("slots", [0, 2, 512, 32768])
+def test_what_is_allowed(workers: int, name: str, slots: int):
+    validate_job(workers, name, slots)
+
+
+@pytest.mark.parametrize(
+    ("workers", "name", "slots", "words"),
+    [
+        (0, "", 0, "1 to 64 workers, not 0"),
+        (65, "", 0, "1 to 64 workers, not 65"),
+        (1, "a b", 0, "job name 'a b'"),
+        (1, "x" * 65, 0, "1 to 64 of"),
+        (1, "ä", 0, "job name"),
+        (1, "a\n", 0, "job name"),
+        (1, "", 1, "power of two from 2 to 32768, not 1"),
+        (1, "", 3, "not 3"),
+        (1, "", 65536, "not 65536"),
+    ],
+)
+def test_what_is_not(workers: int, name: str, slots: int, words: str):
+    with pytest.raises(InvalidRequest, match=words):
+        validate_job(workers, name, slots)
+
+
+def test_job_ids_go_round_and_rest():
+    assert next_job_id(0, set()) == 1
+    assert next_job_id(5, {6, 7}) == 8
+    assert next_job_id(1023, {1}) == 2
+    assert next_job_id(3, set(range(1, 1024)) - {3}) == 3
+    with pytest.raises(NoRoom, match="1023"):
+        next_job_id(3, set(range(1, 1024)))
+
+
+def room(**agents: tuple[int, int]) -> list[AgentRoom]:
+    return [AgentRoom(name, in_use, maximum) for name, (in_use, maximum) in agents.items()]
+
+
+def test_blocks_are_contiguous_and_even():
+    placed = place_ranks(8, room(a=(0, 8), b=(0, 8), c=(0, 8)), "s")
+    assert placed == {"a": range(3), "b": range(3, 6), "c": range(6, 8)}
+
+
+def test_room_bounds_a_block_and_idle_agents_come_first():
+    assert place_ranks(5, room(a=(7, 8), b=(0, 8)), "s") == {"a": range(1), "b": range(1, 5)}
+    assert place_ranks(1, room(a=(2, 8), b=(0, 8)), "s") == {"b": range(1)}
+
+
+def test_too_little_room_is_refused_with_figures():
+    with pytest.raises(NoAgent) as caught:
+        place_ranks(4, room(a=(7, 8), b=(6, 8)), "s1")
+    assert caught.value.figures == {"ranks_asked": "4", "ranks_free": "3", "agents": "2"}
+    with pytest.raises(NoAgent, match="the 0 live agents of switch s1 have room for 0"):
+        place_ranks(1, [], "s1")

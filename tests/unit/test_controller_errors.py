@@ -1,0 +1,59 @@
+import inspect
+
+import grpc
+import pytest
+
+from controller import errors
+from controller.errors import ControllerError, ControllerUnavailable, NoRoom, from_rpc_error
+from controller.proto import switchml_pb2 as pb
+
+
+class AbortedError(Exception):
+    pass
+
+
+class Context:
+    async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: tuple[tuple[str, bytes], ...]):
+        self.code, self.text, self.metadata = code, details, trailing_metadata
+        raise AbortedError
+
+
+class Failed(grpc.RpcError):
+    def __init__(self, code: grpc.StatusCode, details: str, metadata: tuple[tuple[str, bytes], ...] | None) -> None:
+        self.code, self.details, self.trailing_metadata = lambda: code, lambda: details, lambda: metadata
+
+
+KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ControllerError)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_exception_crosses_the_wire(kind: type[ControllerError]):
+    context = Context()
+    with pytest.raises(AbortedError):
+        await errors.abort(context, kind("no luck", slots_free=12))
+    assert context.code is kind.status
+    raised = from_rpc_error(Failed(context.code, context.text, context.metadata), "here:1")
+    assert type(raised) is kind
+    assert (str(raised), raised.figures) == ("no luck", {"slots_free": "12"})
+    assert kind.__name__ in errors.__all__
+
+
+def test_errors_of_a_newer_controller_keep_their_words():
+    detail = pb.ErrorDetail(error="Unheard", message="of").SerializeToString()
+    raised = from_rpc_error(Failed(grpc.StatusCode.ABORTED, "of", ((errors.DETAIL_KEY, detail),)), "here:1")
+    assert type(raised) is ControllerError
+    assert str(raised) == "of"
+
+
+def test_statuses_of_grpc_itself():
+    raised = from_rpc_error(Failed(grpc.StatusCode.UNAVAILABLE, "refused", None), "here:1")
+    assert type(raised) is ControllerUnavailable
+    assert "here:1" in str(raised)
+    assert type(from_rpc_error(Failed(grpc.StatusCode.DEADLINE_EXCEEDED, "", ()), "a")) is errors.DeadlineExceeded
+    assert type(from_rpc_error(Failed(grpc.StatusCode.UNIMPLEMENTED, "", ()), "a")) is errors.InternalError
+
+
+def test_statuses_promised_in_the_interface():
+    assert NoRoom.status is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert errors.JobExists.status is grpc.StatusCode.ALREADY_EXISTS
+    assert errors.NoAgent.status is grpc.StatusCode.FAILED_PRECONDITION

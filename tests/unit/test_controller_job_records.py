@@ -1,0 +1,99 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from controller import version
+from controller.drivers import JobTables
+from controller.errors import InvalidRequest, VersionMismatch
+from controller.jobs import Job, JobState, Rank, RankState, counters_by_name, parse_mac
+from controller.proto import switchml_pb2 as pb
+from dataplane.constants import Verdict
+
+ROOT = Path(__file__).parents[2]
+
+
+def make(state: JobState) -> Job:
+    rank = Rank(0, "a", "i", "h", "/s", 3, "02:00:00:00:00:07", address="10.0.0.9", udp_port=1234)
+    return Job(5, 7, "j", 1, "s", 9, 64, 32, 256, 1.0, state=state, ranks=[rank])
+
+
+ALLOWED = {
+    ("PENDING", "READY"), ("PENDING", "FAILED"), ("PENDING", "STOPPED"),
+    ("READY", "RUNNING"), ("READY", "COMPLETED"), ("READY", "FAILED"), ("READY", "STOPPED"),
+    ("RUNNING", "COMPLETED"), ("RUNNING", "FAILED"), ("RUNNING", "STOPPED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before", JobState)
+@pytest.mark.parametrize("after", JobState)
+def test_which_state_may_follow_which(before: JobState, after: JobState):
+    job = make(before)
+    if (before.name, after.name) in ALLOWED:
+        job.enter(after)
+        assert job.state is after
+    else:
+        with pytest.raises(AssertionError, match=f"{before.name} -> {after.name}"):
+            job.enter(after)
+        assert job.state is before
+
+
+def test_states_are_those_of_the_interface():
+    assert {state.name: int(state) for state in JobState} == {k: v for k, v in pb.JobState.items() if v}
+    assert {state.name: int(state) for state in RankState} == {k: v for k, v in pb.RankState.items() if v}
+
+
+def test_tables_of_a_job():
+    tables = make(JobState.READY).tables()
+    (port,) = tables.ranks
+    assert (port.port, port.mac, port.address, port.udp_port) == (3, 0x020000000007, 0x0A000009, 1234)
+    assert (tables.slot_value, tables.slot_mask) == (128, 0xFFC0)
+
+
+@pytest.mark.parametrize(("base", "slots"), [(0, 2), (512, 512), (0, 32768), (32766, 2)])
+def test_the_mask_admits_exactly_the_range(base: int, slots: int):
+    tables = JobTables(1, 1, base, slots, ())
+    admitted = {field >> 1 for field in range(65536) if field & tables.slot_mask == tables.slot_value}
+    assert admitted == set(range(base, base + slots))
+
+
+def test_message_says_everything():
+    job = make(JobState.READY)
+    job.counters, job.ranks[0].exit_code = {"results": 3}, 0
+    message = job.message()
+    assert (message.id, message.key, message.state, message.slot_base) == (7, 5, pb.READY, 64)
+    assert dict(message.counters) == {"results": 3}
+    assert message.ranks[0].HasField("exit_code")
+    job.ranks[0].exit_code = None
+    assert not job.message().ranks[0].HasField("exit_code")
+
+
+def test_contributions_are_what_was_added():
+    verdicts = dict.fromkeys(Verdict, 0) | {Verdict.AGGREGATED: 30, Verdict.COMPLETED: 10, Verdict.DUPLICATE: 2}
+    assert counters_by_name(verdicts) == {
+        "aggregated": 30, "completed": 10, "resent": 0, "duplicate": 2, "stale": 0, "wrong_epoch": 0,
+        "contributions": 40, "results": 10,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "1:2:3:4:5:6", "02:00:00:00:00", "02-00-00-00-00-01", "+2:00:00:00:00:00"])
+def test_what_is_no_mac(text: str):
+    with pytest.raises(ValueError, match="not a MAC address"):
+        parse_mac(text)
+
+
+def test_our_version_is_that_of_the_project():
+    found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert found is not None
+    assert found[1] == version.VERSION
+
+
+def test_another_patch_is_the_same_release_and_another_minor_is_not(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(version, "VERSION", "1.2.3")
+    for same in ("1.2.3", "1.2.9", "1.2.0rc1", "1.2.0.dev5+g123"):
+        version.require_same_release("it", same)
+    for other in ("1.3.3", "2.2.3", "0.2.3"):
+        with pytest.raises(VersionMismatch, match=rf"it is version {other} and this controller 1\.2\.3"):
+            version.require_same_release("it", other)
+    with pytest.raises(InvalidRequest, match="'new' as its version"):
+        version.require_same_release("it", "new")

@@ -1,0 +1,91 @@
+import finsy as fy
+import pytest
+from finsy.p4entity import decode_entity, encode_entities
+
+from controller.config import SwitchConfig
+from controller.drivers import Capabilities, JobTables, RankPort
+from controller.drivers.p4runtime import P4RuntimeDriver
+from controller.drivers.p4tables import (
+    Entity,
+    compare,
+    group_message,
+    job_entities,
+    switch_address_entry,
+    table_message,
+)
+
+CONFIG = {"name": "s1", "p4runtime": "127.0.0.1:1", "address": "10.0.0.254", "mac": "02:00:00:00:00:fe"}
+JOB = JobTables(
+    3, 7, 512, 512, (RankPort(0, 1, 0x0200_0000_0001, 0x0A000001, 1000), RankPort(1, 2, 2, 0x0A000002, 1001))
+)
+
+
+@pytest.fixture
+def schema() -> fy.P4Schema:
+    return P4RuntimeDriver(SwitchConfig(target="soft", **CONFIG))._schema
+
+
+def as_read(entities: list[Entity], schema: fy.P4Schema) -> list[Entity]:
+    """What a switch would return for these entities."""
+    return [decode_entity(message, schema) for message in encode_entities(entities, schema)]
+
+
+def jobs(*numbers: int, epoch: int = 7) -> list[Entity]:
+    return [e for n in numbers for e in job_entities(JobTables(n, epoch, n * 512, 512, JOB.ranks))]
+
+
+def test_what_was_written_needs_no_update(schema: fy.P4Schema):
+    whole_pool = JobTables(9, 7, 0, 32768, JOB.ranks)  # its ternary key matches everything and is left out
+    wanted = [*job_entities(JOB), *job_entities(whole_pool), switch_address_entry(5, "10.0.0.1")]
+    assert len(compare(as_read(wanted, schema), wanted)) == 0
+
+
+def test_missing_superfluous_and_different_entries(schema: fy.P4Schema):
+    difference = compare(as_read(jobs(1, 2), schema), jobs(2, 3))
+    assert not difference.modify
+    assert difference.insert == jobs(3)
+    assert difference.delete == as_read(jobs(1), schema)[::-1]
+    difference = compare(as_read(jobs(1), schema), jobs(1, epoch=8))
+    assert [entity.table_id for entity in difference.modify] == ["worker_table", "worker_table"]
+    assert not difference.delete
+    assert not difference.insert
+
+
+def test_a_group_that_lacks_a_rank_is_modified(schema: fy.P4Schema):
+    short = fy.P4MulticastGroupEntry(3, replicas=[(1, 0)])
+    difference = compare([short, *as_read(job_entities(JOB)[1:], schema)], job_entities(JOB))
+    assert difference.modify == [job_entities(JOB)[0]]
+
+
+def test_workers_are_admitted_last():
+    kinds = [getattr(entity, "table_id", "group") for entity in job_entities(JOB)]
+    assert kinds == ["group", "job_table", "rank_table", "rank_table", "worker_table", "worker_table"]
+
+
+def test_values_are_printed_as_people_write_them(schema: fy.P4Schema):
+    group, described, address, _, worker, _ = as_read(job_entities(JOB), schema)
+    assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, 0), (2, 1)]
+    assert dict(table_message(described).parameters) == {"slots": "512-1023"}
+    assert dict(table_message(address).parameters) == {
+        "eth_dst": "02:00:00:00:00:01", "ipv4_dst": "10.0.0.1", "udp_dst": "1000",
+    }  # fmt: skip
+    message = table_message(worker)
+    assert dict(message.match) == {
+        "ingress_port": "1", "eth_src": "02:00:00:00:00:01", "ipv4_src": "10.0.0.1", "udp_src": "1000", "job": "3",
+        "worker": "0", "slot": "512-1023",
+    }  # fmt: skip
+    assert dict(message.parameters) == {"worker_bit": "0x1", "job_mask": "0x3", "epoch": "7", "group": "3"}
+    assert not message.HasField("packets")
+
+
+def test_sixty_four_ranks_fill_the_bitmap():
+    job = JobTables(1, 1, 0, 2, tuple(RankPort(r, 1, 0, 1, 1) for r in range(64)))
+    last = job_entities(job)[-1]
+    assert isinstance(last, fy.P4TableEntry)
+    assert isinstance(last.action, fy.P4TableAction)
+    assert (last.action.args["worker_bit"], last.action.args["job_mask"]) == (1 << 63, 2**64 - 1)
+
+
+def test_capabilities_come_from_the_configuration_or_the_program():
+    soft = SwitchConfig(target="soft", values_per_packet=1024, slots=100, **CONFIG)
+    assert P4RuntimeDriver(soft).capabilities == Capabilities(1024, 100)

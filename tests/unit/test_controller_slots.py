@@ -1,0 +1,100 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.errors import NoRoom
+from controller.slots import SlotAllocator
+
+
+def test_ranges_are_aligned_and_lowest_first():
+    slots = SlotAllocator(1024)
+    assert [slots.allocate(n) for n in (2, 256, 128, 2)] == [0, 256, 128, 2]
+    assert slots.free_slots == 1024 - 388
+    assert slots.largest_free_range == 512
+
+
+def test_refusal_has_the_figures():
+    slots = SlotAllocator(1024)
+    slots.allocate(512)
+    slots.allocate(256)
+    with pytest.raises(NoRoom) as caught:
+        slots.allocate(512)
+    assert caught.value.figures == {
+        "slots_asked": "512",
+        "slots_free": "256",
+        "largest_free_range": "256",
+        "slots": "1024",
+    }
+    assert "512 slots asked, 256 of 1024 free" in str(caught.value)
+
+
+def test_freed_neighbours_merge():
+    slots = SlotAllocator(64)
+    bases = [slots.allocate(8) for _ in range(8)]
+    with pytest.raises(NoRoom):
+        slots.allocate(2)
+    for base in bases[::2] + bases[1::2]:
+        slots.free(base)
+    assert slots.allocate(64) == 0
+
+
+def test_a_size_that_is_no_power_of_two():
+    slots = SlotAllocator(100)  # 64 + 32 + 4
+    assert (slots.free_slots, slots.largest_free_range) == (100, 64)
+    assert [slots.allocate(n) for n in (32, 64, 4)] == [64, 0, 96]
+    for base in (0, 64, 96):
+        slots.free(base)
+    assert (slots.free_slots, slots.largest_free_range) == (100, 64)
+
+
+def test_an_odd_last_index_is_never_given():
+    assert SlotAllocator(7).free_slots == 6
+
+
+@pytest.mark.parametrize(("base", "slots"), [(8, 8), (0, 16), (0, 32), (8, 2), (4, 8), (32, 8)])
+def test_reserve_refuses_what_is_not_free(base: int, slots: int):
+    allocator = SlotAllocator(32)
+    allocator.reserve(8, 8)
+    with pytest.raises(NoRoom):
+        allocator.reserve(base, slots)
+
+
+def test_freeing_what_is_not_used_is_an_error():
+    with pytest.raises(KeyError):
+        SlotAllocator(8).free(0)
+
+
+@settings(max_examples=200)
+@given(
+    size=st.integers(2, 300),
+    steps=st.lists(st.tuples(st.booleans(), st.integers(1, 8), st.integers(0, 50)), max_size=60),
+)
+def test_no_range_overlaps_and_a_rebuilt_allocator_is_the_same(size: int, steps: list[tuple[bool, int, int]]):
+    slots = SlotAllocator(size)
+    used: dict[int, int] = {}
+    for allocate, exponent, which in steps:
+        if allocate:
+            asked = 1 << exponent
+            largest = slots.largest_free_range
+            try:
+                base = slots.allocate(asked)
+            except NoRoom:
+                assert largest < asked
+                continue
+            assert asked <= largest
+            assert base % asked == 0
+            assert base + asked <= size
+            assert all(base + asked <= other or other + length <= base for other, length in used.items())
+            used[base] = asked
+        elif used:
+            base = sorted(used)[which % len(used)]
+            slots.free(base)
+            del used[base]
+        assert slots.free_slots == size // 2 * 2 - sum(used.values())
+    rebuilt = SlotAllocator(size)
+    for base, length in used.items():
+        rebuilt.reserve(base, length)
+    assert (rebuilt.free_slots, rebuilt.largest_free_range) == (slots.free_slots, slots.largest_free_range)
+    for base in used:
+        slots.free(base)
+    assert slots.largest_free_range == SlotAllocator(size).largest_free_range

@@ -1,0 +1,133 @@
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from controller.errors import StoreError
+from controller.jobs import Job, JobState, Rank, RankState
+from controller.proto import switchml_pb2 as pb
+from controller.store import Store
+
+
+def job(name: str = "j", job_id: int = 1, epoch: int = 1, **values: object) -> Job:
+    ranks = [Rank(r, "a1", "i1", "host", "/run/a1.sock", 1, "00:00:00:00:00:00") for r in range(2)]
+    fields = {"slot_base": 0, "slots": 8, "values_per_packet": 64, "created": 1.0, "ranks": ranks, **values}
+    return Job(0, job_id, name, 2, "s1", epoch, **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "store.sqlite"
+
+
+def test_a_job_comes_back_as_it_was_written(path: Path):
+    written = job()
+    written.ranks[1].counters = pb.RankCounters(sent=7, round_trip_seconds=0.5)
+    store = Store(path)
+    store.create_job(written)
+    written.enter(JobState.READY)
+    written.ranks[0].address, written.ranks[0].udp_port, written.ranks[0].state = "10.0.0.1", 99, RankState.ATTACHED
+    store.change_state(written, JobState.PENDING, "")
+    written.counters = {"contributions": 2**40}
+    written.ranks[1].exit_code = 137
+    store.save_progress(written)
+    store.close()
+    store = Store(path)
+    assert store.live_jobs() == [written]
+    read = store.job_of_id(1)
+    assert read == written
+    assert isinstance(read.state, JobState)
+    assert isinstance(read.ranks[0].state, RankState)
+    store.close()
+
+
+def test_each_transition_is_one_row(path: Path):
+    store, it = Store(path), job()
+    store.create_job(it)
+    for state, reason in ((JobState.READY, ""), (JobState.RUNNING, ""), (JobState.FAILED, "rank 1 was lost")):
+        before = it.state
+        it.enter(state)
+        it.failure, it.ended = reason, 2.0
+        store.change_state(it, before, reason)
+    assert [(before, after, reason) for before, after, reason, _ in store.transitions(it.key)] == [
+        (None, JobState.PENDING, ""),
+        (JobState.PENDING, JobState.READY, ""),
+        (JobState.READY, JobState.RUNNING, ""),
+        (JobState.RUNNING, JobState.FAILED, "rank 1 was lost"),
+    ]
+    assert store.live_jobs() == []
+    store.close()
+
+
+def test_epochs_are_used_up_with_the_job(path: Path):
+    store = Store(path)
+    assert store.last_epoch("s1") is None
+    store.create_job(job(epoch=1))
+    store.create_job(job(epoch=2))
+    assert store.last_epoch("s1") == 2
+    assert store.last_epoch("s2") is None
+    store.restart_epochs("s1")
+    assert store.last_epoch("s1") == 0
+    store.close()
+
+
+def test_a_failed_transaction_leaves_nothing(path: Path):
+    store, bad = Store(path), job(epoch=9)
+    bad.ranks.append(Rank(2, "a1", "i1", "host", "/s", 1, "m", address=None))  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="cannot be used"):
+        store.create_job(bad)
+    assert store.newest_jobs(9) == []
+    assert store.last_epoch("s1") is None
+    store.create_job(job())
+    store.close()
+
+
+def test_the_newest_job_of_a_name_or_id(path: Path):
+    store = Store(path)
+    for number, (name, job_id) in enumerate([("x", 1), ("y", 2), ("x", 3), ("z", 1)], 1):
+        store.create_job(job(name, job_id, epoch=number))
+    named, numbered = store.job_of_name("x"), store.job_of_id(1)
+    assert named is not None
+    assert numbered is not None
+    assert (named.key, numbered.key) == (3, 4)
+    assert store.job_of_name("nobody") is None
+    assert [found.key for found in store.newest_jobs(2)] == [4, 3]
+    assert store.last_job_id() == 1
+    assert sorted(store.job_ids("s1")) == [1, 2, 3]
+    older = store.job_of_epoch(1, "s1", 1)
+    assert older is not None
+    assert older.key == 1
+    store.close()
+
+
+def test_a_second_controller_is_refused(path: Path):
+    store = Store(path)
+    with pytest.raises(StoreError, match="in use by another controller"):
+        Store(path)
+    store.close()
+    Store(path).close()
+
+
+def test_a_newer_schema_is_refused(path: Path):
+    Store(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match=r"schema 99.*newer version"):
+        Store(path)
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path):
+    path = tmp_path / "text"
+    path.write_text("this is not a database, and long enough to be seen as none" * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        Store(path)
+    with pytest.raises(StoreError, match="cannot be used"):
+        Store(path / "below" / "a" / "file")
+
+
+def test_it_is_written_ahead(path: Path):
+    store = Store(path)
+    with sqlite3.connect(path) as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert other.execute("PRAGMA user_version").fetchone() == (1,)
+    store.close()
