@@ -1,0 +1,219 @@
+"""The agent's process: `switchml-agent`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import uuid
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address
+from pathlib import Path
+
+import click
+
+from controller.proto import switchml_pb2 as pb
+from dataplane.constants import PROTOCOL_VERSION
+from host_agent._engine import Engine
+from host_agent.errors import AgentError
+from host_agent.jobs import Jobs
+from host_agent.messages import Failure
+from host_agent.session import Session
+from host_agent.socket_server import SocketServer
+from host_agent.version import VERSION
+
+__all__ = ["AgentOptions", "main", "serve"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """What an agent is started with; the command line's options of the same names say what they mean."""
+
+    controller: str
+    name: str
+    address: str
+    socket: Path
+    switch: str = ""
+    switch_port: int = 1
+    mac: str = "00:00:00:00:00:00"
+    max_ranks: int = 64
+    ready_file: Path | None = None
+
+    def registration(self) -> pb.Register:
+        """Return how the agent introduces itself; every call makes another instance of it."""
+        return pb.Register(
+            version=VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            name=self.name,
+            host=socket.gethostname(),
+            address=self.address,
+            mac=self.mac,
+            socket=str(self.socket),
+            switch=self.switch,
+            switch_port=self.switch_port,
+            max_ranks=self.max_ranks,
+            pid=os.getpid(),
+            instance=uuid.uuid4().hex,
+        )
+
+
+async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
+    """Be an agent until `stop` is set.
+
+    Raises:
+        RegistrationRefused: the controller will not have it.
+        SocketUnusable: its socket cannot be made.
+
+    """
+    if options.ready_file is not None:
+        options.ready_file.unlink(missing_ok=True)  # of an earlier run
+    engine = Engine()
+    engine.start()
+    jobs = Jobs(engine, options.address, options.max_ranks, options.name)
+    session = Session(options.controller, options.registration(), jobs)
+    server = SocketServer(options.socket, jobs, session.missing_ranks)
+    session.on_registered = lambda: _write_ready_file(options)
+    tasks: list[asyncio.Task[object]] = []
+    try:
+        server.start()
+        tasks = [asyncio.create_task(session.run()), asyncio.create_task(stop.wait())]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        jobs.end_all(Failure("AgentLost", (), f"agent {options.name} was stopped"))
+        await server.close()
+        if options.ready_file is not None:
+            options.ready_file.unlink(missing_ok=True)
+        engine.stop()
+
+
+def _write_ready_file(options: AgentOptions) -> None:
+    """Tell whoever started the agent that it is registered and listens."""
+    if options.ready_file is None:
+        return
+    content = {"socket": str(options.socket), "pid": os.getpid(), "name": options.name, "version": VERSION}
+    temporary = options.ready_file.with_name(f".{options.ready_file.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content))
+    temporary.replace(options.ready_file)
+
+
+async def _run(options: AgentOptions) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await serve(options, stop)
+
+
+def _check_controller(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    host, separator, port = value.rpartition(":")
+    if not (host and separator and port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+        raise click.BadParameter(f"{value!r} is not HOST:PORT")
+    return value
+
+
+def _check_address(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    try:
+        return str(IPv4Address(value))
+    except AddressValueError as error:
+        raise click.BadParameter(f"{value!r} is no IPv4 address") from error
+
+
+def _check_mac(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", value):
+        raise click.BadParameter(f"{value!r} is no MAC address like 02:00:00:00:00:01")
+    return value.lower()
+
+
+def _default_socket(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    if value is not None:
+        return value
+    directory = os.environ.get("SWITCHML_RUN_DIR")
+    if not directory:
+        raise click.BadParameter("give it, or set SWITCHML_AGENT or SWITCHML_RUN_DIR")
+    return Path(directory, "agent.sock").resolve()
+
+
+_EXAMPLE = """\b
+Example:
+  switchml-agent --controller 10.0.0.1:9800 --address 10.0.0.7 --socket /run/switchml/agent.sock
+"""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLE)
+@click.option(
+    "--controller",
+    envvar="SWITCHML_CONTROLLER",
+    required=True,
+    metavar="HOST:PORT",
+    callback=_check_controller,
+    help="The controller's gRPC address.  [env: SWITCHML_CONTROLLER]",
+)
+@click.option(
+    "--name", default=socket.gethostname, help="Name of this agent, unique in the fabric.  [default: hostname]"
+)
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    callback=_check_address,
+    help="IPv4 address of this host's data interface.",
+)
+@click.option(
+    "--socket",
+    "socket_path",
+    envvar="SWITCHML_AGENT",
+    callback=_default_socket,
+    type=click.Path(path_type=Path, resolve_path=True, dir_okay=False),
+    help="Unix socket for training processes.  [env: SWITCHML_AGENT; default: agent.sock in SWITCHML_RUN_DIR]",
+)
+@click.option("--switch", default="", help="Name of the switch that this host hangs on.  [default: the only one]")
+@click.option("--switch-port", type=click.IntRange(1, 511), default=1, show_default=True, help="Port of that switch.")
+@click.option(
+    "--mac",
+    default="00:00:00:00:00:00",
+    show_default=True,
+    callback=_check_mac,
+    help="MAC address of the data interface; all zeros on UDP ports of the soft switch.",
+)
+@click.option("--max-ranks", type=click.IntRange(1, 4096), default=64, show_default=True, help="Ranks of all jobs.")
+@click.option(
+    "--ready-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="JSON file that is written once the agent is registered and listens.",
+)
+@click.version_option(VERSION, prog_name="switchml-agent")
+def main(
+    controller: str,
+    name: str,
+    address: str,
+    socket_path: Path,
+    switch: str,
+    switch_port: int,
+    mac: str,
+    max_ranks: int,
+    ready_file: Path | None,
+) -> None:
+    """Move the packets of this host's ranks between their processes and the switch.
+
+    Exit status: 0 when stopped by SIGTERM or SIGINT, 1 when it cannot go on, 2 for wrong options.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    options = AgentOptions(controller, name, address, socket_path, switch, switch_port, mac, max_ranks, ready_file)
+    try:
+        asyncio.run(_run(options))
+    except (AgentError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

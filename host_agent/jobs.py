@@ -1,0 +1,390 @@
+"""The jobs that this agent has ranks of: from the controller's assignment until its revocation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, Final, Protocol
+
+from controller.proto import switchml_pb2 as pb
+from dataplane.constants import (
+    PROTOCOL_MAX_JOBS,
+    PROTOCOL_MAX_SLOT_INDEX,
+    PROTOCOL_MAX_VALUES,
+    PROTOCOL_MAX_WORKERS,
+)
+from host_agent.deadlines import within
+from host_agent.errors import AssignmentRefused, AttachRefused
+from host_agent.messages import Attach, CheckFailed, Failure
+
+if TYPE_CHECKING:
+    from host_agent._engine import Engine, RankStatus
+
+__all__ = ["Jobs", "LocalJob", "LocalRank", "Process"]
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED_JOBS: Final = 64  # that have ended, to tell late processes so
+_ACTIVATION_SECONDS: Final = 10.0  # how long an attaching process waits for the job's tables to be installed
+
+
+class Process(Protocol):
+    """A training process that is attached to a rank."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    def fail(self, failure: Failure) -> None:
+        """Tell it that its job is over. It does not wait, and raises nothing."""
+
+
+@dataclass
+class LocalRank:
+    """A rank that runs, or may run, on this host."""
+
+    rank: int
+    udp_port: int
+    handle: int | None  # of the engine; None once the rank has ended
+    status: RankStatus  # as last read from the engine
+    process: Process | None = None
+    attached: bool = False  # now or before: a rank is attached to once in an epoch
+    events: list[pb.RankEvent] = field(
+        default_factory=list
+    )  # all that the controller must know, also after its restart
+
+
+@dataclass
+class LocalJob:
+    """A job in one epoch, as far as it concerns this host."""
+
+    assignment: pb.Assignment
+    ranks: dict[int, LocalRank]
+    activated: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: Failure | None = None  # set when the job is over
+
+    @property
+    def name(self) -> str:
+        """The name that users gave it."""
+        return self.assignment.name
+
+    def __str__(self) -> str:
+        return f"job {self.assignment.job} ({self.name!r}, epoch {self.assignment.epoch})"
+
+
+class Jobs:
+    """All jobs of this agent. One event loop uses it; nothing here waits for the network but `attach`.
+
+    `report` takes messages for the controller and may lose them while there is none: `summary` has all that matters.
+    """
+
+    def __init__(self, engine: Engine, address: str, max_ranks: int, agent: str) -> None:
+        self._engine = engine
+        self._address = address
+        self._max_ranks = max_ranks
+        self._agent = agent
+        self._jobs: dict[int, LocalJob] = {}  # by id, which is unique among live jobs
+        self._ended: OrderedDict[str, str] = OrderedDict()  # what became of jobs, by name and by id
+        self.report: Callable[[pb.AgentMessage], None] = lambda _: None
+
+    # ---- what the controller orders ----
+
+    def open(self, assignment: pb.Assignment) -> pb.AssignmentReady:
+        """Open the assignment's ranks and return where they listen. The same assignment again changes nothing.
+
+        Raises:
+            AssignmentRefused: it is not one that can be carried out; nothing remains open.
+
+        """
+        held = self._jobs.get(assignment.job)
+        if held is not None and held.assignment == assignment:
+            return self._ready(held)
+        self._check(assignment)
+        if held is not None:
+            self._end(held, Failure("JobFailed", (), f"{held} was replaced by epoch {assignment.epoch}"))
+        job = LocalJob(assignment, {})
+        try:
+            for rank in assignment.ranks:
+                job.ranks[rank] = self._open_rank(assignment, rank)
+        except (OSError, ValueError) as error:
+            self._close_ranks(job)
+            raise AssignmentRefused(f"agent {self._agent} cannot open rank {rank} of {job}: {error}") from error
+        self._jobs[assignment.job] = job
+        for reference in (job.name, str(assignment.job)):
+            self._ended.pop(reference, None)
+        _log.info("%s: opened rank %s", job, ", ".join(map(str, job.ranks)))
+        return self._ready(job)
+
+    def activate(self, activation: pb.Activation) -> None:
+        """Let processes attach to a job."""
+        job = self._jobs.get(activation.job)
+        if job is None or job.assignment.epoch != activation.epoch:
+            _log.warning("activation of job %d epoch %d, which is not here", activation.job, activation.epoch)
+            return
+        job.activated.set()
+        _log.info("%s: active", job)
+
+    def revoke(self, revocation: pb.Revocation, failure: Failure) -> None:
+        """End a job: its processes get `failure`, its ranks are closed."""
+        job = self._jobs.get(revocation.job)
+        if job is None or job.assignment.epoch != revocation.epoch:
+            _log.info("revocation of job %d epoch %d, which is not here", revocation.job, revocation.epoch)
+            return
+        self._end(job, failure)
+
+    def end_all(self, failure: Failure) -> None:
+        """End every job, because the agent ends."""
+        for job in list(self._jobs.values()):
+            self._end(job, failure)
+
+    # ---- what the controller is told ----
+
+    def statuses(self) -> list[pb.RankStatus]:
+        """Return where every rank stands, ended ones included."""
+        return [self._status(job, rank) for job, rank in self._all_ranks()]
+
+    def summary(self) -> Iterator[pb.AgentMessage]:
+        """Yield all that a controller must be told that may know nothing: what is open, and what has happened."""
+        for job in self._jobs.values():
+            yield pb.AgentMessage(assignment_ready=self._ready(job))
+        for _, rank in self._all_ranks():
+            for event in rank.events:
+                yield pb.AgentMessage(rank_event=event)
+
+    def stalled(self, job: LocalJob, rank: int, positions: dict[int, int]) -> list[int]:
+        """Return the ranks without whose contributions `rank` cannot go on, as far as it is known.
+
+        `positions` are how many contributions each rank has made, as the controller has last heard. Those that have
+        made no more of them than `rank` has results hold it up.
+        """
+        local = {other.rank: self._read_status(other)["position"] for other in job.ranks.values()}
+        received = self._read_status(job.ranks[rank])["received"]
+        known = {**positions, **local}
+        return sorted(other for other, position in known.items() if other != rank and position <= received)
+
+    # ---- what the processes do ----
+
+    async def attach(self, request: Attach, process: Process) -> tuple[LocalJob, LocalRank, tuple[int, int]]:
+        """Give a rank to a process, once its job is active.
+
+        Returns:
+            The job, the rank, and two descriptors for the process, which the caller closes: shared memory, doorbell.
+
+        Raises:
+            AttachRefused: it cannot have it.
+
+        """
+        job = self._find(request.job)
+        size = job.assignment.world_size
+        if request.world_size not in (None, size):
+            raise AttachRefused("WrongWorldSize", f"{job} has {size} ranks, not {request.world_size}")
+        if request.rank >= size:
+            raise AttachRefused("BadRequest", f"{job} has ranks 0 to {size - 1}; there is no rank {request.rank}")
+        rank = job.ranks.get(request.rank)
+        if rank is None:
+            here = ", ".join(map(str, job.ranks))
+            raise AttachRefused(
+                "RankElsewhere",
+                f"rank {request.rank} of {job} belongs to another agent; agent {self._agent} has rank {here}. "
+                "`switchml-ctl job show` lists the agents",
+            )
+        try:
+            await within(_ACTIVATION_SECONDS, job.activated.wait())
+        except asyncio.TimeoutError:
+            raise AttachRefused(
+                "UnknownJob", f"{job} was not active within {_ACTIVATION_SECONDS:g} s; see the controller's log"
+            ) from None
+        if job.failure is not None:
+            raise AttachRefused("JobEnded", job.failure.message)
+        if rank.process is not None:
+            raise AttachRefused("RankTaken", f"rank {rank.rank} of {job} belongs to process {rank.process.pid}")
+        if rank.attached or rank.handle is None:
+            raise AttachRefused(
+                "RankTaken", f"rank {rank.rank} of {job} has had its process, which is gone; start a new job"
+            )
+        try:
+            descriptors = self._engine.open_channel(rank.handle)
+        except OSError as error:
+            raise AttachRefused("BadRequest", f"agent {self._agent} cannot share memory: {error}") from error
+        rank.process, rank.attached = process, True
+        self._record(job, rank, pb.RankEvent.ATTACHED, f"process {process.pid}")
+        return job, rank, descriptors
+
+    def detach(self, job: LocalJob, rank: LocalRank, loss: str) -> None:
+        """Take note that a rank has ended: in order, or lost for a reason."""
+        if rank.process is None:
+            return
+        rank.process = None
+        self._close_rank(rank)
+        # With its last counters, before the controller may take this event for the end of the job.
+        self.report(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=[self._status(job, rank)])))
+        self._record(job, rank, pb.RankEvent.LOST if loss else pb.RankEvent.CLOSED, loss)
+
+    def report_check(self, job: LocalJob, rank: LocalRank, failed: CheckFailed) -> None:
+        """Ask the controller what is behind the first failed check of a rank; its verdict is a revocation."""
+        if any(event.kind == pb.RankEvent.CHECK_FAILED for event in rank.events):
+            return
+        call = failed.call
+        self._record(
+            job,
+            rank,
+            pb.RankEvent.CHECK_FAILED,
+            call=pb.Call(
+                sequence=call.sequence,
+                operation=call.operation,
+                dtype=call.dtype,
+                elements=call.elements,
+                root=call.root,
+            ),
+            position=failed.position,
+        )
+
+    # ---- inside ----
+
+    def _check(self, assignment: pb.Assignment) -> None:
+        ranks = list(assignment.ranks)
+        taken = sum(len(job.ranks) for job in self._jobs.values() if job.assignment.job != assignment.job)
+        last_slot = assignment.slot_base + assignment.slots - 1
+        requirements = (
+            (0 < assignment.job < PROTOCOL_MAX_JOBS, f"job id {assignment.job}"),
+            (0 < assignment.epoch < 2**16, f"epoch {assignment.epoch}"),
+            (0 < assignment.world_size <= PROTOCOL_MAX_WORKERS, f"world size {assignment.world_size}"),
+            (0 < len(ranks) == len(set(ranks)), f"ranks {ranks}"),
+            (max(ranks, default=0) < assignment.world_size, f"ranks {ranks} of {assignment.world_size}"),
+            (assignment.slots > 0 and last_slot <= PROTOCOL_MAX_SLOT_INDEX, f"slots up to {last_slot}"),
+            (
+                0 < assignment.values_per_packet <= PROTOCOL_MAX_VALUES,
+                f"{assignment.values_per_packet} values a packet",
+            ),
+            (0 < assignment.switch_udp_port < 2**16, f"UDP port {assignment.switch_udp_port} of the switch"),
+            (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
+            (
+                taken + len(ranks) <= self._max_ranks,
+                f"{len(ranks)} ranks beside {taken} of other jobs, with {self._max_ranks} allowed (--max-ranks)",
+            ),
+        )
+        for holds, what in requirements:
+            if not holds:
+                raise AssignmentRefused(f"agent {self._agent} cannot take job {assignment.job} with {what}")
+
+    def _open_rank(self, assignment: pb.Assignment, rank: int) -> LocalRank:
+        handle = self._engine.open_rank(
+            self._address,
+            assignment.switch_address,
+            assignment.switch_udp_port,
+            assignment.job,
+            rank,
+            assignment.epoch,
+            assignment.world_size,
+            assignment.slot_base,
+            assignment.slots,
+            assignment.values_per_packet,
+        )
+        return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle))
+
+    def _ready(self, job: LocalJob) -> pb.AssignmentReady:
+        endpoints = [
+            pb.Endpoint(rank=rank.rank, address=self._address, udp_port=rank.udp_port) for rank in job.ranks.values()
+        ]
+        return pb.AssignmentReady(job=job.assignment.job, epoch=job.assignment.epoch, endpoints=endpoints)
+
+    def _find(self, reference: str) -> LocalJob:
+        for job in self._jobs.values():
+            if job.name == reference:
+                return job
+        if reference.isascii() and reference.isdigit() and len(reference) < 10 and int(reference) in self._jobs:
+            return self._jobs[int(reference)]
+        if reference in self._ended:
+            raise AttachRefused("JobEnded", self._ended[reference])
+        here = ", ".join(str(job) for job in self._jobs.values()) or "none"
+        raise AttachRefused(
+            "UnknownJob",
+            f"agent {self._agent} has no ranks of a job {reference!r}; jobs here: {here}. "
+            "Start one with `switchml-ctl job start`, or correct SWITCHML_JOB",
+        )
+
+    def _end(self, job: LocalJob, failure: Failure) -> None:
+        _log.info("%s: over: %s", job, failure.message)
+        job.failure = failure
+        job.activated.set()  # who waits for it is told why it never will be
+        for rank in job.ranks.values():
+            process, rank.process = rank.process, None
+            if process is not None:
+                process.fail(failure)
+        self._close_ranks(job)
+        del self._jobs[job.assignment.job]
+        for reference in (job.name, str(job.assignment.job)):
+            self._ended[reference] = f"{job} is over: {failure.message}"
+        while len(self._ended) > _REMEMBERED_JOBS:
+            self._ended.popitem(last=False)
+
+    def _close_ranks(self, job: LocalJob) -> None:
+        for rank in job.ranks.values():
+            self._close_rank(rank)
+
+    def _close_rank(self, rank: LocalRank) -> None:
+        if rank.handle is not None:
+            self._read_status(rank)
+            self._engine.close_rank(rank.handle)
+            rank.handle = None
+
+    def _read_status(self, rank: LocalRank) -> RankStatus:
+        if rank.handle is not None:
+            rank.status = self._engine.status(rank.handle)
+        return rank.status
+
+    def _status(self, job: LocalJob, rank: LocalRank) -> pb.RankStatus:
+        status = self._read_status(rank)
+        return pb.RankStatus(
+            job=job.assignment.job,
+            epoch=job.assignment.epoch,
+            rank=rank.rank,
+            position=status["position"],
+            counters=pb.RankCounters(
+                sent=status["sent"],
+                received=status["received"],
+                retransmissions=status["retransmissions"],
+                early_retransmissions=status["early_retransmissions"],
+                ignored=status["ignored"],
+                round_trip_seconds=status["round_trip_seconds"],
+            ),
+        )
+
+    def _all_ranks(self) -> Iterator[tuple[LocalJob, LocalRank]]:
+        for job in self._jobs.values():
+            for rank in job.ranks.values():
+                yield job, rank
+
+    def _record(
+        self,
+        job: LocalJob,
+        rank: LocalRank,
+        kind: pb.RankEvent.Kind,
+        detail: str = "",
+        call: pb.Call | None = None,
+        position: int = 0,
+    ) -> None:
+        event = pb.RankEvent(
+            job=job.assignment.job,
+            epoch=job.assignment.epoch,
+            rank=rank.rank,
+            kind=kind,
+            detail=detail,
+            call=call,
+            position=position,
+        )
+        rank.events.append(event)
+        _log.info("%s: rank %d %s %s", job, rank.rank, pb.RankEvent.Kind.Name(kind).lower(), detail)
+        self.report(pb.AgentMessage(rank_event=event))
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        IPv4Address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,152 @@
+"""What a training process may say: one JSON object in one message of at most 16 KiB, checked field by field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Union
+
+from dataplane.constants import PROTOCOL_MAX_WORKERS
+from host_agent.errors import BadMessage
+
+__all__ = [
+    "MESSAGE_BYTES",
+    "Attach",
+    "Call",
+    "CheckFailed",
+    "Close",
+    "Failure",
+    "Missing",
+    "Request",
+    "parse",
+    "encode",
+]
+
+MESSAGE_BYTES: Final = 16 * 1024
+_LARGEST_RANK: Final = PROTOCOL_MAX_WORKERS - 1
+_UINT32: Final = 2**32 - 1
+_UINT64: Final = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Attach:
+    """A process asks for a rank of a job, which it names by name or id."""
+
+    version: str
+    job: str
+    rank: int
+    world_size: int | None
+    pid: int
+
+
+@dataclass(frozen=True)
+class Close:
+    """The end of the rank: in order, or with the reason (`loss`) why it cannot do its part any more."""
+
+    loss: str = ""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A question: which ranks hold this one up."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One collective call as the rank made it. `elements` are those of its array, `root` is that of a broadcast."""
+
+    sequence: int
+    operation: str
+    dtype: str
+    elements: int
+    root: int
+
+
+@dataclass(frozen=True)
+class CheckFailed:
+    """The check of the result at a stream position (chunks) does not fit the rank's call."""
+
+    position: int
+    call: Call
+
+
+Request = Union[Attach, Close, Missing, CheckFailed]  # noqa: UP007 - evaluated at import, also on Python 3.10
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job cannot go on, as the processes are told it."""
+
+    error: str
+    ranks: Sequence[int]
+    message: str
+
+    def to_message(self) -> dict[str, object]:
+        """Return the event."""
+        return {"type": "failed", "error": self.error, "ranks": list(self.ranks), "message": self.message}
+
+
+def encode(message: dict[str, object]) -> bytes:
+    """Return the bytes of an answer or event."""
+    return json.dumps(message).encode()
+
+
+def parse(data: bytes) -> Request:
+    """Read a message.
+
+    Raises:
+        BadMessage: it is none; the text says why.
+
+    """
+    if len(data) > MESSAGE_BYTES:
+        raise BadMessage(f"a message may have {MESSAGE_BYTES} bytes; this one has more")
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage("a message must be one JSON object in UTF-8") from error
+    if not isinstance(message, dict):
+        raise BadMessage("a message must be a JSON object")
+    kind = message.get("type")
+    if kind == "attach":
+        world_size = message.get("world_size")
+        return Attach(
+            version=_text(message, "version"),
+            job=_text(message, "job"),
+            rank=_number(message, "rank", _LARGEST_RANK),
+            world_size=None if world_size is None else _number(message, "world_size", PROTOCOL_MAX_WORKERS),
+            pid=_number(message, "pid", _UINT32),
+        )
+    if kind == "close":
+        return Close(_text(message, "loss", 500) if "loss" in message else "")
+    if kind == "missing":
+        return Missing()
+    if kind == "check_failed":
+        call = message.get("call")
+        if not isinstance(call, dict):
+            raise BadMessage("`call` must be a JSON object")
+        return CheckFailed(
+            position=_number(message, "position", _UINT64),
+            call=Call(
+                sequence=_number(call, "sequence", _UINT64),
+                operation=_text(call, "operation"),
+                dtype=_text(call, "dtype"),
+                elements=_number(call, "elements", _UINT64),
+                root=_number(call, "root", _UINT32),
+            ),
+        )
+    raise BadMessage("`type` must be attach, close, missing or check_failed")
+
+
+def _text(message: dict[str, Any], key: str, longest: int = 64) -> str:
+    value = message.get(key)
+    if not isinstance(value, str) or len(value) > longest or not value.isprintable():
+        raise BadMessage(f"`{key}` must be a text of at most {longest} printable characters")
+    return value
+
+
+def _number(message: dict[str, Any], key: str, largest: int) -> int:
+    value = message.get(key)
+    if type(value) is not int or not 0 <= value <= largest:
+        raise BadMessage(f"`{key}` must be an integer from 0 to {largest}")
+    return value

@@ -1,0 +1,160 @@
+"""One training process's connection, from its attachment to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from host_agent.deadlines import within
+from host_agent.errors import AttachRefused, BadMessage
+from host_agent.jobs import Jobs, LocalJob, LocalRank
+from host_agent.messages import (
+    MESSAGE_BYTES,
+    Attach,
+    CheckFailed,
+    Close,
+    Failure,
+    Missing,
+    encode,
+    parse,
+)
+from host_agent.version import VERSION, same_release
+
+__all__ = ["MissingRanks", "ProcessConnection"]
+
+_log = logging.getLogger(__name__)
+
+MissingRanks = Callable[[LocalJob, int], Awaitable[list[int]]]
+
+_ATTACH_SECONDS: Final = 5.0  # from connecting to asking for a rank
+_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
+
+
+class ProcessConnection:
+    """Serves one process. It never waits to send: who does not read its answers is disconnected."""
+
+    def __init__(self, sock: socket.socket, jobs: Jobs, missing_ranks: MissingRanks) -> None:
+        self._socket = sock
+        self._jobs = jobs
+        self._missing_ranks = missing_ranks
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self._pid: int
+        self._uid: int
+        self._pid, self._uid, _ = _CREDENTIALS.unpack(credentials)
+        self._job: LocalJob | None = None
+        self._number = 0  # of the rank that it has or had
+        self._rank: LocalRank | None = None  # while it is attached and its job lives
+
+    @property
+    def pid(self) -> int:
+        """The process id, as the kernel says."""
+        return self._pid
+
+    def fail(self, failure: Failure) -> None:
+        """Tell the process that its job is over."""
+        self._rank = None
+        self._send(failure.to_message())
+
+    def refuse(self, error: str, message: str) -> None:
+        """Say why nothing comes of it, and disconnect."""
+        self._send({"type": "refused", "error": error, "message": message})
+        self._socket.close()
+
+    async def serve(self) -> None:
+        """Serve the process until it closes or goes away; if it goes away, the controller learns that at once."""
+        try:
+            if self._uid not in (os.geteuid(), 0):
+                self.refuse("BadRequest", f"the agent serves user {os.geteuid()}; this process is user {self._uid}'s")
+                return
+            await self._attach()
+            await self._converse()
+        except AttachRefused as refused:
+            _log.info("process %d was refused: %s", self._pid, refused)
+            self.refuse(refused.error, str(refused))
+        except BadMessage as bad:
+            _log.warning("process %d was disconnected: %s", self._pid, bad)
+            self.refuse("BadRequest", str(bad))
+        except OSError as error:
+            _log.info("connection of process %d: %s", self._pid, error)
+        finally:
+            self._socket.close()
+            self._detach(f"process {self._pid} ended without closing its communicator")
+
+    async def _attach(self) -> None:
+        try:
+            data = await within(_ATTACH_SECONDS, self._receive())
+        except asyncio.TimeoutError:
+            raise BadMessage(f"no attach message came within {_ATTACH_SECONDS:g} s") from None
+        if not data:
+            raise BrokenPipeError("it went away without asking for a rank")
+        request = parse(data)
+        if not isinstance(request, Attach):
+            raise BadMessage("the first message must be attach")
+        if not same_release(request.version):
+            raise AttachRefused(
+                "VersionMismatch",
+                f"this process has switchml {request.version} and the agent {VERSION}; "
+                "install the same MAJOR.MINOR for both",
+            )
+        self._job, self._rank, descriptors = await self._jobs.attach(request, self)
+        assignment, self._number = self._job.assignment, self._rank.rank
+        try:
+            answer = {
+                "type": "attached",
+                "job_id": assignment.job,
+                "name": assignment.name,
+                "epoch": assignment.epoch,
+                "rank": self._rank.rank,
+                "world_size": assignment.world_size,
+                "slots": assignment.slots,
+                "values_per_packet": assignment.values_per_packet,
+                "version": VERSION,
+            }
+            socket.send_fds(self._socket, [encode(answer)], descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _detach(self, loss: str) -> None:
+        if self._job is not None and self._rank is not None:
+            self._jobs.detach(self._job, self._rank, loss)
+            self._rank = None
+
+    async def _converse(self) -> None:
+        """Answer messages until the process closes its rank or goes away."""
+        while data := await self._receive():
+            request = parse(data)
+            if isinstance(request, Close):
+                self._detach(request.loss)
+                self._send({"type": "closed"})
+                return
+            if isinstance(request, Missing):
+                self._send({"type": "missing", "ranks": await self._find_missing()})
+            elif isinstance(request, CheckFailed):
+                if self._job is not None and self._rank is not None:
+                    self._jobs.report_check(self._job, self._rank, request)
+            else:
+                raise BadMessage("this connection has its rank; a second one needs a second connection")
+
+    async def _find_missing(self) -> list[int]:
+        assert self._job is not None  # it is attached
+        # Also when the job is over: another rank that was out of time a little earlier may have ended it.
+        return await self._missing_ranks(self._job, self._number)
+
+    async def _receive(self) -> bytes:
+        """Return the next message (of one that is too long, its beginning), or nothing at the end."""
+        return await asyncio.get_running_loop().sock_recv(self._socket, MESSAGE_BYTES + 1)
+
+    def _send(self, message: dict[str, object]) -> None:
+        try:
+            self._socket.send(encode(message), socket.MSG_NOSIGNAL)
+        except OSError as error:  # BlockingIOError: it has not read what it was sent before
+            _log.info("process %d cannot be told %s: %s", self._pid, message["type"], error)
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)

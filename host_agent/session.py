@@ -1,0 +1,211 @@
+"""The agent's conversation with the controller: one gRPC stream, made anew whenever it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc
+
+from controller.proto import switchml_pb2 as pb
+from controller.proto import switchml_pb2_grpc as pb_grpc
+from host_agent.deadlines import within
+from host_agent.errors import AssignmentRefused, RegistrationRefused
+from host_agent.jobs import Jobs, LocalJob
+from host_agent.messages import Failure
+
+__all__ = ["Session", "failure_of"]
+
+_log = logging.getLogger(__name__)
+
+# Generated code has no types.
+_AgentsStub: Any = pb_grpc.AgentsStub
+_JobsStub: Any = pb_grpc.JobsStub
+
+_WELCOME_SECONDS: Final = 10.0
+_FIRST_BACKOFF: Final = 0.1
+_LONGEST_BACKOFF: Final = 3.0
+_JOBS_GET_SECONDS: Final = 0.8  # the process that asks waits 1 s
+_HEARTBEAT_BOUNDS: Final = (0.05, 60.0)
+
+# The controller understood and said no; the same registration will be refused again.
+_FINAL: Final = (
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+)
+
+_ERRORS: Final = {
+    pb.JOB_COMPLETED: "JobStopped",
+    pb.JOB_STOPPED: "JobStopped",
+    pb.WORKER_LOST: "WorkerLost",
+    pb.CALL_MISMATCH: "CollectiveMismatch",
+    pb.INTEGRITY: "IntegrityError",
+    pb.JOB_FAILED: "JobFailed",
+    pb.SWITCH_LOST: "SwitchLost",
+}
+
+
+def failure_of(revocation: pb.Revocation) -> Failure:
+    """Return what the job's processes are told."""
+    reason = pb.RevocationReason.Name(revocation.reason) if revocation.reason in _ERRORS else str(revocation.reason)
+    return Failure(
+        _ERRORS.get(revocation.reason, "JobFailed"),
+        list(revocation.ranks),
+        revocation.message or f"the controller ended the job ({reason.lower().replace('_', ' ')})",
+    )
+
+
+class Session:
+    """Keeps the agent registered with the controller at `controller` (HOST:PORT) and carries out what it orders.
+
+    When the controller goes away the jobs go on, and it is told of them when it is back.
+    """
+
+    def __init__(self, controller: str, registration: pb.Register, jobs: Jobs) -> None:
+        self._controller = controller
+        self._registration = registration
+        self._jobs = jobs
+        self._outgoing: asyncio.Queue[pb.AgentMessage] | None = None  # while registered
+        self._channel: Any = None
+        self.on_registered: Callable[[], None] = lambda: None
+        jobs.report = self._report
+
+    async def run(self) -> None:
+        """Stay registered until cancelled.
+
+        Raises:
+            RegistrationRefused: the controller will not have this agent.
+
+        """
+        backoff = _FIRST_BACKOFF
+        reported = ""
+        while True:
+            try:
+                # A new channel each time: it has no backoff of its own, and no proxy stands before a controller.
+                async with grpc.aio.insecure_channel(self._controller, [("grpc.enable_http_proxy", 0)]) as channel:
+                    self._channel = channel
+                    await self._converse(channel)
+                reason = "it ended the session"
+            except grpc.aio.AioRpcError as error:
+                if error.code() in _FINAL:
+                    raise RegistrationRefused(
+                        f"the controller at {self._controller} refused this agent: {error.details()}"
+                    ) from error
+                reason = f"{error.code().name}: {error.details()}"
+            except asyncio.TimeoutError:
+                reason = f"it did not answer within {_WELCOME_SECONDS:g} s"
+            finally:
+                was_registered, self._outgoing, self._channel = self._outgoing is not None, None, None
+            if was_registered:
+                backoff, reported = _FIRST_BACKOFF, ""
+            if reason != reported:
+                _log.warning("no controller at %s (%s); trying again", self._controller, reason)
+                reported = reason
+            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - spreads agents, guards nothing
+            backoff = min(2 * backoff, _LONGEST_BACKOFF)
+
+    async def missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
+        """Return the ranks that hold up `rank` of `job`; those of this host only when the controller is away."""
+        positions: dict[int, int] = {}
+        if self._channel is not None:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                answer = await _JobsStub(self._channel).Get(
+                    pb.JobReference(id=job.assignment.job), timeout=_JOBS_GET_SECONDS
+                )
+                positions = {other.rank: other.position for other in answer.ranks}
+        return self._jobs.stalled(job, rank, positions)
+
+    def _report(self, message: pb.AgentMessage) -> None:
+        if self._outgoing is not None:
+            self._outgoing.put_nowait(message)
+
+    async def _converse(self, channel: Any) -> None:
+        """Register and serve one stream until it ends."""
+        call = _AgentsStub(channel).Session()
+        try:
+            await within(_WELCOME_SECONDS, self._register(call))
+            welcome = await within(_WELCOME_SECONDS, call.read())
+            if welcome is grpc.aio.EOF:
+                await _raise_status(call)
+                return
+            period = welcome.welcome.heartbeat_seconds
+            if welcome.WhichOneof("message") != "welcome" or not math.isfinite(period):
+                raise RegistrationRefused(f"what answers at {self._controller} is no switchml controller")
+            period = min(max(period, _HEARTBEAT_BOUNDS[0]), _HEARTBEAT_BOUNDS[1])
+            _log.info("registered as %s with %s", self._registration.name, self._controller)
+            self._outgoing = asyncio.Queue()
+            for message in self._jobs.summary():
+                self._outgoing.put_nowait(message)
+            self.on_registered()
+            tasks = [
+                asyncio.create_task(self._write(call, self._outgoing)),
+                asyncio.create_task(self._beat(self._outgoing, period)),
+                asyncio.create_task(self._read(call)),
+            ]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            for task in done:
+                task.result()
+            await _raise_status(call)
+        finally:
+            call.cancel()
+
+    async def _register(self, call: Any) -> None:
+        try:
+            await call.write(pb.AgentMessage(register=self._registration))
+        except asyncio.InvalidStateError:
+            await _raise_status(call)
+
+    async def _write(self, call: Any, outgoing: asyncio.Queue[pb.AgentMessage]) -> None:
+        with contextlib.suppress(asyncio.InvalidStateError):  # the stream has ended; its status says why
+            while True:
+                await call.write(await outgoing.get())
+
+    async def _beat(self, outgoing: asyncio.Queue[pb.AgentMessage], period: float) -> None:
+        while True:
+            if outgoing.empty():  # else the controller is slower than we are, and the next one will do
+                outgoing.put_nowait(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=self._jobs.statuses())))
+            await asyncio.sleep(period)
+
+    async def _read(self, call: Any) -> None:
+        while (message := await call.read()) is not grpc.aio.EOF:
+            kind = message.WhichOneof("message")
+            if kind == "assignment":
+                self._open(message.assignment)
+            elif kind == "activation":
+                self._jobs.activate(message.activation)
+            elif kind == "revocation":
+                self._jobs.revoke(message.revocation, failure_of(message.revocation))
+            else:
+                _log.warning("the controller sent a message that this agent does not know (%s)", kind)
+
+    def _open(self, assignment: pb.Assignment) -> None:
+        try:
+            self._report(pb.AgentMessage(assignment_ready=self._jobs.open(assignment)))
+        except AssignmentRefused as refused:
+            _log.error("%s", refused)
+            failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason=str(refused))
+            self._report(pb.AgentMessage(assignment_failed=failed))
+
+
+async def _raise_status(call: Any) -> None:
+    """Raise the error that a stream ended with, if any."""
+    code = await call.code()
+    if code is not grpc.StatusCode.OK:
+        raise grpc.aio.AioRpcError(
+            code, await call.initial_metadata(), await call.trailing_metadata(), details=await call.details()
+        )

@@ -1,0 +1,47 @@
+"""All-reduce inside the network: the arrays of all workers are summed by the switch.
+
+import switchml
+
+with switchml.connect() as comm:
+    comm.all_reduce(gradient, op="avg")
+"""
+
+from switchml.communicator import DEFAULT_TIMEOUT, Communicator, connect
+from switchml.errors import (
+    AgentLost,
+    CollectiveMismatch,
+    CollectiveTimeout,
+    CommunicatorClosed,
+    ConnectError,
+    IntegrityError,
+    JobEnded,
+    NonFiniteError,
+    SwitchLost,
+    SwitchMLError,
+    UnsupportedTensor,
+    WorkerLost,
+)
+from switchml.version import VERSION
+from switchml.work import Work
+
+__version__ = VERSION
+
+__all__ = [
+    "connect",
+    "Communicator",
+    "Work",
+    "DEFAULT_TIMEOUT",
+    "SwitchMLError",
+    "ConnectError",
+    "UnsupportedTensor",
+    "NonFiniteError",
+    "CollectiveTimeout",
+    "CollectiveMismatch",
+    "IntegrityError",
+    "WorkerLost",
+    "JobEnded",
+    "SwitchLost",
+    "AgentLost",
+    "CommunicatorClosed",
+    "__version__",
+]

@@ -1,0 +1,258 @@
+"""The conversation with the agent on this host: one SEQPACKET socket, one JSON object a message, for one rank.
+
+A control thread listens to the agent and to the native code's attention descriptor; it holds no communicator alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from switchml.errors import ConnectError
+
+__all__ = ["AgentConnection", "Attachment", "Failure", "attach"]
+
+MESSAGE_BYTES: Final = 16 * 1024
+_VERDICT_SECONDS: Final = 10.0  # how long a failed check waits for the controller's word on all ranks' calls
+_LOSS_CHARACTERS: Final = 500
+_SEND_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What the agent said of the job and the rank that were attached to."""
+
+    job_id: int
+    name: str
+    epoch: int
+    rank: int
+    world_size: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the job cannot go on, in the agent's words."""
+
+    error: str
+    ranks: tuple[int, ...]
+    message: str
+
+
+def attach(
+    path: Path, request: Mapping[str, object], timeout: float
+) -> tuple[AgentConnection, Attachment, tuple[int, int]]:
+    """Connect to the agent at `path` and attach as `request` says.
+
+    Returns:
+        The connection, what was attached to, and two descriptors that the caller closes: the memory shared with the
+        agent, and the doorbell.
+
+    Raises:
+        ConnectError: no agent answers there within `timeout` seconds, or it refuses.
+
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    descriptors: list[int] = []
+    try:
+        sock.settimeout(timeout)
+        _connect(sock, path)
+        try:
+            sock.send(json.dumps(request).encode(), socket.MSG_NOSIGNAL)
+            data, descriptors, flags, _ = socket.recv_fds(sock, MESSAGE_BYTES + 1, 2, socket.MSG_CMSG_CLOEXEC)
+        except TimeoutError as error:
+            raise ConnectError(
+                f"the agent at {path} did not answer within {timeout:g} s; it may be stopped: see its log"
+            ) from error
+        except OSError as error:
+            raise ConnectError(f"the agent at {path} ended the connection: {error.strerror}; see its log") from error
+        if not data:
+            raise ConnectError(f"the agent at {path} closed the connection without an answer; see its log")
+        answer = _parse(data)
+        if answer.get("type") == "refused":
+            raise ConnectError(str(answer.get("message")), str(answer.get("error")))
+        attachment = _attachment(answer)
+        if attachment is None or len(descriptors) != 2 or flags & socket.MSG_CTRUNC:
+            raise ConnectError(
+                f"what listens at {path} does not answer as an agent does; "
+                "check SWITCHML_AGENT, and that this process may open more files (ulimit -n)"
+            )
+    except BaseException:
+        sock.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+    sock.settimeout(_SEND_SECONDS)
+    return AgentConnection(sock), attachment, (descriptors[0], descriptors[1])
+
+
+def _connect(sock: socket.socket, path: Path) -> None:
+    try:
+        sock.connect(os.fspath(path))
+    except FileNotFoundError as error:
+        raise ConnectError(
+            f"there is no agent socket at {path}; start an agent on this host (`switchml-ctl up`, or "
+            "`switchml-agent --socket ...`), or correct SWITCHML_AGENT or SWITCHML_RUN_DIR"
+        ) from error
+    except PermissionError as error:
+        raise ConnectError(
+            f"the agent socket {path} may not be opened by user {os.geteuid()}; "
+            "an agent serves the user that it runs as: run this process, or the agent, as that user"
+        ) from error
+    except TimeoutError as error:
+        raise ConnectError(
+            f"the agent at {path} does not accept connections; it may be stopped: see its log"
+        ) from error
+    except OSError as error:
+        what = "its agent has ended" if isinstance(error, ConnectionRefusedError) else str(error)
+        raise ConnectError(f"the agent socket {path} cannot be used: {what}; start the agent again") from error
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    """Return the message, or {} where the bytes are none."""
+    try:
+        message = json.loads(data) if len(data) <= MESSAGE_BYTES else None
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _attachment(answer: dict[str, Any]) -> Attachment | None:
+    numbers = [answer.get(key) for key in ("job_id", "epoch", "rank", "world_size")]
+    name = answer.get("name")
+    if answer.get("type") != "attached" or not isinstance(name, str) or any(type(n) is not int for n in numbers):
+        return None
+    job_id, epoch, rank, world_size = (int(n) for n in numbers if n is not None)
+    return Attachment(job_id, name, epoch, rank, world_size)
+
+
+def _ranks(message: dict[str, Any]) -> tuple[int, ...]:
+    ranks = message.get("ranks")
+    return tuple(r for r in ranks if type(r) is int) if isinstance(ranks, list) else ()
+
+
+class AgentConnection:
+    """An attached rank's connection. Where `close` does not end it, the agent reports the rank as lost."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread: threading.Thread | None = None
+        self._ends_itself = False  # the control thread closed this connection: it cannot wait for its own end
+        self._closed = threading.Event()  # the agent confirmed the close
+        self._asking = threading.Lock()  # one question about missing ranks at a time
+        self._answered = threading.Event()
+        self._missing: tuple[int, ...] = ()
+
+    def start(self, attention_fd: int, on_failure: Callable[[Failure], None], on_attention: Callable[[], None]) -> None:
+        """Start the control thread, which calls `on_failure` and `on_attention`.
+
+        They must not keep the owner of this connection alive.
+        """
+        self._thread = threading.Thread(
+            target=self._listen, args=(attention_fd, on_failure, on_attention), name="switchml-control", daemon=True
+        )
+        self._thread.start()
+
+    def check_failed(self, position: int, call: Mapping[str, object]) -> None:
+        """Tell the agent that the result at stream `position` does not fit this rank's `call`."""
+        self._send({"type": "check_failed", "position": position, "call": call})
+
+    def missing(self, timeout: float) -> tuple[int, ...]:
+        """Return the ranks that the others wait for; empty when it is not known within `timeout` seconds."""
+        with self._asking:
+            self._answered.clear()
+            self._missing = ()
+            if self._send({"type": "missing"}):
+                self._answered.wait(timeout)
+            return self._missing
+
+    def close(self, loss: str) -> None:
+        """End the connection: in order, or with the reason why the agent shall report this rank as lost."""
+        message = {"type": "close"}
+        if loss:
+            message["loss"] = "".join(c if c.isprintable() else " " for c in loss[:_LOSS_CHARACTERS])
+        self._ends_itself = threading.current_thread() is self._thread
+        if self._send(message) and self._thread is not None and not self._ends_itself:
+            self._closed.wait(_CLOSE_SECONDS)
+        os.eventfd_write(self._wake, 1)
+        if self._ends_itself:
+            return
+        if self._thread is not None:
+            self._thread.join()
+        self._close_descriptors()
+
+    def disown(self) -> None:
+        """Close a forked child's copy of the socket, which would hide the parent's death from the agent."""
+        self._sock.close()
+
+    def _close_descriptors(self) -> None:
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
+            self._sock.close()
+
+    def _send(self, message: Mapping[str, object]) -> bool:
+        """Tell whether the message went out. If not, the agent is gone, which the control thread sees by itself."""
+        with contextlib.suppress(OSError):
+            self._sock.send(json.dumps(message).encode(), socket.MSG_NOSIGNAL)
+            return True
+        return False
+
+    def _listen(
+        self, attention_fd: int, on_failure: Callable[[Failure], None], on_attention: Callable[[], None]
+    ) -> None:
+        poll = select.poll()
+        for descriptor in (self._sock.fileno(), self._wake, attention_fd):
+            poll.register(descriptor, select.POLLIN)
+        verdict_due: float | None = None
+        while True:
+            wait = None if verdict_due is None else max(0.0, verdict_due - time.monotonic()) * 1000
+            ready = {descriptor for descriptor, _ in poll.poll(wait)}
+            if self._wake in ready:
+                break
+            if attention_fd in ready:
+                poll.unregister(attention_fd)  # it says so once
+                on_attention()
+                verdict_due = time.monotonic() + _VERDICT_SECONDS
+            if self._sock.fileno() in ready:
+                message = self._receive()
+                kind = message.get("type")
+                if kind == "missing":
+                    self._missing = _ranks(message)
+                    self._answered.set()
+                elif kind == "closed":
+                    self._closed.set()
+                    poll.unregister(self._sock)  # the agent's end of the connection follows
+                else:
+                    verdict_due = None
+                    on_failure(_failure(message))
+                    if kind != "failed":
+                        self._closed.set()
+                        poll.unregister(self._sock)
+            if verdict_due is not None and time.monotonic() >= verdict_due:
+                verdict_due = None
+                on_failure(Failure("IntegrityError", (), f"no verdict came within {_VERDICT_SECONDS:g} s"))
+        if self._ends_itself:
+            self._close_descriptors()
+
+    def _receive(self) -> dict[str, Any]:
+        try:
+            return _parse(self._sock.recv(MESSAGE_BYTES + 1))
+        except OSError:
+            return {}
+
+
+def _failure(message: dict[str, Any]) -> Failure:
+    if message.get("type") in ("failed", "refused"):
+        return Failure(str(message.get("error")), _ranks(message), str(message.get("message")))
+    return Failure("AgentLost", (), "the agent on this host ended without a word, or speaks another protocol")

@@ -1,0 +1,57 @@
+"""One collective as a rank makes it."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Literal
+
+from switchml.tensors import Buffer
+
+__all__ = ["Call", "Operation"]
+
+Operation = Literal["all_reduce", "broadcast", "barrier"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One collective as this rank made it."""
+
+    sequence: int
+    operation: Operation
+    op: str  # of an all_reduce
+    buffer: Buffer | None  # keeps the user's memory alive while the native threads use it
+    root: int  # of a broadcast
+
+    @property
+    def dtype(self) -> str:
+        """Name of the array's dtype; empty for a barrier."""
+        return self.buffer.dtype if self.buffer else ""
+
+    @property
+    def elements(self) -> int:
+        """Number of the array's elements."""
+        return self.buffer.elements if self.buffer else 0
+
+    @property
+    def fingerprint(self) -> int:
+        """Return 32 bits that differ between ranks whose calls do; the native code adds the sequence number."""
+        return zlib.crc32(f"{self.operation}|{self.op}|{self.dtype}|{self.elements}|{self.root}".encode())
+
+    def __str__(self) -> str:
+        details = {
+            "all_reduce": f" ({self.op} of {self.elements} {self.dtype})",
+            "broadcast": f" ({self.elements} {self.dtype} from rank {self.root})",
+            "barrier": "",
+        }
+        return f"{self.operation} number {self.sequence}{details[self.operation]}"
+
+    def to_message(self) -> dict[str, object]:
+        """Return the call as the agent is told it."""
+        return {
+            "sequence": self.sequence,
+            "operation": self.operation,
+            "dtype": self.dtype[:64],
+            "elements": self.elements,
+            "root": self.root,
+        }

@@ -1,0 +1,498 @@
+"""The communicator: what a training process calls."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Final, Literal, overload
+
+from switchml import _native, lifetime
+from switchml.agent_connection import AgentConnection, Attachment, Failure, attach
+from switchml.calls import Call, Operation
+from switchml.environment import find_target
+from switchml.errors import (
+    CollectiveTimeout,
+    CommunicatorClosed,
+    IntegrityError,
+    NonFiniteError,
+    SwitchMLError,
+    UnsupportedTensor,
+    with_remark,
+)
+from switchml.failures import error_of
+from switchml.tensors import Buffer, Tensor, buffer_of
+from switchml.version import VERSION
+from switchml.work import Work
+
+__all__ = ["DEFAULT_TIMEOUT", "Communicator", "Work", "connect"]
+
+DEFAULT_TIMEOUT: Final = 300.0  # seconds that a collective may take
+_ASK_SECONDS: Final = 1.0  # for the names of the missing ranks, once a collective is out of time
+_VERDICT_SECONDS: Final = 12.0  # a little more than the control thread waits for the reason of a failure
+_LEAVE_SECONDS: Final = 5.0  # for other threads to leave their waits when the communicator is closed
+
+_KINDS: Final = {
+    ("float32", "sum"): _native.KIND_FLOAT32_SUM,
+    ("float32", "avg"): _native.KIND_FLOAT32_AVG,
+    ("int32", "sum"): _native.KIND_INT32_SUM,
+}
+
+
+def connect(
+    *,
+    agent: str | os.PathLike[str] | None = None,
+    job: str | int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    timeout: float = 30.0,
+) -> Communicator:
+    """Attach this process to its rank of a job, through the agent on this host.
+
+    What is not given is taken from the environment, which `switchml-ctl job start -- COMMAND` sets.
+
+    Args:
+        agent: path of the agent's socket; else SWITCHML_AGENT, else ``agent.sock`` in SWITCHML_RUN_DIR.
+        job: id or name of the job; else SWITCHML_JOB.
+        rank: this process's rank; else SWITCHML_RANK.
+        world_size: number of ranks, which is only compared with the job's; else SWITCHML_WORLD_SIZE, if that is set.
+        timeout: seconds that the agent has to answer.
+
+    Raises:
+        ConnectError: something is missing, no agent answers, or the agent refuses; the message says what to do.
+
+    """
+    target = find_target(os.environ, agent, job, rank, world_size)
+    request = {
+        "type": "attach",
+        "version": VERSION,
+        "job": target.job,
+        "rank": target.rank,
+        "world_size": target.world_size,
+        "pid": os.getpid(),
+    }
+    connection, attachment, descriptors = attach(target.agent, request, _positive(timeout))
+    try:
+        native = _native.Communicator(*descriptors)
+    except BaseException:
+        connection.close("its shared memory cannot be used")
+        raise
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return Communicator(connection, attachment, native)
+
+
+class Communicator:
+    """A process's rank in a job: collectives over all of its ranks, summed in the switch. Made by `connect`.
+
+    All ranks make the same calls in the same order; any number may be in flight (``async_op=True``), and they end in
+    that order. A communicator may be used from several threads as long as these keep that order, but not from a
+    forked child.
+
+    Sums of int32 are exact modulo 2^32. Sums of float32 are exact up to a bound: with N ranks, and M the power of two
+    above the largest magnitude that any rank contributes to a block (the values of one packet), a sum differs from
+    the exact one by at most N/2 * M * 2^-(31 - ceil(log2 N)) plus half a unit in the last place of the float32
+    result; a sum beyond float32 is infinite. It does not depend on the order in which packets arrive: the same
+    contributions give the same bits.
+
+    After a `NonFiniteError` the communicator remains usable. After any other failure every later call raises the same
+    error. `close` ends the rank in order; a process that ends normally without it is closed at exit. A rank whose
+    process crashes, that leaves a ``with`` block by an exception, or that is closed while calls are unfinished
+    or after its own timeout, is reported as lost to the others, who would otherwise wait for it.
+    """
+
+    def __init__(self, connection: AgentConnection, attachment: Attachment, native: _native.Communicator) -> None:
+        self._connection = connection
+        self._attachment = attachment
+        self._native = native
+        self._pid = os.getpid()
+        self._state = threading.Condition()  # guards what follows
+        self._calls: dict[int, Call] = {}  # unfinished, or not yet waited for
+        self._works: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
+        self._orphans: deque[int] = deque()  # calls whose Work was dropped
+        self._sequence = 0
+        self._error: SwitchMLError | None = None
+        self._suspect: Call | None = None  # the call whose check failed
+        self._asking = 0  # threads whose call is out of time and that ask for the missing ranks
+        self._deferred: SwitchMLError | None = None  # what came meanwhile
+        self._failed_here = False  # by a timeout or an interrupt, which the other ranks know nothing of
+        self._closed = False
+        self._waiters = 0
+        this = weakref.ref(self)  # the control thread must not keep the communicator alive
+        connection.start(native.attention_fd, lambda failure: _fail(this, failure), lambda: _report_check(this))
+        lifetime.track(self)
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process, 0 to `world_size` - 1."""
+        return self._attachment.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks of the job."""
+        return self._attachment.world_size
+
+    @property
+    def name(self) -> str:
+        """The name of the job."""
+        return self._attachment.name
+
+    @property
+    def epoch(self) -> int:
+        """The generation of the job that this communicator belongs to."""
+        return self._attachment.epoch
+
+    @overload
+    def all_reduce(
+        self, x: Tensor, op: str = "sum", async_op: Literal[False] = False, timeout: float | None = None
+    ) -> None: ...
+
+    @overload
+    def all_reduce(
+        self, x: Tensor, op: str = "sum", *, async_op: Literal[True], timeout: float | None = None
+    ) -> Work: ...
+
+    @overload
+    def all_reduce(
+        self, x: Tensor, op: str = "sum", async_op: bool = False, timeout: float | None = None
+    ) -> Work | None: ...
+
+    def all_reduce(
+        self, x: Tensor, op: str = "sum", async_op: bool = False, timeout: float | None = None
+    ) -> Work | None:
+        """Replace `x` on every rank by the sum or the average over all ranks.
+
+        Args:
+            x: C-contiguous, writable numpy array or torch CPU tensor of float32 or int32, of any shape; the same
+                number of elements on every rank.
+            op: "sum" (int32 wraps as numpy's does), or "avg" (float32 only).
+            async_op: return a `Work` at once instead of waiting.
+            timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
+
+        Raises:
+            UnsupportedTensor: `x` cannot be reduced; nothing was sent, and it is unchanged.
+            NonFiniteError: a rank contributed NaN or infinity. The result is NaN in the places named (on every rank)
+                and right everywhere else.
+            CollectiveTimeout: not all ranks took part in time; `x` is undefined.
+            CollectiveMismatch: another rank called with another size, dtype or operation; `x` is undefined.
+            SwitchMLError: the job cannot go on (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
+                `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
+            ValueError: `op` or `timeout` is none.
+
+        """
+        if op not in ("sum", "avg"):
+            raise ValueError(f'op is {op!r}; it must be "sum" or "avg". The array is unchanged')
+        buffer = buffer_of(x)
+        kind = _KINDS.get((buffer.dtype, op))
+        if kind is None:
+            allowed = "float32" if op == "avg" else "float32 or int32"
+            raise UnsupportedTensor(
+                f'all_reduce with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; '
+                "convert it first."
+            )
+        return self._start(kind, "all_reduce", op, buffer, 0, async_op, timeout)
+
+    @overload
+    def broadcast(
+        self, x: Tensor, root: int, async_op: Literal[False] = False, timeout: float | None = None
+    ) -> None: ...
+
+    @overload
+    def broadcast(self, x: Tensor, root: int, async_op: Literal[True], timeout: float | None = None) -> Work: ...
+
+    @overload
+    def broadcast(self, x: Tensor, root: int, async_op: bool = False, timeout: float | None = None) -> Work | None: ...
+
+    def broadcast(self, x: Tensor, root: int, async_op: bool = False, timeout: float | None = None) -> Work | None:
+        """Replace `x` on every rank by that of rank `root`, bit for bit (NaN payloads included).
+
+        Args:
+            x: C-contiguous, writable numpy array or torch CPU tensor of any fixed-size dtype and shape; the same
+                dtype and number of elements on every rank.
+            root: the rank whose array is taken.
+            async_op: return a `Work` at once instead of waiting.
+            timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
+
+        Raises:
+            UnsupportedTensor: `x` cannot be used; nothing was sent, and it is unchanged.
+            CollectiveTimeout: not all ranks took part in time; `x` is undefined (on the root too).
+            CollectiveMismatch: another rank called with another size, dtype or root; `x` is undefined.
+            SwitchMLError: the job cannot go on, as for `all_reduce`.
+            ValueError: `root` is no rank, or `timeout` is none.
+
+        """
+        if not 0 <= root < self.world_size:
+            raise ValueError(f"root is {root!r}; the ranks are 0 to {self.world_size - 1}. The array is unchanged")
+        return self._start(_native.KIND_BYTES, "broadcast", "", buffer_of(x), int(root), async_op, timeout)
+
+    def barrier(self, timeout: float | None = None) -> None:
+        """Wait until every rank has called it, at most `timeout` seconds (None for `DEFAULT_TIMEOUT`).
+
+        Raises:
+            CollectiveTimeout: not all ranks did.
+            SwitchMLError: the job cannot go on, as for `all_reduce`.
+
+        """
+        self._start(_native.KIND_BARRIER, "barrier", "", None, 0, False, timeout)
+
+    def close(self) -> None:
+        """End this rank's part in the job; the job completes when all ranks have done so. Idempotent.
+
+        Calls in flight end: waiting for them raises `CommunicatorClosed` and their arrays are undefined.
+        """
+        self.end()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end("" if kind is None else f"it left the block that uses its communicator by {kind.__name__}")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_waiters"):  # construction came to its end
+            self.end()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else type(self._error).__name__ if self._error else "ready"
+        return (
+            f"<switchml.Communicator job {self.name!r} rank {self.rank} of {self.world_size}, "
+            f"epoch {self.epoch}, {state}>"
+        )
+
+    def _start(
+        self,
+        kind: int,
+        operation: Operation,
+        op: str,
+        buffer: Buffer | None,
+        root: int,
+        async_op: bool,
+        timeout: float | None,
+    ) -> Work | None:
+        timeout = DEFAULT_TIMEOUT if timeout is None else _positive(timeout)
+        self._require_own_process()
+        with self._state:
+            if self._error is not None:
+                raise with_remark(self._error, f"This {operation} was not started, and its array is unchanged.")
+            self._forget_orphans()
+            call = Call(self._sequence, operation, op, buffer, root)
+            size = 0 if buffer is None else buffer.size if kind == _native.KIND_BYTES else buffer.elements
+            self._calls[call.sequence] = call
+            with self._failing_when_interrupted():
+                contributes = operation != "broadcast" or root == self.rank
+                ticket = self._native.submit(kind, buffer.address if buffer else 0, size, contributes, call.fingerprint)
+                assert ticket == call.sequence
+                self._sequence += 1
+            work = Work(self, call, time.monotonic() + timeout, timeout)
+            self._works[call.sequence] = work
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise CommunicatorClosed(
+                f"this communicator belongs to process {self._pid}, from which this one was forked; a rank is one "
+                "process: connect in the child instead (start it with the spawn method). No array was changed."
+            )
+
+    def _forget_orphans(self) -> None:
+        """Release ended calls that nobody can wait for any more."""
+        while self._orphans and self._native.outcome(self._orphans[0]).status != "pending":
+            ticket = self._orphans.popleft()
+            self._native.release(ticket)
+            del self._calls[ticket]
+
+    @contextlib.contextmanager
+    def _failing_when_interrupted(self) -> Iterator[None]:
+        """An exception out of nowhere (KeyboardInterrupt) leaves the communicator failed, never half-way."""
+        try:
+            yield
+        except BaseException as error:
+            self._fail(
+                CommunicatorClosed(
+                    f"an earlier call of {self._who()} was interrupted by {type(error).__name__}; start the job again."
+                ),
+                here=True,
+            )
+            raise
+
+    def _has_ended(self, work: Work) -> bool:
+        self._require_own_process()
+        with self._state:
+            return work._outcome is not None or self._native.outcome(work._call.sequence).status != "pending"
+
+    def _wait(self, work: Work) -> None:
+        self._require_own_process()
+        call = work._call
+        with self._waiting(), self._failing_when_interrupted():
+            if work._outcome is None:
+                remaining = max(0.0, work._deadline - time.monotonic())
+                if not self._native.wait(call.sequence, remaining):
+                    self._time_out(work)
+                with self._state:
+                    self._finish(work)
+        outcome = work._outcome
+        assert outcome is not None
+        if outcome.status == "failed":
+            raise with_remark(self._reason(), f"The array of {call}, which did not complete, is undefined.")
+        if outcome.status == "non_finite":
+            indices, count = tuple(outcome.non_finite_indices), outcome.non_finite_count
+            places = ", ".join(map(str, indices)) + (
+                f" and {count - len(indices)} more" if count > len(indices) else ""
+            )
+            raise NonFiniteError(
+                f"a rank contributed NaN or infinity to {call}, at index {places} of the flattened array. "
+                "The array is NaN in these places and right in all others; the communicator remains usable.",
+                indices,
+                count,
+            )
+
+    def _time_out(self, work: Work) -> None:
+        """Fail the communicator, unless the call ends while the agent is asked who is missing."""
+        with self._state:
+            self._asking += 1
+        ranks = self._connection.missing(_ASK_SECONDS)
+        ended = self._native.wait(work._call.sequence, 0.0)
+        with self._state:
+            self._asking -= 1
+            deferred, self._deferred = self._deferred, None
+        if deferred is not None and (ended or not ranks):
+            self._fail(deferred)
+        if ended:
+            return
+        missing = f"rank {_listed(ranks)} had not taken part" if ranks else "which ranks were missing is not known"
+        self._fail(
+            CollectiveTimeout(
+                f"{work._call} of {self._who()} was not complete after {work._timeout:g} s; {missing}. See what became "
+                "of them (`switchml-ctl job show`), allow more time, or start the job again.",
+                ranks,
+            ),
+            here=True,
+        )
+
+    def _finish(self, work: Work) -> None:
+        """Take over the outcome of an ended call and forget it; `_state` is held."""
+        if work._outcome is None:
+            ticket = work._call.sequence
+            work._outcome = self._native.outcome(ticket)
+            self._native.release(ticket)
+            del self._calls[ticket]
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Keep the native code from being closed meanwhile."""
+        with self._state:
+            self._waiters += 1
+        try:
+            yield
+        finally:
+            with self._state:
+                self._waiters -= 1
+                self._state.notify_all()
+
+    def _fail(self, error: SwitchMLError, here: bool = False) -> None:
+        """End all calls; the first error is the one that all later calls raise."""
+        with self._state:
+            if self._error is None:
+                self._error, self._failed_here = error, here
+            self._state.notify_all()
+        self._native.abandon()
+
+    def _reason(self) -> SwitchMLError:
+        """Return why calls fail; it may come a little later than the failure itself."""
+        with self._state:
+            if not self._state.wait_for(lambda: self._error is not None, _VERDICT_SECONDS):
+                self._fail(IntegrityError(f"a result of {self._who()} is not right; start the job again."), here=True)
+            assert self._error is not None
+            return self._error
+
+    def _report_check(self) -> None:
+        """Ask the controller, through the agent, what is behind a failed check (control thread)."""
+        failure = self._native.check_failure()
+        if failure is None:
+            return
+        position, ticket = failure
+        with self._state:
+            call = self._suspect = self._calls.get(ticket)
+        if call is not None:
+            self._connection.check_failed(position, call.to_message())
+
+    def _take_failure(self, failure: Failure) -> None:
+        """Turn what the agent says into the error of all calls (control thread)."""
+        with self._state:
+            call = self._suspect or next(iter(self._calls.values()), None)
+            error = error_of(failure, self._who(), call)
+            if self._asking:  # out of time already: that another rank gave up is a consequence, not the cause
+                self._deferred = error
+                return
+        self._fail(error)
+
+    def end(self, loss: str = "") -> None:
+        """Close the communicator; with a `loss`, this rank is reported as lost for that reason. Idempotent."""
+        if os.getpid() != self._pid:
+            return
+        with self._state:
+            if self._closed:
+                return
+            self._closed = True
+            if self._failed_here:
+                loss = str(self._error)
+            elif self._error is None:
+                if any(self._native.outcome(ticket).status == "pending" for ticket in self._calls):
+                    loss = loss or "it closed its communicator with calls unfinished"
+                self._error = CommunicatorClosed(f"the communicator of {self._who()} was closed; connect to a new job.")
+        self._native.abandon()
+        with self._state:
+            self._state.wait_for(lambda: self._waiters == 0, _LEAVE_SECONDS)
+            for work in list(self._works.values()):
+                self._finish(work)
+            self._calls.clear()
+        self._connection.close(loss)
+        self._native.close()
+        lifetime.forget(self)
+
+    def disown(self) -> None:
+        """Leave the communicator to the process that this one was forked from."""
+        self._connection.disown()
+        _inherited.append(self._native)
+
+    def _who(self) -> str:
+        return f"rank {self.rank} of job {self.name!r}"
+
+
+def _fail(this: weakref.ref[Communicator], failure: Failure) -> None:
+    communicator = this()
+    if communicator is not None:
+        communicator._take_failure(failure)
+
+
+def _report_check(this: weakref.ref[Communicator]) -> None:
+    communicator = this()
+    if communicator is not None:
+        communicator._report_check()
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ranks))
+
+
+def _positive(timeout: float) -> float:
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise ValueError(f"timeout is {timeout!r}; it must be a positive number of seconds")
+    return timeout
+
+
+# The native ends of communicators that forked children inherited. Their threads exist in the parent only: they must
+# never be destroyed here.
+_inherited: list[_native.Communicator] = []

@@ -1,0 +1,100 @@
+"""Which arrays can be reduced in place, and where their bytes are."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from switchml.errors import UnsupportedTensor
+
+__all__ = ["Buffer", "Tensor", "TorchTensor", "buffer_of"]
+
+
+class TorchTensor(Protocol):
+    """The part of `torch.Tensor` that is used here; torch itself is never imported."""
+
+    def data_ptr(self) -> int:
+        """Return the address of the first element."""
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+
+    def element_size(self) -> int:
+        """Return the bytes of one element."""
+
+    def is_contiguous(self) -> bool:
+        """Tell whether the elements lie in C order without gaps."""
+
+
+Tensor = Union[npt.NDArray[Any], TorchTensor]  # noqa: UP007 - evaluated at import, also on Python 3.10
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The memory of an array, kept alive by `owner`. `dtype` is named alike for numpy and torch ("float32")."""
+
+    owner: object
+    address: int
+    elements: int
+    size: int  # bytes
+    dtype: str
+
+
+def buffer_of(x: Tensor) -> Buffer:
+    """Return the memory of `x`, any shape (0 dimensions and 0 elements included).
+
+    Raises:
+        UnsupportedTensor: `x` is not a C-contiguous, writable array in this machine's memory and byte order.
+
+    """
+    if isinstance(x, np.ndarray):
+        return _numpy_buffer(x)
+    torch = sys.modules.get("torch")  # an object can only be a tensor where torch has been imported
+    if torch is not None and isinstance(x, torch.Tensor):
+        return _torch_buffer(torch, x)
+    raise UnsupportedTensor(
+        f"{type(x).__module__}.{type(x).__qualname__} is neither a numpy array nor a torch tensor. It is unchanged; "
+        "pass a numpy array (numpy.asarray) or a torch CPU tensor, which receives the result in place."
+    )
+
+
+def _numpy_buffer(x: npt.NDArray[Any]) -> Buffer:
+    name = str(x.dtype)
+    if x.dtype.hasobject:
+        raise _unsupported(x, "holds Python objects, which have no fixed size", "use a numeric dtype")
+    if not x.dtype.isnative:
+        raise _unsupported(
+            x, "is not in this machine's byte order", "convert it with x.astype(x.dtype.newbyteorder('='))"
+        )
+    if not x.flags.c_contiguous:
+        raise _unsupported(
+            x, "is not C-contiguous", "pass numpy.ascontiguousarray(x), which is a copy, and copy the result back"
+        )
+    if not x.flags.writeable:
+        raise _unsupported(x, "is read-only, and the result is written in place", "pass a writable copy (x.copy())")
+    if not x.flags.aligned:
+        raise _unsupported(x, "is not aligned to its dtype", "pass a copy (x.copy())")
+    return Buffer(x, int(x.ctypes.data), x.size, x.nbytes, name)
+
+
+def _torch_buffer(torch: Any, x: Any) -> Buffer:
+    name = str(x.dtype).removeprefix("torch.")
+    if x.device.type != "cpu":
+        raise _unsupported(x, f"is on device {x.device}", "pass x.cpu() and copy the result back")
+    if x.layout is not torch.strided or x.is_quantized:
+        raise _unsupported(x, "is not a dense tensor", "pass x.to_dense() and convert the result back")
+    if not x.is_contiguous():
+        raise _unsupported(x, "is not contiguous", "pass x.contiguous(), which is a copy, and copy the result back")
+    if x.is_conj() or x.is_neg():
+        raise _unsupported(x, "is a lazy conjugate or negative", "pass x.resolve_conj().resolve_neg()")
+    return Buffer(x, x.data_ptr(), x.numel(), x.numel() * x.element_size(), name)
+
+
+def _unsupported(x: Any, what: str, remedy: str) -> UnsupportedTensor:
+    return UnsupportedTensor(
+        f"the array of shape {tuple(x.shape)} and dtype {x.dtype} {what}. It is unchanged; {remedy}."
+    )

@@ -1,0 +1,164 @@
+"""A real switch, engine and agent socket in this process, with the ranks of a job as threads that use the library.
+
+Only the controller is missing: the harness does for a job what it would do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import switchml
+from controller.proto import switchml_pb2 as pb
+from dataplane.constants import Verdict
+from dataplane.softswitch._native import Switch
+from host_agent._engine import Engine
+from host_agent.jobs import Jobs, LocalJob
+from host_agent.session import failure_of
+from host_agent.socket_server import SocketServer
+
+ADDRESS = "127.0.0.1"
+ADDRESS_NUMBER = 0x7F000001
+PORT = 1
+DEADLINE = 60.0
+T = TypeVar("T")
+
+
+class Fabric:
+    """Jobs of this fabric are numbered from 1; each rank of them is on this one agent."""
+
+    def __init__(self, directory: Path, values: int = 64, pool: int = 512) -> None:
+        self.socket = directory / "agent.sock"
+        self.values = values
+        self.switch = Switch(pool, values)
+        self.switch_udp_port = self.switch.add_udp_port(PORT, ADDRESS, 0)
+        self.switch.set_switch_address(0x020000000001, ADDRESS_NUMBER)
+        self.switch.start()
+        self.engine = Engine()
+        self.engine.start()
+        self.jobs = Jobs(self.engine, ADDRESS, 4096, "agent-under-test")
+        self.jobs.report = self._control
+        self.events: list[pb.RankEvent] = []
+        self.held_back: set[int] = set()  # kinds of events that this controller does not act upon
+        self._next_base = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="agent-loop", daemon=True)
+        self._thread.start()
+        self._server = SocketServer(self.socket, self.jobs, self._missing_ranks)
+        self.call(self._start)
+
+    def call(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run a function on the agent's event loop."""
+
+        async def run() -> T:
+            return function(*arguments)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(DEADLINE)
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE)
+
+    def _start(self) -> None:
+        self._server.start()
+
+    async def _missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
+        return self.jobs.stalled(job, rank, {})
+
+    def add_job(self, job: int, world_size: int, slots: int = 64, epoch: int = 1) -> None:
+        """Open the ranks, install the tables, activate."""
+        base = (self._next_base + slots - 1) // slots * slots
+        self._next_base = base + slots
+        assignment = pb.Assignment(
+            job=job,
+            epoch=epoch,
+            name=f"job-{job}",
+            world_size=world_size,
+            ranks=range(world_size),
+            slot_base=base,
+            slots=slots,
+            values_per_packet=self.values,
+            switch_address=ADDRESS,
+            switch_udp_port=self.switch_udp_port,
+        )
+        ready = self.call(self.jobs.open, assignment)
+        self.switch.set_group(job, [(PORT, rank) for rank in range(world_size)])
+        self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
+        for endpoint in ready.endpoints:
+            rank, udp_port = endpoint.rank, endpoint.udp_port
+            self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port)
+            key = (PORT, 0, ADDRESS_NUMBER, udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)
+            self.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, epoch, job)
+        self.call(self.jobs.activate, pb.Activation(job=job, epoch=epoch))
+
+    def connect(self, rank: int, job: int = 1, world_size: int | None = None) -> switchml.Communicator:
+        return switchml.connect(agent=self.socket, job=job, rank=rank, world_size=world_size)
+
+    def revoke(self, job: int, reason: pb.RevocationReason, ranks: tuple[int, ...] = (), message: str = "") -> None:
+        revocation = pb.Revocation(job=job, epoch=1, reason=reason, ranks=ranks, message=message)
+        self.call(self.jobs.revoke, revocation, failure_of(revocation))
+
+    def run_ranks(
+        self, world_size: int, function: Callable[[switchml.Communicator], T], job: int = 1, deadline: float = DEADLINE
+    ) -> list[T]:
+        """Run `function` for every rank, each in a thread of its own, and return what it returned by rank."""
+        results: dict[int, T] = {}
+        errors: dict[int, BaseException] = {}
+
+        def run(rank: int) -> None:
+            try:
+                with self.connect(rank, job, world_size) as comm:
+                    results[rank] = function(comm)
+            except BaseException as error:
+                errors[rank] = error
+
+        threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world_size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(deadline)
+        assert not any(thread.is_alive() for thread in threads), f"not every rank ended within {deadline} s: {errors}"
+        for error in errors.values():
+            raise error
+        return [results[rank] for rank in range(world_size)]
+
+    def verdicts(self, job: int = 1) -> dict[Verdict, int]:
+        return {verdict: self.switch.read_job_counter(job << 4 | verdict)[0] for verdict in Verdict}
+
+    def _control(self, message: pb.AgentMessage) -> None:
+        """Do what the controller does when something happened to a rank."""
+        if message.WhichOneof("message") != "rank_event":
+            return
+        event = message.rank_event
+        self.events.append(event)
+        reasons = {pb.RankEvent.LOST: pb.WORKER_LOST, pb.RankEvent.CHECK_FAILED: pb.CALL_MISMATCH}
+        reason = reasons.get(event.kind)
+        if reason is not None and event.kind not in self.held_back:
+            revocation = pb.Revocation(
+                job=event.job,
+                epoch=event.epoch,
+                reason=reason,
+                ranks=[event.rank],
+                message=event.detail or "the ranks made different calls",
+            )
+            self.jobs.revoke(revocation, failure_of(revocation))
+
+    def close(self) -> None:
+        self.wait(self._server.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(DEADLINE)
+        self._loop.close()
+        self.engine.stop()
+        self.switch.stop()
+
+
+@contextmanager
+def running_fabric(directory: Path, values: int = 64, pool: int = 512) -> Iterator[Fabric]:
+    fabric = Fabric(directory, values, pool)
+    try:
+        yield fabric
+    finally:
+        fabric.close()

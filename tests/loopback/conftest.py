@@ -1,0 +1,31 @@
+"""Fixtures of the tests that drive the soft switch over P4Runtime."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from soft_switch import Client, SwitchProcess, running_switch
+
+
+@pytest.fixture(scope="module")
+def switch_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchProcess]:
+    """A switch with two ports and 64 slots."""
+    directory = tmp_path_factory.mktemp("switch")
+    with running_switch(directory, "--udp-port", "1=127.0.0.1:0", "--udp-port", "2=127.0.0.1:0", "--slots", "64") as s:
+        yield s
+
+
+@pytest.fixture(scope="session")
+def election_ids() -> Iterator[int]:
+    """Ids that only grow, because a switch remembers the highest one."""
+    return itertools.count(1)
+
+
+@pytest.fixture
+def client(switch_process: SwitchProcess, election_ids: Iterator[int]) -> Iterator[Client]:
+    """A primary client of a switch whose state is cleared."""
+    with Client(switch_process.address, next(election_ids)) as primary:
+        primary.set_config()
+        yield primary

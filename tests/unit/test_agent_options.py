@@ -1,0 +1,32 @@
+"""The command line of switchml-agent."""
+
+import pytest
+from click.testing import CliRunner
+
+from host_agent.daemon import main
+from host_agent.version import VERSION
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing option '--controller'"),
+        (["--controller", "localhost"], "'localhost' is not HOST:PORT"),
+        (["--controller", "localhost:0"], "is not HOST:PORT"),
+        (["--controller", "localhost:99999"], "is not HOST:PORT"),
+        (["--controller", "h:1"], "give it, or set SWITCHML_AGENT or SWITCHML_RUN_DIR"),
+        (["--controller", "h:1", "--socket", "s", "--address", "host-7"], "'host-7' is no IPv4 address"),
+        (["--controller", "h:1", "--socket", "s", "--mac", "02-00"], "'02-00' is no MAC address"),
+        (["--controller", "h:1", "--socket", "s", "--switch-port", "512"], "--switch-port"),
+        (["--controller", "h:1", "--socket", "s", "--max-ranks", "0"], "--max-ranks"),
+    ],
+)
+def test_options_that_are_wrong(arguments: list[str], words: str) -> None:
+    empty = dict.fromkeys(("SWITCHML_CONTROLLER", "SWITCHML_AGENT", "SWITCHML_RUN_DIR"))
+    result = CliRunner().invoke(main, arguments, env=empty)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_version() -> None:
+    assert VERSION in CliRunner().invoke(main, ["--version"]).output

@@ -1,0 +1,89 @@
+"""The library's errors, versions and what it exports."""
+
+import copy
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+import host_agent.version
+import switchml
+from switchml.agent_connection import Failure
+from switchml.calls import Call
+from switchml.errors import with_remark
+from switchml.failures import error_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_versions_are_those_of_the_distribution() -> None:
+    declared = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert declared is not None
+    assert switchml.__version__ == host_agent.version.VERSION == declared[1]
+
+
+def test_everything_exported_exists_and_errors_have_one_root() -> None:
+    for name in switchml.__all__:
+        exported = getattr(switchml, name)
+        if isinstance(exported, type) and issubclass(exported, Exception):
+            assert issubclass(exported, switchml.SwitchMLError)
+    assert issubclass(switchml.UnsupportedTensor, TypeError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        switchml.NonFiniteError("m", (1, 2), 7),
+        switchml.WorkerLost("m", (3,)),
+        switchml.CollectiveTimeout("m", (3,)),
+        switchml.JobEnded("m", failed=True),
+        switchml.ConnectError("m", "RankTaken"),
+        switchml.UnsupportedTensor("m"),
+    ],
+)
+def test_errors_can_be_copied_sent_and_continued(error: switchml.SwitchMLError) -> None:
+    for clone in (copy.copy(error), pickle.loads(pickle.dumps(error)), with_remark(error, "And more.")):
+        assert type(clone) is type(error)
+        assert vars(clone) == vars(error)
+    assert str(with_remark(error, "And more.")) == "m And more."
+    assert str(error) == "m"
+
+
+CALL = Call(12, "all_reduce", "sum", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("WorkerLost", switchml.WorkerLost),
+        ("CollectiveMismatch", switchml.CollectiveMismatch),
+        ("IntegrityError", switchml.IntegrityError),
+        ("JobStopped", switchml.JobEnded),
+        ("JobFailed", switchml.JobEnded),
+        ("SwitchLost", switchml.SwitchLost),
+        ("AgentLost", switchml.AgentLost),
+        ("SomethingNew", switchml.JobEnded),
+    ],
+)
+def test_the_agents_word_becomes_an_exception(word: str, kind: type[switchml.SwitchMLError]) -> None:
+    error = error_of(Failure(word, (1, 4), "the reason."), "rank 2 of job 'j'", CALL)
+    assert type(error) is kind
+    assert str(error).startswith("rank 2 of job 'j': the reason. ")
+    assert "the job again" in str(error)
+    if isinstance(error, switchml.WorkerLost):
+        assert error.ranks == (1, 4)
+    if isinstance(error, switchml.CollectiveMismatch):
+        assert "all_reduce number 12" in str(error)
+
+
+def test_fingerprints_tell_calls_apart() -> None:
+    calls = [
+        Call(0, "all_reduce", "sum", None, 0),
+        Call(0, "all_reduce", "avg", None, 0),
+        Call(0, "broadcast", "", None, 0),
+        Call(0, "broadcast", "", None, 1),
+        Call(0, "barrier", "", None, 0),
+    ]
+    assert len({call.fingerprint for call in calls}) == len(calls)
+    assert Call(0, "barrier", "", None, 0).fingerprint == Call(9, "barrier", "", None, 0).fingerprint
