@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,21 @@ def test_changed_output_is_noticed(folder: Path) -> None:
     assert find_stale(folder) == ["digest.json is missing"]
 
 
+def test_common_knows_no_architecture() -> None:
+    """A control in common/ serves every target: it includes no architecture, nor uses what only one of them has."""
+    extern = re.compile(
+        r"#include\s*<|standard_metadata|mark_to_drop|\b(register|counter|direct_counter|random|hash|digest"
+        r"|update_checksum|verify_checksum|RegisterAction|Register|Counter|DirectCounter|Random|Hash)\s*[<(]"
+    )
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in sorted((DATAPLANE / "p4" / "common").glob("*.p4"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if extern.search(line.split("//")[0])
+    ]
+    assert not found
+
+
 @each_variant
 def test_recompiling_gives_the_same_bytes(variant: Variant) -> None:
     version = compiler_version()
@@ -96,6 +112,8 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
         "switch_address_table": [],
         "l2_table": [("eth_dst", 48)],
         "rank_table": [("job", 16), ("rank", 16)],
+        "loss_ingress_table": [("port", 9)],
+        "loss_egress_table": [("port", 9)],
     }
     assert {action.alias: [(p.name, p.bitwidth) for p in action.params] for action in schema.actions} == {
         "NoAction": [],
@@ -106,7 +124,11 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
         "flood": [("group", 16)],
         "drop_no_route": [],
         "address_rank": [("eth_dst", 48), ("ipv4_dst", 32), ("udp_dst", 16)],
+        "lose": [("threshold", 32)],
     }
+    assert {tables[name].actions["lose"].id for name in ("loss_ingress_table", "loss_egress_table")} == {
+        schema.actions["lose"].id
+    }, "one action for both directions"
     assert [(a.name, a.body) for a in tables["worker_table"].annotations] == [
         ("switchml_values_per_packet", str(variant.values))
     ]

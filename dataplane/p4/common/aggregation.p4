@@ -13,7 +13,7 @@
 
 // What a RESULT has whatever the rank: all but the destination, which egress writes into each copy. Lengths are those
 // of the contribution, which was found well-formed.
-control ResultHeaders(inout headers_t hdr, in metadata_t meta) {
+control ResultHeaders(inout headers_t hdr, inout metadata_t meta) {
     apply {
         hdr.ethernet.src = meta.switch_mac;
         hdr.ipv4.identification = 0;
@@ -21,6 +21,7 @@ control ResultHeaders(inout headers_t hdr, in metadata_t meta) {
         hdr.ipv4.fragment_offset = 0;
         hdr.ipv4.ttl = PROTOCOL_IPV4_TTL;
         hdr.ipv4.src = meta.switch_ip;
+        meta.new_ipv4_header = 1;
         hdr.udp.src = PROTOCOL_UDP_PORT;
         hdr.udp.checksum = 0;  // none (RFC 768): the values are covered by our own check
         hdr.switchml.kind = KIND_RESULT;

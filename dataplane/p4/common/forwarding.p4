@@ -3,8 +3,11 @@
 #define SWITCHML_FORWARDING_P4
 
 #include "headers.p4"
+#include "own_address.p4"
 
-control Forwarding(in headers_t hdr, inout metadata_t meta) {
+control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingress_port) {
+    OwnAddress() own_address;
+
     @name(".SwitchMLIngress.forward")
     action forward(PortId_t port) {
         meta.destination = DESTINATION_PORT;
@@ -42,7 +45,15 @@ control Forwarding(in headers_t hdr, inout metadata_t meta) {
         if (meta.own_source == 1) {
             meta.reason = DROP_REASON_FORGED_RESULT;
         } else {
-            l2_table.apply();
+            own_address.apply(hdr, meta, ingress_port);
+            if (meta.destination == DESTINATION_NONE) {
+                l2_table.apply();
+                // It has been on that link already: whoever was meant has it, and back there it would be a second copy.
+                if (meta.destination == DESTINATION_PORT && meta.port == ingress_port) {
+                    meta.destination = DESTINATION_NONE;
+                    meta.reason = DROP_REASON_NO_ROUTE;
+                }
+            }
         }
     }
 }

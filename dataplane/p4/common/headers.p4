@@ -1,4 +1,4 @@
-// What travels: Ethernet / IPv4 / UDP / SwitchML header / values. Big-endian.
+// What travels: Ethernet / IPv4 / UDP / SwitchML header / values. And what the switch answers: ARP, ICMP. Big-endian.
 #ifndef SWITCHML_HEADERS_P4
 #define SWITCHML_HEADERS_P4
 
@@ -6,6 +6,11 @@
 #include "types.p4"
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_ARP = 0x0806;
+const bit<16> ARP_HARDWARE_ETHERNET = 1;
+const bit<16> ARP_REQUEST = 1;
+const bit<16> ARP_REPLY = 2;
+const bit<8> IP_PROTOCOL_ICMP = 1;
 const bit<8> IP_PROTOCOL_UDP = 17;
 const bit<3> IPV4_DONT_FRAGMENT = 0b010;
 
@@ -21,6 +26,19 @@ header ethernet_t {
     bit<16> ethertype;
 }
 
+// RFC 826, as it is when it resolves IPv4 addresses to MACs.
+header arp_t {
+    bit<16> hardware_type;
+    bit<16> protocol_type;
+    bit<8> hardware_length;
+    bit<8> protocol_length;
+    bit<16> operation;
+    mac_t sender_mac;
+    ipv4_t sender_ip;
+    mac_t target_mac;
+    ipv4_t target_ip;
+}
+
 header ipv4_header_t {
     bit<4> version;
     bit<4> header_length;  // in words of 32 bits
@@ -34,6 +52,14 @@ header ipv4_header_t {
     bit<16> checksum;
     ipv4_t src;
     ipv4_t dst;
+}
+
+// RFC 792, an echo up to its data.
+header icmp_t {
+    bit<16> type_and_code;
+    bit<16> checksum;
+    bit<16> identifier;
+    bit<16> sequence_number;
 }
 
 header udp_t {
@@ -68,7 +94,9 @@ header values_t {
 
 struct headers_t {
     ethernet_t ethernet;
+    arp_t arp;
     ipv4_header_t ipv4;
+    icmp_t icmp;
     udp_t udp;
     switchml_t switchml;
     values_t values;

@@ -6,14 +6,21 @@
 
 // UDP is extracted exactly where a UDP header begins right after 20 bytes of IPv4: not in fragments (the lengths of a
 // fragment say nothing about its datagram) and not after IPv4 options. A UDP header with our destination port
-// therefore marks a packet as ours, whether or not the rest of it could be read.
+// therefore marks a packet as ours, whether or not the rest of it could be read. The same rule makes an ICMP header one
+// that begins right there. A header that the frame ends in is not extracted: its bytes travel on as they are.
 parser PacketParser(packet_in packet, out headers_t hdr) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ethertype) {
             ETHERTYPE_IPV4: parse_ipv4;
+            ETHERTYPE_ARP: parse_arp;
             default: accept;
         }
+    }
+
+    state parse_arp {
+        packet.extract(hdr.arp);
+        transition accept;
     }
 
     state parse_ipv4 {
@@ -21,8 +28,14 @@ parser PacketParser(packet_in packet, out headers_t hdr) {
         transition select(hdr.ipv4.version, hdr.ipv4.header_length, hdr.ipv4.flags, hdr.ipv4.fragment_offset,
                           hdr.ipv4.protocol) {
             (4, 5, 0b000 &&& 0b001, 0, IP_PROTOCOL_UDP): parse_udp;
+            (4, 5, 0b000 &&& 0b001, 0, IP_PROTOCOL_ICMP): parse_icmp;
             default: accept;
         }
+    }
+
+    state parse_icmp {
+        packet.extract(hdr.icmp);
+        transition accept;
     }
 
     state parse_udp {
@@ -51,7 +64,9 @@ parser PacketParser(packet_in packet, out headers_t hdr) {
 control PacketDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.ethernet);
+        packet.emit(hdr.arp);
         packet.emit(hdr.ipv4);
+        packet.emit(hdr.icmp);
         packet.emit(hdr.udp);
         packet.emit(hdr.switchml);
         packet.emit(hdr.values);

@@ -64,6 +64,7 @@ struct metadata_t {
     destination_t destination;
     PortId_t port;
     MulticastGroupId_t group;
+    bit<1> new_ipv4_header;  // the switch wrote it: its checksum is to be computed
     bit<1> flooded;  // ordinary traffic for a whole group: no copy goes back to where it came from
 }
 

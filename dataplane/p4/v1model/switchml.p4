@@ -2,6 +2,8 @@
 #include "arch.p4"
 #include "../common/headers.p4"
 #include "../common/parser.p4"
+#include "loss_draw.p4"
+#include "../common/loss.p4"
 #include "../common/switch_address.p4"
 #include "../common/forwarding.p4"
 #include "counters.p4"
@@ -28,18 +30,24 @@ control SwitchMLVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    IngressLoss() ingress_loss;
     SwitchAddress() switch_address;
     Aggregation() aggregation;
     Forwarding() forwarding;
     DropCounter() drop_counter_of_ingress;
 
     apply {
-        switch_address.apply(hdr, meta);
-        if (hdr.udp.isValid() && hdr.udp.dst == PROTOCOL_UDP_PORT) {
-            aggregation.apply(hdr, meta, standard_metadata.ingress_port,
-                              (bit<1>)(standard_metadata.parser_error != error.NoError));
-        } else {
-            forwarding.apply(hdr, meta);
+        ingress_loss.apply(meta, standard_metadata.ingress_port);
+        if (meta.reason == DROP_REASON_NONE) {
+            switch_address.apply(hdr, meta);
+            if (!hdr.ethernet.isValid()) {
+                meta.reason = DROP_REASON_RUNT;
+            } else if (hdr.udp.isValid() && hdr.udp.dst == PROTOCOL_UDP_PORT) {
+                aggregation.apply(hdr, meta, standard_metadata.ingress_port,
+                                  (bit<1>)(standard_metadata.parser_error != error.NoError));
+            } else {
+                forwarding.apply(hdr, meta, standard_metadata.ingress_port);
+            }
         }
 
         if (meta.reason != DROP_REASON_NONE) {
@@ -58,6 +66,7 @@ control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standa
 
 control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     RankAddress() rank_address;
+    EgressLoss() egress_loss;
     DropCounter() drop_counter_of_egress;
 
     ReplicationId_t rank;
@@ -70,21 +79,28 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, inout standar
                 rank = (ReplicationId_t)hdr.switchml.worker;
             }
             rank_address.apply(hdr, meta, rank);
+        }
+
+        if (meta.flooded == 1 && standard_metadata.egress_port == standard_metadata.ingress_port) {
+            mark_to_drop(standard_metadata);
+        } else {
+            if (meta.reason == DROP_REASON_NONE) {
+                egress_loss.apply(meta, standard_metadata.egress_port);
+            }
             if (meta.reason != DROP_REASON_NONE) {
                 drop_counter_of_egress.apply(meta.reason);
                 mark_to_drop(standard_metadata);
             }
-        } else if (meta.flooded == 1 && standard_metadata.egress_port == standard_metadata.ingress_port) {
-            mark_to_drop(standard_metadata);
         }
     }
 }
 
-// Only RESULTs: an ordinary packet keeps its checksum, right or wrong, for its receiver to judge.
+// Only of headers that are the switch's own work: an ordinary packet keeps its checksum, right or wrong, for its
+// receiver to judge.
 control SwitchMLComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(
-            hdr.switchml.isValid(),
+            meta.new_ipv4_header == 1,
             {
                 hdr.ipv4.version,
                 hdr.ipv4.header_length,

@@ -1,0 +1,103 @@
+// The switch as a host with one address: it answers ARP requests and ICMP echo requests, so that `ping` tells whether
+// it is there and agents can resolve it.
+#ifndef SWITCHML_OWN_ADDRESS_P4
+#define SWITCHML_OWN_ADDRESS_P4
+
+#include "headers.p4"
+
+const bit<16> ICMP_ECHO_REQUEST = 0x0800;  // type 8, code 0
+const bit<16> ICMP_ECHO_REPLY = 0;
+const bit<16> IPV4_LENGTH_ICMP = 20 + 8;
+
+control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingress_port) {
+    bit<1> to_own_mac;
+    bit<1> to_own_ip;  // an ARP request asks for it, or an IPv4 packet is sent to it
+
+    @hidden
+    action leave() {}
+
+    // RFC 826: the question with its two halves exchanged, and our MAC as the answer.
+    @hidden
+    action answer_arp() {
+        hdr.ethernet.dst = hdr.arp.sender_mac;
+        hdr.ethernet.src = meta.switch_mac;
+        hdr.arp.operation = ARP_REPLY;
+        hdr.arp.target_mac = hdr.arp.sender_mac;
+        hdr.arp.target_ip = hdr.arp.sender_ip;
+        hdr.arp.sender_mac = meta.switch_mac;
+        hdr.arp.sender_ip = meta.switch_ip;
+        meta.destination = DESTINATION_PORT;
+        meta.port = ingress_port;
+    }
+
+    // RFC 792: the request with its addresses exchanged; identifier, sequence number and data stand as they are.
+    // The data is out of reach, so the checksum is updated and not computed (RFC 1624): the sum that it is the
+    // complement of loses 0x0800, so it gains that much, in ones' complement.
+    @hidden
+    action answer_echo(bit<16> checksum_increment) {
+        hdr.ethernet.dst = hdr.ethernet.src;
+        hdr.ethernet.src = meta.switch_mac;
+        hdr.ipv4.dst = hdr.ipv4.src;
+        hdr.ipv4.src = meta.switch_ip;
+        hdr.ipv4.ttl = PROTOCOL_IPV4_TTL;
+        meta.new_ipv4_header = 1;
+        hdr.icmp.type_and_code = ICMP_ECHO_REPLY;
+        hdr.icmp.checksum = hdr.icmp.checksum + checksum_increment;
+        meta.destination = DESTINATION_PORT;
+        meta.port = ingress_port;
+    }
+
+    @hidden
+    table answer_table {
+        key = {
+            hdr.arp.isValid(): ternary;
+            hdr.arp.hardware_type: ternary;
+            hdr.arp.protocol_type: ternary;
+            hdr.arp.hardware_length: ternary;
+            hdr.arp.protocol_length: ternary;
+            hdr.arp.operation: ternary;
+            hdr.icmp.isValid(): ternary;
+            hdr.icmp.type_and_code: ternary;
+            hdr.icmp.checksum: range;
+            hdr.ipv4.total_length: range;
+            to_own_mac: ternary;
+            to_own_ip: ternary;
+        }
+        actions = {
+            answer_arp;
+            answer_echo;
+            leave;
+        }
+        const default_action = leave();
+        const entries = {
+            // A request for our address. Its Ethernet destination is broadcast, or our MAC when a host that knows it
+            // asks again: neither matters.
+            (true, ARP_HARDWARE_ETHERNET, ETHERTYPE_IPV4, 6, 4, ARP_REQUEST, _, _, _, _, _, 1): answer_arp();
+            // An echo request to our addresses, in an IPv4 packet with room for it. Its checksum takes the increment
+            // without a carry, or ... Of the two zeros of ones' complement this makes 0xFFFF where equation 3 of the
+            // RFC makes 0: for a reply of nothing but zeros no other is right, for any other reply either is.
+            (_, _, _, _, _, _, true, ICMP_ECHO_REQUEST, 0 .. 0xF7FF, IPV4_LENGTH_ICMP .. 0xFFFF, 1, 1):
+                answer_echo(0x0800);
+            // ... with one, which comes back at the low end.
+            (_, _, _, _, _, _, true, ICMP_ECHO_REQUEST, 0xF800 .. 0xFFFF, IPV4_LENGTH_ICMP .. 0xFFFF, 1, 1):
+                answer_echo(0x0801);
+        }
+    }
+
+    apply {
+        to_own_mac = 0;
+        to_own_ip = 0;
+        // Who has no address yet answers nobody.
+        if (meta.switch_mac != 0 && meta.switch_ip != 0) {
+            to_own_mac = (bit<1>)(hdr.ethernet.dst == meta.switch_mac);
+            if (hdr.arp.isValid()) {
+                to_own_ip = (bit<1>)(hdr.arp.target_ip == meta.switch_ip);
+            } else if (hdr.icmp.isValid()) {
+                to_own_ip = (bit<1>)(hdr.ipv4.dst == meta.switch_ip);
+            }
+        }
+        answer_table.apply();
+    }
+}
+
+#endif
