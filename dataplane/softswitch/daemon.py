@@ -1,0 +1,229 @@
+"""``switchml-switch``: the soft switch as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import click
+
+from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+from dataplane.softswitch._native import Switch
+from dataplane.softswitch.device import Device
+from dataplane.softswitch.pipeline_config import Dimensions
+from dataplane.softswitch.server import create_server, parse_host_port
+from dataplane.softswitch.servicer import Servicer
+
+__all__ = ["Options", "UdpPort", "main", "serve", "version"]
+
+_LOG = logging.getLogger(__name__)
+
+_MAX_SWITCH_PORT = 511
+_STOP_GRACE_SECONDS = 0.5
+
+
+def version() -> str:
+    """Return the version of the installed distribution, or one that says that nothing is installed."""
+    try:
+        return metadata.version("switchml")
+    except metadata.PackageNotFoundError:
+        return "0+not-installed"
+
+
+@dataclass(frozen=True)
+class UdpPort:
+    """A switch port that is a UDP socket on ``address`` (IPv4); UDP port 0 lets the kernel choose."""
+
+    port: int
+    address: str
+    udp_port: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the process is started with. Drop, duplicate and delay are fractions of the packets, 0 to 1."""
+
+    grpc_host: str
+    grpc_port: int
+    device_id: int
+    udp_ports: tuple[UdpPort, ...]
+    dimensions: Dimensions
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay: float = 0.0
+    seed: int = 0
+    ready_file: Path | None = None
+
+
+def _udp_port(text: str) -> UdpPort:
+    number, equals, endpoint = text.partition("=")
+    if not equals or not re.fullmatch("[0-9]{1,3}", number) or not 1 <= int(number) <= _MAX_SWITCH_PORT:
+        raise click.BadParameter(f"{text!r} is not PORT=ADDRESS:UDPPORT with a PORT of 1 to {_MAX_SWITCH_PORT}")
+    address, udp_port = _endpoint(endpoint)
+    return UdpPort(int(number), address, udp_port)
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    try:
+        return parse_host_port(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+async def serve(options: Options) -> None:
+    """Run the switch until SIGTERM or SIGINT.
+
+    Raises OSError, with a message for the user, when a port cannot be had or the ready file cannot be written.
+    """
+    if options.ready_file is not None:
+        options.ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    switch = Switch(options.dimensions.slots, options.dimensions.values_per_packet)
+    bound = {udp.port: switch.add_udp_port(udp.port, udp.address, udp.udp_port) for udp in options.udp_ports}
+    for udp in options.udp_ports:
+        switch.set_faults(udp.port, options.drop, options.duplicate, options.delay, options.seed)
+    servicer = Servicer(options.device_id, Device(switch, frozenset(bound), options.dimensions))
+    server, grpc_address = create_server(servicer, options.grpc_host, options.grpc_port)
+    await server.start()
+    switch.start()
+    try:
+        ports = {udp.port: {"address": udp.address, "udp_port": bound[udp.port]} for udp in options.udp_ports}
+        _LOG.info("device %d serves P4Runtime on %s", options.device_id, grpc_address)
+        for port, endpoint in ports.items():
+            _LOG.info("port %d is UDP %s:%s", port, endpoint["address"], endpoint["udp_port"])
+        if options.ready_file is not None:
+            ready = {"grpc": grpc_address, "ports": ports, "pid": os.getpid(), "version": version()}
+            _write_atomically(options.ready_file, json.dumps(ready) + "\n")
+        await stop.wait()
+        _LOG.info("stopping")
+    finally:
+        servicer.end_streams()
+        await server.stop(_STOP_GRACE_SECONDS)
+        # gRPC's tasks for the last RPCs end by themselves; asyncio.run would cancel them, which prints a traceback.
+        last_tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        if last_tasks:
+            await asyncio.wait(last_tasks, timeout=_STOP_GRACE_SECONDS)
+        switch.stop()
+        for port in bound:
+            _LOG.info("port %d: %s", port, switch.port_counters(port))
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+_FRACTION = click.FloatRange(0, 1)
+
+
+@click.command(context_settings={"auto_envvar_prefix": "SWITCHML_SWITCH", "show_default": True})
+@click.option(
+    "--grpc",
+    "endpoint",
+    envvar="SWITCHML_SWITCH_GRPC",
+    type=_endpoint,
+    metavar="HOST:PORT",
+    default="127.0.0.1:9559",
+    help="Where the P4Runtime server listens; port 0 lets the kernel choose.",
+)
+@click.option("--device-id", type=click.IntRange(1, 2**64 - 1), default=1, help="P4Runtime device id.")
+@click.option(
+    "--udp-port",
+    "udp_ports",
+    envvar="SWITCHML_SWITCH_UDP_PORT",
+    type=_udp_port,
+    metavar="PORT=ADDRESS:UDPPORT",
+    multiple=True,
+    default=("1=127.0.0.1:48864",),
+    help="A switch port and its UDP socket; repeat it for more ports. UDP port 0 lets the kernel choose.",
+)
+@click.option(
+    "--values",
+    type=click.IntRange(1, PROTOCOL_MAX_VALUES),
+    default=256,
+    help="Values per packet, when the device configuration does not say.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1, PROTOCOL_MAX_SLOT_INDEX + 1),
+    default=4096,
+    help="Pool indexes, when the device configuration does not say.",
+)
+@click.option("--drop", type=_FRACTION, default=0.0, help="Fraction of packets to lose on purpose, in each direction.")
+@click.option("--duplicate", type=_FRACTION, default=0.0, help="Fraction of packets to send or take twice.")
+@click.option("--delay", type=_FRACTION, default=0.0, help="Fraction of packets to hold until later ones have passed.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the injected faults.")
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Written as JSON when everything listens.",
+)
+@click.version_option(version(), prog_name="switchml-switch")
+def main(
+    endpoint: tuple[str, int],
+    device_id: int,
+    udp_ports: tuple[UdpPort, ...],
+    values: int,
+    slots: int,
+    drop: float,
+    duplicate: float,
+    delay: float,
+    seed: int,
+    ready_file: Path | None,
+) -> None:
+    """Run the SwitchML soft switch: UDP ports in front, a P4Runtime server behind.
+
+    Any P4Runtime client can drive it, with the p4info of dataplane/p4/build/bmv2/switchml.p4info.txtpb. Every option
+    is also an environment variable SWITCHML_SWITCH_<OPTION>. SIGTERM and SIGINT end it with exit status 0; a port or
+    file that cannot be had ends it with 1, a wrong option with 2.
+
+    \b
+    Examples:
+      switchml-switch
+      switchml-switch --grpc 0.0.0.0:9559 --udp-port 1=10.0.0.1:48864
+      switchml-switch --grpc 127.0.0.1:0 --udp-port 1=127.0.0.1:0 --ready-file /tmp/switch.json --drop 0.01
+    """  # noqa: D301 (the escape is click's: keep these lines as they are)
+    if len({udp.port for udp in udp_ports}) != len(udp_ports):
+        raise click.BadParameter("a switch port is given twice", param_hint="--udp-port")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    host, port = endpoint
+    options = Options(
+        grpc_host=host,
+        grpc_port=port,
+        device_id=device_id,
+        udp_ports=udp_ports,
+        dimensions=Dimensions(values, slots),
+        drop=drop,
+        duplicate=duplicate,
+        delay=delay,
+        seed=seed,
+        ready_file=ready_file,
+    )
+    try:
+        asyncio.run(serve(options))
+    except OSError as error:
+        # With a file name, only str() tells the whole; without one it would begin with a bare error number.
+        raise click.ClickException(str(error) if error.filename else error.strerror or str(error)) from None
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

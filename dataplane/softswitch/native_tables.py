@@ -1,0 +1,135 @@
+"""The P4 tables as the native switch knows them: one class for each table, each entry one typed native call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import grpc
+
+from dataplane.softswitch._native import Switch
+from dataplane.softswitch.errors import P4RuntimeError
+
+__all__ = ["NativeTable", "native_errors", "native_table"]
+
+Key = Mapping[str, tuple[int, int]]
+
+
+@contextmanager
+def native_errors(what: str) -> Iterator[None]:
+    """Turn what a native call raises into the P4Runtime error that a client can act on."""
+    try:
+        yield
+    except MemoryError:
+        raise P4RuntimeError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{what}: out of memory") from None
+    except IndexError as error:
+        raise P4RuntimeError(grpc.StatusCode.OUT_OF_RANGE, f"{what}: {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise P4RuntimeError(grpc.StatusCode.INVALID_ARGUMENT, f"{what}: {error}") from None
+    except LookupError as error:
+        raise P4RuntimeError(
+            grpc.StatusCode.INTERNAL, f"{what}: the tables and the native switch disagree: {error}"
+        ) from error
+
+
+class NativeTable:
+    """A table that the native data path does not look at: its ports carry nothing that would meet it.
+
+    ``arguments`` are an action's, in the order of its parameter ids.
+    """
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+
+    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:
+        """Insert an entry, or replace the action of one."""
+
+    def remove(self, key: Key, priority: int) -> None:
+        """Delete an entry."""
+
+    def set_default(self, arguments: Sequence[int]) -> None:
+        """Set the action of the default entry."""
+
+    def read_counter(self, key: Key, priority: int) -> tuple[int, int]:
+        """Return (packets, bytes) of an entry's direct counter."""
+        raise NotImplementedError
+
+    def write_counter(self, key: Key, priority: int, packets: int, byte_count: int) -> None:
+        """Set an entry's direct counter."""
+        raise NotImplementedError
+
+
+class _WorkerTable(NativeTable):
+    @staticmethod
+    def _key(key: Key, priority: int) -> tuple[int, int, int, int, int, int, int, int, int]:
+        return (
+            key["ingress_port"][0],
+            key["eth_src"][0],
+            key["ipv4_src"][0],
+            key["udp_src"][0],
+            key["job"][0],
+            key["worker"][0],
+            *key["slot"],
+            priority,
+        )
+
+    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:
+        worker_bit, job_mask, epoch, group = arguments
+        self._switch.set_worker(*self._key(key, priority), worker_bit, job_mask, epoch, group)
+
+    def remove(self, key: Key, priority: int) -> None:
+        self._switch.delete_worker(*self._key(key, priority))
+
+    def read_counter(self, key: Key, priority: int) -> tuple[int, int]:
+        return self._switch.worker_counter(*self._key(key, priority))
+
+    def write_counter(self, key: Key, priority: int, packets: int, byte_count: int) -> None:
+        self._switch.write_worker_counter(*self._key(key, priority), packets, byte_count)
+
+
+class _JobTable(NativeTable):
+    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:  # noqa: ARG002
+        slot_value, slot_mask = arguments
+        self._switch.set_job(key["job"][0], slot_value, slot_mask)
+
+    def remove(self, key: Key, priority: int) -> None:  # noqa: ARG002
+        self._switch.delete_job(key["job"][0])
+
+
+class _RankTable(NativeTable):
+    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:  # noqa: ARG002
+        eth_dst, ipv4_dst, udp_dst = arguments
+        self._switch.set_rank(key["job"][0], key["rank"][0], eth_dst, ipv4_dst, udp_dst)
+
+    def remove(self, key: Key, priority: int) -> None:  # noqa: ARG002
+        self._switch.delete_rank(key["job"][0], key["rank"][0])
+
+
+class _SwitchAddressTable(NativeTable):
+    def set_default(self, arguments: Sequence[int]) -> None:
+        mac, ip = arguments
+        self._switch.set_switch_address(mac, ip)
+
+
+class _LossTable(NativeTable):
+    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:  # noqa: ARG002
+        raise P4RuntimeError(
+            grpc.StatusCode.UNIMPLEMENTED,
+            "the soft switch takes its losses from its option --drop (and --duplicate, --delay), not from a table",
+        )
+
+
+_TABLES: dict[str, type[NativeTable]] = {
+    "worker_table": _WorkerTable,
+    "job_table": _JobTable,
+    "rank_table": _RankTable,
+    "switch_address_table": _SwitchAddressTable,
+    "l2_table": NativeTable,
+    "loss_ingress_table": _LossTable,
+    "loss_egress_table": _LossTable,
+}
+
+
+def native_table(name: str, switch: Switch) -> NativeTable:
+    """Return the native side of the P4 table ``name``. Raises KeyError for a table that is not in our pipeline."""
+    return _TABLES[name](switch)

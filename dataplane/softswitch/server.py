@@ -1,0 +1,90 @@
+"""The gRPC server around the P4Runtime service: where it listens and what it lets a client do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import socket
+
+import grpc
+from finsy.proto import p4r_grpc
+from google.protobuf.message import DecodeError
+
+from dataplane.softswitch.servicer import Servicer
+
+__all__ = ["create_server", "parse_host_port"]
+
+# The specification wants at least gRPC's default limit for a message ("gRPC Server Maximum Receive Message Size").
+_MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+# Streams and unary calls together; gRPC refuses more with RESOURCE_EXHAUSTED.
+_MAX_CONCURRENT_RPCS = 256
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    # Otherwise a second server on the same port would silently share it.
+    ("grpc.so_reuseport", 0),
+    # A primary whose host has vanished is found out and loses its stream.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+)
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """Split ``host:port`` or ``[IPv6]:port``. Raises ValueError when it is neither."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:9559")
+    if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 0xFFFF:
+        raise ValueError(f"{text!r} is not host:port, as in 127.0.0.1:9559")
+    return host, int(port)
+
+
+def create_server(servicer: Servicer, host: str, port: int) -> tuple[grpc.aio.Server, str]:
+    """Return a server, still to be started, and the ``host:port`` that it listens on; port 0 lets the kernel choose.
+
+    Must run in the event loop that will serve. Raises OSError with the address in its message.
+    """
+    _check_address(host, port)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_without_needless_traceback)
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS)
+    p4r_grpc.add_P4RuntimeServicer_to_server(servicer, server)
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        bound = server.add_insecure_port(f"{shown}:{port}")
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {shown}:{port} for gRPC: {error}") from None
+    return server, f"{shown}:{bound}"
+
+
+def _without_needless_traceback(record: logging.LogRecord) -> bool:
+    """Drop or shorten what gRPC logs with a traceback although it is no defect.
+
+    That is an RPC which the end of the process cancels, and a client that sends bytes that are no message.
+    """
+    if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+        return False
+    if record.exc_info and isinstance(record.exc_info[1], DecodeError):
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg, record.args = f"request refused: {record.exc_info[1]}", None
+        record.exc_info = None
+    return True
+
+
+def _check_address(host: str, port: int) -> None:
+    """Bind once as gRPC will, because gRPC does not say why it cannot."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host}:{port} for gRPC: {error.strerror}") from None

@@ -1,0 +1,80 @@
+"""Updates with flipped, lost and added bytes: each is done or refused with a code, and none is our defect."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import random
+from collections.abc import Callable
+
+import grpc
+import pytest
+from finsy.proto import p4r
+from google.protobuf.message import DecodeError
+from p4_messages import (
+    DELETE,
+    INSERT,
+    MODIFY,
+    counter_entry,
+    group_entry,
+    load_p4info,
+    rank_entry,
+    register_entry,
+    table_entry,
+    update,
+    worker_entry,
+)
+
+from dataplane.softswitch._native import Switch
+from dataplane.softswitch.device import Device
+from dataplane.softswitch.errors import P4RuntimeError
+from dataplane.softswitch.pipeline_config import Dimensions
+
+VALID = (
+    worker_entry(counter_data=p4r.CounterData(packet_count=3)),
+    p4r.DirectCounterEntry(table_entry=worker_entry(), data=p4r.CounterData(packet_count=3)),
+    rank_entry(),
+    table_entry("job_table", {"job": 3}, ("describe_job", 1, 2)),
+    table_entry("l2_table", {"eth_dst": 3}, ("flood", 1)),
+    table_entry("switch_address_table", None, ("set_switch_address", 1, 2), is_default_action=True),
+    group_entry(5, (1, 0), (2, 1)),
+    counter_entry("drop_counter", 1, 2, 3),
+    register_entry("lane_2", 3, 4),
+)
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(chance.randrange(4)):
+        position = chance.randrange(len(changed))
+        byte = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        changed[position : position + chance.randrange(2)] = bytes([byte])[: chance.randrange(2)]
+    return bytes(changed)
+
+
+def outcome(operation: Callable[[p4r.Update], object], message: p4r.Update) -> grpc.StatusCode:
+    try:
+        operation(message)
+    except P4RuntimeError as error:
+        return error.code
+    return grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_updates(seed: int) -> None:
+    device = Device(Switch(8, 4), frozenset({1, 2}), Dimensions(4, 8))
+    request = p4r.SetForwardingPipelineConfigRequest(action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT)
+    request.config.p4info.CopyFrom(load_p4info())
+    device.set_config(request)
+    chance = random.Random(seed)
+    sources = [update(kind, message).SerializeToString() for message in VALID for kind in (INSERT, MODIFY, DELETE)]
+    outcomes: collections.Counter[grpc.StatusCode] = collections.Counter()
+    for _ in range(20_000):
+        try:
+            message = p4r.Update.FromString(damaged(chance.choice(sources), chance))
+        except DecodeError:
+            continue
+        for operation in (device.write, lambda m: list(itertools.islice(device.pipeline.read(m.entity), 50))):
+            outcomes[outcome(operation, message)] += 1
+    assert set(outcomes) >= {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
+    assert grpc.StatusCode.INTERNAL not in outcomes
