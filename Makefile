@@ -1,0 +1,97 @@
+# What people type. Every target does its own set-up in .venv; the second run of each is quick.
+#   make demo        eight workers train through the embedded switch
+#   make test        lint, types, unit, loopback and fabric tests
+#   make lint        what `make test` does before the tests
+#   make format      rewrite the sources in the house style
+#   make wheel-test  build a wheel, install it elsewhere, run the demo there
+#   make clean       remove everything that was made here
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+DEMO_RUN_DIR := $(CURDIR)/.run/demo
+
+CXX_SOURCES := $(shell find dataplane host_agent switchml -name '*.cc')
+CXX_HEADERS := $(shell find dataplane host_agent switchml -name '*.h')
+BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
+BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
+
+.PHONY: help demo test lint format wheel-test clean machine python-lint native-lint
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(VENV)/demo.stamp
+	@PATH="$(BIN):$$PATH" $(BIN)/python examples/demo.py --run-dir "$(DEMO_RUN_DIR)"
+
+test: lint
+	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/loopback
+	$(BIN)/pytest tests/fabric
+	@echo "make test: ran lint, types, unit, loopback and fabric tests"
+
+lint: python-lint native-lint
+
+python-lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+native-lint: $(VENV)/dev.stamp
+	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS)
+	printf '%s\n' $(CXX_SOURCES) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy --quiet -p "$$(ls -d build/cp*)"
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_HEADERS)
+
+# ---- set-up ----------------------------------------------------------------------------------------------------------
+
+machine:
+	@missing=""; \
+	if ! command -v $(PYTHON) >/dev/null; then missing="python3 python3-venv python3-dev"; else \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	    { echo "make: $(PYTHON) is $$($(PYTHON) --version), SwitchML needs 3.10 or later: make PYTHON=..." >&2; exit 1; }; \
+	  $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || missing="$$missing python3-venv"; \
+	  test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || missing="$$missing python3-dev"; \
+	fi; \
+	command -v g++ >/dev/null || missing="$$missing g++"; \
+	if [ -n "$$missing" ]; then \
+	  echo "make: this machine lacks something; on Debian or Ubuntu: sudo apt-get install $$missing" >&2; exit 1; \
+	fi
+
+$(VENV)/venv.stamp: | machine
+	@echo "make: setting up $(VENV); this is done once"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install $(BUILD_TOOLS)
+	@touch $@
+
+# Without build isolation, so that the native code is not compiled anew each time.
+$(VENV)/demo.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
+	@echo "make: compiling and installing into $(VENV), with what the demo needs"
+	@$(PIP) install --no-build-isolation --editable '.[demo]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
+	@echo "make: compiling and installing into $(VENV), with what the tests need"
+	@$(PIP) install --no-build-isolation --editable '.[dev]'
+	@touch $@ $(VENV)/demo.stamp
+
+# ---- the wheel -------------------------------------------------------------------------------------------------------
+
+wheel-test: | machine
+	rm -rf build/wheel .venv-wheel
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel/dist \
+	  --config-settings build-dir=build/wheel/tree .
+	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls build/wheel/dist/switchml-*.whl)[demo]"
+	place="$$(mktemp -d)" && cp examples/*.py "$$place" && cd "$$place" && \
+	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" python demo.py --run-dir "$$place/run" && rm -rf "$$place"
+	@echo "make wheel-test: the wheel works without the checkout"
+
+clean:
+	rm -rf $(VENV) .venv-wheel .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find dataplane host_agent switchml -name '*.so' -delete

@@ -1,0 +1,424 @@
+"""switchml-ctl: a thin face. Every command calls a library function that returns data, and shows what it returned."""
+
+import contextlib
+import dataclasses
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import get_completion_class
+
+import cli_output as output
+from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
+from controller.proto import switchml_pb2 as pb
+from controller.version import VERSION
+from dataplane.constants import PROTOCOL_MAX_WORKERS
+from topologies import config, doctor, fabric, job_logs, jobs
+from topologies.errors import NoFabricError
+from topologies.run_directory import RunDirectory
+
+__all__ = ["cli", "main"]
+
+
+def _workers(_context: click.Context, _parameter: click.Parameter, value: int) -> int:
+    if not 1 <= value <= PROTOCOL_MAX_WORKERS:
+        raise click.BadParameter(f"a job has 1..{PROTOCOL_MAX_WORKERS} workers, not {value}.")
+    return value
+
+
+job_argument = click.argument("job", metavar="JOB")
+
+
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="""\b
+Exit status:
+  0    done
+  1    error on this machine
+  2    wrong usage
+  3    refused by the controller: no room, the name exists, no such job, ...
+  4    no fabric here, or the controller cannot be reached
+  126  the command of `job start` is not executable
+  127  the command of `job start` does not exist
+`job start -- COMMAND` passes on the status of the first rank that failed, 128+n
+for signal n.
+
+\b
+Examples:
+  switchml-ctl up --agents 2
+  switchml-ctl job start --workers 8 -- python train.py
+  switchml-ctl job list --json
+  switchml-ctl --controller 10.0.0.1:9559 switch show
+  switchml-ctl down""",
+)
+@click.option(
+    "--controller",
+    metavar="HOST:PORT",
+    help=f"{config.KEYS['controller'].help}  [SWITCHML_CONTROLLER; default: the run directory's fabric]",
+)
+@click.option(
+    "--run-dir",
+    metavar="DIRECTORY",
+    help=f"{config.KEYS['run_dir'].help}  [SWITCHML_RUN_DIR; default: $XDG_RUNTIME_DIR/switchml or /tmp/switchml-UID]",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration file.  [SWITCHML_CONFIG; default: ~/.config/switchml/config.toml]",
+)
+@click.version_option(VERSION, prog_name="switchml-ctl")
+@click.pass_context
+def cli(context: click.Context, controller: str | None, run_dir: str | None, config_file: Path | None) -> None:
+    """All-reduce inside the network: fabrics, jobs, switches and agents of SwitchML.
+
+    Options are taken before environment variables, those before the configuration file.
+    """
+    context.obj = Session(controller, run_dir, config_file)
+
+
+# ---- the embedded fabric --------------------------------------------------------------------------------------------
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  switchml-ctl up
+  switchml-ctl up --agents 4 --values 1024
+  switchml-ctl up --drop 0.01 --duplicate 0.01 --delay 0.01 --seed 7"""
+)
+@setting("fabric.agents", "--agents")
+@setting("fabric.values", "--values")
+@setting("fabric.slots", "--slots")
+@setting("fabric.drop", "--drop")
+@setting("fabric.duplicate", "--duplicate")
+@setting("fabric.delay", "--delay")
+@setting("fabric.seed", "--seed")
+@json_option
+@click.pass_obj
+def up(session: Session, /, as_json: bool, **options: Any) -> None:
+    """Start switch, controller and agents as processes of this machine.
+
+    They run until `switchml-ctl down`. A fabric that runs already is left as it is.
+    """
+    settings = session.settings(**options)
+    directory = RunDirectory(settings.run_dir)
+    found, started = fabric.start(directory, settings.fabric, keep=True, report=output.note)
+    if not started:
+        output.note("a fabric runs already")
+        if settings.fabric != found.options:
+            output.note("its options are others than those asked for; `switchml-ctl down` first to change them")
+    if as_json:
+        output.print_json({"started": started, **_fabric_dict(fabric.inspect(directory), settings)})
+    else:
+        output.show_fabric(fabric.inspect(directory))
+
+
+def _fabric_dict(status: fabric.FabricStatus, settings: config.Settings) -> dict[str, Any]:
+    found = status.fabric
+    content: dict[str, Any] = {"state": status.state, "run_dir": str(settings.run_dir)}
+    if found is not None:
+        dead = {process.name for process in status.dead}
+        content |= {
+            "controller": found.controller,
+            "version": found.version,
+            "options": dataclasses.asdict(found.options),
+            "switch": found.switch,
+            "agents": list(found.agents),
+            "processes": [
+                {"name": process.name, "pid": process.pid, "alive": process.name not in dead, "log": process.log}
+                for process in found.processes
+            ],
+        }
+    return content
+
+
+@cli.command(epilog="\b\nExample:\n  switchml-ctl down")
+@json_option
+@click.pass_obj
+def down(session: Session, as_json: bool) -> None:
+    """Stop the jobs of this run directory's fabric and end its processes."""
+    settings = session.settings()
+    stopped, ended = fabric.stop(RunDirectory(settings.run_dir), report=output.note)
+    if as_json:
+        output.print_json({"run_dir": str(settings.run_dir), "jobs_stopped": stopped, "ended": ended})
+        return
+    for name in stopped:
+        click.echo(f"stopped job {name}")
+    click.echo(f"ended {', '.join(ended)}" if ended else f"no fabric runs in {settings.run_dir}")
+
+
+@cli.command(epilog="\b\nExamples:\n  switchml-ctl status\n  switchml-ctl status --json | jq .state")
+@json_option
+@click.pass_obj
+def status(session: Session, as_json: bool) -> int:
+    """Show the fabric: processes, switches, agents, live jobs. Exit status 4 when there is none."""
+    settings = session.settings()
+    found = fabric.FabricStatus("none", None, ())
+    if settings.controller is None:
+        found = fabric.inspect(RunDirectory(settings.run_dir))
+        if found.state != "running":
+            return _no_fabric(settings, found, as_json)
+    with session.client() as client:
+        info, switches, agents = client.info(), client.list_switches(), client.list_agents()
+        live = client.list_jobs()
+    if as_json:
+        content = _fabric_dict(found, settings) | {"state": "running", "controller": client.address}
+        content |= {"controller_version": info.version, "switches": [output.as_dict(switch) for switch in switches]}
+        content |= {"agents": [output.as_dict(agent) for agent in agents]}
+        output.print_json(content | {"jobs": [output.as_dict(job) for job in live]})
+        return ExitCode.OK
+    output.show_fabric(found)
+    output.show_switches(switches)
+    output.show_agents(agents)
+    output.console().print(output.jobs_table(live))
+    return ExitCode.OK
+
+
+def _no_fabric(settings: config.Settings, found: fabric.FabricStatus, as_json: bool) -> int:
+    try:
+        fabric.controller_address(settings)
+    except NoFabricError as error:
+        click.echo(str(error), err=True)
+    if as_json:
+        output.print_json(_fabric_dict(found, settings))
+    else:
+        output.show_fabric(found)
+    return ExitCode.UNREACHABLE
+
+
+@cli.command("doctor", epilog="\b\nExample:\n  switchml-ctl doctor")
+@json_option
+@click.pass_obj
+def examine(session: Session, as_json: bool) -> int:
+    """Check this machine, the run directory and the controller, and say what to mend."""
+    checks = doctor.examine(session.settings())
+    healthy = all(check.status != doctor.FAILURE for check in checks)
+    if as_json:
+        output.print_json({"healthy": healthy, "checks": [dataclasses.asdict(check) for check in checks]})
+    else:
+        output.show_checks(checks)
+    return ExitCode.OK if healthy else ExitCode.ERROR
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  eval "$(switchml-ctl completion bash)"
+  switchml-ctl completion zsh > ~/.zfunc/_switchml-ctl"""
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh"]))
+@json_option
+def completion(shell: str, as_json: bool) -> None:
+    """Print the completion script of a shell."""
+    complete = get_completion_class(shell)
+    assert complete is not None
+    script = complete(cli, {}, "switchml-ctl", "_SWITCHML_CTL_COMPLETE").source()
+    if as_json:
+        output.print_json({"shell": shell, "script": script})
+    else:
+        click.echo(script)
+
+
+# ---- jobs -----------------------------------------------------------------------------------------------------------
+
+
+@cli.group()
+def job() -> None:
+    """Start, watch and stop jobs. JOB is a job's id or name."""
+
+
+@job.command(
+    "start",
+    context_settings={"allow_interspersed_args": False},
+    epilog="""\b
+Examples:
+  switchml-ctl job start --workers 8 -- python train.py --epochs 10
+  switchml-ctl job start --workers 4 --name shared --slots 256
+  switchml-ctl job start --workers 8 --json -- python train.py > result.json""",
+)
+@click.option("--workers", type=int, required=True, callback=_workers, metavar="N", help="Ranks of the job, 1..64.")
+@click.option("--name", default="", metavar="NAME", help="Name of the job; by default the controller makes one up.")
+@setting("job.slots", "--slots")
+@setting("job.switch", "--switch")
+@json_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
+def start_job(
+    session: Session, /, workers: int, name: str, as_json: bool, command: tuple[str, ...], **options: Any
+) -> int:
+    """Start a job, with COMMAND run once for each of its workers, or READY for processes that attach by themselves.
+
+    The fabric is the configured one, the run directory's live one, or one that is started for this job and ends with
+    it. Each worker finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and SWITCHML_* in
+    its environment; its output goes to rank-N.log in the job's directory ($SWITCHML_JOB_DIR) and to standard error.
+    SIGINT and SIGTERM are passed on to all workers, a second one kills them. The first rank that fails ends the job.
+    """
+    settings = session.settings(**options)
+    request = jobs.JobRequest(workers, name, settings.job_slots, settings.job_switch)
+    if not command:
+        started = jobs.start_job(settings, request, output.note)
+        if as_json:
+            output.print_json(output.started_dict(started))
+        else:
+            output.show_attach(started.job)
+        return ExitCode.OK
+    with output.ProgressObserver() as observer:
+        run = jobs.run_job(settings, request, command, observer)
+    if as_json:
+        output.print_json(output.job_run_dict(run))
+    else:
+        output.show_job_run(run)
+    return run.exit_code
+
+
+@job.command("list", epilog="\b\nExamples:\n  switchml-ctl job list\n  switchml-ctl job list --all --json")
+@click.option("--all", "include_ended", is_flag=True, help="Jobs that have ended as well.")
+@json_option
+@click.pass_obj
+def list_jobs(session: Session, include_ended: bool, as_json: bool) -> None:
+    """List jobs."""
+    with session.client() as client:
+        found = client.list_jobs(include_ended=include_ended)
+    if as_json:
+        output.print_json({"jobs": [output.as_dict(job) for job in found]})
+    else:
+        output.console().print(output.jobs_table(found))
+
+
+@job.command("show", epilog="\b\nExamples:\n  switchml-ctl job show digits\n  switchml-ctl job show 7 --json")
+@job_argument
+@json_option
+@click.pass_obj
+def show_job(session: Session, job: str, as_json: bool) -> None:
+    """Show one job: its ranks, where they are, how far they are, what the switch counted."""
+    with session.client() as client:
+        _show_job(client.get_job(reference(job)), as_json)
+
+
+def _show_job(found: pb.Job, as_json: bool) -> None:
+    if as_json:
+        output.print_json(output.as_dict(found))
+    else:
+        output.console().print(output.job_detail(found))
+
+
+@job.command("watch", epilog="\b\nExample:\n  switchml-ctl job watch digits")
+@job_argument
+@json_option
+@click.pass_obj
+def watch_job(session: Session, job: str, as_json: bool) -> None:
+    """Watch a job until it ends; a rank that the others wait for is named. With --json only its end is printed."""
+    last: pb.Job | None = None
+    terminal = sys.stdout.isatty() and not as_json
+    with session.client() as client, contextlib.ExitStack() as stack:
+        display = stack.enter_context(output.live("")) if terminal else None
+        for last in client.watch_job(reference(job)):
+            if display is not None:
+                display.update(output.job_detail(last), refresh=True)
+            elif not as_json:
+                click.echo(f"{time.strftime('%H:%M:%S')} {output.job_line(last)}")
+    if as_json and last is not None:
+        output.print_json(output.as_dict(last))
+
+
+@job.command(
+    "logs", epilog="\b\nExamples:\n  switchml-ctl job logs digits --rank 0\n  switchml-ctl job logs 7 --rank 3 -f"
+)
+@job_argument
+@click.option("--rank", type=click.IntRange(0, PROTOCOL_MAX_WORKERS - 1), required=True, metavar="R", help="The rank.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@json_option
+@click.pass_obj
+def logs(session: Session, job: str, rank: int, follow: bool, as_json: bool) -> None:
+    """Print what a rank's command wrote. The logs of a job stay after its end, those of a fabric that is down too."""
+    settings = session.settings()
+    path = job_logs.find(settings, reference(job), rank)
+    lines: list[str] = []
+    for text in job_logs.read(settings, reference(job), path, follow=follow):
+        if as_json:
+            lines.append(text)
+        else:
+            click.echo(text, nl=False)
+    if as_json:
+        output.print_json({"job": job, "rank": rank, "path": str(path), "lines": "".join(lines).splitlines()})
+
+
+@job.command("stop", epilog="\b\nExample:\n  switchml-ctl job stop digits")
+@job_argument
+@json_option
+@click.pass_obj
+def stop_job(session: Session, job: str, as_json: bool) -> None:
+    """Stop a job and free its slots. A job that has ended is shown as it is."""
+    with session.client() as client:
+        _show_job(client.stop_job(reference(job)), as_json)
+
+
+# ---- switches and agents --------------------------------------------------------------------------------------------
+
+
+@cli.group("switch")
+def switch_group() -> None:
+    """Look at switches."""
+
+
+@switch_group.command("list", epilog="\b\nExample:\n  switchml-ctl switch list")
+@json_option
+@click.pass_obj
+def list_switches(session: Session, as_json: bool) -> None:
+    """List the switches that the controller drives."""
+    with session.client() as client:
+        found = client.list_switches()
+    if as_json:
+        output.print_json({"switches": [output.as_dict(switch) for switch in found]})
+    else:
+        output.show_switches(found)
+
+
+@switch_group.command(
+    "show", epilog="\b\nExamples:\n  switchml-ctl switch show\n  switchml-ctl switch show leaf1 --json"
+)
+@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@json_option
+@click.pass_obj
+def show_switch(session: Session, name: str, as_json: bool) -> None:
+    """Show tables, multicast groups and counters of a switch, read from it now. Without a name: the only one."""
+    with session.client() as client:
+        found = client.show_switch(name)
+    if as_json:
+        output.print_json(output.as_dict(found))
+    else:
+        output.show_switch(found)
+
+
+@cli.group("agent")
+def agent_group() -> None:
+    """Look at agents."""
+
+
+@agent_group.command("list", epilog="\b\nExample:\n  switchml-ctl agent list")
+@json_option
+@click.pass_obj
+def list_agents(session: Session, as_json: bool) -> None:
+    """List the agents that have registered with the controller."""
+    with session.client() as client:
+        found = client.list_agents()
+    if as_json:
+        output.print_json({"agents": [output.as_dict(agent) for agent in found]})
+    else:
+        output.show_agents(found)
+
+
+def main() -> NoReturn:
+    """Entry point of the console script."""
+    signal.signal(signal.SIGTERM, terminate)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

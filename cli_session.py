@@ -1,0 +1,145 @@
+"""What all commands of switchml-ctl share: exit statuses, how errors are shown, and where the settings come from."""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+import cli_output as output
+from controller.client import ControllerClient
+from controller.errors import ControllerError, ControllerUnavailable, DeadlineExceeded, InternalError, StoreError
+from topologies import config, fabric
+from topologies.errors import CommandNotExecutableError, CommandNotFoundError, NoFabricError, TopologyError
+
+__all__ = ["ExitCode", "Root", "Session", "exit_code", "json_option", "reference", "setting", "terminate"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ExitCode(IntEnum):
+    """Exit statuses, as `switchml-ctl --help` lists them."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    REFUSED = 3
+    UNREACHABLE = 4
+    NOT_EXECUTABLE = 126
+    NOT_FOUND = 127
+
+
+def exit_code(error: Exception) -> ExitCode:
+    """The exit status that an error ends the program with."""
+    if isinstance(error, (ControllerUnavailable, DeadlineExceeded, NoFabricError)):
+        return ExitCode.UNREACHABLE
+    if isinstance(error, CommandNotFoundError):
+        return ExitCode.NOT_FOUND
+    if isinstance(error, CommandNotExecutableError):
+        return ExitCode.NOT_EXECUTABLE
+    if isinstance(error, ControllerError) and not isinstance(error, (InternalError, StoreError)):
+        return ExitCode.REFUSED
+    return ExitCode.ERROR
+
+
+class Root(click.Group):
+    """Turns exceptions into a line on standard error, an exit status and, with --json, an object that says the same."""
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
+        """Run a command line and exit with its status."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra |= {"standalone_mode": False, "prog_name": "switchml-ctl"}
+        try:
+            status = super().main(arguments, **extra)
+        except click.ClickException as error:
+            error.show()
+            status = self._failed(arguments, "UsageError", error.format_message(), error.exit_code)
+        except (ControllerError, TopologyError) as error:
+            click.echo(f"Error: {error}", err=True)
+            figures = error.figures if isinstance(error, ControllerError) else {}
+            status = self._failed(arguments, type(error).__name__, str(error), exit_code(error), figures)
+        except (click.Abort, KeyboardInterrupt):
+            status = self._failed(arguments, "Interrupted", "interrupted", 128 + signal.SIGINT)
+        except _Terminated:
+            status = self._failed(arguments, "Interrupted", "terminated", 128 + signal.SIGTERM)
+        except BrokenPipeError:  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = ExitCode.ERROR
+        sys.exit(int(status or 0))
+
+    @staticmethod
+    def _failed(
+        arguments: list[str], error: str, message: str, status: int, figures: dict[str, str] | None = None
+    ) -> int:
+        ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        if "--json" in ours:
+            output.print_json({"error": error, "message": message, "figures": figures or {}, "exit_code": int(status)})
+        return status
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception, so that what was begun is undone."""
+
+
+def terminate(_number: int, _frame: FrameType | None) -> None:
+    """Signal handler for SIGTERM."""
+    raise _Terminated
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """The options before the command."""
+
+    controller: str | None
+    run_dir: str | None
+    config_file: Path | None
+
+    def settings(self, **options: Any) -> config.Settings:
+        """Settings with `options`, named table_key, on top."""
+        named = {name.replace("_", ".", 1): value for name, value in options.items()}
+        return config.load(
+            {"controller": self.controller, "run_dir": self.run_dir, **named}, config_file=self.config_file
+        )
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[ControllerClient]:
+        """A client of the controller that is meant."""
+        with ControllerClient(fabric.controller_address(self.settings())) as client:
+            yield client
+
+
+def reference(text: str) -> int | str:
+    """A job as people name it: by id or by name."""
+    return int(text) if text.isdecimal() else text
+
+
+def setting(name: str, option: str) -> Callable[[F], F]:
+    """An option for a key of the configuration."""
+    key = config.KEYS[name]
+
+    def parse(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
+        if value is None:
+            return None
+        try:
+            return key.parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    default = f"; default {key.default}" if key.default not in (None, "") else ""
+    return click.option(
+        option,
+        name.replace(".", "_", 1),
+        callback=parse,
+        metavar="VALUE",
+        help=f"{key.help}  [{key.variable}; {name} in config.toml{default}]",
+    )
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")

@@ -1,0 +1,32 @@
+"""A run directory of one's own for each test."""
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fabric_harness import Ctl
+
+
+@pytest.fixture
+def ctl() -> Iterator[Ctl]:
+    """Short, because Unix sockets have short paths; removed after a test that leaves no process behind."""
+    base = Path(tempfile.mkdtemp(prefix="swml-"))
+    control = Ctl(base / "run")
+    try:
+        yield control
+    finally:
+        control.run("down")
+        for process in control.processes():
+            os.kill(process["pid"], signal.SIGKILL)
+        shutil.rmtree(base)
+
+
+@pytest.fixture
+def fabric(ctl: Ctl) -> Ctl:
+    """A fabric that `up` has started."""
+    ctl.run("up")
+    return ctl

@@ -1,0 +1,73 @@
+"""switchml-ctl as people run it: as a program, with a run directory of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+WORKERS = Path(__file__).parent / "workers"
+
+
+class Ctl:
+    """switchml-ctl with one run directory."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
+        self.environment = {
+            **ours,
+            "SWITCHML_RUN_DIR": str(run_dir),
+            "XDG_CONFIG_HOME": str(run_dir.parent / "config"),
+            "PATH": f"{SCRIPTS}:{os.environ['PATH']}",
+        }
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(SCRIPTS / "switchml-ctl"), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            **options,
+        )
+
+    def run(self, *arguments: str, status: int = 0, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+        """Run a command and check its exit status."""
+        process = self.start(*arguments)
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except BaseException:
+            process.terminate()  # the job and the fabric that it started end with it
+            process.communicate(timeout=20)
+            raise
+        assert process.returncode == status, f"{arguments}: {process.returncode}\n{stdout}\n{stderr}"
+        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+    def json(self, *arguments: str, status: int = 0, timeout: float = 90) -> dict[str, Any]:
+        """Run a command that takes --json before a possible `--`; its whole standard output is one object."""
+        ours = list(arguments)
+        ours.insert(ours.index("--") if "--" in ours else len(ours), "--json")
+        content = json.loads(self.run(*ours, status=status, timeout=timeout).stdout)
+        assert isinstance(content, dict)
+        return content
+
+    def worker(self, name: str, *arguments: str) -> list[str]:
+        """Command line of one of the scripts in workers/."""
+        return ["--", sys.executable, str(WORKERS / f"{name}.py"), *arguments]
+
+    def processes(self) -> list[dict[str, Any]]:
+        state = self.run_dir / "fabric.json"
+        return json.loads(state.read_text())["processes"] if state.exists() else []
+
+
+def runs(pid: int) -> bool:
+    """Whether the process lives; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,142 @@
+"""`up`, `status` and `down`: one fabric per run directory, and nothing of it left behind."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from fabric_harness import Ctl, runs
+
+from topologies.processes import ProcessRecord
+
+
+def test_up_status_down(ctl: Ctl) -> None:
+    up = ctl.json("up", "--agents", "2", "--values", "64", "--slots", "1024")
+    assert up["started"]
+    assert [process["name"] for process in up["processes"]] == ["switch-0", "controller", "agent-0", "agent-1"]
+    assert all(runs(process["pid"]) for process in up["processes"])
+    assert ctl.run_dir.stat().st_mode & 0o777 == 0o700
+
+    status = ctl.json("status")
+    assert status["state"] == "running"
+    [switch] = status["switches"]
+    assert (switch["values_per_packet"], switch["slots"], switch["slots_free"]) == (64, 1024, 1024)
+    assert switch["connected"]
+    assert switch["primary"]
+    assert [agent["registration"]["address"] for agent in status["agents"]] == ["127.0.0.1", "127.0.0.2"]
+    assert status["jobs"] == []
+
+    down = ctl.json("down")
+    assert sorted(down["ended"]) == ["agent-0", "agent-1", "controller", "switch-0"]
+    assert not any(runs(process["pid"]) for process in up["processes"])
+    assert not list(ctl.run_dir.glob("*.sock"))
+    assert ctl.json("status", status=4)["state"] == "none"
+
+
+def test_up_twice_is_one_fabric(fabric: Ctl) -> None:
+    before = fabric.processes()
+    again = fabric.run("up", "--agents", "3")
+    assert "runs already" in again.stderr
+    assert "`switchml-ctl down` first" in again.stderr
+    assert fabric.processes() == before
+
+
+def test_starters_at_the_same_time_make_one_fabric(ctl: Ctl) -> None:
+    starters = [ctl.start("up", "--json") for _ in range(4)]
+    results = [json.loads(starter.communicate(timeout=60)[0]) for starter in starters]
+    assert sorted(result["started"] for result in results) == [False, False, False, True]
+    assert len({tuple(process["pid"] for process in result["processes"]) for result in results}) == 1
+
+
+def test_a_fabric_comes_up_again_after_down_and_keys_go_on(ctl: Ctl) -> None:
+    ctl.run("up")
+    first = ctl.json("job", "start", "--workers", "2", "--name", "same")
+    ctl.run("down")
+    ctl.run("up")
+    second = ctl.json("job", "start", "--workers", "2", "--name", "same")
+    assert second["key"] > first["key"]
+    assert second["run_dir"] != first["run_dir"]
+
+
+def test_a_process_that_has_died_is_named_and_the_fabric_replaced(fabric: Ctl) -> None:
+    victim = next(process for process in fabric.processes() if process["name"] == "agent-0")
+    os.kill(victim["pid"], signal.SIGKILL)
+    status = fabric.start("status", "--json")
+    stdout, stderr = status.communicate(timeout=30)
+    assert status.returncode == 4
+    assert json.loads(stdout)["state"] == "broken"
+    assert "agent-0 has ended" in stderr
+    assert "agent-0 has ended" in fabric.run("job", "list", status=4).stderr
+    again = fabric.run("up")
+    assert "clearing away the fabric whose agent-0 has ended" in again.stderr
+    assert fabric.json("status")["state"] == "running"
+
+
+def test_another_process_with_a_recorded_pid_is_not_touched(fabric: Ctl) -> None:
+    bystander = subprocess.Popen(["sleep", "60"])
+    try:
+        state = json.loads((fabric.run_dir / "fabric.json").read_text())
+        agent = next(process for process in state["processes"] if process["name"] == "agent-0")
+        ProcessRecord(**agent).end(5)
+        agent["pid"] = bystander.pid  # as if the kernel had given the number to another process
+        (fabric.run_dir / "fabric.json").write_text(json.dumps(state))
+        assert "agent-0" not in fabric.json("down")["ended"]
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_fabric_of_an_earlier_boot_is_replaced(fabric: Ctl) -> None:
+    state = json.loads((fabric.run_dir / "fabric.json").read_text())
+    (fabric.run_dir / "fabric.json").write_text(json.dumps(state | {"boot": "another"}))
+    assert fabric.json("status", status=4)["state"] == "broken"
+    assert fabric.json("down")["ended"] == []
+    for process in state["processes"]:
+        ProcessRecord(**process).end(5)
+
+
+def test_a_daemon_that_does_not_start_is_named_with_its_last_words(ctl: Ctl) -> None:
+    ctl.run_dir.mkdir(mode=0o700)
+    (ctl.run_dir / "controller.sqlite").mkdir()  # no store can be opened there
+    failed = ctl.run("up", status=1)
+    assert "controller ended with status 1" in failed.stderr
+    assert "controller.sqlite" in failed.stderr
+    assert ctl.processes() == []
+
+
+def test_a_long_run_directory_works(ctl: Ctl) -> None:
+    long = Ctl(ctl.run_dir.parent / ("long-" * 20) / "run")
+    try:
+        [agent] = long.json("up")["agents"]
+        assert not agent["socket"].startswith(str(long.run_dir))
+        assert long.json("job", "start", "--workers", "2", *long.worker("sums"))["state"] == "COMPLETED"
+    finally:
+        long.run("down")
+    assert not Path(agent["socket"]).parent.exists()
+
+
+def test_doctor_finds_a_live_fabric_healthy(fabric: Ctl) -> None:
+    report = fabric.json("doctor")
+    assert report["healthy"]
+    assert {"fabric", "controller", "switch-0", "agent-0"} <= {check["name"] for check in report["checks"]}
+
+
+@pytest.mark.parametrize("daemon", ["switchml-switch", "switchml-controller"])
+def test_a_busy_port_is_said_to_be_busy(daemon: str, ctl: Ctl) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        address = f"127.0.0.1:{holder.getsockname()[1]}"
+        ctl.run_dir.mkdir(mode=0o700)
+        arguments = ["--grpc", address, "--udp-port", "1=127.0.0.1:0"]
+        if daemon == "switchml-controller":
+            arguments = ["--listen", address, "--store", str(ctl.run_dir / "store.sqlite")]
+        path = ctl.environment["PATH"].split(":")[0]
+        process = subprocess.run([f"{path}/{daemon}", *arguments], capture_output=True, text=True, timeout=30)
+    assert process.returncode == 1
+    assert address in process.stderr
+    assert "in use" in process.stderr

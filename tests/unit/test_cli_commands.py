@@ -1,0 +1,227 @@
+"""The command line without any fabric: usage, help, errors, exit statuses, JSON."""
+
+import json
+import re
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+import cli as switchml_ctl
+from controller import errors as controller_errors
+from controller.version import VERSION
+from topologies import errors as topology_errors
+
+
+@pytest.fixture
+def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("SWITCHML_CONTROLLER", "SWITCHML_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("SWITCHML_RUN_DIR", str(tmp_path / "run"))
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(switchml_ctl.cli, list(arguments))
+
+    return run
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()):
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from leaves(child, (*path, name))
+    else:
+        yield path, command
+
+
+COMMANDS = dict(leaves(switchml_ctl.cli))
+
+
+def test_all_commands_are_there() -> None:
+    assert {" ".join(path) for path in COMMANDS} == {
+        *("up", "down", "status", "doctor", "completion"),
+        *("job start", "job list", "job show", "job watch", "job logs", "job stop"),
+        *("switch list", "switch show", "agent list"),
+    }
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_an_example_and_takes_json(path: tuple[str, ...], invoke) -> None:
+    result = invoke(*path, "--help")
+    assert result.exit_code == 0
+    assert f"switchml-ctl {' '.join(path)}" in result.stdout.split("Example")[1]
+    assert "--json" in result.stdout
+
+
+def test_help_documents_the_exit_statuses(invoke) -> None:
+    result = invoke("--help")
+    for status in switchml_ctl.ExitCode:
+        assert re.search(rf"^ +{int(status)} ", result.stdout, re.MULTILINE)
+
+
+def test_version(invoke) -> None:
+    assert invoke("--version").stdout == f"switchml-ctl, version {VERSION}\n"
+
+
+@pytest.mark.parametrize("workers", ["0", "65", "-1"])
+def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke) -> None:
+    result = invoke("job", "start", f"--workers={workers}", "--json")
+    assert result.exit_code == 2
+    assert f"1..64 workers, not {workers}" in result.stderr
+    assert json.loads(result.stdout)["exit_code"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("up", "--values", "0"), "0 is outside 1..2048"),
+        (("up", "--drop", "2"), "outside 0..1"),
+        (("up", "--agents", "x"), "invalid literal"),
+        (("job", "start"), "Missing option '--workers'"),
+        (("job", "logs", "1"), "Missing option '--rank'"),
+        (("job", "logs", "1", "--rank", "64"), "64 is not in the range"),
+        (("completion", "fish"), "fish"),
+        (("nonsense",), "No such command"),
+    ],
+)
+def test_usage_errors(arguments: tuple[str, ...], words: str, invoke) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stdout == ""
+
+
+NEED_A_CONTROLLER = [
+    ("job", "list"),
+    ("job", "show", "1"),
+    ("job", "watch", "digits"),
+    ("job", "stop", "1"),
+    ("switch", "list"),
+    ("switch", "show"),
+    ("agent", "list"),
+]
+
+
+@pytest.mark.parametrize("arguments", NEED_A_CONTROLLER, ids=" ".join)
+def test_without_a_fabric_the_status_is_4_and_the_way_out_is_named(arguments: tuple[str, ...], invoke) -> None:
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 4
+    assert "switchml-ctl up" in result.stderr
+    assert json.loads(result.stdout)["error"] == "NoFabricError"
+
+
+@pytest.mark.parametrize("arguments", NEED_A_CONTROLLER, ids=" ".join)
+def test_an_unreachable_controller_is_status_4(arguments: tuple[str, ...], invoke) -> None:
+    result = invoke("--controller", "127.0.0.1:1", *arguments)
+    assert result.exit_code == 4
+    assert "127.0.0.1:1" in result.stderr
+    assert result.stdout == ""
+
+
+def test_status_without_a_fabric(invoke) -> None:
+    result = invoke("status", "--json")
+    assert result.exit_code == 4
+    assert json.loads(result.stdout)["state"] == "none"
+
+
+def test_down_without_a_fabric_has_nothing_to_do(invoke) -> None:
+    result = invoke("down", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["ended"] == []
+
+
+def test_logs_of_no_job(invoke) -> None:
+    result = invoke("job", "logs", "digits", "--rank", "0")
+    assert result.exit_code == 1
+    assert "no job digits" in result.stderr
+
+
+def test_a_command_that_does_not_exist_starts_nothing(invoke, tmp_path: Path) -> None:
+    result = invoke("job", "start", "--workers", "2", "--json", "--", "no-such-program-at-all")
+    assert result.exit_code == 127
+    assert "no-such-program-at-all is not on PATH" in result.stderr
+    assert json.loads(result.stdout)["error"] == "CommandNotFoundError"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_command_that_is_not_executable_starts_nothing(invoke, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    result = invoke("job", "start", "--workers", "2", "--", str(program))
+    assert result.exit_code == 126
+    assert "chmod +x" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_json_after_the_dashes_belongs_to_the_command(invoke) -> None:
+    result = invoke("job", "start", "--workers", "2", "--", "no-such-program-at-all", "--json")
+    assert result.exit_code == 127
+    assert result.stdout == ""
+
+
+def test_a_wrong_configuration_file_is_an_error_by_name(invoke, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("[fabric]\nspeed = 9\n")
+    result = invoke("--config", str(path), "status")
+    assert result.exit_code == 1
+    assert "unknown key fabric.speed" in result.stderr
+
+
+def test_an_open_run_directory_is_refused(invoke, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir(mode=0o755)
+    (tmp_path / "run").chmod(0o755)
+    result = invoke("up")
+    assert result.exit_code == 1
+    assert "open to others" in result.stderr
+
+
+def test_a_run_directory_without_permission(invoke) -> None:
+    result = invoke("--run-dir", "/proc/switchml", "up")
+    assert result.exit_code == 1
+    assert "/proc/switchml" in result.stderr
+    assert "--run-dir" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_scripts_call_us_back(shell: str, invoke) -> None:
+    result = invoke("completion", shell)
+    assert result.exit_code == 0
+    assert f"_SWITCHML_CTL_COMPLETE={shell}_complete" in result.stdout
+    assert json.loads(invoke("completion", shell, "--json").stdout)["script"].strip() == result.stdout.strip()
+
+
+def test_completion_knows_the_commands() -> None:
+    environment = {"_SWITCHML_CTL_COMPLETE": "bash_complete", "COMP_WORDS": "switchml-ctl job st", "COMP_CWORD": "2"}
+    result = CliRunner().invoke(switchml_ctl.cli, [], env=environment)
+    assert result.stdout.split() == ["plain,start", "plain,stop"]
+
+
+def test_doctor_reports_as_json(invoke) -> None:
+    result = invoke("doctor", "--json")
+    content = json.loads(result.stdout)
+    assert {check["status"] for check in content["checks"]} <= {"ok", "warning", "failure"}
+    assert content["healthy"] == (result.exit_code == 0)
+    assert all(check["remedy"] for check in content["checks"] if check["status"] != "ok")
+    names = [check["name"] for check in content["checks"]]
+    assert {"Python", "kernel", "MTU", "UDP", "run directory", "switchml._native"} <= set(names)
+
+
+def test_doctor_names_a_controller_that_does_not_answer(invoke) -> None:
+    result = invoke("--controller", "127.0.0.1:1", "doctor", "--json")
+    assert result.exit_code == 1
+    [check] = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "controller"]
+    assert check["status"] == "failure"
+
+
+def test_every_error_of_the_controller_and_of_the_launcher_has_a_status() -> None:
+    from cli_session import ExitCode, exit_code
+
+    unreachable = {"ControllerUnavailable", "DeadlineExceeded"}
+    ours = {"InternalError", "StoreError"}
+    for error in controller_errors.ControllerError.__subclasses__():
+        name = error.__name__
+        expected = ExitCode.UNREACHABLE if name in unreachable else ExitCode.ERROR if name in ours else ExitCode.REFUSED
+        assert exit_code(error("words")) == expected, name
+    assert exit_code(topology_errors.NoFabricError("words")) == ExitCode.UNREACHABLE
+    assert exit_code(topology_errors.FabricStartError("words")) == ExitCode.ERROR

@@ -1,0 +1,231 @@
+"""Settings: command-line options before environment variables before the configuration file before the defaults."""
+
+import dataclasses
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+from topologies.errors import ConfigurationError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["KEYS", "FabricOptions", "Key", "Settings", "default_config_file", "load"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FabricOptions:
+    """Shape of an embedded fabric; `drop`, `duplicate` and `delay` are probabilities of a packet's misfortune."""
+
+    agents: int = 1
+    values: int = 256
+    slots: int = 8192
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay: float = 0.0
+    seed: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What every command needs to know. `controller` is None when the run directory's fabric is meant."""
+
+    controller: str | None
+    run_dir: Path
+    fabric: FabricOptions
+    job_slots: int
+    job_switch: str
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise ValueError(f"a whole number from {low} to {high} is needed")
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(f"{number} is outside {low}..{high}")
+        return number
+
+    return parse
+
+
+def _probability(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError("a number from 0 to 1 is needed")
+    number = float(value)
+    if math.isnan(number) or not 0 <= number <= 1:
+        raise ValueError(f"{value} is outside 0..1")
+    return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text is needed")
+    return value
+
+
+def _address(value: Any) -> str:
+    text = _text(value)
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is no HOST:PORT")
+    return text
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """One setting: its place in the file ("table.key"), its environment variable and how its value is read."""
+
+    name: str
+    variable: str
+    parse: Callable[[Any], Any]
+    default: Any
+    help: str
+
+
+_FABRIC: Final = FabricOptions()
+
+KEYS: Final[dict[str, Key]] = {
+    key.name: key
+    for key in (
+        Key("controller", "SWITCHML_CONTROLLER", _address, None, "Controller's address, HOST:PORT."),
+        Key("run_dir", "SWITCHML_RUN_DIR", _text, None, "Run directory: state, sockets, logs, job directories."),
+        Key("fabric.agents", "SWITCHML_FABRIC_AGENTS", _whole(1, 64), _FABRIC.agents, "Agents of the embedded fabric."),
+        Key(
+            "fabric.values",
+            "SWITCHML_FABRIC_VALUES",
+            _whole(1, PROTOCOL_MAX_VALUES),
+            _FABRIC.values,
+            "Values per packet of the embedded switch.",
+        ),
+        Key(
+            "fabric.slots",
+            "SWITCHML_FABRIC_SLOTS",
+            _whole(1, PROTOCOL_MAX_SLOT_INDEX + 1),
+            _FABRIC.slots,
+            "Slots of the embedded switch.",
+        ),
+        Key(
+            "fabric.drop",
+            "SWITCHML_FABRIC_DROP",
+            _probability,
+            _FABRIC.drop,
+            "Share of packets that the embedded switch loses on purpose.",
+        ),
+        Key(
+            "fabric.duplicate",
+            "SWITCHML_FABRIC_DUPLICATE",
+            _probability,
+            _FABRIC.duplicate,
+            "Share of packets that it duplicates.",
+        ),
+        Key(
+            "fabric.delay",
+            "SWITCHML_FABRIC_DELAY",
+            _probability,
+            _FABRIC.delay,
+            "Share of packets that it delays past their successors.",
+        ),
+        Key(
+            "fabric.seed",
+            "SWITCHML_FABRIC_SEED",
+            _whole(0, 2**63 - 1),
+            _FABRIC.seed,
+            "Seed of the injected faults.",
+        ),
+        Key(
+            "job.slots",
+            "SWITCHML_JOB_SLOTS",
+            _whole(0, PROTOCOL_MAX_SLOT_INDEX + 1),
+            0,
+            "Slots of a job, a power of two; 0: the switch's default.",
+        ),
+        Key("job.switch", "SWITCHML_JOB_SWITCH", _text, "", "Switch that a job runs on; empty: any that has room."),
+    )
+}
+"""Every setting, by its name in the configuration file."""
+
+
+def default_config_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """`$XDG_CONFIG_HOME/switchml/config.toml`, by default under ~/.config."""
+    home = environment.get("XDG_CONFIG_HOME")
+    base = Path(home) if home else Path.home() / ".config"
+    return base / "switchml" / "config.toml"
+
+
+def _default_run_dir(environment: Mapping[str, str]) -> Path:
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime) / "switchml"
+    return Path("/tmp") / f"switchml-{os.getuid()}"  # noqa: S108  (owner and mode are checked before use)
+
+
+def _read_file(path: Path, required: bool) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if required:
+            raise ConfigurationError(f"configuration file {path} does not exist") from None
+        return {}
+    except OSError as error:
+        raise ConfigurationError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"configuration file {path} is not TOML: {error}") from error
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            flat.update({f"{name}.{inner}": inner_value for inner, inner_value in value.items()})
+        else:
+            flat[name] = value
+    for name in flat:
+        if name not in KEYS:
+            raise ConfigurationError(f"configuration file {path}: unknown key {name}; known are {', '.join(KEYS)}")
+    return flat
+
+
+def load(
+    options: Mapping[str, Any] | None = None,
+    *,
+    config_file: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Settings from `options` (by key name, None: not given), then the environment, then the file, then the defaults.
+
+    Raises ConfigurationError, which names the key and where its value came from.
+    """
+    variable = environment.get("SWITCHML_CONFIG")
+    if config_file is None and variable:
+        config_file = Path(variable)
+    path = config_file or default_config_file(environment)
+    content = _read_file(path, required=config_file is not None)
+    found: dict[str, Any] = {}
+    for key in KEYS.values():
+        option = (options or {}).get(key.name)
+        if option is not None:
+            value, source = option, f"option {key.name}"
+        elif environment.get(key.variable):
+            value, source = environment[key.variable], f"environment variable {key.variable}"
+        elif key.name in content:
+            value, source = content[key.name], f"configuration file {path}, key {key.name}"
+        else:
+            found[key.name] = key.default
+            continue
+        try:
+            found[key.name] = key.parse(value)
+        except ValueError as error:
+            raise ConfigurationError(f"{source}: {error}") from error
+    run_dir = found["run_dir"]
+    fabric = {field.name: found[f"fabric.{field.name}"] for field in dataclasses.fields(FabricOptions)}
+    return Settings(
+        controller=found["controller"],
+        run_dir=Path(run_dir).expanduser().absolute() if run_dir else _default_run_dir(environment),
+        fabric=FabricOptions(**fabric),
+        job_slots=found["job.slots"],
+        job_switch=found["job.switch"],
+    )

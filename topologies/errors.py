@@ -1,0 +1,59 @@
+"""What can go wrong while a fabric is laid out or a job's workers are run."""
+
+__all__ = [
+    "CommandNotExecutableError",
+    "CommandNotFoundError",
+    "ConfigurationError",
+    "FabricBusyError",
+    "FabricStartError",
+    "LogNotFoundError",
+    "NoFabricError",
+    "ProgramNotFoundError",
+    "RemoteRanksError",
+    "RunDirectoryError",
+    "TopologyError",
+]
+
+
+class TopologyError(Exception):
+    """Base of this package's errors. The text says what happened, to what, and what to do."""
+
+
+class ConfigurationError(TopologyError):
+    """A configuration file, environment variable or option holds something that is not allowed there."""
+
+
+class RunDirectoryError(TopologyError):
+    """The run directory cannot be used: not ours, open to others, not writable, or its lock is held for too long."""
+
+
+class ProgramNotFoundError(TopologyError):
+    """One of SwitchML's own programs is not installed beside the running interpreter nor on PATH."""
+
+
+class FabricStartError(TopologyError):
+    """A process of the embedded fabric ended, or was not ready in time."""
+
+
+class FabricBusyError(TopologyError):
+    """A broken fabric cannot be replaced while others still use it."""
+
+
+class NoFabricError(TopologyError):
+    """No controller is configured and the run directory holds no live fabric."""
+
+
+class CommandNotFoundError(TopologyError):
+    """The command that the workers should run does not exist."""
+
+
+class CommandNotExecutableError(TopologyError):
+    """The command that the workers should run is not an executable program."""
+
+
+class LogNotFoundError(TopologyError):
+    """No log of this rank of this job is in the run directory."""
+
+
+class RemoteRanksError(TopologyError):
+    """Some ranks of the job were assigned to agents on other hosts, where this launcher cannot start a process."""

@@ -1,0 +1,296 @@
+"""Runs a whole job: asks the controller for it, runs its workers on this machine, and says how it went."""
+
+import contextlib
+import dataclasses
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from controller.client import ControllerClient
+from controller.errors import ControllerError
+from controller.proto import switchml_pb2 as pb
+from topologies import fabric
+from topologies.config import Settings
+from topologies.errors import RemoteRanksError
+from topologies.launcher import Launch, check_command, free_port, run_workers
+from topologies.run_directory import RunDirectory
+
+__all__ = [
+    "JobObserver",
+    "JobRequest",
+    "JobRun",
+    "JobStarted",
+    "attach_environment",
+    "ended",
+    "run_job",
+    "start_job",
+    "switch_counters",
+]
+
+_END_SECONDS: Final = 5.0
+_SETTLE_SECONDS: Final = 1.0
+_JOB_COUNTERS: Final = ("contributions", "results", "resent", "duplicate", "stale", "wrong_epoch")
+
+
+@dataclasses.dataclass(frozen=True)
+class JobRequest:
+    """What is asked of the controller. `name` empty: made up; `slots` 0: the default; `switch` empty: any."""
+
+    workers: int
+    name: str = ""
+    slots: int = 0
+    switch: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class JobRun:
+    """How a job with a command ended. `seconds` is from the start of its first worker to the end of its last."""
+
+    job: pb.Job
+    launch: Launch
+    counters: dict[str, int]
+    dropped: dict[str, int]
+    run_dir: Path
+    seconds: float
+
+    @property
+    def first_failed(self) -> int | None:
+        """The rank whose failure ended the job.
+
+        That is the one that the controller has lost, where there is one: its process may still have been ending when
+        those that noticed had ended already. Otherwise it is the first whose process failed.
+        """
+        lost = {rank.rank for rank in self.job.ranks if rank.state == pb.LOST}
+        return next((rank for rank in self.launch.failed if rank in lost), next(iter(self.launch.failed), None))
+
+    @property
+    def exit_code(self) -> int:
+        """That of the rank that failed first; 128 + n when signal n ended it all; 1 when only the job FAILED."""
+        if self.launch.interrupted is not None:
+            return 128 + self.launch.interrupted
+        if self.first_failed is not None:
+            return self.launch.exit_codes[self.first_failed]
+        return int(self.job.state == pb.FAILED)
+
+
+@dataclasses.dataclass(frozen=True)
+class JobStarted:
+    """A READY job whose processes attach by themselves."""
+
+    job: pb.Job
+    run_dir: Path
+    controller: str
+
+
+class JobObserver(Protocol):
+    """Sees a job while it runs. `progress` is called from another thread than the rest."""
+
+    def started(self, job: pb.Job, run_dir: Path) -> None:
+        """The job is READY; its workers are about to start."""
+
+    def output(self, rank: int, line: bytes) -> None:
+        """A worker has written a line."""
+
+    def progress(self, job: pb.Job) -> None:
+        """The job as the controller sees it now."""
+
+    def note(self, text: str) -> None:
+        """Something that a person should know."""
+
+
+def ended(job: pb.Job) -> bool:
+    """Whether the job is over, one way or another."""
+    return job.state in (pb.COMPLETED, pb.FAILED, pb.STOPPED)
+
+
+def attach_environment(job: pb.Job, rank: pb.Rank) -> dict[str, str]:
+    """The variables by which a training process finds its place in the job."""
+    return {
+        "SWITCHML_AGENT": rank.agent_socket,
+        "SWITCHML_JOB": job.name,
+        "SWITCHML_RANK": str(rank.rank),
+        "SWITCHML_WORLD_SIZE": str(job.workers),
+    }
+
+
+def switch_counters(job: pb.Job) -> dict[str, int]:
+    """What the switch counted for the job: packets by verdict, contributions and results in all."""
+    return {name: job.counters.get(name, 0) for name in _JOB_COUNTERS}
+
+
+def start_job(settings: Settings, request: JobRequest, report: fabric.Reporter) -> JobStarted:
+    """Start a job for processes that attach by themselves; an embedded fabric started for it stays until `down`.
+
+    Raises what ControllerClient raises, RunDirectoryError and what starting a fabric raises.
+    """
+    directory = RunDirectory(settings.run_dir)
+    with fabric.using(settings, report=report) as controller:
+        with ControllerClient(controller) as client:
+            job = client.start_job(request.workers, name=request.name, slots=request.slots, switch=request.switch)
+        if settings.controller is None:
+            fabric.keep(directory)
+        directory.create()
+        return JobStarted(job, directory.job_directory(job.key, job.name), controller)
+
+
+def run_job(settings: Settings, request: JobRequest, command: Sequence[str], observer: JobObserver) -> JobRun:
+    """Start a job, run `command` once for each of its ranks, and return when all of that has ended.
+
+    An embedded fabric that is started for it ends with it.
+
+    Raises CommandNotFoundError and CommandNotExecutableError before anything is started, RemoteRanksError when a rank
+    belongs to another host (the job is stopped again), what ControllerClient raises, RunDirectoryError and what
+    starting a fabric raises.
+    """
+    check_command(command[0])
+    run_directory = RunDirectory(settings.run_dir)
+    run_directory.create()
+    with fabric.using(settings, report=observer.note) as controller, ControllerClient(controller) as client:
+        job = client.start_job(request.workers, name=request.name, slots=request.slots, switch=request.switch)
+        try:
+            _require_local(job, command)
+            directory = run_directory.job_directory(job.key, job.name)
+            drops_before = _drops(client, job.switch)
+            observer.started(job, directory)
+            with _watching(controller, job.id, observer):
+                began = time.monotonic()
+                launch = run_workers(
+                    command,
+                    _environments(job, controller, run_directory.path, directory),
+                    directory,
+                    on_output=observer.output,
+                    on_exit=_ExitReporter(client, job.id, observer),
+                    on_interrupt=lambda _number: _stop(client, job.id, observer),
+                )
+                seconds = time.monotonic() - began
+                job = _wait_end(client, job.id)
+        except BaseException:
+            _stop(client, job.id, observer)
+            raise
+        drops = _drops(client, job.switch)
+    dropped = {name: count - drops_before.get(name, 0) for name, count in drops.items()}
+    dropped = {name: count for name, count in dropped.items() if count}
+    return JobRun(job, launch, switch_counters(job), dropped, directory, seconds)
+
+
+def _require_local(job: pb.Job, command: Sequence[str]) -> None:
+    here = socket.gethostname()
+    remote = [rank for rank in job.ranks if rank.host != here or not _is_socket(Path(rank.agent_socket))]
+    if not remote:
+        return
+    lines = []
+    for rank in remote:
+        variables = " ".join(f"{name}={value}" for name, value in attach_environment(job, rank).items())
+        lines.append(f"  on {rank.host}:  {variables} {' '.join(command)}")
+    numbers = ", ".join(str(rank.rank) for rank in remote)
+    raise RemoteRanksError(
+        f"ranks {numbers} of {job.name} belong to agents on other hosts, where this program cannot start a command. "
+        "Start the job without a command and run it on each host:\n" + "\n".join(lines)
+    )
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path) -> list[Mapping[str, str]]:
+    shared = {
+        "WORLD_SIZE": str(job.workers),
+        "LOCAL_WORLD_SIZE": str(job.workers),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "SWITCHML_CONTROLLER": controller,
+        "SWITCHML_RUN_DIR": str(run_dir),
+        "SWITCHML_JOB_DIR": str(directory),
+    }
+    # Every worker has its share of the cores; a thread pool per worker for all of them would only make them wait.
+    threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if not os.environ.get(name)}
+    return [
+        {
+            **os.environ,
+            **threads,
+            **shared,
+            "RANK": str(rank.rank),
+            "LOCAL_RANK": str(rank.rank),
+            **attach_environment(job, rank),
+        }
+        for rank in sorted(job.ranks, key=lambda rank: rank.rank)
+    ]
+
+
+class _ExitReporter:
+    """Tells the controller how each rank's process ended; after one failure to do so it leaves it at that."""
+
+    def __init__(self, client: ControllerClient, job: int, observer: JobObserver) -> None:
+        self._client = client
+        self._job = job
+        self._observer = observer
+        self._reachable = True
+
+    def __call__(self, rank: int, exit_code: int) -> None:
+        if exit_code != 0:
+            self._observer.note(f"rank {rank} has ended with status {exit_code}")
+        if not self._reachable:
+            return
+        try:
+            self._client.report_exit(self._job, rank, exit_code)
+        except ControllerError as error:
+            self._reachable = False
+            self._observer.note(f"the controller could not be told how rank {rank} ended: {error}")
+
+
+def _stop(client: ControllerClient, job: int, observer: JobObserver) -> None:
+    try:
+        client.stop_job(job)
+    except ControllerError as error:
+        observer.note(f"the job could not be stopped: {error}")
+
+
+def _wait_end(client: ControllerClient, job: int) -> pb.Job:
+    """The ended job. Workers that never attached leave it alive: then it is stopped."""
+    began = time.monotonic()
+    for state in client.watch_job(job):
+        if ended(state):
+            return state
+        attached = any(rank.state == pb.ATTACHED for rank in state.ranks)
+        # What an agent saw of a process that was gone at once may arrive after the launcher's word of its end.
+        if time.monotonic() - began >= (_END_SECONDS if attached else _SETTLE_SECONDS):
+            break
+    return client.stop_job(job)
+
+
+def _drops(client: ControllerClient, switch: str) -> dict[str, int]:
+    return dict(client.show_switch(switch).drop_reasons)
+
+
+@contextlib.contextmanager
+def _watching(controller: str, job: int, observer: JobObserver) -> Iterator[None]:
+    """Show the job's progress to the observer from a thread of its own."""
+    stopping = threading.Event()
+
+    def watch() -> None:
+        try:
+            with ControllerClient(controller) as client:
+                for state in client.watch_job(job):
+                    observer.progress(state)
+                    if stopping.is_set():
+                        return
+        except ControllerError as error:
+            if not stopping.is_set():
+                observer.note(f"the job's progress cannot be shown: {error}")
+
+    thread = threading.Thread(target=watch, name="watch-job", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(2.0)
