@@ -94,7 +94,9 @@ def main() -> None:
     print(f"{'':10} {'median ms':>10} {'min ms':>8} {'max ms':>8} {'Melem/s/worker':>15}")
     for name, times in seconds.items():
         median = statistics.median(times)
-        figures = f"{median * 1e3:10.1f} {min(times) * 1e3:8.1f} {max(times) * 1e3:8.1f} {elements / median / 1e6:15.1f}"
+        figures = (
+            f"{median * 1e3:10.1f} {min(times) * 1e3:8.1f} {max(times) * 1e3:8.1f} {elements / median / 1e6:15.1f}"
+        )
         print(f"{name:10} {figures}")
     print(f"Gloo's time / SwitchML's time: median {statistics.median(ratios):.2f} of {[round(r, 2) for r in ratios]}")
 

@@ -1,6 +1,6 @@
 """Everything that can go wrong, as one hierarchy that travels over gRPC and comes out as the same exception."""
 
-# ruff: noqa: N818 - the names say what is the case, as in the interface and the documentation
+
 from __future__ import annotations
 
 from typing import ClassVar, NoReturn

@@ -265,8 +265,11 @@ class Lifecycle:
         live = self._live.get(job.key)
         if live is not None and job.live:
             if exit_code != 0:
+                # The launcher may be quicker than the agent: what the other ranks hear must not depend on it.
+                attached = rank.state is RankState.ATTACHED
+                reason = pb.WORKER_LOST if attached else pb.JOB_FAILED
                 why = f"rank {number} exited with status {exit_code}"
-                self.end(live, JobState.FAILED, why, pb.JOB_FAILED, [number])
+                self.end(live, JobState.FAILED, why, reason, [number])
             elif rank.state is RankState.ASSIGNED:
                 self.rank_changed(live, rank, RankState.CLOSED)  # it ended well and never attached
             return

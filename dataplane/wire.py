@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from dataplane.constants import (
     CHECK_CALL_FACTOR,
@@ -17,7 +18,9 @@ from dataplane.constants import (
     Kind,
 )
 
-__all__ = ["Packet", "WireError", "check_of"]
+__all__ = ["NO_FLAGS", "Packet", "WireError", "check_of"]
+
+NO_FLAGS: Final = Flag(0)
 
 _HEADER = struct.Struct("!BBHBBHHHHHIII")
 assert _HEADER.size == PROTOCOL_HEADER_BYTES
@@ -45,7 +48,7 @@ class Packet:
     exponent: int = 0
     chunk: int = 0
     check: int = 0
-    flags: Flag = Flag(0)
+    flags: Flag = NO_FLAGS
     format: int = Format.INT32
     kind: int = Kind.CONTRIBUTION
     version: int = PROTOCOL_VERSION

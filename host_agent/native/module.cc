@@ -71,6 +71,7 @@ void translate(const std::exception_ptr& failure, void*) {
 }  // namespace
 
 NB_MODULE(_engine, module) {
+  module.doc() = "The agent's data path: packets between shared memory and the switch.";
   nb::register_exception_translator(translate);
   const auto free = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<Engine>(module, "Engine")

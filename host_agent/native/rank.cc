@@ -14,7 +14,7 @@ namespace switchml {
 namespace {
 
 // Results of so many later contributions, and still none of this one: the packet was lost. Less would take the
-// reordering of a burst for a loss.
+// reordering of a burst for a loss; half the window, where that is less, can still happen.
 constexpr uint64_t kOvertakenBy = 64;
 // A timeout repeats only so many of the oldest packets: silence is mostly a straggler's, and then all of them are
 // duplicates. Each result of a repeated packet lets us repeat two more, so that a lost window is back in a few rounds.
@@ -26,7 +26,7 @@ constexpr uint32_t kLargestPool = (protocol::max_slot_index + 1);
 
 std::system_error system_failure(const char* what) { return {errno, std::generic_category(), what}; }
 
-const RankAssignment& checked(const RankAssignment& assignment) {
+RankAssignment checked(RankAssignment assignment) {
   const auto require = [](bool holds, const char* what) {
     if (!holds) {
       throw std::invalid_argument(what);
@@ -41,6 +41,11 @@ const RankAssignment& checked(const RankAssignment& assignment) {
   require(assignment.epoch != 0, "epoch 0 is no epoch");
   return assignment;
 }
+
+// Chunk numbers wrap around; those of one pool are close together.
+bool is_before(uint32_t chunk, uint32_t other) { return static_cast<int32_t>(chunk - other) < 0; }
+uint32_t earlier(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? chunk : other; }
+uint32_t later(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? other : chunk; }
 
 Clock::duration ticks(RoundTrip::Duration seconds) { return std::chrono::duration_cast<Clock::duration>(seconds); }
 
@@ -118,8 +123,21 @@ bool Rank::take_submissions() {
       broken_ = true;
       return false;
     }
-    slots_[index].state = SlotState::queued;
-    queued_.push_back(index);
+    const Header header = header_of(index);
+    if (header.chunk % assignment_.slots != index) {
+      broken_ = true;
+      return false;
+    }
+    wire::store_header(&headers_[index * kHeaderStride], header);
+    Slot& slot = slots_[index];
+    slot.state = SlotState::queued;
+    slot.chunk = header.chunk;
+    slot.flags = header.flags;
+    slot.transmissions = 0;
+    slot.timed_out = false;
+    send_from_ = earlier(send_from_, slot.chunk);
+    window_begin_ = earlier(window_begin_, slot.chunk);
+    submitted_end_ = later(submitted_end_, slot.chunk + 1);
   }
   return waiting > 0;
 }
@@ -169,21 +187,31 @@ void Rank::transmit(SendBatch& batch, Clock::time_point now) {
   }
   retransmit_overtaken(batch, now);
   retransmit_after_timeout(batch, now);
-  while (!queued_.empty() && in_flight_ < window_.size()) {
-    const uint16_t index = queued_.front();
-    queued_.pop_front();
-    Slot& slot = slots_[index];
-    const Header header = header_of(index);
-    wire::store_header(&headers_[index * kHeaderStride], header);
-    slot.state = SlotState::in_flight;
-    slot.transmissions = 0;
-    slot.flags = header.flags;
-    in_flight_ += 1;
-    status_.position += 1;
-    send(index, batch, now);
-  }
+  send_window(batch, now);
   if (!batch.empty()) {
     batch.flush(socket_, switch_endpoint_);
+  }
+}
+
+Rank::Slot* Rank::slot_of(uint32_t chunk) {
+  Slot& slot = slots_[chunk % assignment_.slots];
+  return slot.state != SlotState::with_process && slot.chunk == chunk ? &slot : nullptr;
+}
+
+void Rank::send_window(SendBatch& batch, Clock::time_point now) {
+  while (window_begin_ != submitted_end_ && slot_of(window_begin_) == nullptr) {
+    window_begin_ += 1;
+  }
+  send_from_ = later(send_from_, window_begin_);
+  const uint32_t end = earlier(submitted_end_, window_begin_ + window_.size());
+  for (; is_before(send_from_, end); ++send_from_) {
+    Slot* slot = slot_of(send_from_);
+    if (slot != nullptr && slot->state == SlotState::queued) {
+      slot->state = SlotState::in_flight;
+      in_flight_ += 1;
+      status_.position += 1;
+      send(static_cast<uint16_t>(slot - slots_.data()), batch, now);
+    }
   }
 }
 
@@ -200,8 +228,9 @@ const Rank::Transmission* Rank::oldest_unfinished() {
 }
 
 void Rank::retransmit_overtaken(SendBatch& batch, Clock::time_point now) {
+  const uint64_t behind = std::min<uint64_t>(kOvertakenBy, window_.size() / 2 + 1);
   for (const Transmission* oldest = oldest_unfinished();
-       oldest != nullptr && oldest->order + kOvertakenBy <= newest_finished_; oldest = oldest_unfinished()) {
+       oldest != nullptr && oldest->order + behind <= newest_finished_; oldest = oldest_unfinished()) {
     send(oldest->slot, batch, now);
     status_.early_retransmissions += 1;
   }
@@ -220,6 +249,7 @@ void Rank::retransmit_after_timeout(SendBatch& batch, Clock::time_point now) {
   }
   for (const Transmission* oldest = oldest_unfinished();
        may_repeat_ > 0 && oldest != nullptr && slots_[oldest->slot].sent < timed_out_; oldest = oldest_unfinished()) {
+    slots_[oldest->slot].timed_out = true;
     send(oldest->slot, batch, now);
     status_.retransmissions += 1;
     may_repeat_ -= 1;
@@ -269,6 +299,9 @@ void Rank::take_result(const Datagram& datagram, Clock::time_point now) {
     newest_finished_ = std::max(newest_finished_, slot.order);
   } else {  // nobody knows which transmission it answers
     may_repeat_ += kRepeatedByResult;
+  }
+  if (slot.timed_out) {
+    round_trip_.judge_timeout(header.worker == assignment_.rank);
   }
   timeouts_ = 0;
   next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));

@@ -55,9 +55,7 @@ class Rank {
   // Makes the shared memory and returns a new descriptor of it, for the process; the caller closes it.
   // Throws std::logic_error when there was a channel already and std::system_error.
   int open_channel();
-  bool has_channel() const { return memory_ != nullptr; }
-
-  // Moves slots from the submission ring to the window's queue. Returns whether there were any.
+  // Takes slots out of the submission ring. Returns whether there were any.
   bool take_submissions();
   // Takes up to a few batches of results from the socket. Returns whether there were any packets.
   bool receive(ReceiveBatch& batch, Clock::time_point now);
@@ -77,11 +75,13 @@ class Rank {
   enum class SlotState : uint8_t { with_process, queued, in_flight };
   struct Slot {
     uint32_t phase = 0;
+    uint32_t chunk = 0;  // position in the stream, as the process said
     SlotState state = SlotState::with_process;
     uint8_t transmissions = 0;
+    bool timed_out = false;  // sent again because of a timeout
     uint16_t flags = 0;
     uint64_t order = 0;  // of its last transmission, among all of this rank
-    Clock::time_point sent{};
+    Clock::time_point sent;
   };
   struct Transmission {
     uint64_t order;
@@ -91,7 +91,10 @@ class Rank {
 
   void take_result(const Datagram& datagram, Clock::time_point now);
   void send(uint16_t slot, SendBatch& batch, Clock::time_point now);
-  // The slot of the oldest transmission that has no result yet, or null.
+  // The slot of a chunk, or null when it is not the agent's.
+  Slot* slot_of(uint32_t chunk);
+  void send_window(SendBatch& batch, Clock::time_point now);
+  // The oldest transmission that has no result yet, or null.
   const Transmission* oldest_unfinished();
   void retransmit_overtaken(SendBatch& batch, Clock::time_point now);
   void retransmit_after_timeout(SendBatch& batch, Clock::time_point now);
@@ -107,8 +110,13 @@ class Rank {
 
   std::vector<Slot> slots_;
   std::vector<uint8_t> headers_;       // of the packet in flight of each slot; the process cannot reach them
-  std::deque<uint16_t> queued_;        // submitted, not sent yet, in order
   std::deque<Transmission> in_order_;  // what was sent; finished and repeated ones leave from the front
+  // The window is a stretch of the stream: it begins with the lowest chunk that is the agent's. Counting packets
+  // instead would not do: a slot's second phase comes behind later chunks, in another order at each rank, and two ranks
+  // whose windows are full of chunks that the other one has not sent yet would wait for each other for ever.
+  uint32_t window_begin_ = 0;
+  uint32_t submitted_end_ = 0;  // one past the highest chunk submitted
+  uint32_t send_from_ = 0;      // no chunk below is queued
   uint32_t in_flight_ = 0;
   uint32_t submitted_ = 0;  // entries taken from the submission ring
   uint32_t completed_ = 0;  // entries put into the completion ring
@@ -116,9 +124,9 @@ class Rank {
   uint64_t next_order_ = 0;
   uint64_t newest_finished_ = 0;  // highest order with a result, of packets sent once
   Clock::time_point next_deadline_ = Clock::time_point::max();
-  unsigned timeouts_ = 0;          // in a row, without a result between them
-  Clock::time_point timed_out_{};  // when the last of them was: what was sent before it may be lost
-  uint32_t may_repeat_ = 0;        // transmissions from before it that recent results let us repeat
+  unsigned timeouts_ = 0;        // in a row, without a result between them
+  Clock::time_point timed_out_;  // when the last of them was: what was sent before it may be lost
+  uint32_t may_repeat_ = 0;      // transmissions from before it that recent results let us repeat
   Window window_;
   RoundTrip round_trip_;
   RankStatus status_;

@@ -13,6 +13,7 @@ class RoundTrip {
 
   static constexpr Duration kMinimumTimeout{1e-3};
   static constexpr Duration kMaximumTimeout{200e-3};
+  static constexpr Duration kMaximumLeastTimeout{4e-3};
   static constexpr Duration kInitialTimeout{20e-3};
 
   // A sample must come from a packet that was sent once (Karn's algorithm).
@@ -24,20 +25,29 @@ class RoundTrip {
       variation_ += (Duration(std::abs((smoothed_ - measured).count())) - variation_) / 4;
       smoothed_ += (measured - smoothed_) / 8;
     }
-    timeout_ = std::clamp(smoothed_ + 4 * variation_, kMinimumTimeout, kMaximumTimeout);
+    timeout_ = smoothed_ + 4 * variation_;
+  }
+
+  // A packet was sent again because of a timeout, and now there is its result: either that packet was missing, or
+  // another rank's, and the silence was a straggler's. Where hosts have more processes than cores every rank is one
+  // now and then, so the least timeout adapts.
+  void judge_timeout(bool packet_was_missing) {
+    least_ = packet_was_missing ? std::max(least_ / 2, kMinimumTimeout) : std::min(least_ * 2, kMaximumLeastTimeout);
   }
 
   Duration smoothed() const { return smoothed_; }  // 0 before the first sample
 
   // How long to wait for a result, after so many timeouts in a row: each doubles it.
   Duration timeout(unsigned timeouts) const {
-    return std::min(timeout_ * static_cast<double>(1U << std::min(timeouts, 8U)), kMaximumTimeout);
+    const Duration first = std::max(timeout_, least_);
+    return std::min(first * static_cast<double>(1U << std::min(timeouts, 8U)), kMaximumTimeout);
   }
 
  private:
   Duration smoothed_{0};
   Duration variation_{0};
   Duration timeout_ = kInitialTimeout;
+  Duration least_ = kMinimumTimeout;
 };
 
 }  // namespace switchml

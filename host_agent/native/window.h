@@ -20,10 +20,10 @@ class Window {
   void result(bool lost) {
     results_ += 1;
     losses_ += lost ? 1 : 0;
-    if (results_ < size_) {
+    if (results_ < size_ || (!slow_start_ && results_ < kFewest)) {
       return;
     }
-    if (losses_ * kTolerated > results_) {
+    if (losses_ * kTolerated > results_ && losses_ >= kFewestLosses) {
       size_ = std::max(size_ / 2, std::min(pool_, kSmallest));
       slow_start_ = false;
     } else {
@@ -36,6 +36,8 @@ class Window {
  private:
   static constexpr uint32_t kInitial = 64;
   static constexpr uint32_t kSmallest = 4;
+  static constexpr uint32_t kFewest = 128;  // results of a round: the share of losses among fewer is chance
+  static constexpr uint32_t kFewestLosses = 4;
   static constexpr uint32_t kTolerated = 16;  // more than one loss in so many results shrinks the window
 
   uint32_t pool_;

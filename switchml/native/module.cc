@@ -124,6 +124,7 @@ void translate(const std::exception_ptr& failure, void*) {
 }  // namespace
 
 NB_MODULE(_native, module) {
+  module.doc() = "The value side of a communicator: quantization, checks and its progress thread.";
   nb::register_exception_translator(translate);
   module.attr("KIND_FLOAT32_SUM") = static_cast<int>(CallKind::float32_sum);
   module.attr("KIND_FLOAT32_AVG") = static_cast<int>(CallKind::float32_average);

@@ -316,7 +316,7 @@ def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
     job = client.report_exit(job.id, 3, 7)
     assert (job.state, job.failure) == (pb.FAILED, "rank 3 exited with status 7")
     revocation = agent.wait_for("revocation")
-    assert (revocation.reason, list(revocation.ranks)) == (pb.JOB_FAILED, [3])
+    assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [3])
     job = client.report_exit(job.id, 0, 143)
     assert [r.exit_code if r.HasField("exit_code") else None for r in job.ranks] == [143, None, None, 7]
     assert job.failure == "rank 3 exited with status 7"
