@@ -70,6 +70,7 @@ void translate(const std::exception_ptr& failure, void*) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind's signature
 NB_MODULE(_engine, module) {
   module.doc() = "The agent's data path: packets between shared memory and the switch.";
   nb::register_exception_translator(translate);
