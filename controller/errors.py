@@ -1,6 +1,5 @@
 """Everything that can go wrong, as one hierarchy that travels over gRPC and comes out as the same exception."""
 
-
 from __future__ import annotations
 
 from typing import ClassVar, NoReturn

@@ -1,21 +1,28 @@
 from collections.abc import Sequence
-from typing import TypedDict, type_check_only
+from typing import Literal, TypeAlias, TypedDict, type_check_only
 
 @type_check_only
 class PortCounters(TypedDict):
-    received: int  # datagrams, before injected faults
-    receive_overflow: int  # datagrams that the kernel dropped because the port's receive buffer was full
-    sent: int  # datagrams
-    send_errors: int  # datagrams that the kernel refused: lost
+    received: int  # datagrams or frames, before injected faults
+    receive_overflow: int  # dropped by the kernel because the port's receive buffer was full
+    sent: int  # datagrams or frames
+    send_errors: int  # those that the kernel refused: lost
     last_send_errno: int  # of the last refusal; 0 when there was none
     injected_drop: int
     injected_duplicate: int
     injected_delay: int
     receive_buffer: int  # bytes
     send_buffer: int  # bytes
-    udp_port: int
+    udp_port: int  # 0 where there is none
     gso: bool
     gro: bool
+
+_L2Action: TypeAlias = (
+    tuple[Literal["forward"], int]  # to this port
+    | tuple[Literal["flood"], int]  # to this multicast group
+    | tuple[Literal["drop_no_route"]]
+)
+_Direction: TypeAlias = Literal["ingress", "egress"]
 
 # Addresses are integers in host byte order. A key that is not there raises KeyError, a number that does not fit
 # ValueError, what the system refuses OSError. All may be called from any thread; each takes effect between two bursts
@@ -26,6 +33,12 @@ class Switch:
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def add_udp_port(self, port: int, address: str, udp_port: int) -> int: ...
+    # One Ethernet frame in each Unix datagram. Binds `path` and sends to whatever is bound to `peer` at the moment; a
+    # frame for which nobody is there, or whose reader has net.unix.max_dgram_qlen frames waiting, is lost.
+    def add_frame_port(self, port: int, path: str, peer: str) -> None: ...
+    # An Ethernet interface, which becomes promiscuous; takes CAP_NET_RAW. Checksum offload may be on, segmentation
+    # offload (TSO, GSO, GRO) must be off there, and at the other end of a veth.
+    def add_packet_port(self, port: int, interface: str) -> None: ...
     def set_faults(self, port: int, drop: float, duplicate: float, delay: float, seed: int) -> None: ...
     def port_counters(self, port: int) -> PortCounters: ...
     def set_worker(
@@ -89,6 +102,12 @@ class Switch:
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None: ...
     def delete_group(self, group: int) -> None: ...
     def set_switch_address(self, mac: int, ip: int) -> None: ...
+    def set_l2(self, eth_dst: int, action: _L2Action) -> None: ...
+    def delete_l2(self, eth_dst: int) -> None: ...
+    def set_l2_default(self, action: _L2Action) -> None: ...
+    # A packet is lost when a random 32-bit number is below `threshold`, and always at 0xFFFFFFFF.
+    def set_loss(self, port: int, direction: _Direction, threshold: int) -> None: ...
+    def delete_loss(self, port: int, direction: _Direction) -> None: ...
     def read_drop_counter(self, index: int) -> tuple[int, int]: ...
     def write_drop_counter(self, index: int, packets: int, byte_count: int) -> None: ...
     def read_job_counter(self, index: int) -> tuple[int, int]: ...

@@ -1,6 +1,6 @@
 """The native switch's control operations: no packet flows here."""
 
-from typing import TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import pytest
 
@@ -102,6 +102,51 @@ def test_deleting_what_is_not_there(switch: Switch) -> None:
         switch.delete_group(7)
 
 
+def test_l2_entries_are_set_and_deleted(switch: Switch) -> None:
+    switch.set_l2(0x020000000001, ("forward", 1))
+    switch.set_l2(0x020000000001, ("flood", 65535))
+    switch.set_l2_default(("flood", 1))
+    switch.set_l2_default(("drop_no_route",))
+    switch.delete_l2(0x020000000001)
+    with pytest.raises(KeyError, match="02:00:00:00:00:01"):
+        switch.delete_l2(0x020000000001)
+    with pytest.raises(ValueError, match="eth_dst"):
+        switch.set_l2(1 << 48, ("forward", 1))
+    with pytest.raises(ValueError, match="port is 512"):
+        switch.set_l2(1, ("forward", 512))
+    with pytest.raises(ValueError, match="group is 65536"):
+        switch.set_l2_default(("flood", 65536))
+
+
+@pytest.mark.parametrize("action", [(), ("forward",), ("drop_no_route", 1), ("drop", 1), ("flood", "1"), (1, 1)])
+def test_l2_actions_are_checked(switch: Switch, action: Any) -> None:
+    with pytest.raises(ValueError, match="is not an action of l2_table"):
+        switch.set_l2(1, action)
+    with pytest.raises(ValueError, match="is not an action of l2_table"):
+        switch.set_l2_default(action)
+
+
+@pytest.mark.parametrize("direction", ["ingress", "egress"])
+def test_loss_entries_are_set_and_deleted(switch: Switch, direction: Literal["ingress", "egress"]) -> None:
+    switch.set_loss(3, direction, 0xFFFFFFFF)  # the port need not be there
+    switch.set_loss(3, direction, 0)
+    switch.delete_loss(3, direction)
+    with pytest.raises(KeyError, match=f"loss_{direction}_table has no port 3"):
+        switch.delete_loss(3, direction)
+    with pytest.raises(ValueError, match="threshold is 4294967296"):
+        switch.set_loss(3, direction, 1 << 32)
+    with pytest.raises(ValueError, match="port is 512"):
+        switch.set_loss(512, direction, 0)
+
+
+def test_directions_are_checked(switch: Switch) -> None:
+    sideways: Any = "sideways"
+    with pytest.raises(ValueError, match="'sideways'; it must be 'ingress' or 'egress'"):
+        switch.set_loss(3, sideways, 0)
+    with pytest.raises(ValueError, match="direction"):
+        switch.delete_loss(3, sideways)
+
+
 def test_numbers_that_do_not_fit_name_themselves(switch: Switch) -> None:
     with pytest.raises(ValueError, match="job is 65536"):
         switch.set_job(65536, 0, 0)
@@ -132,11 +177,17 @@ def test_reset_begins_a_new_pipeline(switch: Switch) -> None:
     switch.set_job(7, 16, 0xFFF0)
     switch.write_drop_counter(1, 1, 1)
     switch.write_register("lane_3", 31, 1)
+    switch.set_l2(9, ("forward", 1))
+    switch.set_loss(1, "egress", 1)
     switch.reset(slots=32, values=8)
     with pytest.raises(KeyError):
         switch.worker_counter(*WORKER)
     with pytest.raises(KeyError):
         switch.delete_job(7)
+    with pytest.raises(KeyError):
+        switch.delete_l2(9)
+    with pytest.raises(KeyError):
+        switch.delete_loss(1, "egress")
     assert switch.read_drop_counter(1) == (0, 0)
     assert switch.read_register("lane_7", 63) == 0
     assert switch.read_register("lane_3", 31) == 0

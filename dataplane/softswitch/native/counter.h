@@ -1,8 +1,11 @@
 // Packets and bytes, as P4Runtime counts them (unit BOTH).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+
+#include "dataplane/native/constants.h"
 
 namespace switchml {
 
@@ -16,7 +19,16 @@ struct Counter {
   }
 };
 
-// Ethernet, IPv4 and UDP headers. A UDP port has no frames of its own: its packets count as the frames they stand for.
-constexpr size_t kHeadersBeforeUdpPayload = 14 + 20 + 8;
+// drop_counter, by DropReason.
+class DropCounters {
+ public:
+  static constexpr size_t kEntries = 32;
+
+  Counter& operator[](DropReason reason) { return counters_[static_cast<size_t>(reason)]; }
+  Counter& at(size_t index) { return counters_[index]; }
+
+ private:
+  std::array<Counter, kEntries> counters_{};
+};
 
 }  // namespace switchml

@@ -28,68 +28,99 @@ std::optional<DropReason> drop_reason_of(Verdict verdict) {
 }  // namespace
 
 Pipeline::Pipeline(size_t slot_count, size_t values, const Ports* ports)
-    : slots(slot_count, values), job_counters_(kJobCounterEntries), results_(&tables, ports, &drops) {}
+    : slots(slot_count, values),
+      job_counters_(kJobCounterEntries),
+      egress_(&tables, ports, &drops),
+      results_(&tables, &egress_, &drops),
+      forwarding_(&tables, &egress_, &drops) {}
 
-void Pipeline::receive(UdpPort* ingress, const Datagram& datagram) {
-  ingress->deliver(datagram, &drops[DropReason::injected_loss],
+void Pipeline::receive(Port* ingress, const Datagram& packet) {
+  ingress->deliver(packet, &drops[DropReason::injected_loss],
                    [this, ingress](const Datagram& delivered) { process(*ingress, delivered); });
 }
 
-void Pipeline::release_expired(UdpPort* port, UdpPort::Clock::time_point now) {
+void Pipeline::release_expired(Port* port, Port::Clock::time_point now) {
   port->release_expired(now, [this, port](const Datagram& delivered) { process(*port, delivered); });
 }
 
-void Pipeline::process(const UdpPort& ingress, const Datagram& datagram) {
-  const size_t frame_bytes = datagram.length + kHeadersBeforeUdpPayload;
-  if (datagram.length < protocol::header_bytes) {
-    drops[DropReason::runt].add(1, frame_bytes);
+void Pipeline::flush() {
+  results_.flush();
+  egress_.flush();
+}
+
+void Pipeline::process(const Port& ingress, const Datagram& received) {
+  const PacketView packet =
+      ingress.carries_frames() ? view_of_frame(received.data, received.length) : view_of_datagram(received);
+  if (tables.loss_ingress.loses(ingress.number())) {
+    drops[DropReason::injected_loss].add(1, packet.frame_bytes);
     return;
   }
-  const Header header = wire::load_header(datagram.data);
-  if (const auto reason = malformed(ingress, datagram, header)) {
-    drops[*reason].add(1, frame_bytes);
+  switch (packet.content) {
+    case PacketView::Content::ours:
+      contribute(ingress, packet);
+      break;
+    case PacketView::Content::ordinary:
+      results_.flush();  // what leaves through one port leaves in the order of what it answers
+      forwarding_.process(ingress, packet);
+      break;
+    case PacketView::Content::runt:
+      drops[DropReason::runt].add(1, packet.frame_bytes);
+      break;
+  }
+}
+
+void Pipeline::contribute(const Port& ingress, const PacketView& packet) {
+  if (packet.payload_bytes < protocol::header_bytes || (packet.frame != nullptr && ends_early(packet))) {
+    drops[DropReason::runt].add(1, packet.frame_bytes);
     return;
   }
-  const WorkerKey key{ingress.number(),
-                      0,  // a UDP port has no Ethernet header
-                      ntohl(datagram.source.sin_addr.s_addr),
-                      ntohs(datagram.source.sin_port),
-                      header.job,
-                      header.worker};
+  const Header header = wire::load_header(packet.payload);
+  if (const auto reason = malformed(ingress, packet, header)) {
+    drops[*reason].add(1, packet.frame_bytes);
+    return;
+  }
+  const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.udp_src, header.job, header.worker};
   // An entry may cover more slots than there are registers.
   WorkerEntry* worker = header.slot < slots.halves() ? tables.workers.find(key, header.slot) : nullptr;
   if (worker == nullptr) {
-    drops[why_not_admitted(header)].add(1, frame_bytes);
+    drops[why_not_admitted(header)].add(1, packet.frame_bytes);
     return;
   }
-  worker->counter.add(1, frame_bytes);
-  const Verdict verdict = aggregate(ingress, header, datagram.data + protocol::header_bytes, worker->admission);
+  worker->counter.add(1, packet.frame_bytes);
+  const Verdict verdict = aggregate(ingress, packet, header, worker->admission);
   const size_t job_index = static_cast<size_t>(header.job) << 4U | static_cast<size_t>(verdict);
-  if (job_index < job_counters_.size()) job_counters_[job_index].add(1, frame_bytes);
-  if (const auto reason = drop_reason_of(verdict)) drops[*reason].add(1, frame_bytes);
+  if (job_index < job_counters_.size()) job_counters_[job_index].add(1, packet.frame_bytes);
+  if (const auto reason = drop_reason_of(verdict)) drops[*reason].add(1, packet.frame_bytes);
+}
+
+// The first rows of malformed_table in the P4 program. Values that the frame does not have are missing only where the
+// UDP length says that they are there: with any other length they are not looked for, and it is a bad_length.
+bool Pipeline::ends_early(const PacketView& packet) const {
+  constexpr size_t kEmpty = protocol::header_bytes;
+  const size_t full = kEmpty + slots.values_per_packet() * sizeof(uint32_t);
+  constexpr size_t kBeforePayload = ipv4::bytes + udp::bytes;
+  if (packet.udp_length < udp::bytes + kEmpty || packet.ipv4_length < kBeforePayload + kEmpty) return true;
+  return packet.udp_length == udp::bytes + full &&
+         (packet.payload_bytes < full || packet.ipv4_length < kBeforePayload + full);
 }
 
 // In the order of precedence of drop_reason in constants.toml.
-std::optional<DropReason> Pipeline::malformed(const UdpPort& ingress, const Datagram& datagram,
+std::optional<DropReason> Pipeline::malformed(const Port& ingress, const PacketView& packet,
                                               const Header& header) const {
   const bool exponent_only = !has_values(header);
   if (header.version != protocol::version) return DropReason::bad_version;
   const bool result = header.kind == static_cast<uint8_t>(Kind::result);
   if (!result && header.kind != static_cast<uint8_t>(Kind::contribution)) return DropReason::bad_kind;
-  if (result || has_own_source(ingress, datagram)) return DropReason::forged_result;
+  if (result || ingress.has_own_source(packet, tables.switch_address)) return DropReason::forged_result;
   if (header.format != static_cast<uint8_t>(Format::int32)) return DropReason::bad_format;
   if (header.exponent > exponent::unknown) return DropReason::bad_exponent;
   if (header.count > slots.values_per_packet() || (header.count == 0) != exponent_only) return DropReason::bad_count;
-  if (datagram.length != protocol::header_bytes + payload_bytes(header)) return DropReason::bad_length;
+  if (packet.udp_length != udp::bytes + protocol::header_bytes + payload_bytes(header) ||
+      packet.ipv4_length != ipv4::bytes + packet.udp_length) {
+    return DropReason::bad_length;
+  }
   if ((header.slot & 1U) != (header.phase & 1U)) return DropReason::bad_half;
   return std::nullopt;
-}
-
-// Hosts may share the switch's IPv4 address (127.0.0.1), so a packet is the switch's own only by the port as well.
-bool Pipeline::has_own_source(const UdpPort& ingress, const Datagram& datagram) const {
-  if (ntohs(datagram.source.sin_port) != ingress.socket().port()) return false;
-  const uint32_t bound = ingress.socket().address();
-  return ntohl(datagram.source.sin_addr.s_addr) == (bound != 0 ? bound : tables.switch_address.ip);
 }
 
 DropReason Pipeline::why_not_admitted(const Header& header) const {
@@ -99,9 +130,10 @@ DropReason Pipeline::why_not_admitted(const Header& header) const {
   return known_slot ? DropReason::unknown_worker : DropReason::slot_out_of_range;
 }
 
-Verdict Pipeline::aggregate(const UdpPort& ingress, const Header& header, const uint8_t* values,
+Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const Header& header,
                             const Admission& admission) {
   if (header.epoch != admission.epoch) return Verdict::wrong_epoch;
+  const uint8_t* values = packet.payload + protocol::header_bytes;
   HalfState& half = slots.state(header.slot);
   Verdict verdict = Verdict::aggregated;
   if (half.epoch != header.epoch || header.phase > half.phase) {
@@ -117,16 +149,16 @@ Verdict Pipeline::aggregate(const UdpPort& ingress, const Header& header, const 
   }
   if (half.bitmap != admission.job_mask) return verdict;
 
-  Header result = header;
-  result.kind = static_cast<uint8_t>(Kind::result);
-  result.exponent = half.exponent;
-  result.check = half.check;
-  const uint8_t* sums = slots.values(header.slot);
+  Header answer = header;
+  answer.kind = static_cast<uint8_t>(Kind::result);
+  answer.exponent = half.exponent;
+  answer.check = half.check;
+  const ResultSender::Result result{answer, payload_bytes(header), &half, slots.values(header.slot)};
   if (verdict == Verdict::resent) {
-    results_.resend(ingress.number(), result, payload_bytes(header), &half, sums);
+    results_.resend(ingress.number(), packet, result);
     return verdict;
   }
-  results_.multicast(admission.group, result, payload_bytes(header), &half, sums);
+  results_.multicast(admission.group, packet, result);
   return Verdict::completed;
 }
 

@@ -1,4 +1,5 @@
-// What the switch does with a packet: docs/protocol.md, one pass, the same decisions as the P4 program.
+// What the switch does with a packet: docs/protocol.md, one pass, the same decisions as the P4 program. Both must do
+// the same to frames, byte for byte and count for count.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,13 @@
 #include "dataplane/native/udp_batch.h"
 #include "dataplane/native/wire.h"
 #include "dataplane/softswitch/native/counter.h"
+#include "dataplane/softswitch/native/egress.h"
+#include "dataplane/softswitch/native/forwarding.h"
+#include "dataplane/softswitch/native/packet_view.h"
+#include "dataplane/softswitch/native/port.h"
 #include "dataplane/softswitch/native/result_sender.h"
 #include "dataplane/softswitch/native/slot_memory.h"
 #include "dataplane/softswitch/native/tables.h"
-#include "dataplane/softswitch/native/udp_port.h"
 
 namespace switchml {
 
@@ -28,12 +32,12 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Takes one datagram from a port, through the port's faults. Results may wait until flush(). Does not throw.
-  void receive(UdpPort* ingress, const Datagram& datagram);
+  // Takes one packet from a port, through the port's faults. What it sends may wait until flush(). Does not throw.
+  void receive(Port* ingress, const Datagram& packet);
   // Lets go of packets that a port's faults held long enough.
-  void release_expired(UdpPort* port, UdpPort::Clock::time_point now);
-  // Sends every result that waits. Call it at the end of a burst, before anything else touches this object.
-  void flush() { results_.flush(); }
+  void release_expired(Port* port, Port::Clock::time_point now);
+  // Sends everything that waits. Call it at the end of a burst, before anything else touches this object.
+  void flush();
 
   Tables tables;
   SlotMemory slots;
@@ -43,14 +47,16 @@ class Pipeline {
   Counter& job_counter(size_t index) { return job_counters_[index]; }
 
  private:
-  void process(const UdpPort& ingress, const Datagram& datagram);
+  void process(const Port& ingress, const Datagram& received);
+  void contribute(const Port& ingress, const PacketView& packet);
+  // Whether the lengths in a frame's headers end before our header or our values do, or the frame does.
+  bool ends_early(const PacketView& packet) const;
   // Why a packet cannot be a contribution, whoever sent it.
-  std::optional<DropReason> malformed(const UdpPort& ingress, const Datagram& datagram, const Header& header) const;
-  bool has_own_source(const UdpPort& ingress, const Datagram& datagram) const;
+  std::optional<DropReason> malformed(const Port& ingress, const PacketView& packet, const Header& header) const;
   // Why worker_table has no entry for a packet.
   DropReason why_not_admitted(const Header& header) const;
   // The slot's decision; what it means for the registers is done, too.
-  Verdict aggregate(const UdpPort& ingress, const Header& header, const uint8_t* values, const Admission& admission);
+  Verdict aggregate(const Port& ingress, const PacketView& packet, const Header& header, const Admission& admission);
   void store_first(const Header& header, const uint8_t* values, const Admission& admission, HalfState* half);
   void add(const Header& header, const uint8_t* values, const Admission& admission, HalfState* half);
 
@@ -60,7 +66,9 @@ class Pipeline {
   }
 
   std::vector<Counter> job_counters_;
+  Egress egress_;
   ResultSender results_;
+  Forwarding forwarding_;
 };
 
 }  // namespace switchml

@@ -5,26 +5,25 @@
 namespace switchml {
 
 bool ResultSender::Receivers::operator==(const Receivers& other) const {
-  return multicast == other.multicast && job == other.job && group_or_port == other.group_or_port &&
-         worker == other.worker && payload_bytes == other.payload_bytes;
+  return multicast == other.multicast && behind_frame == other.behind_frame && job == other.job &&
+         group_or_port == other.group_or_port && worker == other.worker && payload_bytes == other.payload_bytes;
 }
 
-ResultSender::ResultSender(Tables* tables, const Ports* ports, DropCounters* drops)
-    : tables_(tables), ports_(ports), drops_(drops) {
+ResultSender::ResultSender(const Tables* tables, Egress* egress, DropCounters* drops)
+    : tables_(tables), egress_(egress), drops_(drops) {
   packets_.reserve(kMostPackets);
 }
 
-void ResultSender::multicast(uint16_t group, const Header& header, size_t payload_bytes, HalfState* half,
-                             const uint8_t* values) {
-  queue({true, header.job, group, 0, payload_bytes}, header, half, values);
+void ResultSender::multicast(uint16_t group, const PacketView& trigger, const Result& result) {
+  queue({true, trigger.frame != nullptr, result.header.job, group, 0, result.payload_bytes}, trigger, result);
 }
 
-void ResultSender::resend(uint16_t port, const Header& header, size_t payload_bytes, HalfState* half,
-                          const uint8_t* values) {
-  queue({false, header.job, port, header.worker, payload_bytes}, header, half, values);
+void ResultSender::resend(uint16_t port, const PacketView& trigger, const Result& result) {
+  queue({false, trigger.frame != nullptr, result.header.job, port, result.header.worker, result.payload_bytes}, trigger,
+        result);
 }
 
-void ResultSender::queue(const Receivers& receivers, const Header& header, HalfState* half, const uint8_t* values) {
+void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, const Result& result) {
   if (packets_.empty() || !(receivers == receivers_)) {
     flush();
     receivers_ = receivers;
@@ -32,10 +31,14 @@ void ResultSender::queue(const Receivers& receivers, const Header& header, HalfS
     most_packets_ = std::min(kMostPackets, SendBatch::packets_per_message(bytes));
   }
   uint8_t* stored = headers_[packets_.size()].data();
-  wire::store_header(stored, header);
-  packets_.push_back({stored, protocol::header_bytes, values, receivers.payload_bytes});
-  if (receivers.payload_bytes > 0) half->result_burst = burst_;
-  if (packets_.size() == most_packets_) flush();
+  wire::store_header(stored, result.header);
+  const size_t datagram_bytes = protocol::header_bytes + result.payload_bytes;
+  const size_t trailer_bytes = trigger.payload_bytes - datagram_bytes;
+  packets_.push_back({stored, protocol::header_bytes, result.values, result.payload_bytes, trigger.traffic_class,
+                      trigger.payload + datagram_bytes, trailer_bytes});
+  if (result.payload_bytes > 0) result.half->result_burst = burst_;
+  // The trailer lies in the packet, which does not wait.
+  if (packets_.size() == most_packets_ || trailer_bytes > 0) flush();
 }
 
 void ResultSender::flush() {
@@ -53,7 +56,7 @@ void ResultSender::flush() {
 void ResultSender::send_to_group() {
   const std::vector<Replica>* replicas = tables_->find_group(receivers_.group_or_port);
   if (replicas == nullptr) {
-    count_dropped(DropReason::no_route, 1);
+    count_no_route(1);
     return;
   }
   for (size_t i = 0; i < replicas->size(); ++i) {
@@ -69,24 +72,23 @@ void ResultSender::add_destination(uint16_t rank) {
   if (address == nullptr) {
     count_dropped(DropReason::no_rank_address, 1);
   } else {
-    destinations_.push_back(ipv4_endpoint(address->ipv4_dst, address->udp_dst));
+    destinations_.push_back(*address);
   }
 }
 
 void ResultSender::send_out_of(uint16_t port) {
-  if (!destinations_.empty()) {
-    if (UdpPort* out = port < ports_->size() ? (*ports_)[port].get() : nullptr; out != nullptr) {
-      out->send(packets_, destinations_, &(*drops_)[DropReason::injected_loss]);
-    } else {
-      count_dropped(DropReason::no_route, destinations_.size());
-    }
+  if (!destinations_.empty() && !egress_->send_results(port, packets_, destinations_)) {
+    count_no_route(destinations_.size());
   }
   destinations_.clear();
 }
 
 void ResultSender::count_dropped(DropReason reason, size_t copies) {
-  const size_t bytes = protocol::header_bytes + receivers_.payload_bytes + kHeadersBeforeUdpPayload;
-  (*drops_)[reason].add(copies * packets_.size(), bytes);
+  for (const OutgoingPacket& packet : packets_) (*drops_)[reason].add(copies, packet.frame_bytes());
+}
+
+void ResultSender::count_no_route(size_t copies) {
+  if (!receivers_.behind_frame) count_dropped(DropReason::no_route, copies);
 }
 
 }  // namespace switchml

@@ -10,6 +10,10 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "dataplane/softswitch/native/frame_port.h"
+#include "dataplane/softswitch/native/packet_port.h"
+#include "dataplane/softswitch/native/udp_port.h"
+
 namespace switchml {
 
 Switch::Switch(size_t slots, size_t values)
@@ -28,18 +32,31 @@ void Switch::reset(size_t slots, size_t values) {
   pipeline_.swap(pipeline);
 }
 
-uint16_t Switch::add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port) {
+template <class Kind, class... Arguments>
+Kind& Switch::add_port(uint16_t port, const Arguments&... arguments) {
   const TurnLock lock(this);
   if (port >= ports_.size()) {
     throw std::invalid_argument("port " + std::to_string(port) + " is above " + std::to_string(ports_.size() - 1));
   }
   if (ports_[port] != nullptr) throw std::invalid_argument("port " + std::to_string(port) + " is already there");
-  ports_[port] = std::make_unique<UdpPort>(port, address, udp_port);
+  auto made = std::make_unique<Kind>(port, arguments...);
+  Kind& added = *made;
+  ports_[port] = std::move(made);
   wake();
-  return ports_[port]->socket().port();
+  return added;  // ports are never removed
 }
 
-UdpPort& Switch::port_at(uint16_t port) {
+uint16_t Switch::add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port) {
+  return add_port<UdpPort>(port, address, udp_port).socket().port();
+}
+
+void Switch::add_frame_port(uint16_t port, const std::string& path, const std::string& peer) {
+  add_port<FramePort>(port, path, peer);
+}
+
+void Switch::add_packet_port(uint16_t port, const std::string& interface) { add_port<PacketPort>(port, interface); }
+
+Port& Switch::port_at(uint16_t port) {
   if (port >= ports_.size() || ports_[port] == nullptr) {
     throw std::out_of_range("the switch has no port " + std::to_string(port));
   }
@@ -53,18 +70,7 @@ void Switch::set_faults(uint16_t port, const FaultRates& rates, uint64_t seed) {
 
 PortCounters Switch::port_counters(uint16_t port) {
   const TurnLock lock(this);
-  const UdpPort& from = port_at(port);
-  PortCounters counters;
-  counters.received = from.received();
-  counters.receive_overflow = from.socket().receive_drops();
-  counters.sending = from.send_counters();
-  counters.faults = from.fault_counters();
-  counters.receive_buffer = from.socket().receive_buffer();
-  counters.send_buffer = from.socket().send_buffer();
-  counters.udp_port = from.socket().port();
-  counters.gso = from.gso();
-  counters.gro = from.socket().gro();
-  return counters;
+  return port_at(port).counters();
 }
 
 void Switch::start() {
@@ -87,8 +93,8 @@ void Switch::wake() {
 }
 
 void Switch::run() {
-  ReceiveBatch batch;
-  std::vector<UdpPort*> ports;
+  ReceiveBuffers buffers;
+  std::vector<Port*> ports;
   std::vector<pollfd> polled;  // wake_fd_, then one for each of `ports`
   const auto list_ports = [&] {
     const TurnLock lock(this);
@@ -97,7 +103,7 @@ void Switch::run() {
     for (const auto& port : ports_) {
       if (port == nullptr) continue;
       ports.push_back(port.get());  // ports are never removed
-      polled.push_back({port->socket().fd(), POLLIN, 0});
+      polled.push_back({port->fd(), POLLIN, 0});
     }
   };
   list_ports();
@@ -108,7 +114,7 @@ void Switch::run() {
       continue;
     }
     for (size_t i = 0; i < ports.size(); ++i) {
-      if (polled[i + 1].revents != 0 && batch.receive(ports[i]->socket())) process_burst(ports[i], &batch);
+      if (polled[i + 1].revents != 0 && ports[i]->receive(&buffers)) process_burst(ports[i], &buffers);
     }
     if (polled[0].revents != 0) {
       uint64_t count = 0;
@@ -118,18 +124,22 @@ void Switch::run() {
   }
 }
 
-void Switch::process_burst(UdpPort* port, ReceiveBatch* batch) {
+void Switch::process_burst(Port* port, ReceiveBuffers* buffers) {
   const TurnLock lock(this);
-  Datagram datagram;
-  while (batch->next(&datagram)) pipeline_->receive(port, datagram);
+  Datagram packet;
+  if (port->carries_frames()) {
+    while (buffers->frames.next(&packet)) pipeline_->receive(port, packet);
+  } else {
+    while (buffers->datagrams.next(&packet)) pipeline_->receive(port, packet);
+  }
   pipeline_->flush();
 }
 
-int Switch::release_held(const std::vector<UdpPort*>& ports) {
-  using Clock = UdpPort::Clock;
+int Switch::release_held(const std::vector<Port*>& ports) {
+  using Clock = Port::Clock;
   const TurnLock lock(this);
   int timeout = -1;
-  for (UdpPort* port : ports) {
+  for (Port* port : ports) {
     if (!port->next_deadline()) continue;
     pipeline_->release_expired(port, Clock::now());
     pipeline_->flush();

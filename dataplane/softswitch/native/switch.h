@@ -13,23 +13,9 @@
 
 #include "dataplane/softswitch/native/fault_injector.h"
 #include "dataplane/softswitch/native/pipeline.h"
-#include "dataplane/softswitch/native/result_sender.h"
-#include "dataplane/softswitch/native/tables.h"
+#include "dataplane/softswitch/native/port.h"
 
 namespace switchml {
-
-// What one port has seen since it was made.
-struct PortCounters {
-  uint64_t received = 0;          // datagrams
-  uint64_t receive_overflow = 0;  // datagrams that the kernel dropped because the port's buffer was full
-  SendCounters sending;
-  FaultCounters faults;
-  size_t receive_buffer = 0;  // bytes
-  size_t send_buffer = 0;     // bytes
-  uint16_t udp_port = 0;
-  bool gso = false;
-  bool gro = false;
-};
 
 // Every member function may be called from any thread, start() and stop() from one at a time. A control operation
 // takes effect between two bursts of packets, never within one.
@@ -44,9 +30,11 @@ class Switch {
   // Puts a new, empty pipeline in place of the old one. Ports and their faults stay.
   void reset(size_t slots, size_t values);
 
-  // Returns the UDP port that was bound. Throws std::invalid_argument when the port number is taken and what UdpSocket
-  // throws.
+  // Throw std::invalid_argument when the port number is taken, and what UdpPort, FramePort and PacketPort throw.
+  // Returns the UDP port that was bound.
   uint16_t add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port);
+  void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
+  void add_packet_port(uint16_t port, const std::string& interface);
   // Throws std::out_of_range for a port that is not there, like every function that names one.
   void set_faults(uint16_t port, const FaultRates& rates, uint64_t seed);
   PortCounters port_counters(uint16_t port);
@@ -76,11 +64,14 @@ class Switch {
     std::unique_lock<std::mutex> lock_;
   };
 
-  UdpPort& port_at(uint16_t port);
+  // Makes a port of the given class from its number and `arguments`.
+  template <class Kind, class... Arguments>
+  Kind& add_port(uint16_t port, const Arguments&... arguments);
+  Port& port_at(uint16_t port);
   void run();
-  void process_burst(UdpPort* port, ReceiveBatch* batch);
+  void process_burst(Port* port, ReceiveBuffers* buffers);
   // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
-  int release_held(const std::vector<UdpPort*>& ports);
+  int release_held(const std::vector<Port*>& ports);
   void wake();
 
   std::mutex turn_;

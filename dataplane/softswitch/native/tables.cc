@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <utility>
 
 namespace switchml {
@@ -14,6 +13,18 @@ uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27U)) * 0x94D049BB133111EB;
   return x ^ (x >> 31U);
+}
+
+// As people write it: 02:00:00:00:00:01.
+std::string mac_text(uint64_t mac) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (unsigned shift = 48; shift > 0; shift -= 8) {
+    if (!text.empty()) text += ':';
+    text += kDigits[mac >> (shift - 4) & 0xFU];
+    text += kDigits[mac >> (shift - 8) & 0xFU];
+  }
+  return text;
 }
 
 bool same(const SlotMatch& a, const SlotMatch& b) {
@@ -107,10 +118,27 @@ void Tables::remove_rank(uint16_t job, uint16_t rank) {
 
 const RankAddress* Tables::find_rank(uint16_t job, uint16_t rank) const { return find_in(ranks_, rank_key(job, rank)); }
 
-void Tables::set_group(uint16_t group, std::vector<Replica> replicas) {
-  const auto order = [](const Replica& replica) { return std::tie(replica.port, replica.instance); };
-  std::sort(replicas.begin(), replicas.end(), [&](const Replica& a, const Replica& b) { return order(a) < order(b); });
-  groups_[group] = std::move(replicas);
+void Tables::remove_l2(uint64_t eth_dst) {
+  if (l2_.erase(eth_dst) == 0) {
+    throw std::out_of_range("l2_table has no entry for Ethernet address " + mac_text(eth_dst));
+  }
+}
+
+const L2Action& Tables::find_l2(uint64_t eth_dst) const {
+  const L2Action* found = find_in(l2_, eth_dst);
+  return found != nullptr ? *found : l2_default;
+}
+
+void Tables::set_group(uint16_t group, const std::vector<Replica>& replicas) {
+  std::vector<Replica> ordered;
+  ordered.reserve(replicas.size());
+  for (const Replica& replica : replicas) {
+    // Before the others of its port: that is the order in which BMv2 sends them.
+    const auto place = std::lower_bound(ordered.begin(), ordered.end(), replica,
+                                        [](const Replica& a, const Replica& b) { return a.port < b.port; });
+    ordered.insert(place, replica);
+  }
+  groups_[group] = std::move(ordered);
 }
 
 void Tables::remove_group(uint16_t group) {

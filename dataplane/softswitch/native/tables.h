@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/counter.h"
+#include "dataplane/softswitch/native/loss_table.h"
 
 namespace switchml {
 
@@ -94,11 +95,22 @@ struct SwitchAddress {
   uint32_t ip = 0;
 };
 
+// An action of l2_table.
+struct L2Action {
+  enum class Kind : uint8_t { forward, flood, drop_no_route };
+
+  Kind kind = Kind::drop_no_route;
+  uint16_t port_or_group = 0;  // a port of `forward`, a group of `flood`
+};
+
 // Everything that the control plane writes. remove_... throw std::out_of_range for a key that is not there.
 class Tables {
  public:
   WorkerTable workers;
   SwitchAddress switch_address;
+  LossTable loss_ingress{"loss_ingress_table"};
+  LossTable loss_egress{"loss_egress_table"};
+  L2Action l2_default;  // of frames to an address that l2_table does not have
 
   void set_job(uint16_t job, SlotRange slots) { jobs_[job] = slots; }
   void remove_job(uint16_t job);
@@ -108,9 +120,14 @@ class Tables {
   void remove_rank(uint16_t job, uint16_t rank);
   const RankAddress* find_rank(uint16_t job, uint16_t rank) const;
 
-  void set_group(uint16_t group, std::vector<Replica> replicas);
+  void set_l2(uint64_t eth_dst, L2Action action) { l2_[eth_dst] = action; }
+  void remove_l2(uint64_t eth_dst);
+  // What is done with a frame to this address.
+  const L2Action& find_l2(uint64_t eth_dst) const;
+
+  void set_group(uint16_t group, const std::vector<Replica>& replicas);
   void remove_group(uint16_t group);
-  // The replicas by port; null for an unknown group.
+  // The replicas by port, of one port the last first; null for an unknown group.
   const std::vector<Replica>* find_group(uint16_t group) const;
 
  private:
@@ -118,6 +135,7 @@ class Tables {
 
   std::unordered_map<uint16_t, SlotRange> jobs_;
   std::unordered_map<uint32_t, RankAddress> ranks_;
+  std::unordered_map<uint64_t, L2Action> l2_;
   std::unordered_map<uint16_t, std::vector<Replica>> groups_;
 };
 

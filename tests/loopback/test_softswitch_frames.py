@@ -1,0 +1,645 @@
+"""The native switch behind frame ports: aggregation with whole headers, and everything that is not ours."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from softswitch_frames import (
+    ARP_REPLY,
+    ARP_REQUEST,
+    BROADCAST,
+    DONT_FRAGMENT,
+    ECHO_REPLY,
+    ECHO_REQUEST,
+    MORE_FRAGMENTS,
+    SWITCH_IP,
+    SWITCH_MAC,
+    FrameFabric,
+    Ipv4,
+    arp,
+    checksum,
+    echo,
+    ethernet,
+    running_frames,
+    udp,
+    with_ip,
+)
+
+from dataplane.constants import DropReason, Flag, Kind, Verdict
+from dataplane.softswitch._native import Switch
+from dataplane.wire import Packet
+
+JOB = 5
+EVERY = 0xFFFFFFFF  # the threshold at which every packet is lost
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Iterator[FrameFabric]:
+    with running_frames(tmp_path) as frames:
+        yield frames
+
+
+def contribution(worker: int, slot: int = 0, phase: int = 0, values: tuple[int, ...] = (1, 2, 3, 4)) -> Packet:
+    return Packet(JOB, worker, slot, phase, 1, values, len(values), exponent=100 + worker, chunk=9, check=worker + 1)
+
+
+def plain(fabric: FrameFabric, source: int, dst: int, payload: bytes = b"ordinary") -> bytes:
+    return ethernet(dst, fabric.hosts[source].mac, 0x88B5, payload)
+
+
+# ---- aggregation -----------------------------------------------------------------------------------------------------
+
+
+def test_a_result_has_the_headers_of_the_design(fabric: FrameFabric) -> None:
+    ranks = fabric.add_job(JOB, (1, 2, 1))
+    frames = [rank.frame(contribution(number)) for number, rank in enumerate(ranks)]
+    for port, number in ((1, 0), (1, 2)):
+        ranks[number].host.send(frames[number])
+        assert fabric.settle(port) == []
+    last = contribution(1)
+    # DSCP and ECN are the trigger's; all else in its IPv4 header goes.
+    ranks[1].host.send(
+        ranks[1].frame(last, Ipv4(fabric.hosts[2].ip, SWITCH_IP, traffic_class=0xB9, fragment=DONT_FRAGMENT, ttl=1))
+    )
+    result = replace(last, kind=Kind.RESULT, exponent=102, check=6, values=(3, 6, 9, 12))
+    expected = [rank.result(result, traffic_class=0xB9) for rank in ranks]
+    assert fabric.settle(2) == [expected[1]]
+    assert fabric.hosts[1].waiting() == [expected[2], expected[0]]  # in BMv2's order
+    assert fabric.hosts[3].waiting() == []
+    assert checksum(expected[0][14:34]) == 0
+    assert fabric.drops() == {}
+    assert fabric.switch.read_job_counter(JOB << 4 | Verdict.AGGREGATED) == (2, 2 * len(frames[0]))
+    assert fabric.switch.worker_counter(*fabric.worker_key(JOB, 2, ranks[2])) == (1, len(frames[2]))
+
+
+def test_a_resend_goes_to_who_asked(fabric: FrameFabric) -> None:
+    ranks = fabric.add_job(JOB, (1, 2))
+    for number, rank in enumerate(ranks):
+        rank.host.send(rank.frame(contribution(number)))
+        fabric.settle(number + 1)
+    fabric.hosts[1].waiting()
+    again = replace(contribution(0, values=(7, 7, 7, 7)), flags=Flag.RETRANSMISSION, chunk=77)
+    ranks[0].host.send(ranks[0].frame(again))
+    result = replace(again, kind=Kind.RESULT, exponent=101, check=3, values=(2, 4, 6, 8))
+    assert fabric.settle(1) == [ranks[0].result(result)]
+    assert fabric.hosts[2].waiting() == []
+
+
+def test_exponents_alone(fabric: FrameFabric) -> None:
+    ranks = fabric.add_job(JOB, (1,))
+    question = Packet(JOB, 0, 0, 0, 1, exponent=130, flags=Flag.EXPONENT_ONLY)
+    ranks[0].host.send(ranks[0].frame(question))
+    assert fabric.settle() == [ranks[0].result(replace(question, kind=Kind.RESULT))]
+
+
+def test_what_follows_the_datagram_in_its_frame_travels_on(fabric: FrameFabric) -> None:
+    """BMv2 puts back what its parser left."""
+    ranks = fabric.add_job(JOB, (1, 2))
+    for number, rank in enumerate(ranks):
+        rank.host.send(rank.frame(contribution(number)) + bytes((number,)) * 5)
+        fabric.settle(number + 1)
+    fabric.hosts[1].waiting()
+    fabric.switch.delete_rank(JOB, 1)
+    for number, rank in enumerate(ranks):
+        rank.host.send(rank.frame(contribution(number, slot=2)) + bytes((number + 1,)) * 5)
+        fabric.settle(number + 1)
+    result = replace(contribution(1, slot=2), kind=Kind.RESULT, check=3, values=(2, 4, 6, 8))
+    assert fabric.hosts[1].waiting() == [ranks[0].result(result) + b"\2" * 5]
+    size = len(ranks[0].frame(contribution(0)))
+    assert fabric.switch.read_drop_counter(DropReason.NO_RANK_ADDRESS) == (1, size + 5)
+
+
+def test_a_sender_is_known_by_all_of_its_addresses(fabric: FrameFabric) -> None:
+    rank = fabric.add_job(JOB, (1, 2))[0]
+    good = rank.frame(contribution(0))
+    elsewhere = fabric.hosts[3]
+    elsewhere.send(good)
+    fabric.settle(3)
+    for wrong in (
+        good[:11] + b"\x99" + good[12:],
+        with_ip(good, src=rank.host.ip + 9),
+        replace(rank, udp_port=rank.udp_port + 9).frame(contribution(0)),
+        rank.frame(replace(contribution(0), worker=1)),
+    ):
+        rank.host.send(wrong)
+    fabric.settle(1)
+    assert fabric.drops() == {DropReason.UNKNOWN_WORKER: 5}
+    rank.host.send(good)
+    fabric.settle(1)
+    assert fabric.verdicts(JOB) == {Verdict.AGGREGATED: 1}
+
+
+def test_checksums_of_contributions_are_not_looked_at(fabric: FrameFabric) -> None:
+    rank = fabric.add_job(JOB, (1,))[0]
+    frame = rank.frame(contribution(0))
+    rank.host.send(frame[:24] + b"\xab\xcd" + frame[26:])
+    assert fabric.settle() == [rank.result(replace(contribution(0), kind=Kind.RESULT))]
+
+
+def ours(
+    packet: Packet | bytes, udp_length: int | None = None, total_length: int | None = None, left: int | None = None
+) -> bytes:
+    """Return a frame of rank 0, with lengths that may lie, of which this many bytes after UDP are left."""
+    payload = packet if isinstance(packet, bytes) else packet.pack()
+    datagram = udp(4000, 0xBEE0, payload, udp_length)
+    ip = Ipv4(0x0A000001, SWITCH_IP, total_length=total_length)
+    frame = ethernet(SWITCH_MAC, 0x020000000101, 0x0800, ip.pack(datagram))
+    return frame if left is None else frame[: 14 + 20 + 8 + left]
+
+
+GOOD = contribution(0)
+HALF = replace(GOOD, slot=1)
+EMPTY = Packet(JOB, 0, 0, 0, 1, flags=Flag.EXPONENT_ONLY)
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        pytest.param(b"", DropReason.RUNT, id="nothing"),
+        pytest.param(b"\0" * 13, DropReason.RUNT, id="shorter than Ethernet"),
+        pytest.param(ours(GOOD, left=0), DropReason.RUNT, id="ends before our header"),
+        pytest.param(ours(GOOD, left=27), DropReason.RUNT, id="ends in our header"),
+        pytest.param(ours(replace(GOOD, version=9), left=43), DropReason.RUNT, id="ends in our values"),
+        pytest.param(ours(GOOD, udp_length=35), DropReason.RUNT, id="UDP ends in our header"),
+        pytest.param(ours(GOOD, total_length=55), DropReason.RUNT, id="IPv4 ends in our header"),
+        pytest.param(ours(GOOD, total_length=71), DropReason.RUNT, id="IPv4 ends in our values"),
+        pytest.param(ours(GOOD, udp_length=51, left=43), DropReason.BAD_LENGTH, id="short, as UDP says"),
+        pytest.param(ours(GOOD, udp_length=53), DropReason.BAD_LENGTH, id="UDP is longer than its frame"),
+        pytest.param(ours(GOOD, total_length=73), DropReason.BAD_LENGTH, id="IPv4 is longer than UDP"),
+        pytest.param(ours(HALF, udp_length=36), DropReason.BAD_LENGTH, id="values outside UDP"),
+        pytest.param(ours(GOOD.pack() + bytes(4)), DropReason.BAD_LENGTH, id="too many values"),
+        pytest.param(ours(EMPTY, udp_length=52, left=28), DropReason.RUNT, id="values announced, none there"),
+        pytest.param(ours(EMPTY, udp_length=37), DropReason.BAD_LENGTH, id="one byte announced, none there"),
+        pytest.param(ours(replace(EMPTY, slot=1)), DropReason.BAD_HALF, id="half, without values"),
+        pytest.param(ours(replace(GOOD, version=2)), DropReason.BAD_VERSION, id="version"),
+        pytest.param(ours(replace(GOOD, kind=3)), DropReason.BAD_KIND, id="kind"),
+        pytest.param(ours(replace(GOOD, kind=Kind.RESULT)), DropReason.FORGED_RESULT, id="RESULT"),
+        pytest.param(ours(replace(GOOD, format=9)), DropReason.BAD_FORMAT, id="format"),
+        pytest.param(ours(replace(GOOD, exponent=257)), DropReason.BAD_EXPONENT, id="exponent"),
+        pytest.param(ours(replace(GOOD, count=5)), DropReason.BAD_COUNT, id="count"),
+        pytest.param(ours(HALF), DropReason.BAD_HALF, id="half"),
+        pytest.param(ours(replace(GOOD, job=6)), DropReason.UNKNOWN_JOB, id="job"),
+        pytest.param(ours(replace(GOOD, slot=8)), DropReason.SLOT_OUT_OF_RANGE, id="slot"),
+        pytest.param(ours(replace(GOOD, epoch=2)), DropReason.WRONG_EPOCH, id="epoch"),
+    ],
+)
+def test_reasons_in_their_order(fabric: FrameFabric, frame: bytes, reason: DropReason) -> None:
+    fabric.add_job(JOB, (1, 2))
+    fabric.hosts[1].send(frame)
+    assert fabric.settle() == []
+    assert fabric.drops() == {reason: 1}
+    assert fabric.switch.read_drop_counter(reason) == (1, len(frame))
+
+
+def test_udp_that_cannot_be_read_is_ordinary(fabric: FrameFabric) -> None:
+    """What is no SwitchML packet to the P4 parser is none here: it is forwarded as it stands."""
+    rank = fabric.add_job(JOB, (1,))[0]
+    fabric.switch.set_l2(SWITCH_MAC, ("forward", 2))
+    good = rank.frame(contribution(0))
+    frames = [
+        with_ip(good, fragment=MORE_FRAGMENTS),
+        with_ip(good, fragment=1),
+        with_ip(good, options=b"\1" * 4),
+        with_ip(good, version=6),
+        with_ip(good, protocol=6),
+        good[:33],  # ends in the IPv4 header
+        good[:41],  # ends in the UDP header
+        good[:12] + b"\x81\x00\x00\x07" + good[12:],  # in a VLAN
+        good[:36] + b"\xbe\xe1" + good[38:],  # another UDP port
+    ]
+    for frame in frames:
+        rank.host.send(frame)
+    fabric.settle(1)
+    assert fabric.hosts[2].waiting() == frames
+    assert fabric.drops() == {}
+    assert fabric.verdicts(JOB) == {}
+
+
+def test_the_switchs_own_addresses_are_nobodys_source(fabric: FrameFabric) -> None:
+    rank = fabric.add_job(JOB, (1, 2))[0]
+    fabric.switch.set_l2_default(("forward", 2))
+    good = rank.frame(contribution(0))
+    other_port = good[:36] + b"\x0f\xa0" + good[38:]
+    stolen = SWITCH_MAC.to_bytes(6, "big")
+    forged = [
+        good[:6] + stolen + good[12:],
+        with_ip(good, src=SWITCH_IP),
+        other_port[:6] + stolen + other_port[12:],
+        with_ip(other_port, src=SWITCH_IP),
+        with_ip(other_port, src=SWITCH_IP, version=5),
+        ethernet(BROADCAST, SWITCH_MAC, 0x0806, arp(ARP_REQUEST, (SWITCH_MAC, 1), (0, SWITCH_IP))),
+    ]
+    for frame in forged:
+        rank.host.send(frame)
+    assert fabric.settle(1) == []
+    assert fabric.hosts[2].waiting() == []
+    assert fabric.drops() == {DropReason.FORGED_RESULT: len(forged)}
+    assert fabric.switch.read_drop_counter(DropReason.FORGED_RESULT)[1] == sum(map(len, forged))
+
+
+def test_an_address_that_is_not_set_is_nobodys(fabric: FrameFabric) -> None:
+    fabric.switch.set_l2_default(("forward", 2))
+    fabric.switch.set_switch_address(0, 0)
+    frame = ethernet(BROADCAST, 0, 0x0800, Ipv4(0, 0xFFFFFFFF).pack(udp(68, 67, b"dhcp")))
+    fabric.hosts[1].send(frame)
+    assert fabric.hosts[2].receive() == frame
+
+
+def test_ranks_at_udp_ports_and_at_frame_ports_share_a_job(fabric: FrameFabric) -> None:
+    ranks = fabric.add_job(JOB, (1, 2))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
+        worker.bind(("127.0.0.1", 0))
+        worker.settimeout(5)
+        worker.connect(("127.0.0.1", fabric.switch.add_udp_port(9, "127.0.0.1", 0)))
+        port: int = worker.getsockname()[1]
+        loopback = 0x7F000001
+        fabric.switch.delete_worker(*fabric.worker_key(JOB, 1, ranks[1]))
+        fabric.switch.set_worker(9, 0, loopback, port, JOB, 1, 0, 0xFFF8, 1, 2, 3, 1, JOB)
+        fabric.switch.set_rank(JOB, 1, 0, loopback, port)
+        fabric.switch.set_group(JOB, [(1, 0), (9, 1)])
+        result = replace(contribution(0), kind=Kind.RESULT, exponent=101, check=3, values=(2, 4, 6, 8))
+
+        worker.send(contribution(1).pack())
+        fabric.wait_for(lambda: fabric.verdicts(JOB) == {Verdict.AGGREGATED: 1})
+        ranks[0].host.send(
+            ranks[0].frame(contribution(0), Ipv4(fabric.hosts[1].ip, SWITCH_IP, traffic_class=4)) + b"end"
+        )
+        assert fabric.settle(1) == [ranks[0].result(result, traffic_class=4) + b"end"]
+        assert Packet.unpack(worker.recv(2000)) == result
+
+        ranks[0].host.send(ranks[0].frame(contribution(0, slot=2)) + b"end")
+        assert fabric.settle(1) == []
+        worker.send(contribution(1, slot=2).pack())
+        result = replace(result, worker=1, slot=2)
+        assert fabric.hosts[1].receive() == ranks[0].result(result)
+        assert Packet.unpack(worker.recv(2000)) == result
+
+
+# ---- ordinary traffic ------------------------------------------------------------------------------------------------
+
+
+def test_forwarding(fabric: FrameFabric) -> None:
+    hosts = fabric.hosts
+    fabric.switch.set_l2(hosts[2].mac, ("forward", 2))
+    frames = [plain(fabric, 1, hosts[2].mac, size * b"x") for size in (0, 1, 46, 1500, 9000, 65000)]
+    for frame in frames:
+        hosts[1].send(frame)
+    fabric.settle(1)
+    assert hosts[2].waiting() == frames
+    assert hosts[3].waiting() == []
+    lost = plain(fabric, 1, hosts[3].mac)
+    hosts[1].send(lost)
+    back = plain(fabric, 2, hosts[2].mac)
+    hosts[2].send(back)  # it is already on that link
+    assert fabric.settle(1) == []
+    assert fabric.settle(2) == []
+    assert fabric.switch.read_drop_counter(DropReason.NO_ROUTE) == (2, len(lost) + len(back))
+    fabric.switch.delete_l2(hosts[2].mac)
+    hosts[1].send(frames[0])
+    fabric.settle(1)
+    assert fabric.drops() == {DropReason.NO_ROUTE: 3}
+
+
+def test_flooding_goes_everywhere_but_back(fabric: FrameFabric) -> None:
+    fabric.switch.set_group(99, [(1, 0), (2, 0), (3, 0), (3, 1)])
+    fabric.switch.set_l2(BROADCAST, ("flood", 99))
+    frame = plain(fabric, 2, BROADCAST)
+    fabric.hosts[2].send(frame)
+    assert fabric.settle(2) == []
+    assert fabric.hosts[1].waiting() == [frame]
+    assert fabric.hosts[3].waiting() == [frame, frame]  # once for each replica
+    assert fabric.drops() == {}
+
+
+def test_the_default_is_for_addresses_without_an_entry(fabric: FrameFabric) -> None:
+    fabric.switch.set_group(99, [(1, 0), (2, 0), (3, 0)])
+    fabric.switch.set_l2_default(("flood", 99))
+    fabric.switch.set_l2(fabric.hosts[2].mac, ("drop_no_route",))
+    unknown, known = plain(fabric, 1, 0x020000009999), plain(fabric, 1, fabric.hosts[2].mac)
+    fabric.hosts[1].send(unknown)
+    fabric.hosts[1].send(known)
+    fabric.settle(1)
+    assert fabric.hosts[2].waiting() == [unknown]
+    assert fabric.drops() == {DropReason.NO_ROUTE: 1}
+    fabric.switch.set_l2_default(("drop_no_route",))
+    fabric.hosts[1].send(unknown)
+    fabric.settle(1)
+    assert fabric.drops() == {DropReason.NO_ROUTE: 2}
+
+
+def test_ports_and_groups_that_are_not_there_take_frames_silently(fabric: FrameFabric) -> None:
+    """BMv2's program sends them off and cannot know."""
+    rank = fabric.add_job(JOB, (1,))[0]
+    fabric.switch.set_l2(1, ("forward", 77))
+    fabric.switch.set_l2(2, ("flood", 77))
+    fabric.switch.set_l2(3, ("flood", 78))
+    fabric.switch.set_group(78, [(77, 0), (2, 0)])
+    fabric.switch.set_group(JOB, [(77, 0)])
+    for dst in (1, 2, 3):
+        fabric.hosts[1].send(plain(fabric, 1, dst))
+    rank.host.send(rank.frame(contribution(0)))
+    fabric.switch.delete_group(78)  # taken now or later, that changes nothing for port 1
+    assert fabric.settle(1) == []
+    rank.host.send(rank.frame(contribution(0, slot=2)))
+    fabric.switch.delete_group(JOB)
+    rank.host.send(rank.frame(contribution(0, slot=4)))
+    assert fabric.settle(1) == []
+    assert fabric.drops() == {}
+
+
+def test_a_udp_port_takes_no_frames(fabric: FrameFabric) -> None:
+    fabric.switch.add_udp_port(9, "127.0.0.1", 0)
+    fabric.switch.set_l2_default(("forward", 9))
+    fabric.hosts[1].send(plain(fabric, 1, 7))
+    fabric.settle(1)
+    assert fabric.drops() == {DropReason.NO_ROUTE: 1}
+
+
+def test_results_and_forwarded_frames_keep_their_order(fabric: FrameFabric) -> None:
+    rank = fabric.add_job(JOB, (2,))[0]
+    fabric.switch.set_l2_default(("forward", 1))
+    fabric.switch.set_group(JOB, [(1, 0)])
+    fabric.switch.stop()  # so that all of it is one burst
+    frames = []
+    for slot in (0, 2, 4):
+        rank.host.send(rank.frame(contribution(0, slot=slot)))
+        frames.append(rank.result(replace(contribution(0, slot=slot), kind=Kind.RESULT)))
+        frames.append(plain(fabric, 2, 0x1234, bytes((slot,))))
+        rank.host.send(frames[-1])
+    fabric.switch.start()
+    fabric.settle(2)
+    assert fabric.hosts[1].waiting() == frames
+
+
+# ---- the switch's own address ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dst", [BROADCAST, SWITCH_MAC])
+def test_arp_requests_for_the_switch_are_answered(fabric: FrameFabric, dst: int) -> None:
+    host = fabric.hosts[2]
+    padding = bytes(18)
+    host.send(ethernet(dst, host.mac, 0x0806, arp(ARP_REQUEST, (host.mac, host.ip), (7, SWITCH_IP))) + padding)
+    answer = arp(ARP_REPLY, (SWITCH_MAC, SWITCH_IP), (host.mac, host.ip))
+    assert fabric.settle(2) == [ethernet(host.mac, SWITCH_MAC, 0x0806, answer) + padding]
+    assert fabric.drops() == {}
+
+
+def test_other_arp_is_ordinary(fabric: FrameFabric) -> None:
+    fabric.switch.set_l2_default(("forward", 2))
+    host = fabric.hosts[1]
+    request = arp(ARP_REQUEST, (host.mac, host.ip), (0, SWITCH_IP))
+    messages = [
+        arp(ARP_REQUEST, (host.mac, host.ip), (0, SWITCH_IP + 1)),
+        arp(ARP_REPLY, (host.mac, host.ip), (0, SWITCH_IP)),
+        request[:-1],
+        *(request[:at] + b"\x09" + request[at + 1 :] for at in (1, 3, 4, 5)),
+    ]
+    frames = [ethernet(BROADCAST, host.mac, 0x0806, message) for message in messages]
+    frames.append(ethernet(BROADCAST, host.mac, 0x0807, request))
+    for frame in frames:
+        host.send(frame)
+    assert fabric.settle(1) == []
+    assert fabric.hosts[2].waiting() == frames
+
+
+def echo_frame(fabric: FrameFabric, message: bytes, dst: int = SWITCH_MAC, ip: Ipv4 | None = None) -> bytes:
+    host = fabric.hosts[1]
+    header = ip or Ipv4(host.ip, SWITCH_IP, 1, 0x2E, fragment=DONT_FRAGMENT)
+    return ethernet(dst, host.mac, 0x0800, header.pack(message))
+
+
+@pytest.mark.parametrize("size", [0, 1, 56, 8000])
+def test_pings_are_answered(fabric: FrameFabric, size: int) -> None:
+    host = fabric.hosts[1]
+    data = bytes(i % 251 for i in range(size))
+    host.send(echo_frame(fabric, echo(ECHO_REQUEST, data)))
+    ip = Ipv4(SWITCH_IP, host.ip, 1, 0x2E, fragment=DONT_FRAGMENT, ttl=64)
+    assert fabric.settle(1) == [ethernet(host.mac, SWITCH_MAC, 0x0800, ip.pack(echo(ECHO_REPLY, data)))]
+
+
+@pytest.mark.parametrize(("given", "updated"), [(0, 0x0800), (0xF7FF, 0xFFFF), (0xF800, 1), (0xFFFF, 0x0800)])
+def test_the_checksum_of_an_echo_is_updated_whatever_it_was(fabric: FrameFabric, given: int, updated: int) -> None:
+    fabric.hosts[1].send(echo_frame(fabric, echo(ECHO_REQUEST, b"data", given)))
+    reply = fabric.settle(1)[0]
+    assert reply[34:38] == struct.pack("!BBH", 0, 0, updated)
+
+
+def test_other_icmp_is_ordinary(fabric: FrameFabric) -> None:
+    fabric.switch.set_l2_default(("forward", 2))
+    host = fabric.hosts[1]
+    message = echo(ECHO_REQUEST, b"data")
+    to_switch = Ipv4(host.ip, SWITCH_IP, 1)
+    frames = [
+        echo_frame(fabric, echo(ECHO_REPLY, b"data")),
+        echo_frame(fabric, message[:1] + b"\1" + message[2:]),
+        echo_frame(fabric, message, dst=0x020000009999),
+        echo_frame(fabric, message, ip=replace(to_switch, dst=SWITCH_IP + 1)),
+        echo_frame(fabric, message, ip=replace(to_switch, fragment=MORE_FRAGMENTS)),
+        echo_frame(fabric, message, ip=replace(to_switch, fragment=8)),
+        echo_frame(fabric, message, ip=replace(to_switch, options=b"\1" * 4)),
+        echo_frame(fabric, message, ip=replace(to_switch, total_length=27)),
+        echo_frame(fabric, message, ip=replace(to_switch, protocol=2)),
+        echo_frame(fabric, message)[: 14 + 20 + 7],
+    ]
+    for frame in frames:
+        host.send(frame)
+    assert fabric.settle(1) == []
+    assert fabric.hosts[2].waiting() == frames
+
+
+@pytest.mark.parametrize(("mac", "ip"), [(0, 0), (SWITCH_MAC, 0), (0, SWITCH_IP)])
+def test_without_an_address_nothing_is_answered(fabric: FrameFabric, mac: int, ip: int) -> None:
+    fabric.switch.set_switch_address(mac, ip)
+    fabric.switch.set_l2_default(("forward", 2))
+    host = fabric.hosts[1]
+    frames = [
+        ethernet(mac, host.mac, 0x0806, arp(ARP_REQUEST, (host.mac, host.ip), (0, ip))),
+        echo_frame(fabric, echo(ECHO_REQUEST, b"data"), mac, Ipv4(host.ip, ip, 1)),
+    ]
+    for frame in frames:
+        host.send(frame)
+    assert [fabric.hosts[2].receive() for _ in frames] == frames
+
+
+# ---- loss ------------------------------------------------------------------------------------------------------------
+
+
+def test_ingress_loss_comes_before_all_else(fabric: FrameFabric) -> None:
+    rank = fabric.add_job(JOB, (1,))[0]
+    fabric.switch.set_loss(1, "ingress", EVERY)
+    frames = [rank.frame(contribution(0)), plain(fabric, 1, 5), b"runt"]
+    for frame in frames:
+        rank.host.send(frame)
+    fabric.wait_for(lambda: fabric.switch.port_counters(1)["received"] == 3)
+    assert fabric.drops() == {DropReason.INJECTED_LOSS: 3}
+    assert fabric.switch.read_drop_counter(DropReason.INJECTED_LOSS)[1] == sum(map(len, frames))
+    fabric.switch.delete_loss(1, "ingress")
+    rank.host.send(frames[0])
+    assert len(fabric.settle(1)) == 1
+    assert fabric.verdicts(JOB) == {Verdict.COMPLETED: 1}
+
+
+def test_egress_loss_comes_after_all_else(fabric: FrameFabric) -> None:
+    ranks = fabric.add_job(JOB, (1, 2, 2))
+    fabric.switch.set_group(99, [(1, 0), (2, 0), (3, 0)])
+    fabric.switch.set_l2_default(("flood", 99))
+    fabric.switch.set_loss(2, "egress", EVERY)
+    fabric.switch.delete_rank(JOB, 2)  # no_rank_address, and not lost besides
+    frames = [rank.frame(contribution(number)) for number, rank in enumerate(ranks)]
+    for number, rank in ((1, ranks[1]), (2, ranks[2])):
+        rank.host.send(frames[number])
+        fabric.wait_for(lambda: fabric.verdicts(JOB).get(Verdict.AGGREGATED) == number)  # noqa: B023
+    ranks[0].host.send(frames[0])
+    flooded = plain(fabric, 1, BROADCAST)
+    fabric.hosts[1].send(flooded)
+    result = replace(contribution(0), kind=Kind.RESULT, exponent=102, check=6, values=(3, 6, 9, 12))
+    assert fabric.settle(1) == [ranks[0].result(result)]
+    assert fabric.hosts[3].waiting() == [flooded]
+    # Back to port 2 nothing is flooded, so nothing is lost there either.
+    from_two = plain(fabric, 2, BROADCAST)
+    fabric.hosts[2].send(from_two)
+    assert fabric.hosts[1].receive() == from_two
+    assert fabric.hosts[2].waiting() == []
+    assert fabric.drops() == {DropReason.INJECTED_LOSS: 2, DropReason.NO_RANK_ADDRESS: 1}
+    assert fabric.switch.read_drop_counter(DropReason.INJECTED_LOSS)[1] == len(frames[0]) + len(flooded)
+    assert fabric.verdicts(JOB) == {Verdict.AGGREGATED: 2, Verdict.COMPLETED: 1}
+
+
+def test_each_copy_is_lost_on_its_own(tmp_path: Path) -> None:
+    slots = 256
+    with running_frames(tmp_path, slots=slots) as fabric:
+        ranks = fabric.add_job(JOB, (1, 2, 2, 2), slots=slots)
+        fabric.switch.set_loss(2, "egress", 1 << 31)
+        for number in (3, 2, 1):  # from port 2, whose own frames are not lost
+            for slot in range(slots):
+                ranks[number].host.send(ranks[number].frame(contribution(number, slot=2 * slot)))
+        fabric.wait_for(lambda: fabric.verdicts(JOB).get(Verdict.AGGREGATED) == 3 * slots)
+        for slot in range(slots):
+            ranks[0].host.send(ranks[0].frame(contribution(0, slot=2 * slot)))
+        assert len(fabric.settle(1)) == slots
+        arrived = fabric.hosts[2].waiting()
+        assert 3 * slots / 2 - 80 < len(arrived) < 3 * slots / 2 + 80  # standard deviation 14
+        assert len(arrived) + fabric.drops()[DropReason.INJECTED_LOSS] == 3 * slots
+        of_slots = Counter(frame[50:52] for frame in arrived)
+        assert {1, 2} <= set(of_slots.values())  # the copies of one result have not one fate
+
+
+def test_thresholds_are_probabilities(fabric: FrameFabric) -> None:
+    fabric.switch.set_l2_default(("forward", 2))
+    for threshold, least, most in ((0, 0, 0), (1 << 30, 170, 330)):  # of 1000: 250 expected, standard deviation 14
+        fabric.switch.set_loss(1, "ingress", threshold)
+        before = fabric.switch.port_counters(1)["received"]
+        for _ in range(1000):
+            fabric.hosts[1].send(plain(fabric, 1, 5))
+        fabric.wait_for(lambda: fabric.switch.port_counters(1)["received"] == before + 1000)  # noqa: B023
+        lost = fabric.drops().get(DropReason.INJECTED_LOSS, 0)
+        assert least <= lost <= most
+        assert len(fabric.hosts[2].waiting()) == 1000 - lost
+
+
+def test_a_reset_clears_forwarding_and_loss(fabric: FrameFabric) -> None:
+    fabric.switch.set_l2_default(("forward", 2))
+    fabric.switch.set_l2(9, ("forward", 3))
+    fabric.switch.set_loss(1, "ingress", EVERY)
+    fabric.switch.set_loss(2, "egress", EVERY)
+    fabric.switch.reset(8, 4)
+    fabric.switch.set_switch_address(SWITCH_MAC, SWITCH_IP)
+    fabric.hosts[1].send(plain(fabric, 1, 5))
+    fabric.hosts[1].send(plain(fabric, 1, 9))
+    fabric.settle(1)
+    fabric.settle(2)
+    assert fabric.drops() == {DropReason.NO_ROUTE: 2}
+
+
+# ---- injected faults -------------------------------------------------------------------------------------------------
+
+
+def test_faults_of_a_frame_port(fabric: FrameFabric) -> None:
+    fabric.switch.set_l2_default(("forward", 2))
+    frames = [plain(fabric, 1, 5, struct.pack("!H", number)) for number in range(500)]
+    size = len(frames[0])
+
+    fabric.switch.set_faults(1, drop=0.25, duplicate=0, delay=0, seed=1)
+    for frame in frames:
+        fabric.hosts[1].send(frame)
+    fabric.wait_for(lambda: fabric.switch.port_counters(1)["received"] == 500)
+    lost = fabric.switch.port_counters(1)["injected_drop"]
+    assert 80 < lost < 170  # 125 expected, standard deviation 10
+    assert fabric.switch.read_drop_counter(DropReason.INJECTED_LOSS) == (lost, lost * size)
+    assert len(fabric.hosts[2].waiting()) == 500 - lost
+
+    fabric.switch.set_faults(1, drop=0, duplicate=1, delay=0, seed=1)
+    fabric.hosts[1].send(frames[7])
+    assert [fabric.hosts[2].receive() for _ in range(2)] == [frames[7]] * 2
+
+    fabric.switch.set_faults(1, drop=0, duplicate=0, delay=0, seed=1)
+    fabric.switch.set_faults(2, drop=0, duplicate=1, delay=0.5, seed=1)
+    for frame in frames:
+        fabric.hosts[1].send(frame)
+    arrived = [fabric.hosts[2].receive() for _ in range(1000)]
+    assert Counter(arrived) == dict.fromkeys(frames, 2)
+    assert arrived != sorted(arrived)
+    fabric.switch.set_faults(2, drop=1, duplicate=0, delay=0, seed=1)
+    fabric.hosts[1].send(frames[0])
+    fabric.wait_for(lambda: fabric.switch.port_counters(2)["injected_drop"] == 1)
+    assert fabric.switch.read_drop_counter(DropReason.INJECTED_LOSS)[0] == lost + 1
+
+
+def test_a_held_packet_is_answered_whole(fabric: FrameFabric) -> None:
+    """Its memory goes as soon as it was let through, and its result has not left by then."""
+    rank = fabric.add_job(JOB, (1,))[0]
+    fabric.switch.set_faults(1, drop=0, duplicate=0, delay=1, seed=1)
+    packets = [contribution(0, slot=slot) for slot in range(0, 8, 2)]
+    for packet in packets:
+        rank.host.send(rank.frame(packet) + b"trailer %d" % packet.slot)
+    arrived = sorted(rank.host.receive() for _ in packets)
+    assert arrived == sorted(rank.result(replace(p, kind=Kind.RESULT)) + b"trailer %d" % p.slot for p in packets)
+
+
+# ---- sockets ---------------------------------------------------------------------------------------------------------
+
+
+def test_frames_that_nobody_takes_are_counted(fabric: FrameFabric) -> None:
+    fabric.switch.set_l2_default(("forward", 2))
+    fabric.hosts[2].socket.close()
+    fabric.hosts[1].send(plain(fabric, 1, 5))
+    fabric.settle(1)
+    counters = fabric.switch.port_counters(2)
+    assert (counters["sent"], counters["send_errors"]) == (0, 1)
+    assert counters["last_send_errno"] != 0
+
+
+def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+    path, peer = str(tmp_path / "switch"), str(tmp_path / "peer")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as earlier:
+        earlier.bind(path)
+        with pytest.raises(OSError, match="cannot bind a Unix datagram socket to"):
+            Switch(1, 1).add_frame_port(1, path, peer)
+    switch = Switch(1, 1)
+    switch.add_frame_port(1, path, peer)
+    with pytest.raises(ValueError, match="port 1 is already there"):
+        switch.add_frame_port(1, path + "2", peer)
+    del switch
+    assert not Path(path).exists()
+    Path(path).write_text("precious")
+    with pytest.raises(OSError, match="cannot bind"):
+        Switch(1, 1).add_frame_port(1, path, peer)
+    assert Path(path).read_text() == "precious"
+
+
+@pytest.mark.parametrize("path", ["", "x" * 108, "a\0b"])
+def test_paths_are_checked(tmp_path: Path, path: str) -> None:
+    switch = Switch(1, 1)
+    with pytest.raises(ValueError, match="a socket path has 1 to 107 bytes"):
+        switch.add_frame_port(1, path, str(tmp_path / "peer"))
+    with pytest.raises(ValueError, match="a socket path has 1 to 107 bytes"):
+        switch.add_frame_port(1, str(tmp_path / "switch"), path)
+    assert not (tmp_path / "switch").exists()
+    with pytest.raises(OSError, match="cannot bind"):
+        switch.add_frame_port(1, str(tmp_path / "nowhere" / "switch"), str(tmp_path / "peer"))
