@@ -6,12 +6,13 @@ import asyncio
 import json
 import logging
 import os
-import re
 import signal
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -19,14 +20,23 @@ from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
 from dataplane.softswitch._native import Switch
 from dataplane.softswitch.device import Device
 from dataplane.softswitch.pipeline_config import Dimensions
+from dataplane.softswitch.ports import (
+    FramePort,
+    PacketPort,
+    Port,
+    UdpPort,
+    parse_frame_port,
+    parse_packet_port,
+    parse_udp_port,
+)
 from dataplane.softswitch.server import create_server, parse_host_port
 from dataplane.softswitch.servicer import Servicer
 
-__all__ = ["Options", "UdpPort", "main", "serve", "version"]
+__all__ = ["Options", "main", "serve", "version"]
 
 _LOG = logging.getLogger(__name__)
 
-_MAX_SWITCH_PORT = 511
+_DEFAULT_PORT = UdpPort(1, "127.0.0.1", 48864)
 _STOP_GRACE_SECONDS = 0.5
 
 
@@ -39,22 +49,13 @@ def version() -> str:
 
 
 @dataclass(frozen=True)
-class UdpPort:
-    """A switch port that is a UDP socket on ``address`` (IPv4); UDP port 0 lets the kernel choose."""
-
-    port: int
-    address: str
-    udp_port: int
-
-
-@dataclass(frozen=True)
 class Options:
     """What the process is started with. Drop, duplicate and delay are fractions of the packets, 0 to 1."""
 
     grpc_host: str
     grpc_port: int
     device_id: int
-    udp_ports: tuple[UdpPort, ...]
+    ports: tuple[Port, ...]
     dimensions: Dimensions
     drop: float = 0.0
     duplicate: float = 0.0
@@ -63,19 +64,19 @@ class Options:
     ready_file: Path | None = None
 
 
-def _udp_port(text: str) -> UdpPort:
-    number, equals, endpoint = text.partition("=")
-    if not equals or not re.fullmatch("[0-9]{1,3}", number) or not 1 <= int(number) <= _MAX_SWITCH_PORT:
-        raise click.BadParameter(f"{text!r} is not PORT=ADDRESS:UDPPORT with a PORT of 1 to {_MAX_SWITCH_PORT}")
-    address, udp_port = _endpoint(endpoint)
-    return UdpPort(int(number), address, udp_port)
+_T = TypeVar("_T")
 
 
-def _endpoint(text: str) -> tuple[str, int]:
-    try:
-        return parse_host_port(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+def _option(parse: Callable[[str], _T]) -> Callable[[str], _T]:
+    """Return a parser of an option's value whose ValueError click tells the user."""
+
+    def parsed(text: str) -> _T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return parsed
 
 
 async def serve(options: Options) -> None:
@@ -90,18 +91,17 @@ async def serve(options: Options) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     switch = Switch(options.dimensions.slots, options.dimensions.values_per_packet)
-    bound = {udp.port: switch.add_udp_port(udp.port, udp.address, udp.udp_port) for udp in options.udp_ports}
-    for udp in options.udp_ports:
-        switch.set_faults(udp.port, options.drop, options.duplicate, options.delay, options.seed)
-    servicer = Servicer(options.device_id, Device(switch, frozenset(bound), options.dimensions))
+    ports = {one.number: one.add_to(switch) for one in options.ports}
+    for port in ports:
+        switch.set_faults(port, options.drop, options.duplicate, options.delay, options.seed)
+    servicer = Servicer(options.device_id, Device(switch, frozenset(ports), options.dimensions))
     server, grpc_address = create_server(servicer, options.grpc_host, options.grpc_port)
     await server.start()
     switch.start()
     try:
-        ports = {udp.port: {"address": udp.address, "udp_port": bound[udp.port]} for udp in options.udp_ports}
         _LOG.info("device %d serves P4Runtime on %s", options.device_id, grpc_address)
         for port, endpoint in ports.items():
-            _LOG.info("port %d is UDP %s:%s", port, endpoint["address"], endpoint["udp_port"])
+            _LOG.info("port %d is %s", port, ", ".join(f"{name} {value}" for name, value in endpoint.items()))
         if options.ready_file is not None:
             ready = {"grpc": grpc_address, "ports": ports, "pid": os.getpid(), "version": version()}
             _write_atomically(options.ready_file, json.dumps(ready) + "\n")
@@ -115,7 +115,7 @@ async def serve(options: Options) -> None:
         if last_tasks:
             await asyncio.wait(last_tasks, timeout=_STOP_GRACE_SECONDS)
         switch.stop()
-        for port in bound:
+        for port in ports:
             _LOG.info("port %d: %s", port, switch.port_counters(port))
 
 
@@ -138,7 +138,7 @@ _FRACTION = click.FloatRange(0, 1)
     "--grpc",
     "endpoint",
     envvar="SWITCHML_SWITCH_GRPC",
-    type=_endpoint,
+    type=_option(parse_host_port),
     metavar="HOST:PORT",
     default="127.0.0.1:9559",
     help="Where the P4Runtime server listens; port 0 lets the kernel choose.",
@@ -148,11 +148,29 @@ _FRACTION = click.FloatRange(0, 1)
     "--udp-port",
     "udp_ports",
     envvar="SWITCHML_SWITCH_UDP_PORT",
-    type=_udp_port,
+    type=_option(parse_udp_port),
     metavar="PORT=ADDRESS:UDPPORT",
     multiple=True,
-    default=("1=127.0.0.1:48864",),
-    help="A switch port and its UDP socket; repeat it for more ports. UDP port 0 lets the kernel choose.",
+    help="A switch port and its UDP socket; repeat it for more ports. UDP port 0 lets the kernel choose. "
+    "Without a port of any kind: 1=127.0.0.1:48864.",
+)
+@click.option(
+    "--frame-port",
+    "frame_ports",
+    envvar="SWITCHML_SWITCH_FRAME_PORT",
+    type=_option(parse_frame_port),
+    metavar="PORT=PATH,PEER",
+    multiple=True,
+    help="A switch port that takes Ethernet frames as datagrams on the Unix socket PATH and sends them to PEER.",
+)
+@click.option(
+    "--packet-port",
+    "packet_ports",
+    envvar="SWITCHML_SWITCH_PACKET_PORT",
+    type=_option(parse_packet_port),
+    metavar="PORT=INTERFACE",
+    multiple=True,
+    help="A switch port that is a network interface.",
 )
 @click.option(
     "--values",
@@ -180,6 +198,8 @@ def main(
     endpoint: tuple[str, int],
     device_id: int,
     udp_ports: tuple[UdpPort, ...],
+    frame_ports: tuple[FramePort, ...],
+    packet_ports: tuple[PacketPort, ...],
     values: int,
     slots: int,
     drop: float,
@@ -188,7 +208,7 @@ def main(
     seed: int,
     ready_file: Path | None,
 ) -> None:
-    """Run the SwitchML soft switch: UDP ports in front, a P4Runtime server behind.
+    """Run the SwitchML soft switch: ports in front, a P4Runtime server behind.
 
     Any P4Runtime client can drive it, with the p4info of dataplane/p4/build/bmv2/switchml.p4info.txtpb. Every option
     is also an environment variable SWITCHML_SWITCH_<OPTION>. SIGTERM and SIGINT end it with exit status 0; a port or
@@ -199,16 +219,18 @@ def main(
       switchml-switch
       switchml-switch --grpc 0.0.0.0:9559 --udp-port 1=10.0.0.1:48864
       switchml-switch --grpc 127.0.0.1:0 --udp-port 1=127.0.0.1:0 --ready-file /tmp/switch.json --drop 0.01
+      switchml-switch --packet-port 1=eth1 --packet-port 2=eth2
     """  # noqa: D301 (the escape is click's: keep these lines as they are)
-    if len({udp.port for udp in udp_ports}) != len(udp_ports):
-        raise click.BadParameter("a switch port is given twice", param_hint="--udp-port")
+    ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports) or (_DEFAULT_PORT,)
+    if len({port.number for port in ports}) != len(ports):
+        raise click.UsageError("a switch port is given twice")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     host, port = endpoint
     options = Options(
         grpc_host=host,
         grpc_port=port,
         device_id=device_id,
-        udp_ports=udp_ports,
+        ports=ports,
         dimensions=Dimensions(values, slots),
         drop=drop,
         duplicate=duplicate,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import grpc
 
@@ -33,22 +34,25 @@ def native_errors(what: str) -> Iterator[None]:
 
 
 class NativeTable:
-    """A table that the native data path does not look at: its ports carry nothing that would meet it.
+    """The native side of a table; each class has what its table can be asked to do.
 
-    ``arguments`` are an action's, in the order of its parameter ids.
+    ``action`` is an action's name, ``arguments`` are in the order of its parameter ids.
     """
 
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
 
-    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
         """Insert an entry, or replace the action of one."""
+        raise NotImplementedError
 
     def remove(self, key: Key, priority: int) -> None:
         """Delete an entry."""
+        raise NotImplementedError
 
-    def set_default(self, arguments: Sequence[int]) -> None:
+    def set_default(self, action: str, arguments: Sequence[int]) -> None:
         """Set the action of the default entry."""
+        raise NotImplementedError
 
     def read_counter(self, key: Key, priority: int) -> tuple[int, int]:
         """Return (packets, bytes) of an entry's direct counter."""
@@ -73,7 +77,7 @@ class _WorkerTable(NativeTable):
             priority,
         )
 
-    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
         worker_bit, job_mask, epoch, group = arguments
         self._switch.set_worker(*self._key(key, priority), worker_bit, job_mask, epoch, group)
 
@@ -88,7 +92,7 @@ class _WorkerTable(NativeTable):
 
 
 class _JobTable(NativeTable):
-    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:  # noqa: ARG002
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
         slot_value, slot_mask = arguments
         self._switch.set_job(key["job"][0], slot_value, slot_mask)
 
@@ -97,7 +101,7 @@ class _JobTable(NativeTable):
 
 
 class _RankTable(NativeTable):
-    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:  # noqa: ARG002
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
         eth_dst, ipv4_dst, udp_dst = arguments
         self._switch.set_rank(key["job"][0], key["rank"][0], eth_dst, ipv4_dst, udp_dst)
 
@@ -106,17 +110,50 @@ class _RankTable(NativeTable):
 
 
 class _SwitchAddressTable(NativeTable):
-    def set_default(self, arguments: Sequence[int]) -> None:
+    def set_default(self, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
         mac, ip = arguments
         self._switch.set_switch_address(mac, ip)
 
 
+class _L2Table(NativeTable):
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
+        self._switch.set_l2(key["eth_dst"][0], _l2_action(action, arguments))
+
+    def remove(self, key: Key, priority: int) -> None:  # noqa: ARG002
+        self._switch.delete_l2(key["eth_dst"][0])
+
+    def set_default(self, action: str, arguments: Sequence[int]) -> None:
+        self._switch.set_l2_default(_l2_action(action, arguments))
+
+
+def _l2_action(
+    action: str, arguments: Sequence[int]
+) -> tuple[Literal["forward"], int] | tuple[Literal["flood"], int] | tuple[Literal["drop_no_route"]]:
+    if action == "forward":
+        return ("forward", arguments[0])
+    if action == "flood":
+        return ("flood", arguments[0])
+    assert action == "drop_no_route", action
+    return ("drop_no_route",)
+
+
 class _LossTable(NativeTable):
-    def put(self, key: Key, priority: int, arguments: Sequence[int]) -> None:  # noqa: ARG002
-        raise P4RuntimeError(
-            grpc.StatusCode.UNIMPLEMENTED,
-            "the soft switch takes its losses from its option --drop (and --duplicate, --delay), not from a table",
-        )
+    direction: Literal["ingress", "egress"]
+
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
+        (threshold,) = arguments
+        self._switch.set_loss(key["port"][0], self.direction, threshold)
+
+    def remove(self, key: Key, priority: int) -> None:  # noqa: ARG002
+        self._switch.delete_loss(key["port"][0], self.direction)
+
+
+class _IngressLossTable(_LossTable):
+    direction = "ingress"
+
+
+class _EgressLossTable(_LossTable):
+    direction = "egress"
 
 
 _TABLES: dict[str, type[NativeTable]] = {
@@ -124,9 +161,9 @@ _TABLES: dict[str, type[NativeTable]] = {
     "job_table": _JobTable,
     "rank_table": _RankTable,
     "switch_address_table": _SwitchAddressTable,
-    "l2_table": NativeTable,
-    "loss_ingress_table": _LossTable,
-    "loss_egress_table": _LossTable,
+    "l2_table": _L2Table,
+    "loss_ingress_table": _IngressLossTable,
+    "loss_egress_table": _EgressLossTable,
 }
 
 

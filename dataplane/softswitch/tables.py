@@ -149,7 +149,7 @@ class _TableState:
         else:
             new = _Entry(initial_default(self._schema, table))
         with native_errors(table.name):
-            self._native.set_default(new.call.arguments)
+            self._native.set_default(new.call.action.name, new.call.arguments)
         self._default = new
 
     def _matching(self, request: p4r.TableEntry) -> Iterator[EntryKey]:
@@ -186,7 +186,7 @@ class _TableState:
 
     def _put(self, key: EntryKey, call: ActionCall) -> None:
         with native_errors(self.table.name):
-            self._native.put(key.named(self.table), key.priority, call.arguments)
+            self._native.put(key.named(self.table), key.priority, call.action.name, call.arguments)
 
     def _read_counter(self, key: EntryKey) -> tuple[int, int]:
         with native_errors(self.table.name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -110,6 +111,34 @@ def test_busy_udp_port() -> None:
     assert_refused(done, address, "Address already in use")
 
 
+def test_frame_ports(tmp_path: Path) -> None:
+    """Two Unix sockets exchange a frame through the switch; the ready file says where its ports are."""
+    paths = [(tmp_path / f"switch{port}", tmp_path / f"host{port}") for port in (1, 2)]
+    options = [f"--frame-port={port}={switch},{host}" for port, (switch, host) in enumerate(paths, 1)]
+    with contextlib.ExitStack() as stack:
+        hosts = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) for _ in paths]
+        for host, (_, path) in zip(hosts, paths, strict=True):
+            host.bind(str(path))
+            host.settimeout(DEADLINE)
+        switch = stack.enter_context(running_switch(tmp_path, *options))
+        first, second = ({"path": str(switch), "peer": str(host)} for switch, host in paths)
+        assert switch.ready["ports"] == {"1": first, "2": second}
+        client = stack.enter_context(Client(switch.address))
+        client.set_config()
+        client.write(update(INSERT, table_entry("l2_table", {"eth_dst": 0x020000000001}, ("forward", 2))))
+        frame = bytes.fromhex("0200000000010200000000021234") + bytes(50)
+        hosts[0].sendto(frame, first["path"])
+        assert hosts[1].recv(2048) == frame
+
+
+def test_ports_that_cannot_be_had(tmp_path: Path) -> None:
+    missing = tmp_path / "missing" / "socket"
+    done = run_to_end("--grpc", "127.0.0.1:0", "--frame-port", f"1={missing},{tmp_path / 'peer'}")
+    assert_refused(done, str(missing), "No such file")
+    done = run_to_end("--grpc", "127.0.0.1:0", "--packet-port", "1=no-such-if")
+    assert_refused(done, "no-such-if", "No such device")
+
+
 def test_address_of_another_machine() -> None:
     assert_refused(run_to_end(*EPHEMERAL[2:], "--grpc", "192.0.2.1:9559"), "192.0.2.1:9559", "Cannot assign")
     done = run_to_end("--grpc", "127.0.0.1:0", "--udp-port", "1=192.0.2.1:5000")
@@ -154,6 +183,12 @@ def test_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
         (("--udp-port", "0=127.0.0.1:5000"), "1 to 511"),
         (("--udp-port", "512=127.0.0.1:5000"), "1 to 511"),
         (("--udp-port", "1=127.0.0.1:0", "--udp-port", "1=127.0.0.1:0"), "twice"),
+        (("--udp-port", "1=127.0.0.1:0", "--packet-port", "1=lo"), "twice"),
+        (("--frame-port", "1=/tmp/one"), "PORT=PATH,PEER"),
+        (("--frame-port", "1=/tmp/one,/tmp/one"), "two different paths"),
+        (("--frame-port", "512=/tmp/one,/tmp/other"), "1 to 511"),
+        (("--packet-port", "eth0"), "PORT=INTERFACE"),
+        (("--packet-port", "1="), "names no interface"),
         (("--values", "2049"), "2049"),
         (("--slots", "0"), "0"),
         (("--drop", "1.5"), "1.5"),

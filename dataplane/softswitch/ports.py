@@ -1,0 +1,98 @@
+"""The kinds of port that the soft switch can have, as the command line names them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dataplane.softswitch._native import Switch
+from dataplane.softswitch.server import parse_host_port
+
+__all__ = [
+    "FramePort",
+    "PacketPort",
+    "Port",
+    "UdpPort",
+    "parse_frame_port",
+    "parse_packet_port",
+    "parse_udp_port",
+]
+
+_MAX_PORT = 511
+
+
+@dataclass(frozen=True)
+class UdpPort:
+    """A switch port that is a UDP socket on ``address`` (IPv4); UDP port 0 lets the kernel choose."""
+
+    number: int
+    address: str
+    udp_port: int
+
+    def add_to(self, switch: Switch) -> dict[str, str | int]:
+        """Open the port and return what a peer needs to reach it. Raises OSError."""
+        return {"address": self.address, "udp_port": switch.add_udp_port(self.number, self.address, self.udp_port)}
+
+
+@dataclass(frozen=True)
+class FramePort:
+    """A switch port that is a Unix datagram socket bound to ``path``; each datagram is an Ethernet frame.
+
+    Frames leave to the socket that is bound to ``peer``. One that nobody is there to take is lost.
+    """
+
+    number: int
+    path: str
+    peer: str
+
+    def add_to(self, switch: Switch) -> dict[str, str | int]:
+        """Open the port and return what a peer needs to reach it. Raises OSError."""
+        switch.add_frame_port(self.number, self.path, self.peer)
+        return {"path": self.path, "peer": self.peer}
+
+
+@dataclass(frozen=True)
+class PacketPort:
+    """A switch port that is a network interface (AF_PACKET); needs CAP_NET_RAW."""
+
+    number: int
+    interface: str
+
+    def add_to(self, switch: Switch) -> dict[str, str | int]:
+        """Open the port and return what a peer needs to reach it. Raises OSError."""
+        switch.add_packet_port(self.number, self.interface)
+        return {"interface": self.interface}
+
+
+Port: TypeAlias = UdpPort | FramePort | PacketPort
+
+
+def parse_udp_port(text: str) -> UdpPort:
+    """Read ``PORT=ADDRESS:UDPPORT``. Raises ValueError."""
+    number, endpoint = _split(text, "PORT=ADDRESS:UDPPORT")
+    return UdpPort(number, *parse_host_port(endpoint))
+
+
+def parse_frame_port(text: str) -> FramePort:
+    """Read ``PORT=PATH,PEER``. Raises ValueError."""
+    number, paths = _split(text, "PORT=PATH,PEER")
+    path, comma, peer = paths.partition(",")
+    if not (path and comma and peer) or path == peer:
+        raise ValueError(f"{text!r} is not PORT=PATH,PEER with two different paths")
+    return FramePort(number, path, peer)
+
+
+def parse_packet_port(text: str) -> PacketPort:
+    """Read ``PORT=INTERFACE``. Raises ValueError."""
+    number, interface = _split(text, "PORT=INTERFACE")
+    if not interface:
+        raise ValueError(f"{text!r} names no interface")
+    return PacketPort(number, interface)
+
+
+def _split(text: str, form: str) -> tuple[int, str]:
+    number, equals, rest = text.partition("=")
+    if not equals or not re.fullmatch("[0-9]{1,3}", number) or not 1 <= int(number) <= _MAX_PORT:
+        raise ValueError(f"{text!r} is not {form} with a PORT of 1 to {_MAX_PORT}")
+    return int(number), rest
