@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kOvertakenBy = 64;
 // A timeout repeats only so many of the oldest packets: silence is mostly a straggler's, and then all of them are
 // duplicates. Each result of a repeated packet lets us repeat two more, so that a lost window is back in a few rounds.
-constexpr uint32_t kRepeatedByTimeout = 8;
+constexpr uint32_t kRepeatedByTimeout = 2;
 constexpr uint32_t kRepeatedByResult = 2;
 constexpr size_t kSocketBufferBytes = size_t{8} << 20;
 constexpr int kReceiveCalls = 4;
