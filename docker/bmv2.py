@@ -1,0 +1,51 @@
+"""BMv2 and its cables: a veth pair for each host of topologies/single-switch.yaml, then ``simple_switch_grpc``.
+
+All of it is in the network namespace that this process is started in, the hosts' ends too. A host's address has a
+routing table of its own, so that whatever is sent from it leaves through its own cable and no other way: agents bind
+to it and need neither privileges nor a namespace of their own. That takes CAP_NET_ADMIN, BMv2's ports CAP_NET_RAW.
+
+P4Runtime is on 127.0.0.1:9559, without a pipeline: the controller loads our program.
+"""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+
+from topologies.ethtool import switch_offloads_off
+from topologies.topology import PACKAGED, Topology, load
+
+P4RUNTIME = "127.0.0.1:9559"
+
+
+def cables(topology: Topology) -> Iterator[str]:
+    """Yield what ``ip -batch`` is to do."""
+    switch = topology.switch
+    yield "link set lo up"
+    for host in topology.hosts:
+        near, far = f"{switch.name}-{host.port}", host.name
+        yield f"link add {far} address {host.mac} mtu {topology.mtu} type veth peer name {near} mtu {topology.mtu}"
+        yield f"link set {near} up"
+        yield f"link set {far} up"
+        yield f"addr add {host.ipv4.ip}/32 dev {far}"
+        yield f"route add {switch.ipv4}/32 dev {far} table {host.port}"
+        yield f"rule add from {host.ipv4.ip} lookup {host.port}"
+        yield f"neigh add {switch.ipv4} lladdr {switch.mac} dev {far} nud permanent"
+
+
+def main() -> None:
+    """Lay the cables and become BMv2."""
+    topology = load(PACKAGED)
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(cables(topology)) + "\n", text=True, check=True)
+    command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for host in topology.hosts:
+            port = f"{topology.switch.name}-{host.port}"
+            for interface in (host.name, port):
+                switch_offloads_off(control, interface)
+            command += ["--interface", f"{host.port}@{port}"]
+    os.execvp(command[0], [*command, "--", "--grpc-server-addr", P4RUNTIME])  # noqa: S606 (no shell is wanted)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+#!/bin/sh
+# The controller of one switch, on TCP port 7600.
+#   SWITCHML_ADDRESS         IPv4 address to listen on; by default that of this host's name
+#   SWITCHML_STATE_DIR       directory of what it remembers
+#   SWITCHML_P4RUNTIME       HOST:PORT of the switch's P4Runtime server
+#   SWITCHML_TARGET          soft (default) or bmv2
+#   SWITCHML_SWITCH_ADDRESS  name or IPv4 address of the switch's data plane
+#   SWITCHML_SWITCH_MAC      its MAC address; without one on the soft switch's UDP ports
+set -eu
+here=$(dirname "$0")
+address=${SWITCHML_ADDRESS:-$("$here/address.sh" "$(uname -n)")}
+switch=$("$here/address.sh" "$SWITCHML_SWITCH_ADDRESS")
+configuration="$SWITCHML_STATE_DIR/controller.toml"
+cat > "$configuration" <<END
+[controller]
+listen = "$address:7600"
+store = "$SWITCHML_STATE_DIR/controller.sqlite"
+
+[[switches]]
+name = "s1"
+target = "${SWITCHML_TARGET:-soft}"
+p4runtime = "$SWITCHML_P4RUNTIME"
+address = "$switch"
+mac = "${SWITCHML_SWITCH_MAC:-00:00:00:00:00:00}"
+END
+exec switchml-controller --config "$configuration"

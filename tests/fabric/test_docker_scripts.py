@@ -1,0 +1,270 @@
+"""What the containers of docker/compose.yaml run, run here: the same scripts, with loopback addresses for containers.
+
+The BMv2 fabric is run as Docker would confine it: in one network namespace, /proc/sys read-only, BMv2 with the two
+capabilities that compose.yaml gives it and everything else with none.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+from fabric_harness import SCRIPTS, Ctl
+
+DOCKER = Path(__file__).parents[2] / "docker"
+AGENTS = 8
+START_SECONDS = 60
+STOP_SECONDS = 20
+POLL_SECONDS = 0.1
+
+
+class Containers:
+    """Started scripts; each has an environment of its own, like a container, and `prefix` confines it."""
+
+    def __init__(self, ctl: Ctl) -> None:
+        self.ctl = ctl
+        self.state = ctl.run_dir.parent / "state"
+        self.state.mkdir()
+        ctl.run_dir.mkdir(mode=0o700)
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def environment(self, variables: dict[str, str]) -> dict[str, str]:
+        return self.ctl.environment | {"SWITCHML_STATE_DIR": str(self.state)} | variables
+
+    def start(self, command: Sequence[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(command, env=self.environment(variables))
+        self.processes.append(process)
+        return process
+
+    def check(
+        self, daemon: str, variables: dict[str, str], prefix: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        command = [*prefix, sys.executable, str(DOCKER / "healthy.py"), daemon]
+        return subprocess.run(
+            command, env=self.environment(variables), capture_output=True, text=True, timeout=20, check=False
+        )
+
+    def wait_healthy(self, daemon: str, variables: dict[str, str], prefix: Sequence[str] = ()) -> None:
+        """Repeat the health check as Docker does, as long as the last started process lives."""
+        deadline = time.monotonic() + START_SECONDS
+        while (result := self.check(daemon, variables, prefix)).returncode:
+            assert time.monotonic() < deadline, f"{daemon} is not healthy: {result.stderr}"
+            with pytest.raises(subprocess.TimeoutExpired):
+                self.processes[-1].wait(POLL_SECONDS)
+
+    def run(self, command: Sequence[str], variables: dict[str, str], timeout: float = 90) -> str:
+        process = subprocess.Popen(
+            command, env=self.environment(variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except BaseException:
+            process.terminate()
+            process.communicate(timeout=STOP_SECONDS)
+            raise
+        assert process.returncode == 0, output
+        return output
+
+    def training(self) -> dict:
+        [result] = self.ctl.run_dir.glob("jobs/*/training.json")
+        return json.loads(result.read_text())
+
+    def end(self) -> None:
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(STOP_SECONDS) in (0, -signal.SIGTERM), process.args
+
+
+@pytest.fixture
+def containers(ctl: Ctl) -> Iterator[Containers]:
+    made = Containers(ctl)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture
+def network() -> str:
+    """The first three bytes of addresses that no other test has."""
+    random = SystemRandom()
+    return f"127.{random.randint(64, 254)}.{random.randint(0, 254)}"
+
+
+def script(name: str) -> str:
+    return str(DOCKER / name)
+
+
+def test_the_soft_fabric_runs_the_demo(containers: Containers, network: str) -> None:
+    switch = {"SWITCHML_ADDRESS": f"{network}.1", "SWITCHML_P4RUNTIME": f"{network}.1:9559"}
+    controller = switch | {
+        "SWITCHML_ADDRESS": f"{network}.2",
+        "SWITCHML_CONTROLLER": f"{network}.2:7600",
+        "SWITCHML_SWITCH_ADDRESS": f"{network}.1",
+    }
+    agents = [
+        {"SWITCHML_ADDRESS": f"{network}.{10 + number}", "SWITCHML_CONTROLLER": f"{network}.2:7600"}
+        for number in range(AGENTS)
+    ]
+    assert "switch: " in containers.check("switch", switch).stderr
+    started = containers.start([script("switch.sh")], switch)
+    containers.wait_healthy("switch", switch)
+    assert containers.check("controller", controller).returncode == 1
+    containers.start([script("controller.sh")], controller)
+    containers.wait_healthy("controller", controller)
+    assert "no live agent" in containers.check("agent", agents[0]).stderr
+    for agent in agents:
+        containers.start([script("agent.sh")], agent)
+    for agent in agents:
+        containers.wait_healthy("agent", agent)
+
+    containers.run([script("demo.sh")], {"SWITCHML_CONTROLLER": controller["SWITCHML_CONTROLLER"]})
+    training = containers.training()
+    assert training["workers"] == AGENTS
+    assert len(set(training["parameters_sha256"])) == 1
+    containers.ctl.environment["SWITCHML_CONTROLLER"] = controller["SWITCHML_CONTROLLER"]
+    [job] = containers.ctl.json("job", "list", "--all")["jobs"]
+    assert job["state"] == "COMPLETED"
+    assert len({rank["agent"] for rank in job["ranks"]}) == AGENTS
+
+    containers.processes.remove(started)
+    started.terminate()
+    assert started.wait(STOP_SECONDS) == 0
+    deadline = time.monotonic() + START_SECONDS
+    while (result := containers.check("controller", controller)).returncode == 0:
+        assert time.monotonic() < deadline, "the controller is healthy without its switch"
+    assert "s1 is not driven" in result.stderr
+
+
+# ---- BMv2, confined as in a container --------------------------------------------------------------------------------
+
+BMV2_CAPABILITIES = "+net_admin,+net_raw"
+
+needs_bmv2 = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("simple_switch_grpc") is None or shutil.which("setpriv") is None,
+    reason="needs root, setpriv and simple_switch_grpc",
+)
+
+
+class Pod:
+    """The network namespace that Docker would make for service bmv2, with nothing but a loopback that is down."""
+
+    def __init__(self) -> None:
+        quiet = "for which in all default; do echo 1 > /proc/sys/net/ipv6/conf/$which/disable_ipv6; done"
+        command = f"{quiet}; mount --bind -o ro /proc/sys /proc/sys && echo ready && exec cat"
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == b"ready\n"
+
+    def confine(self, *command: str, capabilities: str = "") -> list[str]:
+        kept = ",".join(["-all", *([capabilities] if capabilities else [])])
+        enter = ["nsenter", f"--target={self._holder.pid}", "--net", "--mount", f"--wd={Path.cwd()}"]
+        return [*enter, "setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set={kept}", *command]
+
+    def close(self) -> None:
+        self._holder.communicate(timeout=STOP_SECONDS)
+
+
+@pytest.fixture
+def pod() -> Iterator[Pod]:
+    made = Pod()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@needs_bmv2
+@pytest.mark.timeout(300)
+def test_the_bmv2_fabric_runs_the_demo(pod: Pod, containers: Containers) -> None:
+    common = {"SWITCHML_P4RUNTIME": "127.0.0.1:9559", "SWITCHML_CONTROLLER": "127.0.0.1:7600"}
+    controller = common | {
+        "SWITCHML_ADDRESS": "127.0.0.1",
+        "SWITCHML_TARGET": "bmv2",
+        "SWITCHML_SWITCH_ADDRESS": "10.0.0.254",
+        "SWITCHML_SWITCH_MAC": "02:00:00:00:00:fe",
+    }
+    agents = [
+        common
+        | {
+            "SWITCHML_ADDRESS": f"10.0.0.{number}",
+            "SWITCHML_PORT": str(number),
+            "SWITCHML_MAC": f"02:00:00:00:00:{number:02x}",
+        }
+        for number in range(1, AGENTS + 1)
+    ]
+    containers.start(pod.confine(sys.executable, script("bmv2.py"), capabilities=BMV2_CAPABILITIES), common)
+    containers.wait_healthy("switch", common, pod.confine())
+    containers.start(pod.confine(script("controller.sh")), controller)
+    containers.wait_healthy("controller", controller, pod.confine())
+    for agent in agents:
+        containers.start(pod.confine(script("agent.sh")), agent)
+    for agent in agents:
+        containers.wait_healthy("agent", agent, pod.confine())
+
+    containers.run(pod.confine(script("demo.sh"), "--hidden", "32", "--epochs", "12"), common, timeout=240)
+    training = containers.training()
+    assert training["workers"] == AGENTS
+    assert len(set(training["parameters_sha256"])) == 1
+    shown = containers.run(pod.confine(str(SCRIPTS / "switchml-ctl"), "switch", "show", "--json"), common)
+    assert json.loads(shown)["switch"]["target"] == "bmv2"
+
+
+# ---- the packet tests, and what builds images ------------------------------------------------------------------------
+
+
+def test_packet_tests_on_the_soft_switch(containers: Containers) -> None:
+    pytest.importorskip("ptf")
+    output = containers.run([script("packet-tests.sh"), "soft", "--tests", "test_reduction.*"], {})
+    assert "none failed" in output
+
+
+@needs_bmv2
+def test_packet_tests_on_bmv2(pod: Pod, containers: Containers) -> None:
+    pytest.importorskip("ptf")
+    command = [script("packet-tests.sh"), "bmv2", "--tests", "test_reduction.*"]
+    output = containers.run(
+        pod.confine(*command, capabilities=BMV2_CAPABILITIES), {"SWITCHML_PTF_NAMESPACE": "1"}, timeout=110
+    )
+    assert "none failed" in output
+
+
+@pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="BMv2 is not installed")
+def test_a_collected_program_uses_the_collected_libraries(tmp_path: Path) -> None:
+    subprocess.run([script("collect-program.sh"), "simple_switch_grpc", str(tmp_path)], check=True)
+    version = subprocess.run(["simple_switch_grpc", "--version"], capture_output=True, check=True).stdout
+    program = tmp_path / "bin" / "simple_switch_grpc"
+    assert subprocess.run([program, "--version"], capture_output=True, check=True).stdout == version
+    loaded = subprocess.run(
+        [program, "--version"], capture_output=True, check=True, text=True, env=os.environ | {"LD_DEBUG": "libs"}
+    ).stderr
+    calling = {line.split()[-1] for line in loaded.splitlines() if "calling init" in line}
+    boost = [path for path in calling if "libboost" in path]
+    assert boost
+    assert all(path.startswith(str(tmp_path)) for path in boost)
+
+
+def test_a_program_that_does_not_exist_is_not_collected(tmp_path: Path) -> None:
+    result = subprocess.run([script("collect-program.sh"), "no-such-program", str(tmp_path)], check=False)
+    assert result.returncode != 0
+
+
+def test_an_address_is_found_or_missed_with_a_message() -> None:
+    found = subprocess.run([script("address.sh"), "127.77.0.1"], capture_output=True, text=True, check=True)
+    assert found.stdout == "127.77.0.1\n"
+    found = subprocess.run([script("address.sh"), "localhost"], capture_output=True, text=True, check=True)
+    assert found.stdout == "127.0.0.1\n"
+    missed = subprocess.run([script("address.sh"), "name.invalid"], capture_output=True, text=True, check=False)
+    assert missed.returncode == 1
+    assert "no IPv4 address is known for name.invalid" in missed.stderr
