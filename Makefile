@@ -1,6 +1,7 @@
 # What people type. Every target does its own set-up in .venv; the second run of each is quick.
 #   make demo        eight workers train through the embedded switch
-#   make test        lint, types, unit, loopback and fabric tests
+#   make test        lint, types, unit, loopback and fabric tests, and the packet tests
+#   make ptf         the packet tests alone; TARGET=soft or TARGET=bmv2
 #   make lint        what `make test` does before the tests
 #   make format      rewrite the sources in the house style
 #   make wheel-test  build a wheel, install it elsewhere, run the demo there
@@ -17,7 +18,10 @@ CXX_HEADERS := $(shell find dataplane host_agent switchml -name '*.h')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test lint format wheel-test clean machine python-lint native-lint
+.PHONY: help demo test ptf differential lint format wheel-test clean machine python-lint native-lint docker-lint
+
+TARGET ?= soft
+SEQUENCES ?= 100
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -29,9 +33,19 @@ test: lint
 	$(BIN)/pytest tests/unit
 	$(BIN)/pytest tests/loopback
 	$(BIN)/pytest tests/fabric
-	@echo "make test: ran lint, types, unit, loopback and fabric tests"
+	$(MAKE) --no-print-directory ptf TARGET=soft
+	$(MAKE) --no-print-directory ptf TARGET=bmv2
+	$(MAKE) --no-print-directory differential
+	@echo "make test: ran lint, types, unit, loopback and fabric tests, and the packet tests on the targets that were found"
 
-lint: python-lint native-lint
+ptf: $(VENV)/dev.stamp
+	$(BIN)/python -m ptf_tests.run --target $(TARGET)
+
+# Random sequences on the soft switch and on BMv2, compared.
+differential: $(VENV)/dev.stamp
+	$(BIN)/python -m ptf_tests.differential.run --sequences $(SEQUENCES)
+
+lint: python-lint native-lint docker-lint
 
 python-lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -41,6 +55,9 @@ python-lint: $(VENV)/dev.stamp
 native-lint: $(VENV)/dev.stamp
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS)
 	printf '%s\n' $(CXX_SOURCES) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy --quiet -p "$$(ls -d build/cp*)"
+
+docker-lint: $(VENV)/dev.stamp
+	PATH="$(BIN):$$PATH" docker/check.sh
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,120 @@
+"""``python -m ptf_tests.differential.run``: random sequences on both switches until one tells them apart."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import hypothesis
+
+from ptf_tests import namespace
+from ptf_tests.differential.pair import Difference, NoAnswer, Pair
+from ptf_tests.differential.sequence import Sequence, save
+from ptf_tests.differential.strategies import sequences
+from ptf_tests.targets import Bmv2, TargetUnavailable, veth_names
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--sequences", "count", type=click.IntRange(1), default=2000, help="How many to play.")
+@click.option("--seed", type=click.IntRange(0), help="What they are drawn from; a new one is chosen and printed.")
+@click.option("--values", type=click.Choice(["64", "256"]), default="64", help="Values per packet.")
+def main(count: int, seed: int | None, values: str) -> None:
+    """Play random sequences of table writes and packets on BMv2 and on the soft switch and compare what comes of them.
+
+    The exit status is 0 when there is no difference, or when BMv2 is not installed. The least sequence that shows a
+    difference is saved, to be played again with python -m ptf_tests.differential.replay.
+    """
+    try:
+        Bmv2.check_available()
+    except TargetUnavailable as reason:
+        click.echo(f"skipped: {reason}")
+        return
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    arguments = ["--sequences", str(count), "--seed", str(seed), "--values", values]
+    namespace.enter("ptf_tests.differential.run", arguments)
+    namespace.make_veth_pairs(veth_names())
+    logging.getLogger("dataplane").setLevel(logging.ERROR)  # ptf warns of every frame of 14 bytes
+    directory = Path(tempfile.mkdtemp(prefix="switchml-differential-"))
+    start = time.monotonic()
+    with Pair(directory, int(values)) as pair:
+        run = _Run(pair)
+        try:
+            run.play(count, seed, int(values))
+        except NoAnswer as error:
+            _report(error, run, directory, seed)
+            sys.exit(1)
+        except (Difference, hypothesis.errors.FlakyFailure) as error:
+            _report(run.reduce() or error, run, directory, seed)
+            sys.exit(1)
+    shutil.rmtree(directory)
+    seconds = time.monotonic() - start
+    click.echo(f"{run.played} sequences with {values} values, no difference; seed {seed}; {seconds:.1f} s")
+
+
+class _Run:
+    """Plays what hypothesis draws and remembers the last sequence that told the switches apart: the least one."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self.played = 0
+        self.failing: Sequence | None = None
+
+    def play(self, count: int, seed: int, values: int) -> None:
+        """Draw and play. Raises Difference with the least sequence, or NoAnswer."""
+
+        @hypothesis.seed(seed)
+        @hypothesis.settings(
+            max_examples=count,
+            database=None,
+            deadline=None,
+            print_blob=False,
+            verbosity=hypothesis.Verbosity.quiet,
+            report_multiple_bugs=False,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        @hypothesis.given(sequences(values))
+        def play_one(sequence: Sequence) -> None:
+            self.played += 1
+            try:
+                self._pair.compare(sequence)
+            except (Difference, NoAnswer):
+                self.failing = sequence
+                raise
+
+        play_one()
+
+    def reduce(self) -> Difference | None:
+        """Leave out of the failing sequence every step that does not matter; hypothesis keeps some steps together.
+
+        Return what the rest shows, or None when nothing could be left out.
+        """
+        assert self.failing is not None
+        found = None
+        for place in reversed(range(len(self.failing.steps))):
+            steps = self.failing.steps
+            shorter = replace(self.failing, steps=steps[:place] + steps[place + 1 :])
+            try:
+                self._pair.compare(shorter)
+            except Difference as difference:
+                found, self.failing = difference, shorter
+        return found
+
+
+def _report(error: BaseException, run: _Run, directory: Path, seed: int) -> None:
+    assert run.failing is not None
+    path = directory / "sequence.json"
+    save(run.failing, path)
+    click.echo(f"the switches differ (seed {seed}, after {run.played} sequences, the least one is):", err=True)
+    click.echo(str(error), err=True)
+    click.echo(f"play it again: python -m ptf_tests.differential.replay {path} --target soft|bmv2|both", err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""Random sequences: hypothesis strategies over small domains, so that packets often meet the same slot."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dataplane.constants import Flag, Kind
+from dataplane.wire import Packet
+from ptf_tests.differential.sequence import Burst, Put, Remove, Sequence, SetDefault, Step
+from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host
+from ptf_tests.job import Job, default_host
+
+__all__ = ["sequences"]
+
+# No port may have to take more frames at once than a Unix datagram socket holds (barrier.py).
+_MAX_BURST = 3
+_MAX_REPLICAS = 3
+_HOSTS = tuple(map(default_host, range(4)))
+_PORTS = (1, 2, 3, 4)
+_JOBS = (1, 2)
+_GROUPS = (1, 2, 3)
+_MACS = (SWITCH_MAC, 0xFFFFFFFFFFFF, *(host.mac for host in _HOSTS))
+_SLOTS = 4  # of a job
+
+
+class _Draw:
+    """Draws the fields of one frame: what makes it ordinary, but for a few that are wrong."""
+
+    def __init__(self, draw: st.DrawFn, wrong: frozenset[str]) -> None:
+        self._draw = draw
+        self._wrong = wrong
+
+    def __call__(self, name: str, usual: Any, *others: Any) -> Any:
+        """Return ``usual``, or another value when the field ``name`` is to be wrong."""
+        return self._draw(st.sampled_from(others)) if name in self._wrong else usual
+
+    def any(self, *values: Any) -> Any:
+        """Return one of several values that are all right."""
+        return self._draw(st.sampled_from(values))
+
+
+def _wrong(names: tuple[str, ...]) -> st.SearchStrategy[frozenset[str]]:
+    """Return none of the names in three draws of four, else one or two."""
+    none = st.just(frozenset[str]())
+    return st.one_of(none, none, none, st.frozensets(st.sampled_from(names), min_size=1, max_size=2))
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _put(table: str, match: dict[str, Any], action: str, priority: int = 0, **parameters: int) -> Put:
+    return Put(table, tuple(match.items()), priority, action, tuple(parameters.items()))
+
+
+def _group(number: int, replicas: tuple[tuple[int, int], ...]) -> Put:
+    return Put("group", (("id", number),), replicas=replicas)
+
+
+@st.composite
+def _jobs(draw: st.DrawFn, values: int) -> Job:
+    number = draw(st.sampled_from(_JOBS))
+    hosts = _HOSTS[: draw(st.integers(1, _MAX_REPLICAS))]
+    epoch = draw(st.sampled_from((1, 2)))
+    return Job(number, epoch, hosts, values, slot_base=(number - 1) * _SLOTS, slots=_SLOTS)
+
+
+def _job_writes(job: Job) -> list[Step]:
+    """Return what the controller writes for a job."""
+    value, mask = job.slot_match
+    writes: list[Step] = [
+        _group(job.id, tuple((host.port, rank) for rank, host in enumerate(job.hosts))),
+        _put("job_table", {"job": job.id}, "describe_job", slot_value=value, slot_mask=mask),
+    ]
+    for rank, host in enumerate(job.hosts):
+        address = {"eth_dst": host.mac, "ipv4_dst": host.ip, "udp_dst": host.udp_port}
+        writes.append(_put("rank_table", {"job": job.id, "rank": rank}, "address_rank", **address))
+        admission = {"worker_bit": 1 << rank, "job_mask": job.mask, "epoch": job.epoch, "group": job.id}
+        writes.append(_worker(host, job.id, rank, (value, mask), **admission))
+    return writes
+
+
+def _worker(host: Host, job: int, worker: int, slot: tuple[int, int], **admission: int) -> Put:
+    match: dict[str, Any] = {
+        "ingress_port": host.port,
+        "eth_src": host.mac,
+        "ipv4_src": host.ip,
+        "udp_src": host.udp_port,
+        "job": job,
+        "worker": worker,
+    }
+    if slot[1]:
+        match["slot"] = slot
+    # Two entries that overlap never have the same priority: which of them counts would not be defined.
+    return _put("worker_table", match, "admit", priority=1 + slot[1].bit_count(), **admission)
+
+
+def _any_group(draw: st.DrawFn) -> Put:
+    replicas = st.lists(st.tuples(st.sampled_from(_PORTS), st.integers(0, 3)), max_size=_MAX_REPLICAS, unique=True)
+    return _group(draw(st.sampled_from(_GROUPS)), tuple(draw(replicas)))
+
+
+def _any_slots(draw: st.DrawFn, job: int) -> tuple[int, int]:
+    low_bits = draw(st.sampled_from((0, 1, 3, 7, 15, 0xFFFF)))
+    return (job - 1) * 2 * _SLOTS & ~low_bits & 0xFFFF, ~low_bits & 0xFFFF
+
+
+def _any_job(draw: st.DrawFn) -> Put:
+    job = draw(st.sampled_from(_JOBS))
+    value, mask = _any_slots(draw, job)
+    return _put("job_table", {"job": job}, "describe_job", slot_value=value, slot_mask=mask)
+
+
+def _any_rank(draw: st.DrawFn) -> Put:
+    match = {"job": draw(st.sampled_from(_JOBS)), "rank": draw(st.integers(0, _MAX_REPLICAS))}
+    mac, udp_port = draw(st.sampled_from((0, 0x020000000155))), draw(st.sampled_from((0, 0xBEE0, 0xFFFF)))
+    return _put("rank_table", match, "address_rank", eth_dst=mac, ipv4_dst=0x0A000155, udp_dst=udp_port)
+
+
+def _any_worker(draw: st.DrawFn) -> Put:
+    job = draw(st.sampled_from(_JOBS))
+    rank = draw(st.sampled_from((0, 1, 2, 63, 255)))
+    return _worker(
+        draw(st.sampled_from(_HOSTS)),
+        job,
+        rank,
+        _any_slots(draw, job),
+        worker_bit=draw(st.sampled_from((1, 2, 4, 1 << 63, 0, 3))),
+        job_mask=draw(st.sampled_from((1, 3, 7, (1 << 64) - 1, 0))),
+        epoch=draw(st.sampled_from((1, 2, 0, 0xFFFF))),
+        group=draw(st.sampled_from((*_GROUPS, 0, 77))),
+    )
+
+
+def _any_l2(draw: st.DrawFn) -> Put:
+    match = {"eth_dst": draw(st.sampled_from(_MACS))}
+    action = draw(st.sampled_from(("forward", "flood", "drop_no_route")))
+    if action == "forward":
+        return _put("l2_table", match, action, port=draw(st.sampled_from((*_PORTS, 20))))
+    if action == "flood":
+        return _put("l2_table", match, action, group=draw(st.sampled_from((*_GROUPS, 77))))
+    return _put("l2_table", match, action)
+
+
+def _any_loss(draw: st.DrawFn) -> Put:
+    table = draw(st.sampled_from(("loss_ingress_table", "loss_egress_table")))
+    threshold = draw(st.sampled_from((0, 0xFFFFFFFF)))
+    return _put(table, {"port": draw(st.sampled_from(_PORTS))}, "lose", threshold=threshold)
+
+
+_ANY = (_any_group, _any_job, _any_rank, _any_worker, _any_worker, _any_l2, _any_l2, _any_l2, _any_loss)
+
+
+@st.composite
+def _writes(draw: st.DrawFn) -> list[Step]:
+    """Draw a write to any table, of an entry that may be there or not."""
+    if draw(st.integers(0, 9)) == 9:
+        return [_switch_address(draw(st.sampled_from((0, SWITCH_MAC))), draw(st.sampled_from((0, SWITCH_IP))))]
+    put = draw(st.sampled_from(_ANY))(draw)
+    kind = draw(st.sampled_from(("put", "put", "remove", "default")))
+    if kind == "remove":
+        return [Remove(put.table, put.match, put.priority)]
+    if kind == "default" and put.table == "l2_table":
+        return [SetDefault("l2_table", put.action, put.parameters)]
+    return [put]
+
+
+def _switch_address(mac: int, ip: int) -> SetDefault:
+    return SetDefault("switch_address_table", "set_switch_address", (("mac", mac), ("ip", ip)))
+
+
+# ---- packets ---------------------------------------------------------------------------------------------------------
+
+
+_SWITCHML_FIELDS = (
+    *("version", "kind", "job", "worker", "format", "exponent", "index", "half", "count", "epoch"),
+    *("exponent_only", "payload", "phase"),
+)
+_IPV4_FIELDS = ("version_length", "length", "fragment", "protocol", "ip_checksum", "ip_src", "ip_dst")
+_FRAME_FIELDS = ("host", "eth_dst", "udp_port", "udp_length", "trailer", "cut", *_IPV4_FIELDS)
+
+
+@st.composite
+def _contributions(draw: st.DrawFn, job: Job, rank: int, slot: int | None = None, phase: int | None = None) -> bytes:
+    """Draw a rank's packet to SwitchML's port; most are well-formed."""
+    pick = _Draw(draw, draw(_wrong(_SWITCHML_FIELDS + _FRAME_FIELDS)))
+    phase = pick("phase", pick.any(0, 1, 2, 3) if phase is None else phase, 0, 0x7FFFFFFF, 0xFFFFFFFF)
+    slot = pick("index", pick.any(0, 1) if slot is None else slot, _SLOTS - 1, _SLOTS, -_SLOTS, 2047, 0x7000)
+    empty = pick.any(False, False, False, True)
+    count = 0 if empty else pick.any(job.values, 1)
+    length = pick("payload", 0 if empty else job.values, 0, 1, job.values - 1, job.values, job.values + 1)
+    flags = pick("exponent_only", int(empty), 0, 1) | pick.any(0, 2, 4, 0xFFFE)
+    step = pick.any(0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x12345678)
+    packet = Packet(
+        version=pick("version", 1, 0, 2),
+        kind=pick("kind", int(Kind.CONTRIBUTION), int(Kind.RESULT), 0, 3),
+        job=pick("job", job.id, 0, 1, 2, 3, 0xFFFF),
+        worker=pick("worker", rank, 0, 1, 63, 64, 255),
+        format=pick("format", 1, 0, 2),
+        exponent=pick("exponent", pick.any(0, 100, 254, 255, 256), 257, 0xFFFF),
+        slot=max(0, job.slot_base + slot) << 1 | pick("half", phase & 1, 1 - (phase & 1)),
+        count=pick("count", count, 0, 1, job.values, job.values + 1, 0xFFFF),
+        epoch=pick("epoch", job.epoch, 0, 1, 2, 0xFFFF),
+        flags=Flag(flags),
+        phase=phase,
+        chunk=pick.any(0, 1, 0xFFFFFFFF),
+        check=pick.any(0, 1, 0x80000000, 0xFFFFFFFF),
+        values=tuple(step * (lane + rank + 1) & 0xFFFFFFFF for lane in range(length)),
+    )
+    host = pick("host", job.hosts[rank], *_HOSTS, job.hosts[rank].moved(mac=SWITCH_MAC))
+    frame = _in_ipv4(pick, host, packet.pack())
+    cut = pick("cut", len(frame), 14, 33, 41, 42, 69, 70, len(frame) - 1)
+    return frame[:cut] + bytes(pick("trailer", 0, 1, 4, 60))
+
+
+def _in_ipv4(pick: _Draw, host: Host, payload: bytes) -> bytes:
+    """Return a UDP payload behind its headers."""
+    size = len(payload)
+    udp_length = pick("udp_length", 8 + size, 0, 8, 35, 36, 37, 7 + size, 9 + size, 0xFFFF)
+    udp = struct.pack("!HHHH", host.udp_port, pick("udp_port", 0xBEE0, 0xBEE1), udp_length, pick.any(0, 1, 0xFFFF))
+    length = pick("length", 28 + size, 0, 20, 28, 55, 56, 27 + size, 29 + size, 0xFFFF)
+    addresses = pick("ip_src", host.ip, SWITCH_IP, 0), pick("ip_dst", SWITCH_IP, host.ip, 0)
+    ip = _ipv4(pick, length, pick("protocol", 17, 1, 6), *addresses)
+    return _ethernet(pick("eth_dst", SWITCH_MAC, *_MACS), host.mac, 0x0800) + ip + udp + payload
+
+
+def _ipv4(pick: _Draw, length: int, protocol: int, source: int, destination: int) -> bytes:
+    first = struct.pack(
+        "!BBHHHBB",
+        pick("version_length", 0x45, 0x46, 0x44, 0x55, 0x65),
+        pick.any(0, 1, 0xB8, 0xFF),
+        length,
+        pick.any(0, 1, 0xFFFF),
+        pick("fragment", pick.any(0, 0x4000), 0x2000, 1, 0x8000),
+        pick.any(64, 1, 0),
+        protocol,
+    )
+    last = struct.pack("!II", source, destination)
+    total = sum(struct.unpack("!9H", first + last))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    checksum: int = pick("ip_checksum", ~total & 0xFFFF, total, 0)
+    return first + checksum.to_bytes(2, "big") + last
+
+
+_ARP_FIELDS = ("hardware", "protocol", "hardware_length", "protocol_length", "operation", "sender")
+
+
+@st.composite
+def _ordinary(draw: st.DrawFn, host: Host) -> bytes:
+    """Draw a frame that is not SwitchML's: ARP, ICMP, anything."""
+    kind = draw(st.sampled_from(("arp", "icmp", "bytes", "bytes")))
+    pick = _Draw(draw, draw(_wrong(("source", "cut", *_IPV4_FIELDS, *_ARP_FIELDS, "type", "code"))))
+    source = pick("source", host.mac, SWITCH_MAC, 0)
+    destination = pick.any(*_MACS)
+    if kind == "arp":
+        frame = _ethernet(destination, source, 0x0806) + _arp(pick, host)
+    elif kind == "icmp":
+        words = pick.any(0, 0xF7FF, 0xF800, 0xFFFF, 0x1234), pick.any(0, 7), pick.any(0, 1)
+        icmp = struct.pack("!BBHHH", pick("type", 8, 0, 13), pick("code", 0, 1), *words) + draw(st.binary(max_size=9))
+        length = pick("length", 20 + len(icmp), 0, 20, 27, 28, 21 + len(icmp), 0xFFFF)
+        addresses = pick("ip_src", host.ip, SWITCH_IP, 0), pick("ip_dst", SWITCH_IP, host.ip, 0)
+        frame = _ethernet(pick.any(SWITCH_MAC, destination), source, 0x0800)
+        frame += _ipv4(pick, length, pick("protocol", 1, 17), *addresses) + icmp
+    else:
+        # No 802.1Q tag: Linux itself drops a frame that ends inside it, before BMv2 sees it.
+        frame = _ethernet(destination, source, pick.any(0x0800, 0x0806, 0x88CC, 0x86DD, 0))
+        frame += draw(st.binary(max_size=64))
+    return frame[: pick("cut", len(frame), 14, 15, 33, 34, 41, 42)]
+
+
+def _arp(pick: _Draw, host: Host) -> bytes:
+    return struct.pack(
+        "!HHBBH6sI6sI",
+        pick("hardware", 1, 6),
+        pick("protocol", 0x0800, 0x86DD),
+        pick("hardware_length", 6, 8),
+        pick("protocol_length", 4, 16),
+        pick("operation", 1, 0, 2),
+        host.mac.to_bytes(6, "big"),
+        pick("sender", host.ip, 0, SWITCH_IP),
+        bytes(6),
+        pick.any(SWITCH_IP, SWITCH_IP, host.ip, 0),
+    )
+
+
+def _ethernet(destination: int, source: int, ethertype: int) -> bytes:
+    return destination.to_bytes(6, "big") + source.to_bytes(6, "big") + ethertype.to_bytes(2, "big")
+
+
+# ---- sequences -------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _bursts(draw: st.DrawFn, jobs: tuple[Job, ...]) -> list[Step]:
+    """Draw frames of one host, through its port or, now and then, another."""
+    job = draw(st.sampled_from(jobs))
+    rank = draw(st.integers(0, len(job.hosts) - 1))
+    host = job.hosts[rank]
+    packet = _contributions(job, rank)
+    frames = draw(st.lists(st.one_of(packet, packet, _ordinary(host)), min_size=1, max_size=_MAX_BURST))
+    ports = (host.port,) * 9
+    return [Burst(draw(st.sampled_from((*ports, *_PORTS))), tuple(frames))]
+
+
+@st.composite
+def _rounds(draw: st.DrawFn, jobs: tuple[Job, ...]) -> list[Step]:
+    """Draw one phase of a slot: every rank contributes, in any order, and some do so more than once."""
+    job = draw(st.sampled_from(jobs))
+    slot, phase = draw(st.sampled_from((0, 1))), draw(st.sampled_from((0, 1, 2, 3)))
+    ranks = range(len(job.hosts))
+    order = [*draw(st.permutations(ranks)), *draw(st.lists(st.sampled_from(ranks), max_size=3))]
+    return [Burst(job.hosts[rank].port, (draw(_contributions(job, rank, slot, phase)),)) for rank in order]
+
+
+@st.composite
+def sequences(draw: st.DrawFn, values: int = 64) -> Sequence:
+    """Draw the tables of one or two jobs, then packets and writes in any order.
+
+    Every frame has an Ethernet header, for BMv2's interfaces carry no other.
+    """
+    jobs = tuple(draw(st.lists(_jobs(values), min_size=1, max_size=2, unique_by=lambda job: job.id)))
+    steps: list[Step] = [_switch_address(SWITCH_MAC, SWITCH_IP)]
+    for job in jobs:
+        steps += _job_writes(job)
+    if draw(st.booleans()):
+        steps += [_put("l2_table", {"eth_dst": host.mac}, "forward", port=host.port) for host in _HOSTS]
+        steps.append(_group(_GROUPS[-1], tuple((port, 0) for port in _PORTS[:_MAX_REPLICAS])))
+        steps.append(_put("l2_table", {"eth_dst": 0xFFFFFFFFFFFF}, "flood", group=_GROUPS[-1]))
+    rounds, bursts = _rounds(jobs), _bursts(jobs)
+    for more in draw(st.lists(st.one_of(rounds, rounds, bursts, bursts, _writes()), min_size=1, max_size=24)):
+        steps += more
+    return Sequence(tuple(steps), values)

@@ -1,0 +1,86 @@
+"""Ethernet frames: contributions as hosts send them, results as the switch must emit them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
+from typing import Any
+
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet as Layer
+from scapy.packet import Raw
+
+from dataplane.constants import PROTOCOL_IPV4_TTL, PROTOCOL_UDP_PORT
+from dataplane.wire import Packet, WireError
+
+__all__ = ["Host", "SWITCH_IP", "SWITCH_MAC", "contribution_frame", "describe", "layers_of", "mac_text", "result_frame"]
+
+SWITCH_MAC = 0x0200000000FE
+SWITCH_IP = 0x0A0000FE
+
+
+def mac_text(mac: int) -> str:
+    """Return a MAC address as scapy and people write it."""
+    return mac.to_bytes(6, "big").hex(":")
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a rank is: its switch port, addresses and UDP port."""
+
+    port: int
+    mac: int
+    ip: int
+    udp_port: int
+
+    def moved(self, **changes: int) -> Host:
+        """Return a copy with other addresses."""
+        return replace(self, **changes)
+
+
+def layers_of(packet: Packet | bytes, host: Host, **fields: Any) -> Layer:
+    """Return a contribution in the layers that ``host`` puts around it.
+
+    ``fields`` change the IPv4 header (tos, ttl, id, flags, frag, len, chksum), the UDP header (udp_len, udp_chksum,
+    dport) and the addresses (eth_dst, ipv4_dst).
+    """
+    payload = packet if isinstance(packet, bytes) else packet.pack()
+    ethernet = Ether(dst=mac_text(fields.pop("eth_dst", SWITCH_MAC)), src=mac_text(host.mac))
+    udp = UDP(sport=host.udp_port, dport=fields.pop("dport", PROTOCOL_UDP_PORT))
+    if "udp_len" in fields:
+        udp.len = fields.pop("udp_len")
+    if "udp_chksum" in fields:
+        udp.chksum = fields.pop("udp_chksum")
+    destination = str(IPv4Address(fields.pop("ipv4_dst", SWITCH_IP)))
+    return ethernet / IP(src=str(IPv4Address(host.ip)), dst=destination, **fields) / udp / Raw(payload)
+
+
+def contribution_frame(packet: Packet | bytes, host: Host, **fields: Any) -> bytes:
+    """Return the bytes of ``layers_of``."""
+    return bytes(layers_of(packet, host, **fields))
+
+
+def result_frame(packet: Packet, host: Host, tos: int = 0) -> bytes:
+    """Return the frame in which the switch sends a RESULT to a rank (DESIGN 5)."""
+    addresses: dict[str, Any] = {"src": str(IPv4Address(SWITCH_IP)), "dst": str(IPv4Address(host.ip))}
+    return bytes(
+        Ether(dst=mac_text(host.mac), src=mac_text(SWITCH_MAC))
+        / IP(tos=tos, id=0, flags="DF", ttl=PROTOCOL_IPV4_TTL, **addresses)
+        / UDP(sport=PROTOCOL_UDP_PORT, dport=host.udp_port, chksum=0)
+        / Raw(packet.pack())
+    )
+
+
+def describe(frame: bytes) -> str:
+    """Return a frame in a few lines for a failure's message."""
+    layers = Ether(frame)
+    text = f"{len(frame)} bytes: {layers.summary()}"
+    if UDP in layers and PROTOCOL_UDP_PORT in (layers[UDP].sport, layers[UDP].dport):
+        try:
+            packet = Packet.unpack(bytes(layers[UDP].payload)[: layers[UDP].len - 8])
+        except WireError as error:
+            text += f"\n    {error}"
+        else:
+            text += f"\n    {packet} values {list(packet.values[:4])}..."
+    return f"{text}\n    {frame[:96].hex()}"

@@ -1,0 +1,135 @@
+"""A job as the controller writes it into a switch, and the packets of its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import finsy as fy
+
+from dataplane.constants import Flag, Kind
+from dataplane.wire import Packet
+from ptf_tests.control import Entity
+from ptf_tests.frames import Host
+from ptf_tests.targets import HOST_PORTS
+
+__all__ = ["Job", "default_host"]
+
+_MASK = 0xFFFFFFFF
+
+
+def default_host(rank: int) -> Host:
+    """Return where a rank is unless a test says otherwise: ranks take the ports in turn, no two share an address."""
+    return Host(HOST_PORTS[rank % len(HOST_PORTS)], 0x020000000100 + rank, 0x0A000100 + rank, 40000 + rank)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of one epoch: ranks at ``hosts``, pool indexes ``slot_base`` up to ``slot_base + slots``.
+
+    ``group`` is its multicast group; 0 means the one whose id is the job's.
+    """
+
+    id: int
+    epoch: int
+    hosts: tuple[Host, ...]
+    values: int
+    slot_base: int = 0
+    slots: int = 16
+    group: int = 0
+
+    @property
+    def group_id(self) -> int:
+        """The multicast group that the job's results go to."""
+        return self.group or self.id
+
+    @property
+    def mask(self) -> int:
+        """The bitmap of a slot to which every rank has contributed."""
+        return (1 << len(self.hosts)) - 1
+
+    @property
+    def slot_match(self) -> tuple[int, int]:
+        """The slot fields of the job as value and mask."""
+        return self.slot_base << 1, ~(2 * self.slots - 1) & 0xFFFF
+
+    def worker_entry(self, rank: int) -> fy.P4TableEntry:
+        """Return the entry that admits a rank."""
+        host = self.hosts[rank]
+        return fy.P4TableEntry(
+            "worker_table",
+            match=fy.Match(
+                ingress_port=host.port,
+                eth_src=host.mac,
+                ipv4_src=host.ip,
+                udp_src=host.udp_port,
+                job=self.id,
+                worker=rank,
+                slot=self.slot_match,
+            ),
+            action=fy.Action("admit", worker_bit=1 << rank, job_mask=self.mask, epoch=self.epoch, group=self.group_id),
+            priority=1,
+        )
+
+    def rank_entry(self, rank: int) -> fy.P4TableEntry:
+        """Return the entry that addresses results to a rank."""
+        host = self.hosts[rank]
+        return fy.P4TableEntry(
+            "rank_table",
+            match=fy.Match(job=self.id, rank=rank),
+            action=fy.Action("address_rank", eth_dst=host.mac, ipv4_dst=host.ip, udp_dst=host.udp_port),
+        )
+
+    def group_entry(self) -> fy.P4MulticastGroupEntry:
+        """Return the multicast group: one replica for each rank."""
+        return fy.P4MulticastGroupEntry(
+            self.group_id, replicas=tuple((host.port, n) for n, host in enumerate(self.hosts))
+        )
+
+    def entities(self) -> list[Entity]:
+        """Return all that stands in the tables for the job, in the order of writing."""
+        value, mask = self.slot_match
+        job = fy.P4TableEntry(
+            "job_table",
+            match=fy.Match(job=self.id),
+            action=fy.Action("describe_job", slot_value=value, slot_mask=mask),
+        )
+        ranks = range(len(self.hosts))
+        return [self.group_entry(), job, *map(self.rank_entry, ranks), *map(self.worker_entry, ranks)]
+
+    def packet(self, rank: int, slot: int = 0, phase: int = 0, **fields: Any) -> Packet:
+        """Return a contribution of ``rank`` to the job's ``slot``-th slot, with values that differ in every lane."""
+        pattern = tuple((rank + 1) * 1_000_003 * (lane + 1) - 7 * (phase + slot) for lane in range(self.values))
+        packet = Packet(
+            job=self.id,
+            worker=rank,
+            slot=(self.slot_base + slot) << 1 | phase & 1,
+            phase=phase,
+            epoch=self.epoch,
+            values=pattern,
+            count=self.values,
+            exponent=100 + rank % 100,
+            chunk=(phase * self.slots + slot) & _MASK,
+        )
+        packet = replace(packet, **fields)
+        return packet if "check" in fields else packet.with_check(scaled_by=90, fingerprint=5)
+
+    def exponent_only(self, rank: int, slot: int = 0, phase: int = 0, **fields: Any) -> Packet:
+        """Return a contribution without values."""
+        empty: dict[str, Any] = {"values": (), "count": 0, "flags": Flag.EXPONENT_ONLY}
+        return self.packet(rank, slot, phase, **{**empty, **fields})
+
+    @staticmethod
+    def result(*contributions: Packet, asked_by: Packet | None = None) -> Packet:
+        """Return the RESULT of contributions to one phase of a slot.
+
+        Its header is that of the last one, which completes it, or of ``asked_by``, to whom it is sent again.
+        """
+        lanes = zip(*(packet.values for packet in contributions), strict=True)
+        return replace(
+            contributions[-1] if asked_by is None else asked_by,
+            kind=Kind.RESULT,
+            exponent=max(packet.exponent for packet in contributions),
+            check=sum(packet.check for packet in contributions) & _MASK,
+            values=tuple(sum(lane) & _MASK for lane in lanes),
+        )

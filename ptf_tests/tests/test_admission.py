@@ -1,0 +1,97 @@
+"""Admission: a packet counts only if port, MAC, IP, UDP port, job, rank and slot stand in one entry."""
+
+from __future__ import annotations
+
+from dataplane.constants import DropReason, Verdict
+from ptf_tests.base import SwitchMLTest
+
+
+class _Impostor(SwitchMLTest):
+    """Rank 1's packets come with one address changed; rank 1 itself still completes the slot."""
+
+    changes: tuple[dict[str, int], ...]
+
+    def impersonate(self) -> None:
+        job = self.job(2)
+        packets = [job.packet(rank) for rank in range(2)]
+        self.contribute(job, packets[0], Verdict.AGGREGATED)
+        for change in self.changes:
+            self.refuse(packets[1], job.hosts[1].moved(**change), DropReason.UNKNOWN_WORKER)
+        self.expect_nothing()
+        self.contribute(job, packets[1], Verdict.COMPLETED)
+        self.expect_result(job, job.result(*packets))
+
+
+class WrongPort(_Impostor):
+    """From another port: one of another rank, one without a rank."""
+
+    changes = ({"port": 1}, {"port": 8})
+
+    def runTest(self) -> None:
+        self.impersonate()
+
+
+class WrongMac(_Impostor):
+    """From another MAC: a stranger's, the other rank's, and ones that differ in the first or last bit."""
+
+    changes = ({"mac": 0x020000000200}, {"mac": 0x020000000100}, {"mac": 0x820000000101}, {"mac": 0x020000000103})
+
+    def runTest(self) -> None:
+        self.impersonate()
+
+
+class WrongIp(_Impostor):
+    """From another IPv4 address."""
+
+    changes = ({"ip": 0x0A000200}, {"ip": 0x0A000100}, {"ip": 0x8A000101}, {"ip": 0x0A000103})
+
+    def runTest(self) -> None:
+        self.impersonate()
+
+
+class WrongUdpPort(_Impostor):
+    """From another socket of the same host."""
+
+    changes = ({"udp_port": 40000}, {"udp_port": 40002}, {"udp_port": 0xBEE0}, {"udp_port": 0})
+
+    def runTest(self) -> None:
+        self.impersonate()
+
+
+class WrongRank(SwitchMLTest):
+    """A rank cannot speak for another, nor for one that the job has not."""
+
+    def runTest(self) -> None:
+        job = self.job(2)
+        self.contribute(job, job.packet(0), Verdict.AGGREGATED)
+        for worker in (1, 2, 63, 64, 255):
+            self.refuse(job.packet(0, worker=worker), job.hosts[0], DropReason.UNKNOWN_WORKER)
+        self.expect_nothing()
+        packets = [job.packet(rank) for rank in range(2)]
+        self.contribute(job, packets[1], Verdict.COMPLETED)
+        self.expect_result(job, job.result(*packets))
+
+
+class RefusalsInOrder(SwitchMLTest):
+    """When several reasons hold: unknown job before slot out of range before unknown worker before wrong epoch."""
+
+    def runTest(self) -> None:
+        job = self.job(2)
+        stranger = job.hosts[0].moved(ip=0x0A000999)
+        wrong = {"epoch": job.epoch + 1, "phase": 0}
+        self.refuse(job.packet(0, slot=64, job=7, **wrong), stranger, DropReason.UNKNOWN_JOB)
+        self.refuse(job.packet(0, slot=64, **wrong), stranger, DropReason.SLOT_OUT_OF_RANGE)
+        self.refuse(job.packet(0, **wrong), stranger, DropReason.UNKNOWN_WORKER)
+        self.contribute(job, job.packet(0, **wrong), Verdict.WRONG_EPOCH)
+        self.expect_nothing()
+
+
+class AnyDestinationAddress(SwitchMLTest):
+    """What makes a packet ours is its UDP port: the switch need not be its Ethernet or IPv4 destination."""
+
+    def runTest(self) -> None:
+        job = self.job(2)
+        packets = [job.packet(rank) for rank in range(2)]
+        self.contribute(job, packets[0], Verdict.AGGREGATED, eth_dst=job.hosts[1].mac, ipv4_dst=job.hosts[1].ip)
+        self.contribute(job, packets[1], Verdict.COMPLETED, eth_dst=0xFFFFFFFFFFFF, ipv4_dst=0xFFFFFFFF)
+        self.expect_result(job, job.result(*packets))
