@@ -13,10 +13,11 @@ from click.shell_completion import get_completion_class
 
 import cli_output as output
 from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
+from cli_switches import agent_group, switch_group
 from controller.proto import switchml_pb2 as pb
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_MAX_WORKERS
-from topologies import config, doctor, fabric, job_logs, jobs
+from topologies import config, doctor, drawing, fabric, job_logs, jobs, layouts, topology
 from topologies.errors import NoFabricError
 from topologies.run_directory import RunDirectory
 
@@ -57,7 +58,7 @@ Examples:
 )
 @click.option(
     "--controller",
-    metavar="HOST:PORT",
+    metavar="ADDRESS",
     help=f"{config.KEYS['controller'].help}  [SWITCHML_CONTROLLER; default: the run directory's fabric]",
 )
 @click.option(
@@ -90,8 +91,13 @@ def cli(context: click.Context, controller: str | None, run_dir: str | None, con
 Examples:
   switchml-ctl up
   switchml-ctl up --agents 4 --values 1024
-  switchml-ctl up --drop 0.01 --duplicate 0.01 --delay 0.01 --seed 7"""
+  switchml-ctl up --drop 0.01 --duplicate 0.01 --delay 0.01 --seed 7
+  switchml-ctl up --switch bmv2 --workers 4
+  switchml-ctl up --switch soft --topology my-topology.yaml"""
 )
+@setting("fabric.switch", "--switch")
+@setting("fabric.workers", "--workers")
+@setting("fabric.topology", "--topology")
 @setting("fabric.agents", "--agents")
 @setting("fabric.values", "--values")
 @setting("fabric.slots", "--slots")
@@ -105,13 +111,16 @@ def up(session: Session, /, as_json: bool, **options: Any) -> None:
     """Start switch, controller and agents as processes of this machine.
 
     They run until `switchml-ctl down`. A fabric that runs already is left as it is.
+
+    With --switch or --topology they are laid out in network namespaces: one for the switch and the controller, one for
+    each host with its agent, and links between. That needs root.
     """
     settings = session.settings(**options)
     directory = RunDirectory(settings.run_dir)
     found, started = fabric.start(directory, settings.fabric, keep=True, report=output.note)
     if not started:
         output.note("a fabric runs already")
-        if settings.fabric != found.options:
+        if layouts.resolve(settings.fabric) != found.options:
             output.note("its options are others than those asked for; `switchml-ctl down` first to change them")
     if as_json:
         output.print_json({"started": started, **_fabric_dict(fabric.inspect(directory), settings)})
@@ -128,6 +137,7 @@ def _fabric_dict(status: fabric.FabricStatus, settings: config.Settings) -> dict
             "controller": found.controller,
             "version": found.version,
             "options": dataclasses.asdict(found.options),
+            "topology": found.topology,
             "switch": found.switch,
             "agents": list(found.agents),
             "processes": [
@@ -359,59 +369,53 @@ def stop_job(session: Session, job: str, as_json: bool) -> None:
         _show_job(client.stop_job(reference(job)), as_json)
 
 
-# ---- switches and agents --------------------------------------------------------------------------------------------
+# ---- topologies -----------------------------------------------------------------------------------------------------
 
 
-@cli.group("switch")
-def switch_group() -> None:
-    """Look at switches."""
+@cli.group("topology")
+def topology_group() -> None:
+    """Look at topologies: what `up --switch` lays out in network namespaces."""
 
 
-@switch_group.command("list", epilog="\b\nExample:\n  switchml-ctl switch list")
-@json_option
-@click.pass_obj
-def list_switches(session: Session, as_json: bool) -> None:
-    """List the switches that the controller drives."""
-    with session.client() as client:
-        found = client.list_switches()
-    if as_json:
-        output.print_json({"switches": [output.as_dict(switch) for switch in found]})
-    else:
-        output.show_switches(found)
-
-
-@switch_group.command(
-    "show", epilog="\b\nExamples:\n  switchml-ctl switch show\n  switchml-ctl switch show leaf1 --json"
+@topology_group.command(
+    "show",
+    epilog="""\b
+Examples:
+  switchml-ctl topology show
+  switchml-ctl topology show my-topology.yaml --output my-topology.svg""",
 )
-@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False), metavar="[FILE]")
+@click.option(
+    "--output",
+    "picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.png|svg",
+    help="Draw it there.",
+)
 @json_option
 @click.pass_obj
-def show_switch(session: Session, name: str, as_json: bool) -> None:
-    """Show tables, multicast groups and counters of a switch, read from it now. Without a name: the only one."""
-    with session.client() as client:
-        found = client.show_switch(name)
+def show_topology(session: Session, file: Path | None, picture: Path | None, as_json: bool) -> None:
+    """Draw a topology file; without one that of the run directory's fabric, else the one that comes with SwitchML."""
+    shown = topology.load(file) if file is not None else _laid_out(session) or topology.load(topology.PACKAGED)
+    if picture is not None:
+        drawing.picture(shown, picture)
+        output.note(f"wrote {picture}")
     if as_json:
-        output.print_json(output.as_dict(found))
-    else:
-        output.show_switch(found)
+        output.print_json(shown.as_dict())
+    elif picture is None:
+        click.echo(drawing.text(shown))
 
 
-@cli.group("agent")
-def agent_group() -> None:
-    """Look at agents."""
+def _laid_out(session: Session) -> topology.Topology | None:
+    """The topology of the run directory's fabric, None where it has none."""
+    found = fabric.inspect(RunDirectory(session.settings().run_dir)).fabric
+    if found is None or found.topology is None:
+        return None
+    return topology.Topology.from_dict(found.topology)
 
 
-@agent_group.command("list", epilog="\b\nExample:\n  switchml-ctl agent list")
-@json_option
-@click.pass_obj
-def list_agents(session: Session, as_json: bool) -> None:
-    """List the agents that have registered with the controller."""
-    with session.client() as client:
-        found = client.list_agents()
-    if as_json:
-        output.print_json({"agents": [output.as_dict(agent) for agent in found]})
-    else:
-        output.show_agents(found)
+cli.add_command(switch_group)
+cli.add_command(agent_group)
 
 
 def main() -> NoReturn:

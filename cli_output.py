@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
+from controller.drivers import LOSS_TABLES
 from controller.proto import switchml_pb2 as pb
 from topologies.doctor import Check
-from topologies.fabric import FabricStatus
+from topologies.fabric_state import FabricStatus
 from topologies.jobs import JobRun, JobStarted, attach_environment, switch_counters
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "show_checks",
     "show_fabric",
     "show_job_run",
+    "show_losses",
     "show_switch",
     "show_switches",
     "started_dict",
@@ -346,6 +348,8 @@ def show_switch(detail: pb.SwitchDetail) -> None:
     for entry in detail.entries:
         tables[entry.table].append(entry)
     for name, entries in tables.items():
+        if name in LOSS_TABLES.values():
+            continue  # shown below, as shares
         keys = list(dict.fromkeys(key for entry in entries for key in entry.match))
         counted = any(entry.HasField("packets") for entry in entries)
         columns = [*keys, "action"] + (["packets"] if counted else [])
@@ -370,6 +374,17 @@ def show_switch(detail: pb.SwitchDetail) -> None:
         for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
             table.add_row(name.replace("_", " "), f"{count:,}")
         out.print(table)
+    show_losses(detail.losses)
+
+
+def show_losses(losses: Sequence[pb.PortLoss]) -> None:
+    """The ports that lose packets on purpose."""
+    table = _table(
+        "port", "coming in", "leaving", title="packets lost on purpose", right=("port", "coming in", "leaving")
+    )
+    for loss in losses:
+        table.add_row(str(loss.port), f"{loss.ingress:.4%}", f"{loss.egress:.4%}")
+    console().print(table if losses else "no port loses packets on purpose")
 
 
 def show_agents(agents: Iterable[pb.Agent]) -> None:

@@ -123,6 +123,10 @@ class Agents:
         found = [session for session in self._sessions.values() if session.live and session.switch == switch]
         return sorted(found, key=lambda session: session.name)
 
+    def ports_on(self, switch: str) -> set[int]:
+        """Return the ports of a switch that live agents hang on."""
+        return {session.registration.switch_port for session in self.live_on(switch)}
+
     def shut_down(self) -> None:
         """End all sessions; the agents carry on and come back."""
         self.stopping = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +19,7 @@ _HIGHEST = 2**32 - 1  # of a number in the messages
 
 
 class ControllerClient:
-    """A connection to the controller at "host:port".
+    """A connection to the controller at "host:port" or "unix:/path".
 
     A job is named by its id (int) or its name (str). Every method takes at most ``timeout`` seconds and raises the
     ControllerError that the controller raised, ControllerUnavailable when none answers, or DeadlineExceeded.
@@ -149,6 +149,25 @@ class ControllerClient:
         """
         answer: pb.SwitchDetail = self._call(self._switches.Show, pb.ShowSwitchRequest(name=name))
         return answer
+
+    def set_loss(
+        self, name: str = "", ports: Iterable[int] = (), ingress: float | None = None, egress: float | None = None
+    ) -> list[pb.PortLoss]:
+        """Let a switch lose shares (0 to 1) of its packets on purpose; return all ports that do now.
+
+        None leaves a direction as it is. Without ports, those are meant that live agents hang on, and those that lose
+        packets now. It holds until the switch's pipeline is loaded again.
+
+        Raises:
+            SwitchNotFound, InvalidRequest: there is no such switch; a share or port is not allowed, or there is none.
+            SwitchUnavailable, SwitchRefused: it cannot be set.
+
+        """
+        try:
+            request = pb.SetLossRequest(name=name, ports=ports, ingress=ingress, egress=egress)
+        except ValueError as error:  # a port that the message has no room for
+            raise InvalidRequest(f"ports of a switch are 1 to 511: {error}") from None
+        return list(self._call(self._switches.SetLoss, request).ports)
 
     def _call(self, method: Callable[..., Any], request: object, timeout: float | None = None) -> Any:
         try:

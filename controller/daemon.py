@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ import grpc
 
 from controller.agent_messages import AgentMessages
 from controller.agents import Agents
-from controller.config import ControllerConfig, load_config, split_address
+from controller.config import ControllerConfig, load_config, split_address, unix_path
 from controller.errors import ConfigError, ControllerError
 from controller.lifecycle import Lifecycle
 from controller.proto import switchml_pb2_grpc as pb_grpc
@@ -87,12 +88,15 @@ def _server(
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ControlServicer_to_server(ControlService(store), server)  # type: ignore[no-untyped-call]
     return server
 
 
 def _listen(server: grpc.aio.Server, listen: str) -> str:
+    path = unix_path(listen, "listen")
+    if path is not None:
+        return _listen_at(server, path)
     host, port = split_address(listen, "listen")
     try:
         # gRPC does not say why it could not listen, so the system is asked first.
@@ -105,6 +109,33 @@ def _listen(server: grpc.aio.Server, listen: str) -> str:
     if not _is_loopback(host):
         _LOG.warning("listening on %s without TLS: whoever reaches it can start and stop jobs", listen)
     return f"{host}:{port}"
+
+
+def _listen_at(server: grpc.aio.Server, path: Path) -> str:
+    """Listen on a Unix socket; one that nobody listens on any more is replaced."""
+    address = f"unix:{path}"
+    try:
+        _require_unused(path)
+        server.add_insecure_port(address)
+        path.chmod(0o600)  # whoever reaches it can start and stop jobs
+    except (OSError, RuntimeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ConfigError(f"cannot listen on {address}: {why}; give another --listen") from None
+    return address
+
+
+def _require_unused(path: Path) -> None:
+    """Raise OSError unless a Unix socket can be made at `path`: gRPC does not say why, and replaces what it finds."""
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(FileNotFoundError):
+        try:
+            probe.connect(str(path))
+            raise OSError(errno.EADDRINUSE, "another process does")
+        except ConnectionRefusedError:
+            if path.is_socket():
+                path.unlink()
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.bind(str(path))
+    path.unlink()
 
 
 def _is_loopback(host: str) -> bool:
@@ -126,7 +157,7 @@ def _write_ready_file(path: Path, address: str) -> None:
 
 @click.command(context_settings={"auto_envvar_prefix": "SWITCHML_CONTROLLER"})
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="Configuration file (TOML).")
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes any free one.")
+@click.option("--listen", metavar="HOST:PORT|unix:PATH", help="Where to listen; port 0 takes any free one.")
 @click.option("--store", type=click.Path(path_type=Path), help="SQLite file with the jobs.")
 @click.option("--ready-file", type=click.Path(path_type=Path), help="Write address and pid here (JSON) once listening.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)

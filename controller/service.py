@@ -173,8 +173,9 @@ def _why_ended(reading: asyncio.Task[None], writing: asyncio.Task[None]) -> str:
 class SwitchesService(pb_grpc.SwitchesServicer):
     """The service Switches."""
 
-    def __init__(self, switches: Switches) -> None:
+    def __init__(self, switches: Switches, agents: Agents) -> None:
         self._switches = switches
+        self._agents = agents
 
     @_answered
     async def List(self, _: pb.ListSwitchesRequest, __: _Context) -> pb.ListSwitchesResponse:  # noqa: N802
@@ -185,6 +186,11 @@ class SwitchesService(pb_grpc.SwitchesServicer):
     async def Show(self, request: pb.ShowSwitchRequest, _: _Context) -> pb.SwitchDetail:  # noqa: N802
         """Read one switch."""
         return await self._switches.detail(request.name)
+
+    @_answered
+    async def SetLoss(self, request: pb.SetLossRequest, _: _Context) -> pb.SetLossResponse:  # noqa: N802
+        """Let one switch lose packets on purpose."""
+        return await self._switches.set_loss(request, self._agents.ports_on(self._switches.get(request.name).name))
 
 
 class ControlService(pb_grpc.ControlServicer):

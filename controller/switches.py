@@ -7,19 +7,21 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from controller.config import SwitchConfig
-from controller.drivers import Driver, JobTables
+from controller.drivers import LOSS_TABLES, Driver, JobTables
 from controller.drivers.p4runtime import P4RuntimeDriver
+from controller.drivers.p4tables import loss_threshold
 from controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
 from controller.proto import switchml_pb2 as pb
 from controller.slots import SlotAllocator
 from controller.store import Store
 from dataplane.constants import Verdict
 
-__all__ = ["MAX_EPOCH", "ManagedSwitch", "Switches"]
+__all__ = ["MAX_EPOCH", "MAX_PORT", "ManagedSwitch", "Switches"]
 
 _LOG = logging.getLogger(__name__)
 
 MAX_EPOCH = 0xFFFF
+MAX_PORT = 511  # nine bits
 
 
 class ManagedSwitch:
@@ -64,6 +66,7 @@ class ManagedSwitch:
             slots_free=self.slots.free_slots,
             largest_free_range=self.slots.largest_free_range,
             failure=self.driver.failure,
+            p4runtime_version=self.driver.api_version,
         )
 
 
@@ -195,4 +198,38 @@ class Switches:
             groups=contents.groups,
             verdicts={verdict.name.lower(): packets for verdict, packets in verdicts.items()},
             drop_reasons={reason.name.lower(): packets for reason, packets in contents.drop_reasons.items()},
+            losses=contents.losses,
         )
+
+    async def set_loss(self, request: pb.SetLossRequest, agent_ports: Iterable[int]) -> pb.SetLossResponse:
+        """Let a switch lose packets on purpose; `agent_ports` are meant, and those that do now, where none are named.
+
+        Raises:
+            SwitchNotFound, InvalidRequest: as ``get``; or a share or a port is not allowed, or there is none.
+            SwitchUnavailable, SwitchRefused: it cannot be set.
+
+        """
+        switch = self.get(request.name)
+        thresholds = {
+            direction: loss_threshold(_share(direction, getattr(request, direction)))
+            for direction in LOSS_TABLES
+            if request.HasField(direction)
+        }
+        if not thresholds:
+            raise InvalidRequest("say which share of packets is to be lost, of those that come in, leave, or both")
+        for port in request.ports:
+            if not 1 <= port <= MAX_PORT:
+                raise InvalidRequest(f"port {port} is not one of 1 to {MAX_PORT}")
+        async with switch.lock:
+            ports = set(request.ports)
+            if not ports:
+                ports = {*agent_ports, *(loss.port for loss in await switch.driver.set_loss([], {}))}
+            if not ports:
+                raise InvalidRequest(f"no agent hangs on switch {switch.name}; name the ports that are to lose packets")
+            return pb.SetLossResponse(ports=await switch.driver.set_loss(sorted(ports), thresholds))
+
+
+def _share(direction: str, value: float) -> float:
+    if not 0 <= value <= 1:  # NaN is not either
+        raise InvalidRequest(f"{direction} loss {value} is no share from 0 to 1")
+    return value

@@ -115,9 +115,11 @@ async def _run(options: AgentOptions) -> None:
 
 
 def _check_controller(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value.startswith("unix:/"):
+        return value
     host, separator, port = value.rpartition(":")
     if not (host and separator and port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
-        raise click.BadParameter(f"{value!r} is not HOST:PORT")
+        raise click.BadParameter(f"{value!r} is not HOST:PORT nor unix:/PATH")
     return value
 
 
@@ -154,7 +156,7 @@ Example:
     "--controller",
     envvar="SWITCHML_CONTROLLER",
     required=True,
-    metavar="HOST:PORT",
+    metavar="HOST:PORT|unix:/PATH",
     callback=_check_controller,
     help="The controller's gRPC address.  [env: SWITCHML_CONTROLLER]",
 )

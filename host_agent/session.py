@@ -66,9 +66,9 @@ def failure_of(revocation: pb.Revocation) -> Failure:
 
 
 class Session:
-    """Keeps the agent registered with the controller at `controller` (HOST:PORT) and carries out what it orders.
+    """Keeps the agent registered with the controller at `controller` and carries out what it orders.
 
-    When the controller goes away the jobs go on, and it is told of them when it is back.
+    `controller` is HOST:PORT or unix:/PATH. When it goes away the jobs go on, and it is told of them when it is back.
     """
 
     def __init__(self, controller: str, registration: pb.Register, jobs: Jobs) -> None:

@@ -1,1 +1,1 @@
-"""Lays a fabric out: the embedded one of local processes, and the launcher that runs a job's workers on it."""
+"""Lays a fabric out, of local processes or in network namespaces, and runs a job's workers on it."""

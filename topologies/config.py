@@ -8,24 +8,39 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
 from topologies.errors import ConfigurationError
+from topologies.topology import TARGETS
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["KEYS", "FabricOptions", "Key", "Settings", "default_config_file", "load"]
+__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "KEYS", "FabricOptions", "Key", "Settings", "default_config_file", "load"]
+
+DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
+"""Values per packet, by target, where none are asked for."""
+
+DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
+"""Slots of a switch, by target, where none are asked for; those of bmv2 are compiled in."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FabricOptions:
-    """Shape of an embedded fabric; `drop`, `duplicate` and `delay` are probabilities of a packet's misfortune."""
+    """Shape of a fabric on this machine; `drop`, `duplicate` and `delay` are probabilities of a packet's misfortune.
 
+    With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
+    `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
+    agents. 0 `values` and `slots` are the target's own.
+    """
+
+    switch: str = ""
+    workers: int = 0
+    topology: str = ""
     agents: int = 1
-    values: int = 256
-    slots: int = 8192
+    values: int = 0
+    slots: int = 0
     drop: float = 0.0
     duplicate: float = 0.0
     delay: float = 0.0
@@ -70,11 +85,23 @@ def _text(value: Any) -> str:
     return value
 
 
+def _target(value: Any) -> str:
+    if value not in TARGETS:
+        raise ValueError(f"{value!r} is none of {', '.join(TARGETS)}")
+    return _text(value)
+
+
+def _path(value: Any) -> str:
+    return str(Path(_text(value)).expanduser().absolute())
+
+
 def _address(value: Any) -> str:
     text = _text(value)
+    if text.startswith("unix:/"):
+        return text
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is no HOST:PORT")
+        raise ValueError(f"{text!r} is no HOST:PORT and no unix:/PATH")
     return text
 
 
@@ -94,29 +121,50 @@ _FABRIC: Final = FabricOptions()
 KEYS: Final[dict[str, Key]] = {
     key.name: key
     for key in (
-        Key("controller", "SWITCHML_CONTROLLER", _address, None, "Controller's address, HOST:PORT."),
+        Key("controller", "SWITCHML_CONTROLLER", _address, None, "Controller's address, HOST:PORT or unix:/PATH."),
         Key("run_dir", "SWITCHML_RUN_DIR", _text, None, "Run directory: state, sockets, logs, job directories."),
+        Key(
+            "fabric.switch",
+            "SWITCHML_FABRIC_SWITCH",
+            _target,
+            _FABRIC.switch,
+            "Lay the fabric out in network namespaces, with a switch of this target: soft or bmv2.",
+        ),
+        Key(
+            "fabric.workers",
+            "SWITCHML_FABRIC_WORKERS",
+            _whole(1, PROTOCOL_MAX_WORKERS),
+            None,
+            "Hosts to lay out: that many on one switch, or the first of the topology file.",
+        ),
+        Key(
+            "fabric.topology",
+            "SWITCHML_FABRIC_TOPOLOGY",
+            _path,
+            _FABRIC.topology,
+            "Topology file (YAML) to lay out in network namespaces.",
+        ),
         Key("fabric.agents", "SWITCHML_FABRIC_AGENTS", _whole(1, 64), _FABRIC.agents, "Agents of the embedded fabric."),
         Key(
             "fabric.values",
             "SWITCHML_FABRIC_VALUES",
             _whole(1, PROTOCOL_MAX_VALUES),
-            _FABRIC.values,
-            "Values per packet of the embedded switch.",
+            None,
+            f"Values per packet; on soft by default {DEFAULT_VALUES['soft']}, on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
         ),
         Key(
             "fabric.slots",
             "SWITCHML_FABRIC_SLOTS",
             _whole(1, PROTOCOL_MAX_SLOT_INDEX + 1),
-            _FABRIC.slots,
-            "Slots of the embedded switch.",
+            None,
+            f"Slots of the soft switch, by default {DEFAULT_SLOTS['soft']}.",
         ),
         Key(
             "fabric.drop",
             "SWITCHML_FABRIC_DROP",
             _probability,
             _FABRIC.drop,
-            "Share of packets that the embedded switch loses on purpose.",
+            "Share of packets that the soft switch loses on purpose.",
         ),
         Key(
             "fabric.duplicate",
@@ -221,7 +269,11 @@ def load(
         except ValueError as error:
             raise ConfigurationError(f"{source}: {error}") from error
     run_dir = found["run_dir"]
-    fabric = {field.name: found[f"fabric.{field.name}"] for field in dataclasses.fields(FabricOptions)}
+    fabric = {
+        field.name: found[f"fabric.{field.name}"]
+        for field in dataclasses.fields(FabricOptions)
+        if found[f"fabric.{field.name}"] is not None
+    }
     return Settings(
         controller=found["controller"],
         run_dir=Path(run_dir).expanduser().absolute() if run_dir else _default_run_dir(environment),

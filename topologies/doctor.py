@@ -17,9 +17,11 @@ from controller.client import ControllerClient
 from controller.errors import ControllerError
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_HEADER_BYTES
-from topologies.config import Settings
-from topologies.errors import ProgramNotFoundError, TopologyError
-from topologies.fabric import Fabric, inspect
+from topologies.config import DEFAULT_VALUES, Settings
+from topologies.errors import NamespaceError, ProgramNotFoundError, TopologyError
+from topologies.fabric_state import Fabric, inspect
+from topologies.layouts import BMV2_PROGRAM
+from topologies.namespaces import require_privileges
 from topologies.processes import find_program
 from topologies.run_directory import UNIX_PATH_LIMIT, RunDirectory
 
@@ -51,6 +53,7 @@ def examine(settings: Settings) -> list[Check]:
     checks += [_program(name) for name in _PROGRAMS]
     checks += [_run_directory(settings), _socket_paths(settings), _disk(settings)]
     checks += [_udp(settings), _loopback_mtu(settings), _receive_buffer(), _processors()]
+    checks += [_namespaces(), _bmv2()]
     checks += _fabric(settings)
     return checks
 
@@ -133,8 +136,12 @@ def _disk(settings: Settings) -> Check:
     return Check("disk", OK, found)
 
 
+def _values(settings: Settings) -> int:
+    return settings.fabric.values or DEFAULT_VALUES["soft"]
+
+
 def _packet_bytes(settings: Settings) -> int:
-    return PROTOCOL_HEADER_BYTES + 4 * settings.fabric.values
+    return PROTOCOL_HEADER_BYTES + 4 * _values(settings)
 
 
 def _udp(settings: Settings) -> Check:
@@ -162,7 +169,7 @@ def _loopback_mtu(settings: Settings) -> Check:
     if mtu < needed:
         found = f"lo has {mtu}, packets need {needed}"
         return Check("MTU", FAILURE, found, f"`ip link set lo mtu {needed}`, or fewer --values")
-    return Check("MTU", OK, f"lo has {mtu}, packets of {settings.fabric.values} values need {needed}")
+    return Check("MTU", OK, f"lo has {mtu}, packets of {_values(settings)} values need {needed}")
 
 
 def _receive_buffer() -> Check:
@@ -185,6 +192,19 @@ def _processors() -> Check:
     if count < 2:
         return Check("processors", WARNING, f"{count}", "Switch, agent and workers share it; expect little speed.")
     return Check("processors", OK, f"{count}")
+
+
+def _namespaces() -> Check:
+    try:
+        require_privileges()
+    except NamespaceError as error:
+        return Check("network namespaces", OK, f"not for this user, and needed for `up --switch` only: {error}")
+    return Check("network namespaces", OK, "the privileges to make them are there")
+
+
+def _bmv2() -> Check:
+    found = shutil.which(BMV2_PROGRAM)
+    return Check("BMv2", OK, found or f"{BMV2_PROGRAM} is not on PATH; needed for `up --switch bmv2` only")
 
 
 def _fabric(settings: Settings) -> Iterable[Check]:

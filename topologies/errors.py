@@ -4,14 +4,17 @@ __all__ = [
     "CommandNotExecutableError",
     "CommandNotFoundError",
     "ConfigurationError",
+    "DrawingError",
     "FabricBusyError",
     "FabricStartError",
     "LogNotFoundError",
+    "NamespaceError",
     "NoFabricError",
     "ProgramNotFoundError",
     "RemoteRanksError",
     "RunDirectoryError",
     "TopologyError",
+    "TopologyFileError",
 ]
 
 
@@ -57,3 +60,15 @@ class LogNotFoundError(TopologyError):
 
 class RemoteRanksError(TopologyError):
     """Some ranks of the job were assigned to agents on other hosts, where this launcher cannot start a process."""
+
+
+class TopologyFileError(TopologyError):
+    """A topology file, or a topology, is not one that can be laid out."""
+
+
+class NamespaceError(TopologyError):
+    """Network namespaces cannot be made or removed: privileges or a program are missing, or the kernel refused."""
+
+
+class DrawingError(TopologyError):
+    """A topology cannot be drawn as a picture: matplotlib is missing, or the file cannot be written."""

@@ -76,6 +76,14 @@ class ProcessRecord:
     start_time: int
     log: str
 
+    @classmethod
+    def of(cls, name: str, pid: int, log: str = "") -> "ProcessRecord | None":
+        """The process that has this id now; None when there is none."""
+        try:
+            return cls(name, pid, _start_time(pid), log)
+        except OSError:
+            return None
+
     def alive(self) -> bool:
         """Whether this very process runs."""
         pidfd = self._open()
@@ -123,27 +131,30 @@ class ProcessRecord:
 
 
 class StartingProcess:
-    """A process that has been started and tells by its ready file, a JSON object, that it serves."""
+    """A process that has been started and, when it has a ready file (a JSON object), tells by it that it serves."""
 
     def __init__(
         self,
         name: str,
         command: Sequence[str],
         log: Path,
-        ready_file: Path,
+        ready_file: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start `command` in a session of its own, its output in `log`. Raises FabricStartError."""
         self.name = name
         self._log = log
         self._ready_file = ready_file
-        ready_file.unlink(missing_ok=True)
+        options = []
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+            options = ["--ready-file", str(ready_file)]
         if log.exists():
             log.replace(log.with_suffix(".previous.log"))
         try:
             with log.open("wb") as output:
                 self._child = subprocess.Popen(
-                    [*command, "--ready-file", str(ready_file)],
+                    [*command, *options],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -157,20 +168,24 @@ class StartingProcess:
     def wait_ready(self, deadline: float) -> dict[str, Any]:
         """Contents of the ready file. Raises FabricStartError at `deadline` (monotonic) or when the process ends."""
         while True:
-            try:
-                status: int | None = self._child.wait(_READY_STEP_SECONDS)
-            except subprocess.TimeoutExpired:
-                status = None
+            self.require_alive(_READY_STEP_SECONDS)
             ready = self._read_ready()
-            if status is not None:
-                how = f"ended with status {status}" if status >= 0 else f"was ended by signal {-status}"
-                raise FabricStartError(f"{self.name} {how} while it was starting{self._log_excerpt()}")
             if ready is not None:
                 return ready
             if time.monotonic() >= deadline:
                 raise FabricStartError(f"{self.name} was not ready in time{self._log_excerpt()}")
 
+    def require_alive(self, seconds: float = 0) -> None:
+        """Raise FabricStartError, with the end of its log, if the process ends within `seconds`."""
+        try:
+            status = self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return
+        how = f"ended with status {status}" if status >= 0 else f"was ended by signal {-status}"
+        raise FabricStartError(f"{self.name} {how} while it was starting{self._log_excerpt()}")
+
     def _read_ready(self) -> dict[str, Any] | None:
+        assert self._ready_file is not None, "who waits for readiness has given a ready file"
         try:
             content = json.loads(self._ready_file.read_text(encoding="utf-8"))
         except FileNotFoundError:

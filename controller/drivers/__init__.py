@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import DropReason, Verdict
 
-__all__ = ["Capabilities", "Driver", "JobTables", "RankPort", "SwitchContents"]
+__all__ = ["LOSS_TABLES", "Capabilities", "Driver", "JobTables", "RankPort", "SwitchContents"]
+
+LOSS_TABLES: Final[dict[str, str]] = {"ingress": "loss_ingress_table", "egress": "loss_egress_table"}
+"""The tables of the ports that lose packets on purpose, by direction."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,21 @@ class SwitchContents:
     entries: list[pb.TableEntry]
     groups: list[pb.MulticastGroup]
     drop_reasons: dict[DropReason, int]
+    losses: list[pb.PortLoss]
 
 
 class Driver(abc.ABC):
     """One switch.
 
     ``connected``, ``primary`` and ``failure`` (why it is not connected) describe the connection, which ``run`` keeps
-    up. The other methods raise SwitchUnavailable when there is none, and SwitchRefused with the switch's words.
+    up; ``api_version`` is that of the switch's control interface, empty until it is known. The other methods raise
+    SwitchUnavailable when there is no connection, and SwitchRefused with the switch's words.
     """
 
     connected = False
     primary = False
     failure = "not connected yet"
+    api_version = ""
 
     @property
     @abc.abstractmethod
@@ -108,6 +115,13 @@ class Driver(abc.ABC):
     @abc.abstractmethod
     async def read_verdicts(self, job_ids: Sequence[int]) -> dict[Verdict, int]:
         """Return the packets by verdict, summed over the jobs."""
+
+    @abc.abstractmethod
+    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[pb.PortLoss]:
+        """Let ports lose packets on purpose; return all ports that do now.
+
+        `thresholds` has "ingress", "egress" or both: a packet is lost when a random 32-bit number is below.
+        """
 
     @abc.abstractmethod
     async def read_contents(self) -> SwitchContents:

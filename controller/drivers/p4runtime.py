@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,19 +16,23 @@ from google.protobuf import text_format
 
 import dataplane
 from controller.config import SwitchConfig
-from controller.drivers import Capabilities, Driver, JobTables, SwitchContents
+from controller.drivers import LOSS_TABLES, Capabilities, Driver, JobTables, SwitchContents
 from controller.drivers.p4tables import (
     JOB_TABLES,
     Entity,
     compare,
     group_message,
     job_entities,
+    loss_entry,
+    loss_messages,
+    loss_port,
     switch_address_entry,
     table_message,
     verdict_index,
 )
 from controller.errors import ConfigError, ControllerError, SwitchRefused, SwitchUnavailable
 from controller.jobs import parse_mac
+from controller.proto import switchml_pb2 as pb
 from controller.version import require_same_release
 from dataplane.constants import DropReason, Verdict
 
@@ -41,6 +45,7 @@ _E = TypeVar("_E", bound=fy.p4entity.P4Entity)
 _CONNECT_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _BUILD = Path(dataplane.__file__).parent / "p4" / "build" / "bmv2"
+_P4INFO = ".p4info.txtpb"
 _VALUES_ANNOTATION = "switchml_values_per_packet"
 _LOST_CODES = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.DEADLINE_EXCEEDED, fy.GRPCStatusCode.CANCELLED)
 
@@ -93,13 +98,15 @@ class P4RuntimeDriver(Driver):
         """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
         self._events = asyncio.Queue()
         self._down = asyncio.get_running_loop().create_future()
-        options = fy.SwitchOptions(p4info=_BUILD / "switchml.p4info.txtpb", device_id=self.config.device_id)
+        options = fy.SwitchOptions(p4info=_program(self.config).with_suffix(_P4INFO), device_id=self.config.device_id)
         switch = fy.Switch(self.config.name, self.config.p4runtime, options)
         for event in (fy.SwitchEvent.CHANNEL_DOWN, fy.SwitchEvent.BECOME_PRIMARY, fy.SwitchEvent.BECOME_BACKUP):
             switch.ee.on(event, lambda *_, event=event: self._events.put_nowait(event))
         async with contextlib.AsyncExitStack() as stack:
             await asyncio.wait_for(stack.enter_async_context(switch), _CONNECT_SECONDS)
             self._switch = switch
+            # finsy has asked for it, and writes the replicas of multicast groups as that version wants them.
+            self.api_version = ".".join(map(str, switch.p4runtime_version[:3]))
             while True:
                 self.primary = switch.is_primary
                 if self.primary:
@@ -113,7 +120,7 @@ class P4RuntimeDriver(Driver):
                 self.connected = False
 
     def _disconnected(self) -> None:
-        self._switch, self.connected, self.primary = None, False, False
+        self._switch, self.connected, self.primary, self.api_version = None, False, False, ""
         if self._down is not None and not self._down.done():
             self._down.set_result(None)
 
@@ -236,15 +243,35 @@ class P4RuntimeDriver(Driver):
 
         return await self._call("to read its job counters", read)
 
+    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[pb.PortLoss]:
+        """Let ports lose packets on purpose; return all ports that do now."""
+        tables = [fy.P4TableEntry(table) for table in LOSS_TABLES.values()]
+
+        async def write(switch: fy.Switch) -> list[pb.PortLoss]:
+            held = {(entry.table_id, loss_port(entry)) async for entry in _read(switch, tables)}
+            for direction, threshold in thresholds.items():
+                table = LOSS_TABLES[direction]
+                present = [loss_entry(direction, port, threshold) for port in ports if (table, port) in held]
+                absent = [loss_entry(direction, port, threshold) for port in ports if (table, port) not in held]
+                if threshold:
+                    await _write(switch.modify, present)
+                    await _write(switch.insert, absent)
+                else:
+                    await _write(switch.delete, present)
+            return loss_messages([entry async for entry in _read(switch, tables)])
+
+        return await self._call("to lose packets on purpose", write)
+
     async def read_contents(self) -> SwitchContents:
-        """Return tables, groups and drop counters."""
+        """Return tables, groups, drop counters and the ports that lose packets on purpose."""
 
         async def read(switch: fy.Switch) -> SwitchContents:
             requests = [
                 fy.P4TableEntry(table.alias, counter_data=fy.P4CounterData() if table.direct_counter else None)
                 for table in self._schema.tables
             ]
-            entries = [table_message(entry) async for entry in _read(switch, requests)]
+            held = [entry async for entry in _read(switch, requests)]
+            entries = [table_message(entry) for entry in held]
             defaults = [
                 fy.P4TableEntry(table.alias, is_default_action=True)
                 for table in self._schema.tables
@@ -256,7 +283,7 @@ class P4RuntimeDriver(Driver):
             async for counter in _read(switch, [fy.P4CounterEntry("drop_counter")]):
                 if counter.index in drops:
                     drops[DropReason(counter.index)] = counter.packet_count
-            return SwitchContents(entries, groups, drops)
+            return SwitchContents(entries, groups, drops, loss_messages(held))
 
         return await self._call("to read its tables", read)
 
@@ -323,14 +350,20 @@ def _table(entity: Entity) -> str:
     return entity.table_id if isinstance(entity, fy.P4TableEntry) else ""
 
 
+def _program(config: SwitchConfig) -> Path:
+    """Return the path of the compiled program's files but for their suffixes; soft takes any p4info of it."""
+    return _BUILD / ("switchml_256" if config.target == "bmv2" and config.values == 256 else "switchml")
+
+
 def _load_pipeline(config: SwitchConfig) -> tuple[p4i.P4Info, fy.P4Schema]:
+    program = _program(config)
     try:
-        p4info = text_format.Parse((_BUILD / "switchml.p4info.txtpb").read_text(), p4i.P4Info())
+        p4info = text_format.Parse(program.with_suffix(_P4INFO).read_text(), p4i.P4Info())
         if config.target == "soft":
-            dimensions = {"values_per_packet": config.values_per_packet, "slots": config.slots}
+            dimensions = {"values_per_packet": config.values, "slots": config.slots}
             device_config = json.dumps(dimensions).encode()
         else:
-            device_config = (_BUILD / "switchml.json").read_bytes()
+            device_config = program.with_suffix(".json").read_bytes()
     except OSError as error:
         raise ConfigError(
             f"switch {config.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"
@@ -342,7 +375,7 @@ def _load_pipeline(config: SwitchConfig) -> tuple[p4i.P4Info, fy.P4Schema]:
 
 def _capabilities(config: SwitchConfig, p4info: p4i.P4Info) -> Capabilities:
     if config.target == "soft":
-        return Capabilities(config.values_per_packet, config.slots)
+        return Capabilities(config.values, config.slots)
     schema = fy.P4Schema(p4info)
     for annotation in schema.tables["worker_table"].annotations:
         if annotation.name == _VALUES_ANNOTATION:

@@ -10,18 +10,20 @@ from typing import Any, TypeAlias
 import finsy as fy
 from finsy.p4entity import P4Replica
 
-from controller.drivers import JobTables
+from controller.drivers import LOSS_TABLES, JobTables
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import Verdict
 
-__all__ = ["JOB_TABLES", "Difference", "Entity", "compare", "group_message", "job_entities", "table_message"]
-__all__ += ["switch_address_entry", "verdict_index"]
+__all__ = ["JOB_TABLES", "Difference", "Entity", "compare", "group_message", "job_entities"]
+__all__ += ["loss_entry", "loss_messages", "loss_port", "loss_threshold", "switch_address_entry", "table_message"]
+__all__ += ["verdict_index"]
 
 Entity: TypeAlias = fy.P4TableEntry | fy.P4MulticastGroupEntry
 
 JOB_TABLES = ("job_table", "rank_table", "worker_table")
 """The tables whose entries belong to jobs, in the order of installation."""
 
+_CERTAINTY = 0xFFFFFFFF  # the threshold that loses every packet
 _WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime wants one for ternary keys
 
 
@@ -74,6 +76,36 @@ def switch_address_entry(mac: int, address: str) -> fy.P4TableEntry:
         action=fy.Action("set_switch_address", mac=mac, ip=int(IPv4Address(address))),
         is_default_action=True,
     )
+
+
+def loss_threshold(share: float) -> int:
+    """Return the threshold that loses this share of packets, 0 to 1; only a share of 0 gives 0."""
+    return max(round(share * _CERTAINTY), int(share > 0))
+
+
+def loss_entry(direction: str, port: int, threshold: int = 0) -> fy.P4TableEntry:
+    """Return the entry that lets a port lose packets."""
+    return fy.P4TableEntry(
+        LOSS_TABLES[direction], match=fy.Match(port=port), action=fy.Action("lose", threshold=threshold)
+    )
+
+
+def loss_port(entry: fy.P4TableEntry) -> int:
+    """Return the port of an entry of a loss table."""
+    assert entry.match is not None, "the port is an exact key"
+    return int(entry.match["port"])
+
+
+def loss_messages(entries: Iterable[fy.P4TableEntry]) -> list[pb.PortLoss]:
+    """Return what the loss tables among `entries` hold, as the northbound interface shows it, by port."""
+    found: dict[int, pb.PortLoss] = {}
+    for entry in entries:
+        for direction, table in LOSS_TABLES.items():
+            if entry.table_id == table:
+                port = loss_port(entry)
+                message = found.setdefault(port, pb.PortLoss(port=port))
+                setattr(message, direction, _number(_action(entry)[1]["threshold"]) / _CERTAINTY)
+    return [found[port] for port in sorted(found)]
 
 
 def verdict_index(job_id: int, verdict: Verdict) -> int:

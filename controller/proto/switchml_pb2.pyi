@@ -410,7 +410,7 @@ class ListSwitchesResponse(_message.Message):
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("name", "target", "p4runtime_address", "connected", "primary", "address", "udp_port", "values_per_packet", "slots", "slots_free", "largest_free_range", "failure")
+    __slots__ = ("name", "target", "p4runtime_address", "connected", "primary", "address", "udp_port", "values_per_packet", "slots", "slots_free", "largest_free_range", "failure", "p4runtime_version")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     P4RUNTIME_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -423,6 +423,7 @@ class Switch(_message.Message):
     SLOTS_FREE_FIELD_NUMBER: _ClassVar[int]
     LARGEST_FREE_RANGE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    P4RUNTIME_VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     target: str
     p4runtime_address: str
@@ -435,7 +436,8 @@ class Switch(_message.Message):
     slots_free: int
     largest_free_range: int
     failure: str
-    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., p4runtime_address: _Optional[str] = ..., connected: bool = ..., primary: bool = ..., address: _Optional[str] = ..., udp_port: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., slots: _Optional[int] = ..., slots_free: _Optional[int] = ..., largest_free_range: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
+    p4runtime_version: str
+    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., p4runtime_address: _Optional[str] = ..., connected: bool = ..., primary: bool = ..., address: _Optional[str] = ..., udp_port: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., slots: _Optional[int] = ..., slots_free: _Optional[int] = ..., largest_free_range: _Optional[int] = ..., failure: _Optional[str] = ..., p4runtime_version: _Optional[str] = ...) -> None: ...
 
 class ShowSwitchRequest(_message.Message):
     __slots__ = ("name",)
@@ -444,7 +446,7 @@ class ShowSwitchRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class SwitchDetail(_message.Message):
-    __slots__ = ("switch", "entries", "groups", "verdicts", "drop_reasons")
+    __slots__ = ("switch", "entries", "groups", "verdicts", "drop_reasons", "losses")
     class VerdictsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -464,12 +466,42 @@ class SwitchDetail(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     VERDICTS_FIELD_NUMBER: _ClassVar[int]
     DROP_REASONS_FIELD_NUMBER: _ClassVar[int]
+    LOSSES_FIELD_NUMBER: _ClassVar[int]
     switch: Switch
     entries: _containers.RepeatedCompositeFieldContainer[TableEntry]
     groups: _containers.RepeatedCompositeFieldContainer[MulticastGroup]
     verdicts: _containers.ScalarMap[str, int]
     drop_reasons: _containers.ScalarMap[str, int]
-    def __init__(self, switch: _Optional[_Union[Switch, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[TableEntry, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[MulticastGroup, _Mapping]]] = ..., verdicts: _Optional[_Mapping[str, int]] = ..., drop_reasons: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    losses: _containers.RepeatedCompositeFieldContainer[PortLoss]
+    def __init__(self, switch: _Optional[_Union[Switch, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[TableEntry, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[MulticastGroup, _Mapping]]] = ..., verdicts: _Optional[_Mapping[str, int]] = ..., drop_reasons: _Optional[_Mapping[str, int]] = ..., losses: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ...) -> None: ...
+
+class SetLossRequest(_message.Message):
+    __slots__ = ("name", "ports", "ingress", "egress")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_FIELD_NUMBER: _ClassVar[int]
+    EGRESS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ports: _containers.RepeatedScalarFieldContainer[int]
+    ingress: float
+    egress: float
+    def __init__(self, name: _Optional[str] = ..., ports: _Optional[_Iterable[int]] = ..., ingress: _Optional[float] = ..., egress: _Optional[float] = ...) -> None: ...
+
+class SetLossResponse(_message.Message):
+    __slots__ = ("ports",)
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    ports: _containers.RepeatedCompositeFieldContainer[PortLoss]
+    def __init__(self, ports: _Optional[_Iterable[_Union[PortLoss, _Mapping]]] = ...) -> None: ...
+
+class PortLoss(_message.Message):
+    __slots__ = ("port", "ingress", "egress")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_FIELD_NUMBER: _ClassVar[int]
+    EGRESS_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    ingress: float
+    egress: float
+    def __init__(self, port: _Optional[int] = ..., ingress: _Optional[float] = ..., egress: _Optional[float] = ...) -> None: ...
 
 class TableEntry(_message.Message):
     __slots__ = ("table", "match", "action", "parameters", "packets")

@@ -473,6 +473,11 @@ class SwitchesStub(object):
                 request_serializer=controller_dot_proto_dot_switchml__pb2.ShowSwitchRequest.SerializeToString,
                 response_deserializer=controller_dot_proto_dot_switchml__pb2.SwitchDetail.FromString,
                 _registered_method=True)
+        self.SetLoss = channel.unary_unary(
+                '/switchml.v1.Switches/SetLoss',
+                request_serializer=controller_dot_proto_dot_switchml__pb2.SetLossRequest.SerializeToString,
+                response_deserializer=controller_dot_proto_dot_switchml__pb2.SetLossResponse.FromString,
+                _registered_method=True)
 
 
 class SwitchesServicer(object):
@@ -493,6 +498,14 @@ class SwitchesServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetLoss(self, request, context):
+        """Sets the shares of packets that a switch loses on purpose. They hold until its pipeline is loaded again.
+        INVALID_ARGUMENT: a share outside 0 to 1, none given, a port outside 1 to 511, or no ports to take.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SwitchesServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -505,6 +518,11 @@ def add_SwitchesServicer_to_server(servicer, server):
                     servicer.Show,
                     request_deserializer=controller_dot_proto_dot_switchml__pb2.ShowSwitchRequest.FromString,
                     response_serializer=controller_dot_proto_dot_switchml__pb2.SwitchDetail.SerializeToString,
+            ),
+            'SetLoss': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLoss,
+                    request_deserializer=controller_dot_proto_dot_switchml__pb2.SetLossRequest.FromString,
+                    response_serializer=controller_dot_proto_dot_switchml__pb2.SetLossResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -563,6 +581,33 @@ class Switches(object):
             '/switchml.v1.Switches/Show',
             controller_dot_proto_dot_switchml__pb2.ShowSwitchRequest.SerializeToString,
             controller_dot_proto_dot_switchml__pb2.SwitchDetail.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLoss(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/switchml.v1.Switches/SetLoss',
+            controller_dot_proto_dot_switchml__pb2.SetLossRequest.SerializeToString,
+            controller_dot_proto_dot_switchml__pb2.SetLossResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -76,6 +76,27 @@ def test_the_port_of_another_controller(tmp_path: Path):
         first.stop()
 
 
+def test_a_unix_socket_instead_of_a_port(tmp_path: Path):
+    path = tmp_path / "c.sock"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()  # the file stays, as after a crash
+    process = ControllerProcess(tmp_path, "")
+    process.listen = f"unix:{path}"
+    try:
+        with process.start() as client:
+            assert client.address == f"unix:{path}"
+            assert client.list_jobs() == []
+            assert path.stat().st_mode & 0o777 == 0o600
+            line = refused("--listen", process.listen, "--store", str(tmp_path / "other.sqlite"))
+            assert f"cannot listen on unix:{path}: another process does" in line
+            assert client.list_jobs() == []
+    finally:
+        process.stop()
+    nowhere = f"unix:{tmp_path / 'none' / 'c.sock'}"
+    assert f"cannot listen on {nowhere}" in refused("--listen", nowhere, "--store", str(tmp_path / "s.sqlite"))
+
+
 def test_a_bad_configuration(tmp_path: Path):
     config = tmp_path / "c.toml"
     config.write_text("[[switches]]\nname = 3")

@@ -14,6 +14,8 @@ from host_agent.version import VERSION
         (["--controller", "localhost"], "'localhost' is not HOST:PORT"),
         (["--controller", "localhost:0"], "is not HOST:PORT"),
         (["--controller", "localhost:99999"], "is not HOST:PORT"),
+        (["--controller", "unix:relative"], "nor unix:/PATH"),
+        (["--controller", "unix:/c.sock"], "give it, or set SWITCHML_AGENT or SWITCHML_RUN_DIR"),
         (["--controller", "h:1"], "give it, or set SWITCHML_AGENT or SWITCHML_RUN_DIR"),
         (["--controller", "h:1", "--socket", "s", "--address", "host-7"], "'host-7' is no IPv4 address"),
         (["--controller", "h:1", "--socket", "s", "--mac", "02-00"], "'02-00' is no MAC address"),

@@ -42,7 +42,7 @@ def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("up", "down", "status", "doctor", "completion"),
         *("job start", "job list", "job show", "job watch", "job logs", "job stop"),
-        *("switch list", "switch show", "agent list"),
+        *("switch list", "switch show", "switch loss", "agent list", "topology show"),
     }
 
 
@@ -78,6 +78,12 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("up", "--values", "0"), "0 is outside 1..2048"),
         (("up", "--drop", "2"), "outside 0..1"),
         (("up", "--agents", "x"), "invalid literal"),
+        (("up", "--switch", "tofino"), "'tofino' is none of soft, bmv2"),
+        (("up", "--switch", "soft", "--workers", "65"), "65 is outside 1..64"),
+        (("switch", "loss"), "give --ingress, --egress or both, or --off"),
+        (("switch", "loss", "--off", "--egress", "0.1"), "or --off"),
+        (("switch", "loss", "--egress", "1.5"), "1.5 is not in the range"),
+        (("switch", "loss", "--egress", "0.5", "--port", "512"), "a port is a number from 1 to 511, or all"),
         (("job", "start"), "Missing option '--workers'"),
         (("job", "logs", "1"), "Missing option '--rank'"),
         (("job", "logs", "1", "--rank", "64"), "64 is not in the range"),
@@ -99,6 +105,7 @@ NEED_A_CONTROLLER = [
     ("job", "stop", "1"),
     ("switch", "list"),
     ("switch", "show"),
+    ("switch", "loss", "--off"),
     ("agent", "list"),
 ]
 
@@ -123,6 +130,30 @@ def test_status_without_a_fabric(invoke) -> None:
     result = invoke("status", "--json")
     assert result.exit_code == 4
     assert json.loads(result.stdout)["state"] == "none"
+
+
+def test_workers_without_a_switch_to_lay_out_are_refused(invoke, tmp_path: Path) -> None:
+    result = invoke("up", "--workers", "4", "--json")
+    assert result.exit_code == 1
+    assert "--switch soft or bmv2" in json.loads(result.stdout)["message"]
+
+
+def test_a_topology_is_drawn_as_text_json_and_picture(invoke, tmp_path: Path) -> None:
+    path = tmp_path / "t.svg"
+    assert "port 8 ── h8" in invoke("topology", "show").stdout
+    shown = json.loads(invoke("topology", "show", "--json", "--output", str(path)).stdout)
+    assert [host["port"] for host in shown["hosts"]] == list(range(1, 9))
+    assert path.exists()
+    (tmp_path / "t.yaml").write_text(json.dumps(shown | {"name": "mine"}))  # JSON is YAML
+    assert invoke("topology", "show", str(tmp_path / "t.yaml")).stdout.startswith("mine: 8 hosts")
+
+
+def test_a_topology_file_that_is_wrong_is_named(invoke, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text("name: t\n")
+    for arguments in (("topology", "show"), ("up", "--topology")):
+        result = invoke(*arguments, str(tmp_path / "t.yaml"))
+        assert result.exit_code == 1
+        assert "t.yaml: the file: switches is missing" in result.stderr
 
 
 def test_down_without_a_fabric_has_nothing_to_do(invoke) -> None:

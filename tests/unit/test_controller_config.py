@@ -23,8 +23,9 @@ def load(tmp_path: Path, text: str):
 def test_defaults(tmp_path: Path):
     config = load(tmp_path, SWITCH)
     (switch,) = config.switches
-    assert (switch.device_id, switch.udp_port, switch.pool, switch.values_per_packet) == (1, 0xBEE0, 512, 256)
-    assert load(tmp_path, SWITCH.replace("soft", "bmv2")).switches[0].pool == 32
+    assert (switch.device_id, switch.udp_port, switch.pool, switch.values) == (1, 0xBEE0, 512, 256)
+    (bmv2,) = load(tmp_path, SWITCH.replace("soft", "bmv2")).switches
+    assert (bmv2.pool, bmv2.values) == (32, 64)
     assert load(tmp_path, "").switches == ()
 
 
@@ -37,6 +38,12 @@ def test_everything_given(tmp_path: Path):
     assert (config.switches[0].pool, config.switches[0].slots, config.switches[0].device_id) == (8, 100, 7)
 
 
+def test_unix_sockets_instead_of_ports(tmp_path: Path):
+    text = '[controller]\nlisten = "unix:/run/c.sock"\n' + SWITCH.replace("127.0.0.1:9559", "unix:/run/s1.sock")
+    config = load(tmp_path, text)
+    assert (config.listen, config.switches[0].p4runtime) == ("unix:/run/c.sock", "unix:/run/s1.sock")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -47,11 +54,13 @@ def test_everything_given(tmp_path: Path):
         ("[controller]\nlisten = 3", "listen is 3 and must be of type str"),
         ('[controller]\nlisten = "nowhere"', "not HOST:PORT"),
         ('[controller]\nlisten = "h:99999"', "not HOST:PORT"),
+        ('[controller]\nlisten = "unix:c.sock"', "no absolute path"),
+        (SWITCH.replace("soft", "bmv2") + "values_per_packet = 128", "compiled for 64 and 256"),
         ("[controller]\nport = 3", "unknown key 'port'; known are listen, store"),
         ('[[switches]]\nname = "s"', "target, p4runtime, address missing"),
         (SWITCH + "slots = true", "slots is True and must be of type int"),
         (SWITCH + "slots = 1", "slots is 1 and must be 2 to 32768"),
-        (SWITCH + "values_per_packet = 4096", "must be 1 to 2048"),
+        (SWITCH + "values_per_packet = 4096", "must be 0 to 2048"),
         (SWITCH + "udp_port = 0", "udp_port is 0"),
         (SWITCH + "default_pool = 3", "power of two"),
         (SWITCH + 'mac = "nothing"', "not a MAC address"),

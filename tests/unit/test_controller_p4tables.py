@@ -1,6 +1,7 @@
 import finsy as fy
 import pytest
 from finsy.p4entity import decode_entity, encode_entities
+from finsy.p4schema import P4RuntimeVersion
 
 from controller.config import SwitchConfig
 from controller.drivers import Capabilities, JobTables, RankPort
@@ -10,6 +11,9 @@ from controller.drivers.p4tables import (
     compare,
     group_message,
     job_entities,
+    loss_entry,
+    loss_messages,
+    loss_threshold,
     switch_address_entry,
     table_message,
 )
@@ -89,3 +93,30 @@ def test_sixty_four_ranks_fill_the_bitmap():
 def test_capabilities_come_from_the_configuration_or_the_program():
     soft = SwitchConfig(target="soft", values_per_packet=1024, slots=100, **CONFIG)
     assert P4RuntimeDriver(soft).capabilities == Capabilities(1024, 100)
+
+
+def test_bmv2_has_one_program_for_each_number_of_values():
+    for values, expected in ((0, 64), (64, 64), (256, 256)):
+        capabilities = P4RuntimeDriver(SwitchConfig(target="bmv2", values_per_packet=values, **CONFIG)).capabilities
+        assert capabilities == Capabilities(expected, 2048)
+
+
+@pytest.mark.parametrize(("version", "field"), [("1.3.0", "egress_port"), ("1.4.1", "egress_port"), ("1.5.0", "port")])
+def test_replicas_are_written_as_the_switch_s_api_version_wants_them(version: str, field: str):
+    schema = fy.P4Schema()
+    schema.set_p4runtime_version(P4RuntimeVersion.parse(version))
+    group = job_entities(JobTables(3, 1, 0, 2, (RankPort(0, 258, 0, 1, 1), RankPort(1, 7, 0, 1, 1))))[0]
+    replicas = group.encode(schema).packet_replication_engine_entry.multicast_group_entry.replicas
+    assert [replica.WhichOneof("port_kind") for replica in replicas] == [field, field]
+    expected = [258, 7] if field == "egress_port" else [b"\x01\x02", b"\x07"]
+    assert [getattr(replica, field) for replica in replicas] == expected
+    assert [replica.instance for replica in replicas] == [0, 1]
+
+
+def test_losses_are_shares_of_packets():
+    assert [loss_threshold(share) for share in (0, 1e-12, 0.5, 1)] == [0, 1, 0x80000000, 0xFFFFFFFF]
+    entries = [loss_entry("egress", 7, 0xFFFFFFFF), loss_entry("ingress", 7, loss_threshold(0.02))]
+    entries += [loss_entry("ingress", 2, 0xFFFFFFFF), *job_entities(JOB)[1:]]
+    first, second = loss_messages(entries)
+    assert (first.port, first.ingress, first.egress) == (2, 1, 0)
+    assert (second.port, second.ingress, second.egress) == (7, pytest.approx(0.02), 1)

@@ -39,13 +39,20 @@ def test_options_before_environment_before_file(config_file: Path) -> None:
     assert settings.run_dir == Path("/somewhere")
 
 
+def test_a_controller_may_be_a_unix_socket(tmp_path: Path) -> None:
+    environment = {"SWITCHML_CONTROLLER": "unix:/run/c.sock", "XDG_CONFIG_HOME": str(tmp_path)}
+    assert load(environment=environment).controller == "unix:/run/c.sock"
+
+
 def test_the_file_may_be_named_by_a_variable(config_file: Path) -> None:
     assert load(environment={"SWITCHML_CONFIG": str(config_file)}).fabric.agents == 3
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)
 def test_every_key_can_stand_in_the_file_and_in_a_variable(key, tmp_path: Path) -> None:
-    value = {"controller": "h:1", "run_dir": "/x", "job.switch": "leaf"}.get(key.name, "1")
+    texts = {"controller": "h:1", "run_dir": "/x", "job.switch": "leaf"}
+    texts |= {"fabric.switch": "bmv2", "fabric.topology": "/t.yaml"}
+    value = texts.get(key.name, "1")
     assert load(environment={key.variable: value, "XDG_CONFIG_HOME": str(tmp_path)}) is not None
     path = tmp_path / "config.toml"
     table, _, name = key.name.rpartition(".")
@@ -65,6 +72,8 @@ def test_every_key_can_stand_in_the_file_and_in_a_variable(key, tmp_path: Path) 
         ("SWITCHML_FABRIC_DELAY", "nan", "outside 0..1"),
         ("SWITCHML_CONTROLLER", "localhost", "no HOST:PORT"),
         ("SWITCHML_CONTROLLER", "localhost:99999", "no HOST:PORT"),
+        ("SWITCHML_CONTROLLER", "unix:relative", "no unix:/PATH"),
+        ("SWITCHML_FABRIC_SWITCH", "tofino", "none of soft, bmv2"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_source(variable: str, value: str, words: str, tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""The commands of switchml-ctl about switches and agents."""
+
+import click
+
+import cli_output as output
+from cli_session import Session, json_option
+
+__all__ = ["agent_group", "switch_group"]
+
+_ALL_PORTS = "all"
+
+
+@click.group("switch")
+def switch_group() -> None:
+    """Look at switches, and let them lose packets."""
+
+
+@switch_group.command("list", epilog="\b\nExample:\n  switchml-ctl switch list")
+@json_option
+@click.pass_obj
+def list_switches(session: Session, as_json: bool) -> None:
+    """List the switches that the controller drives."""
+    with session.client() as client:
+        found = client.list_switches()
+    if as_json:
+        output.print_json({"switches": [output.as_dict(switch) for switch in found]})
+    else:
+        output.show_switches(found)
+
+
+@switch_group.command(
+    "show", epilog="\b\nExamples:\n  switchml-ctl switch show\n  switchml-ctl switch show leaf1 --json"
+)
+@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@json_option
+@click.pass_obj
+def show_switch(session: Session, name: str, as_json: bool) -> None:
+    """Show tables, multicast groups and counters of a switch, read from it now. Without a name: the only one."""
+    with session.client() as client:
+        found = client.show_switch(name)
+    if as_json:
+        output.print_json(output.as_dict(found))
+    else:
+        output.show_switch(found)
+
+
+def _ports(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[int]:
+    """The ports that are named; none stands for all."""
+    if _ALL_PORTS in values:
+        return []
+    if not all(value.isdecimal() and 1 <= int(value) <= 511 for value in values):
+        raise click.BadParameter(f"a port is a number from 1 to 511, or {_ALL_PORTS}.")
+    return [int(value) for value in values]
+
+
+@switch_group.command(
+    "loss",
+    epilog="""\b
+Examples:
+  switchml-ctl switch loss --ingress 0.02 --egress 0.02
+  switchml-ctl switch loss s1 --port 1 --port 3 --egress 0.5
+  switchml-ctl switch loss --off""",
+)
+@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@click.option(
+    "--port", "ports", multiple=True, callback=_ports, metavar="P|all", help="Repeat for more.  [default: all]"
+)
+@click.option(
+    "--ingress", type=click.FloatRange(0, 1), metavar="SHARE", help="Share of the packets that come in, 0..1."
+)
+@click.option("--egress", type=click.FloatRange(0, 1), metavar="SHARE", help="Share of those that leave, each copy.")
+@click.option("--off", is_flag=True, help="Lose none any more.")
+@json_option
+@click.pass_obj
+def set_loss(
+    session: Session, name: str, ports: list[int], ingress: float | None, egress: float | None, off: bool, as_json: bool
+) -> None:
+    """Let a switch lose packets on purpose, at random, and show which ports do.
+
+    A direction that is not given stays as it is. `all` ports are those that live agents hang on and those that lose
+    packets now. It holds until the switch is restarted.
+    """
+    if off == (ingress is not None or egress is not None):
+        raise click.UsageError("give --ingress, --egress or both, or --off")
+    if off:
+        ingress = egress = 0.0
+    with session.client() as client:
+        found = client.set_loss(name, ports, ingress, egress)
+    if as_json:
+        output.print_json({"losses": [output.as_dict(loss) for loss in found]})
+    else:
+        output.show_losses(found)
+
+
+@click.group("agent")
+def agent_group() -> None:
+    """Look at agents."""
+
+
+@agent_group.command("list", epilog="\b\nExample:\n  switchml-ctl agent list")
+@json_option
+@click.pass_obj
+def list_agents(session: Session, as_json: bool) -> None:
+    """List the agents that have registered with the controller."""
+    with session.client() as client:
+        found = client.list_agents()
+    if as_json:
+        output.print_json({"agents": [output.as_dict(agent) for agent in found]})
+    else:
+        output.show_agents(found)

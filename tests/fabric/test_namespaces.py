@@ -1,0 +1,237 @@
+"""Topologies in network namespaces, with the soft switch and with BMv2: up, jobs, losses, restarts, crashes, down."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fabric_harness import Ctl, runs
+
+from topologies.errors import NamespaceError
+from topologies.namespaces import Namespaces, require_privileges
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
+TRAINING = ("--", sys.executable, str(EXAMPLE), "--hidden", "48", "--batch", "32", "--epochs", "6")
+LOSS = 0.02
+DEADLINE = 20.0
+FEATURES = "import socket, sys, topologies.ethtool as e; print(e.active_features(socket.socket(), sys.argv[1]))"
+
+
+def why_no_namespaces() -> str:
+    """Why this process cannot make network namespaces; empty when it can."""
+    try:
+        require_privileges()
+    except NamespaceError as error:
+        return str(error)
+    name = f"switchml-probe-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    return made.stderr.strip()
+
+
+REASON = why_no_namespaces()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+needs_bmv2 = pytest.mark.skipif(
+    shutil.which("simple_switch_grpc") is None, reason="skipped: simple_switch_grpc not found"
+)
+TARGETS = ("soft", pytest.param("bmv2", marks=needs_bmv2))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(ctl: Ctl) -> Iterator[None]:
+    interfaces = set(Path("/sys/class/net").iterdir())
+    yield
+    ctl.run("down")
+    assert Namespaces(ctl.run_dir).existing() == []
+    assert set(Path("/sys/class/net").iterdir()) == interfaces
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {DEADLINE} s"
+        time.sleep(0.05)
+
+
+def inside(ctl: Ctl, node: str, *command: str) -> str:
+    arguments = Namespaces(ctl.run_dir).command(node, command)
+    return subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def train(ctl: Ctl, timeout: float = 60) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run the demo job with 4 workers; what the launcher and what the training say of it."""
+    result = ctl.json("job", "start", "--workers", "4", *TRAINING, timeout=timeout)
+    assert result["state"] == "COMPLETED"
+    training = json.loads((Path(result["run_dir"]) / "training.json").read_text())
+    assert training["test_accuracy"] >= 0.95
+    assert len(training["parameters_sha256"]) == 4
+    assert len(set(training["parameters_sha256"])) == 1
+    return result, training
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[dict[str, Any]]:
+    """The same training on the embedded fabric, with as many values per packet as BMv2 has."""
+    base = Path(tempfile.mkdtemp(prefix="swml-"))
+    control = Ctl(base / "run")
+    try:
+        control.run("up", "--values", "64")
+        yield train(control)[1]
+    finally:
+        control.run("down")
+        shutil.rmtree(base)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_demo_job_ends_with_the_same_bits_on_every_switch(target: str, ctl: Ctl, embedded: dict[str, Any]) -> None:
+    up = ctl.json("up", "--switch", target, "--workers", "4", "--values", "64")
+    assert [process["name"] for process in up["processes"]] == ["s1", "controller", "h1", "h2", "h3", "h4"]
+    result, training = train(ctl)
+    assert training["parameters_sha256"] == embedded["parameters_sha256"]
+    assert training["test_accuracy"] == embedded["test_accuracy"]
+    assert "injected_loss" not in result["switch"]["dropped"]
+    job = ctl.json("job", "show", result["name"])
+    assert [rank["agent"] for rank in job["ranks"]] == ["h1", "h2", "h3", "h4"]
+
+    losses = ctl.json("switch", "loss", "--ingress", str(LOSS), "--egress", str(LOSS))["losses"]
+    assert [loss["port"] for loss in losses] == [1, 2, 3, 4]
+    assert all(loss["ingress"] == loss["egress"] == pytest.approx(LOSS) for loss in losses)
+    assert ctl.json("switch", "show")["losses"] == losses
+    result, training = train(ctl)
+    assert training["parameters_sha256"] == embedded["parameters_sha256"]
+    # Each contribution is lost with that probability, and so is each of the four copies of a result.
+    lost = result["switch"]["dropped"]["injected_loss"]
+    assert lost > LOSS * (result["switch"]["contributions"] + 4 * result["switch"]["results"]) / 2
+    assert ctl.json("switch", "loss", "--off")["losses"] == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_laid_out_is_what_the_file_says(target: str, ctl: Ctl, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text("""\
+name: odd
+mtu: 4000
+switches:
+  - {name: leaf, mac: "06:00:00:00:00:fe", ipv4: 192.168.7.254}
+hosts:
+  - {name: left, mac: "06:00:00:00:00:01", ipv4: 192.168.7.1/24, switch: leaf, port: 17}
+  - {name: right, mac: "06:00:00:00:00:02", ipv4: 192.168.9.2/30, switch: leaf, port: 300}
+""")
+    up = ctl.json("up", "--switch", target, "--topology", str(path))
+    assert [agent["switch_port"] for agent in up["agents"]] == [17, 300]
+    for node, interface in (("left", "eth0"), ("right", "eth0"), ("all-switches", "leaf-eth300")):
+        shown = inside(ctl, node, "ip", "address", "show", interface)
+        assert "mtu 4000" in shown
+        assert "inet6" not in shown
+        features = inside(ctl, node, sys.executable, "-c", FEATURES, interface)
+        assert "highdma" in features
+        assert not re.search("checksum|segmentation|gro|gso", features)
+    assert "192.168.9.2/30" in inside(ctl, "right", "ip", "address")
+    neighbour = "192.168.7.254 dev eth0 lladdr 06:00:00:00:00:fe PERMANENT"
+    assert neighbour in inside(ctl, "right", "ip", "neighbour")
+    ctl.environment["SWITCHML_FABRIC_VALUES"] = "64" if target == "bmv2" else "256"
+    sums = ctl.worker("sums", "--sizes", "1,65,20000")
+    assert ctl.json("job", "start", "--workers", "4", *sums)["state"] == "COMPLETED"  # two ranks on each host
+    assert re.search(r"port 300 ── right +192\.168\.9\.2/30", ctl.run("topology", "show").stdout)
+    [switch] = ctl.json("switch", "list")["switches"]
+    # Multicast groups are written with numbers before version 1.5 and with bytes from then on: both are seen here.
+    before = tuple(map(int, switch["p4runtime_version"].split("."))) < (1, 5, 0)
+    assert before == (target == "bmv2")
+    again = ctl.run("up", "--switch", target, "--topology", str(path))
+    assert "runs already" in again.stderr
+    assert "its options are others" not in again.stderr
+
+
+@needs_bmv2
+def test_the_controller_survives_the_restart_of_bmv2(ctl: Ctl) -> None:
+    up = ctl.json("up", "--switch", "bmv2", "--workers", "2")
+    ctl.environment |= {"SWITCHML_CONTROLLER": up["controller"], "SWITCHML_FABRIC_VALUES": "64"}
+    assert ctl.json("job", "start", "--workers", "2", "--name", "waits")["state"] == "READY"
+    entries = {entry["table"] for entry in ctl.json("switch", "show")["entries"]}
+    [pid] = [process["pid"] for process in up["processes"] if process["name"] == "s1"]
+    command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+
+    def connected() -> bool:
+        return bool(ctl.json("switch", "list")["switches"][0]["connected"])
+
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not connected(), "the controller notices")
+    refused = ctl.json("job", "start", "--workers", "2", status=3)
+    assert refused["error"] == "SwitchUnavailable"
+    with (ctl.run_dir / "logs" / "again.log").open("w") as log:
+        again = subprocess.Popen(Namespaces(ctl.run_dir).command("all-switches", command), stdout=log, stderr=log)
+    try:
+        wait_until(connected, "the controller is back")
+        # The job that was READY has its tables again and can be attached to; the next one runs as well.
+        assert {entry["table"] for entry in ctl.json("switch", "show")["entries"]} == entries
+        assert ctl.json("job", "show", "waits")["state"] == "READY"
+        sums = ctl.worker("sums", "--sizes", "1,65,20000")
+        assert ctl.json("job", "start", "--workers", "2", *sums)["state"] == "COMPLETED"
+    finally:
+        del ctl.environment["SWITCHML_CONTROLLER"]
+        ctl.run("down")
+        assert again.wait(DEADLINE) is not None  # `down` ends what runs in its namespaces, whoever started it
+
+
+def test_a_fabric_that_crashed_is_cleared_away(ctl: Ctl) -> None:
+    ctl.run("up", "--switch", "soft", "--workers", "2")
+    neighbour = Ctl(ctl.run_dir.parent / "other")
+    try:
+        neighbour.run("up", "--switch", "soft", "--workers", "2")
+        processes = ctl.processes()
+        for process in processes[:-1]:
+            os.kill(process["pid"], signal.SIGKILL)
+        wait_until(lambda: not any(runs(process["pid"]) for process in processes[:-1]), "they have ended")
+        again = ctl.run("up", "--switch", "soft", "--workers", "2")
+        assert "clearing away the fabric" in again.stderr
+        assert not runs(processes[-1]["pid"])
+        assert ctl.json("job", "start", "--workers", "2", *ctl.worker("sums", "--sizes", "65"))["state"] == "COMPLETED"
+
+        # The same when nothing is known of it any more.
+        processes = ctl.processes()
+        (ctl.run_dir / "fabric.json").unlink()
+        assert "removed network namespaces" in ctl.run("down").stderr
+        assert not any(runs(process["pid"]) for process in processes)
+        assert Namespaces(ctl.run_dir).existing() == []
+        assert neighbour.json("status")["state"] == "running"
+        sums = neighbour.worker("sums", "--sizes", "65")
+        assert neighbour.json("job", "start", "--workers", "2", *sums)["state"] == "COMPLETED"
+    finally:
+        neighbour.run("down")
+    assert Namespaces(neighbour.run_dir).existing() == []
+
+
+def test_up_that_is_killed_halfway_is_cleared_away(ctl: Ctl) -> None:
+    starter = ctl.start("up", "--switch", "soft", "--workers", "2")
+    wait_until(lambda: Namespaces(ctl.run_dir).existing(), "it has begun")
+    starter.kill()
+    starter.communicate()
+    ctl.run("down")
+    assert Namespaces(ctl.run_dir).existing() == []
+
+
+def test_a_switch_that_cannot_start_leaves_nothing(ctl: Ctl, tmp_path: Path) -> None:
+    """Another program of that name, which ends at once: what it said last is told."""
+    (tmp_path / "simple_switch_grpc").write_text("#!/bin/sh\necho no such luck\nexit 3\n")
+    (tmp_path / "simple_switch_grpc").chmod(0o755)
+    ctl.environment["PATH"] = f"{tmp_path}:{ctl.environment['PATH']}"
+    failed = ctl.run("up", "--switch", "bmv2", "--workers", "2", status=1)
+    assert "s1 ended with status 3" in failed.stderr
+    assert "no such luck" in failed.stderr
+    assert Namespaces(ctl.run_dir).existing() == []
+
+
+def test_a_job_may_bring_its_own_namespaces(ctl: Ctl) -> None:
+    ctl.environment |= {"SWITCHML_FABRIC_SWITCH": "soft", "SWITCHML_FABRIC_WORKERS": "2"}
+    result = ctl.json("job", "start", "--workers", "2", *ctl.worker("sums", "--sizes", "65"))
+    assert result["state"] == "COMPLETED"
+    assert Namespaces(ctl.run_dir).existing() == []

@@ -1,0 +1,106 @@
+"""What `up` is asked for and what it lays out, before anything is started."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topologies import topology
+from topologies.config import FabricOptions
+from topologies.errors import ConfigurationError, NamespaceError, ProgramNotFoundError, TopologyFileError
+from topologies.layouts import layout_of, resolve
+from topologies.namespaces import Namespaces, switch_interface
+
+NOBODY = 65534
+
+
+def test_the_embedded_fabric_has_the_soft_switch_s_defaults() -> None:
+    assert resolve(FabricOptions(agents=3)) == FabricOptions(agents=3, values=256, slots=8192)
+
+
+@pytest.mark.parametrize(("target", "values", "slots"), [("soft", 256, 8192), ("bmv2", 64, 2048)])
+def test_each_target_has_its_own_defaults(target: str, values: int, slots: int) -> None:
+    expected = FabricOptions(switch=target, workers=4, values=values, slots=slots)
+    assert resolve(FabricOptions(switch=target, workers=4)) == expected
+
+
+def test_the_target_may_stand_in_the_file_and_the_option_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(topology.PACKAGED.read_text().replace("target: soft", "target: bmv2"))
+    assert resolve(FabricOptions(topology=str(path))).values == 64
+    both = resolve(FabricOptions(topology=str(path), switch="soft", workers=3))
+    assert (both.switch, both.values, both.workers) == ("soft", 256, 3)
+    assert resolve(FabricOptions(topology=str(path))).workers == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (FabricOptions(workers=4), "needs a switch"),
+        (FabricOptions(switch="soft", agents=2), "give --workers, not --agents"),
+        (FabricOptions(switch="bmv2", values=128), "compiled for 64 and 256"),
+        (FabricOptions(switch="bmv2", slots=512), "the P4 program for bmv2 has 2048"),
+        (FabricOptions(switch="bmv2", drop=0.1), "switchml-ctl switch loss"),
+    ],
+)
+def test_options_that_do_not_go_together(options: FabricOptions, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        resolve(options)
+
+
+def test_packets_must_fit_into_the_links(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(topology.PACKAGED.read_text().replace("mtu: 9000", "mtu: 1500"))
+    fits = FabricOptions(topology=str(path), values=361)
+    assert resolve(fits).values == 361  # 28 bytes of IPv4 and UDP, 28 of ours, 4 for each value
+    with pytest.raises(TopologyFileError, match="1504 bytes, but the MTU of topology single-switch is 1500"):
+        resolve(FabricOptions(topology=str(path), values=362))
+
+
+def test_namespaces_belong_to_a_run_directory(tmp_path: Path) -> None:
+    here, there = Namespaces(tmp_path / "a"), Namespaces(tmp_path / "b")
+    assert here.name("h1") == Namespaces(tmp_path / "b" / ".." / "a").name("h1")
+    assert here.name("h1") != there.name("h1")
+    assert here.command("h1", ["true"]) == ["ip", "netns", "exec", here.name("h1"), "true"]
+    assert here.existing() == here.remove() == []
+
+
+def test_the_longest_interface_name_is_allowed() -> None:
+    assert len(switch_interface("s" * 8, 510)) == 15  # IFNAMSIZ less the ending zero: 15
+
+
+def test_without_bmv2_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ip = shutil.which("ip")
+    if ip is None:
+        pytest.skip("iproute2 is not installed")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ip").symlink_to(ip)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    try:
+        layout_of(resolve(FabricOptions(switch="soft", workers=2)), tmp_path, tmp_path)
+    except NamespaceError as error:
+        pytest.skip(str(error))
+    with pytest.raises(ProgramNotFoundError, match=r"simple_switch_grpc.*p4lang-bmv2.*--switch soft"):
+        layout_of(resolve(FabricOptions(switch="bmv2", workers=2)), tmp_path, tmp_path)
+
+
+def test_without_ip_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NamespaceError, match="apt-get install iproute2"):
+        layout_of(resolve(FabricOptions(switch="soft", workers=2)), tmp_path, tmp_path)
+
+
+def test_without_privileges_they_are_named() -> None:
+    # As root it asks twice, and is nobody the second time: what it imports is not found by nobody everywhere.
+    ask = "require_privileges(); "
+    drop = f"import os; os.getuid() or (require_privileges(), os.setuid({NOBODY})); "
+    path = [place for place in sys.path if place]
+    code = f"import sys; sys.path[:] = {path!r}; from topologies.namespaces import require_privileges; {drop}{ask}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode != 0
+    assert "NamespaceError" in done.stderr
+    if shutil.which("ip") is not None:
+        assert "CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN" in done.stderr
+        assert "sudo -E" in done.stderr

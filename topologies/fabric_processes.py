@@ -1,0 +1,165 @@
+"""Starts and ends the processes of a fabric: switch, controller, agents."""
+
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from controller.client import ControllerClient
+from controller.proto import switchml_pb2 as pb
+from controller.version import VERSION
+from topologies.config import FabricOptions
+from topologies.errors import FabricStartError
+from topologies.fabric_state import Fabric
+from topologies.layouts import layout_of, resolve
+from topologies.namespaces import Namespaces
+from topologies.processes import StartingProcess, boot_id, find_program
+from topologies.run_directory import RunDirectory
+
+__all__ = ["Reporter", "end_processes", "launch", "live_jobs", "stop_jobs"]
+
+START_SECONDS: Final = 30.0
+END_GRACE_SECONDS: Final = 5.0
+_CONNECTED_STEP_SECONDS: Final = 0.02
+
+Reporter = Callable[[str], None]
+"""Told what happens, a line at a time, for people who wait."""
+
+
+def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter) -> Fabric:
+    """Start a fabric where there is none.
+
+    Raises ConfigurationError, TopologyFileError, NamespaceError, ProgramNotFoundError and FabricStartError; nothing is
+    left behind then.
+    """
+    options = resolve(options)
+    longest = f"agent-{options.agents - 1}.sock" if not options.switch else "controller.sock"
+    socket_directory = run_directory.socket_directory(longest)
+    try:
+        layout = layout_of(options, run_directory.path, socket_directory)
+        places = layout.agents()
+    except BaseException:
+        if socket_directory != run_directory.path:
+            socket_directory.rmdir()
+        raise
+    fabric = Fabric(
+        run_directory=run_directory,
+        phase="starting",
+        keep=keep,
+        boot=boot_id(),
+        version=VERSION,
+        started=time.time(),
+        options=options,
+        socket_directory=socket_directory,
+        topology=layout.topology.as_dict() if layout.topology is not None else None,
+    )
+    deadline = time.monotonic() + START_SECONDS
+    began = time.monotonic()
+    agents = "1 agent" if len(places) == 1 else f"{len(places)} agents"
+    where = run_directory.path if layout.topology is None else f"network namespaces, logs in {run_directory.logs}"
+    report(f"starting switch, controller and {agents} in {where}")
+
+    def begin(name: str, command: list[str], *, has_ready_file: bool = True) -> StartingProcess:
+        nonlocal fabric
+        ready_file = run_directory.path / f"{name}.ready" if has_ready_file else None
+        child = StartingProcess(name, command, run_directory.logs / f"{name}.log", ready_file)
+        fabric = dataclasses.replace(fabric, processes=(*fabric.processes, child.record))
+        fabric.save()  # at once: should we be killed, the next starter finds what to end
+        return child
+
+    try:
+        fabric.save()
+        layout.prepare()
+        switch = begin(layout.switch_name, layout.switch_command(), has_ready_file=layout.switch_has_ready_file)
+        ready = switch.wait_ready(deadline) if layout.switch_has_ready_file else {}
+        fabric = dataclasses.replace(fabric, switch=layout.switch_table(ready))
+        configuration = run_directory.path / "controller.toml"
+        configuration.write_text(_configuration(layout.listen, run_directory, fabric.switch), encoding="utf-8")
+        command = layout.controller_command([find_program("switchml-controller"), "--config", str(configuration)])
+        controller = begin("controller", command).wait_ready(deadline)
+        fabric = dataclasses.replace(fabric, controller=controller["address"])
+        children = []
+        for place in places:
+            socket = str(socket_directory / f"{place.name}.sock")
+            arguments = ["--controller", fabric.controller, "--name", place.name, "--socket", socket]
+            children.append(begin(place.name, [*place.command, *arguments]))
+            agent = {"name": place.name, "socket": socket, **place.description}
+            fabric = dataclasses.replace(fabric, agents=(*fabric.agents, agent))
+        for child in children:
+            child.wait_ready(deadline)
+        _wait_connected(fabric.controller, switch, deadline)
+        stop_jobs(fabric.controller)  # left in the store by a fabric that was not ended in order
+        fabric = dataclasses.replace(fabric, phase="running")
+        fabric.save()
+    except (KeyError, TypeError) as error:
+        end_processes(fabric)
+        raise FabricStartError(f"a ready file is not as expected (other versions installed?): {error}") from error
+    except BaseException:
+        end_processes(fabric)
+        raise
+    report(f"the fabric is up after {time.monotonic() - began:.1f} s; its controller is {fabric.controller}")
+    return fabric
+
+
+def _wait_connected(controller: str, process: StartingProcess, deadline: float) -> None:
+    """Return when the controller drives its switch; it has no call that waits for that."""
+    with ControllerClient(controller) as client:
+        while True:
+            switches = client.list_switches()
+            if all(switch.connected and switch.primary for switch in switches):
+                return
+            process.require_alive()
+            if time.monotonic() >= deadline:
+                failures = "; ".join(f"{switch.name}: {switch.failure or 'not connected'}" for switch in switches)
+                raise FabricStartError(f"the controller did not reach its switch in time: {failures}")
+            time.sleep(_CONNECTED_STEP_SECONDS)
+
+
+def _configuration(listen: str, run_directory: RunDirectory, switch: dict[str, Any]) -> str:
+    text = json.dumps  # a JSON string or number is a TOML one
+    table = "".join(f"{key} = {text(value)}\n" for key, value in switch.items())
+    return f"""\
+# Written by switchml-ctl.
+[controller]
+listen = {text(listen)}
+store = {text(str(run_directory.path / "controller.sqlite"))}
+
+[[switches]]
+{table}"""
+
+
+def live_jobs(controller: str) -> list[pb.Job]:
+    """The jobs that have not ended. Raises what ControllerClient raises."""
+    with ControllerClient(controller) as client:
+        return client.list_jobs()
+
+
+def stop_jobs(controller: str) -> list[str]:
+    """Stop them; their names. Raises what ControllerClient raises."""
+    jobs = live_jobs(controller)
+    with ControllerClient(controller) as client:
+        for job in jobs:
+            client.stop_job(job.id)
+    return [job.name for job in jobs]
+
+
+def end_processes(fabric: Fabric) -> list[str]:
+    """End what still runs, agents first, and remove what only makes sense while it runs; names of what was ended."""
+    ended = []
+    if fabric.boot == boot_id():
+        ended = [process.name for process in reversed(fabric.processes) if process.end(END_GRACE_SECONDS)]
+    directory = fabric.run_directory
+    if fabric.topology is not None:
+        Namespaces(directory.path).remove()
+        (fabric.socket_directory / "controller.sock").unlink(missing_ok=True)
+    for agent in fabric.agents:
+        Path(agent["socket"]).unlink(missing_ok=True)
+    for process in fabric.processes:
+        (directory.path / f"{process.name}.ready").unlink(missing_ok=True)
+    if fabric.socket_directory != directory.path:
+        shutil.rmtree(fabric.socket_directory, ignore_errors=True)
+    directory.clear_state()
+    return ended

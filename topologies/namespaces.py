@@ -1,0 +1,194 @@
+"""Lays a topology out in network namespaces: one for the switches and the controller, one for each host, veth between.
+
+Namespaces are called switchml-IDENTITY-NODE, where the identity is made from the run directory's path: those of a
+fabric that crashed are found again by whoever starts or ends one in the same run directory, and no others are touched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from topologies.errors import NamespaceError
+from topologies.ethtool import switch_offloads_off
+from topologies.processes import ProcessRecord
+from topologies.topology import Topology
+
+__all__ = ["HOST_INTERFACE", "SWITCHES", "Namespaces", "require_privileges", "switch_interface"]
+
+SWITCHES: Final = "all-switches"
+"""The node whose namespace holds all switches and, as their management processor, the controller.
+
+No host's name is as long.
+"""
+
+HOST_INTERFACE: Final = "eth0"
+
+_DIRECTORY: Final = Path("/var/run/netns")  # where ip-netns(8) keeps named namespaces
+_CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21}  # <linux/capability.h>
+_CLONE_NEWNET: Final = 0x40000000
+_COMMAND_SECONDS: Final = 60.0
+_END_GRACE_SECONDS: Final = 2.0
+
+_T = TypeVar("_T")
+
+
+def switch_interface(switch: str, port: int) -> str:
+    """The name of a switch's end of the link at `port`."""
+    return f"{switch}-eth{port}"
+
+
+def require_privileges() -> None:
+    """Raise NamespaceError, which names what is missing, unless this process may make network namespaces."""
+    if shutil.which("ip") is None:
+        raise NamespaceError("the program ip is not on PATH; on Debian or Ubuntu: sudo apt-get install iproute2")
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    effective = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff:"))
+    missing = [name for name, bit in _CAPABILITIES.items() if not effective >> bit & 1]
+    if missing:
+        raise NamespaceError(
+            f"network namespaces need {', '.join(missing)}, which this process does not have; run it as root "
+            "(sudo -E), or use the embedded fabric, which needs no privileges: `switchml-ctl up` without --switch"
+        )
+
+
+class Namespaces:
+    """The network namespaces of one run directory."""
+
+    def __init__(self, run_directory: Path) -> None:
+        identity = hashlib.sha256(os.fsencode(run_directory.resolve())).hexdigest()[:8]
+        self._prefix = f"switchml-{identity}-"
+
+    def name(self, node: str) -> str:
+        """The name of a node's namespace, as `ip netns` knows it."""
+        return self._prefix + node
+
+    def existing(self) -> list[str]:
+        """The names of those that are there."""
+        if not _DIRECTORY.is_dir():
+            return []
+        return sorted(path.name for path in _DIRECTORY.iterdir() if path.name.startswith(self._prefix))
+
+    def command(self, node: str, command: Sequence[str]) -> list[str]:
+        """`command` as it runs in a node's namespace. It keeps its process id, and /sys shows the namespace."""
+        return ["ip", "netns", "exec", self.name(node), *command]
+
+    def create(self, topology: Topology) -> None:
+        """Make namespaces and links. Raises NamespaceError; `remove` clears away what there is by then."""
+        nodes = [SWITCHES, *(host.name for host in topology.hosts)]
+        links = []
+        for host in topology.hosts:
+            near = f"{switch_interface(host.switch, host.port)} netns {self.name(SWITCHES)} mtu {topology.mtu}"
+            far = f"{HOST_INTERFACE} netns {self.name(host.name)} mtu {topology.mtu} address {host.mac}"
+            links.append(f"link add {near} type veth peer name {far}")
+        _ip([f"netns add {self.name(node)}" for node in nodes] + links)
+        for node in nodes:
+            self._inside(node, _quiet)  # before they are up, so that nothing is ever sent that we did not ask for
+        interfaces = [switch_interface(host.switch, host.port) for host in topology.hosts]
+        _ip([f"link set {name} up" for name in ("lo", *interfaces)], self.name(SWITCHES))
+        addresses = {switch.name: switch for switch in topology.switches}
+        for host in topology.hosts:
+            switch = addresses[host.switch]
+            lines = [
+                "link set lo up",
+                f"link set {HOST_INTERFACE} up",
+                f"addr add {host.ipv4.with_prefixlen} dev {HOST_INTERFACE}",
+                f"route replace {switch.ipv4}/32 dev {HOST_INTERFACE}",
+                f"neigh replace {switch.ipv4} lladdr {switch.mac} dev {HOST_INTERFACE} nud permanent",
+            ]
+            _ip(lines, self.name(host.name))
+
+    def remove(self) -> list[str]:
+        """End what still runs in our namespaces, remove them and with them their links; return their names.
+
+        Raises NamespaceError, also when this process itself is in one of them.
+        """
+        names = self.existing()
+        if not names:
+            return []
+        require_privileges()
+        for name in names:
+            processes = _processes(name)
+            if os.getpid() in processes:
+                raise NamespaceError(f"this program runs in network namespace {name}; run it outside to remove that")
+            for pid in processes:
+                record = ProcessRecord.of(f"a process in {name}", pid)
+                if record is not None:
+                    record.end(_END_GRACE_SECONDS)
+        _ip([f"netns del {name}" for name in names])
+        return names
+
+    def _inside(self, node: str, action: Callable[[], None]) -> None:
+        """Run `action` in a node's namespace. A thread has a network namespace of its own, so one is made for it."""
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                _enter(_DIRECTORY / self.name(node))
+                action()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run, name=f"in {self.name(node)}")
+        thread.start()
+        thread.join()
+        if failures:
+            error = failures[0]
+            if isinstance(error, OSError):
+                raise NamespaceError(f"network namespace {self.name(node)} cannot be set up: {error}") from error
+            raise error
+
+
+def _enter(namespace: Path) -> None:
+    """Put the calling thread into a network namespace (setns(2); os.setns is newer than the oldest Python here)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with namespace.open("rb") as file:
+        if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"setns: {os.strerror(number)}", str(namespace))
+
+
+def _quiet() -> None:
+    """Switch off what disturbs: IPv6 with its announcements, and offloads, which only stretch to the veth's end."""
+    for which in ("all", "default"):
+        setting = Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6")
+        if setting.exists():  # not on kernels without IPv6
+            setting.write_text("1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        for _, interface in socket.if_nameindex():
+            if _is_link(interface):
+                switch_offloads_off(control, interface)
+
+
+def _is_link(interface: str) -> bool:
+    """Whether it is one of ours; a new namespace has a loopback, and some kernels add tunnels to it."""
+    return interface == HOST_INTERFACE or "-eth" in interface
+
+
+def _processes(namespace: str) -> list[int]:
+    found = _run(["ip", "netns", "pids", namespace])
+    return [int(line) for line in found.split()]
+
+
+def _ip(lines: Iterable[str], namespace: str | None = None) -> None:
+    """Have `ip` carry out commands, in a namespace or where we are."""
+    where = [] if namespace is None else ["-n", namespace]
+    _run(["ip", *where, "-batch", "-"], "".join(f"{line}\n" for line in lines))
+
+
+def _run(command: Sequence[str], text: str = "") -> str:
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True)
+    except subprocess.CalledProcessError as error:
+        raise NamespaceError(f"`{' '.join(command)}` failed: {error.stderr.strip() or error.stdout.strip()}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NamespaceError(f"`{' '.join(command)}` failed: {error}") from error
+    return done.stdout

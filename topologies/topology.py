@@ -1,0 +1,284 @@
+"""Topology files: switches, hosts and the links between them, as YAML and as dataclasses.
+
+Example::
+
+    name: two-hosts
+    mtu: 9000                        # of every link; default 9000
+    switches:
+      - name: s1
+        target: bmv2                 # or soft, the default; `switchml-ctl up --switch` overrides it
+        mac: "02:00:00:00:00:fe"
+        ipv4: 10.0.0.254             # of its data plane
+    hosts:
+      - {name: h1, mac: "02:00:00:00:00:01", ipv4: 10.0.0.1/24, switch: s1, port: 1}
+      - {name: h2, mac: "02:00:00:00:00:02", ipv4: 10.0.0.2/24, switch: s1, port: 2}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address, IPv4Interface
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from dataplane.constants import PROTOCOL_MAX_WORKERS
+from topologies.errors import TopologyFileError
+
+__all__ = ["PACKAGED", "TARGETS", "Host", "Switch", "Topology", "load", "single_switch"]
+
+TARGETS: Final = ("soft", "bmv2")
+
+PACKAGED: Final = Path(__file__).parent / "single-switch.yaml"
+"""The topology file that comes with the package: `single_switch(8)`."""
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,7}")  # short: an interface is called NAME-ethPORT, in 15 characters
+_MAC: Final = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
+_MAX_PORT: Final = 510  # 511 is where simple_switch sends what is to be dropped
+_LOWEST_MTU: Final = 576  # RFC 791: what every link must carry
+_HIGHEST_MTU: Final = 9216
+_DEFAULT_MTU: Final = 9000
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Switch:
+    """A switch and the addresses of its data plane."""
+
+    name: str
+    mac: str
+    ipv4: IPv4Address
+    target: str = "soft"
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A host with one interface, linked to `port` of `switch`."""
+
+    name: str
+    mac: str
+    ipv4: IPv4Interface
+    switch: str
+    port: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """A whole topology. `mtu` in bytes is that of every link.
+
+    Today it has exactly one switch; hosts say which one they hang on, so that there can be more.
+    """
+
+    name: str
+    switches: tuple[Switch, ...]
+    hosts: tuple[Host, ...]
+    mtu: int = _DEFAULT_MTU
+
+    def __post_init__(self) -> None:
+        """Check what concerns more than one node. Raises TopologyFileError."""
+        if len(self.switches) != 1:
+            raise TopologyFileError(f"{len(self.switches)} switches; a topology has exactly one so far")
+        if not self.hosts:
+            raise TopologyFileError("no hosts")
+        nodes: list[Switch | Host] = [*self.switches, *self.hosts]
+        _require_unique("name", (node.name for node in nodes))
+        _require_unique("MAC", (node.mac for node in nodes))
+        addresses = [switch.ipv4 for switch in self.switches] + [host.ipv4.ip for host in self.hosts]
+        _require_unique("IPv4 address", map(str, addresses))
+        names = [switch.name for switch in self.switches]
+        for host in self.hosts:
+            if host.switch not in names:
+                raise TopologyFileError(
+                    f"host {host.name}: there is no switch {host.switch!r}, only {', '.join(names)}"
+                )
+        _require_unique("switch port", (f"{host.switch} port {host.port}" for host in self.hosts))
+
+    @property
+    def switch(self) -> Switch:
+        """The only switch."""
+        return self.switches[0]
+
+    def on(self, target: str) -> Topology:
+        """The same with switches of another target."""
+        return dataclasses.replace(
+            self, switches=tuple(dataclasses.replace(switch, target=target) for switch in self.switches)
+        )
+
+    def first_hosts(self, count: int) -> Topology:
+        """The same with the first `count` hosts. Raises TopologyFileError when there are not as many."""
+        if count > len(self.hosts):
+            raise TopologyFileError(f"topology {self.name} has {len(self.hosts)} hosts, not {count}")
+        return dataclasses.replace(self, hosts=self.hosts[:count])
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a file of it would hold."""
+        return {
+            "name": self.name,
+            "mtu": self.mtu,
+            "switches": [dataclasses.asdict(switch) | {"ipv4": str(switch.ipv4)} for switch in self.switches],
+            "hosts": [dataclasses.asdict(host) | {"ipv4": str(host.ipv4)} for host in self.hosts],
+        }
+
+    @classmethod
+    def from_dict(cls, content: object) -> Topology:
+        """The topology that a file with this content describes. Raises TopologyFileError."""
+        reader = _Reader(content, "the file")
+        reader.only("name", "mtu", "switches", "hosts")
+        return cls(
+            name=reader.take("name", _name),
+            mtu=reader.take("mtu", _whole(_LOWEST_MTU, _HIGHEST_MTU), _DEFAULT_MTU),
+            switches=tuple(_switch(_Reader(*item)) for item in reader.items("switches")),
+            hosts=tuple(_host(_Reader(*item)) for item in reader.items("hosts")),
+        )
+
+
+def load(path: Path) -> Topology:
+    """Read a topology file. Raises TopologyFileError, which names the file, the node and what is wrong with it."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return Topology.from_dict(yaml.safe_load(file))
+    except OSError as error:
+        raise TopologyFileError(f"topology file {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TopologyFileError(f"topology file {path} is not YAML: {error}") from error
+    except TopologyFileError as error:
+        raise TopologyFileError(f"topology file {path}: {error}") from error
+
+
+def single_switch(hosts: int, target: str = "soft") -> Topology:
+    """One switch with `hosts` (1..64) hosts h1, h2, ... on ports 1, 2, ... in 10.0.0.0/24."""
+    if not 1 <= hosts <= PROTOCOL_MAX_WORKERS:
+        raise TopologyFileError(f"{hosts} hosts; 1 to {PROTOCOL_MAX_WORKERS} can be laid out")
+    return Topology(
+        name="single-switch",
+        switches=(Switch("s1", "02:00:00:00:00:fe", IPv4Address("10.0.0.254"), target),),
+        hosts=tuple(
+            Host(f"h{number}", f"02:00:00:00:00:{number:02x}", IPv4Interface(f"10.0.0.{number}/24"), "s1", number)
+            for number in range(1, hosts + 1)
+        ),
+    )
+
+
+def _require_unique(what: str, values: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise TopologyFileError(f"{what} {value} is given twice")
+        seen.add(value)
+
+
+class _Reader:
+    """Takes values out of a mapping and names the place of what is wrong."""
+
+    def __init__(self, content: object, where: str) -> None:
+        if not isinstance(content, dict):
+            raise TopologyFileError(f"{where} is not a mapping of keys to values")
+        self._content = content
+        name = content.get("name")
+        self._where = f"{where} ({name})" if isinstance(name, str) and where != "the file" else where
+
+    def only(self, *keys: str) -> None:
+        unknown = [str(key) for key in self._content if key not in keys]
+        if unknown:
+            raise TopologyFileError(f"{self._where}: unknown key {', '.join(unknown)}; known are {', '.join(keys)}")
+
+    def take(self, key: str, parse: Callable[[object], _T], default: _T | None = None) -> _T:
+        if key not in self._content:
+            if default is None:
+                raise TopologyFileError(f"{self._where}: {key} is missing")
+            return default
+        value = self._content[key]
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise TopologyFileError(f"{self._where}: {key} is {value!r}: {error}") from None
+
+    def items(self, key: str) -> list[tuple[object, str]]:
+        content = self._content.get(key)
+        if not isinstance(content, list):
+            raise TopologyFileError(f"{self._where}: {key} is {'no list' if key in self._content else 'missing'}")
+        return [(item, f"{key}[{index}]") for index, item in enumerate(content)]
+
+
+def _switch(reader: _Reader) -> Switch:
+    reader.only("name", "target", "mac", "ipv4")
+    return Switch(
+        name=reader.take("name", _node_name),
+        target=reader.take("target", _target, "soft"),
+        mac=reader.take("mac", _mac),
+        ipv4=reader.take("ipv4", _address),
+    )
+
+
+def _host(reader: _Reader) -> Host:
+    reader.only("name", "mac", "ipv4", "switch", "port")
+    return Host(
+        name=reader.take("name", _node_name),
+        mac=reader.take("mac", _mac),
+        ipv4=reader.take("ipv4", _interface),
+        switch=reader.take("switch", _node_name),
+        port=reader.take("port", _whole(1, _MAX_PORT)),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text is needed; put it in quotes")
+    return value
+
+
+def _name(value: object) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", _text(value)):
+        raise ValueError("1 to 64 of A-Z a-z 0-9 _ . - are needed")
+    return _text(value)
+
+
+def _node_name(value: object) -> str:
+    if not _NAME.fullmatch(_text(value)):
+        raise ValueError("1 to 8 of A-Z a-z 0-9 - are needed, a letter first")
+    return _text(value)
+
+
+def _target(value: object) -> str:
+    if _text(value) not in TARGETS:
+        raise ValueError(f"it must be one of {', '.join(TARGETS)}")
+    return _text(value)
+
+
+def _mac(value: object) -> str:
+    text = _text(value)  # without quotes, YAML reads 12:00:00:00:00:01 as a number to base 60
+    if not _MAC.fullmatch(text):
+        raise ValueError("no MAC address like 02:00:00:00:00:01")
+    if int(text[:2], 16) & 1 or not int(text.replace(":", ""), 16):
+        raise ValueError("not the address of one interface: it is a group address, or zero")
+    return text.lower()
+
+
+def _address(value: object) -> IPv4Address:
+    address = IPv4Address(_text(value))
+    _require_unicast(address)
+    return address
+
+
+def _interface(value: object) -> IPv4Interface:
+    interface = IPv4Interface(_text(value))
+    _require_unicast(interface.ip)
+    return interface
+
+
+def _require_unicast(address: IPv4Address) -> None:
+    if address.is_unspecified or address.is_multicast or address.is_loopback or address.is_reserved:
+        raise ValueError("it is no address that a host can have on a network")
+
+
+def _whole(low: int, high: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"a whole number from {low} to {high} is needed")
+        return value
+
+    return parse
