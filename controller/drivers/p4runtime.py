@@ -147,6 +147,7 @@ class P4RuntimeDriver(Driver):
 
     async def reload(self) -> None:
         """Load the pipeline anew: registers, tables and counters are empty afterwards."""
+        await self._call("to delete its multicast groups", self._delete_groups)
         await self._call("the pipeline", self._load)
 
     async def _ensure_pipeline(self) -> bool:
@@ -169,8 +170,15 @@ class P4RuntimeDriver(Driver):
         if present.HasField("cookie") and present.cookie.cookie == self._schema.p4cookie:
             require_same_release(f"the P4 program in switch {self.config.name}", present.p4info.pkg_info.version)
             return False
+        if present.HasField("p4info"):
+            await self._call("to delete its multicast groups", self._delete_groups)
         await self._call("the pipeline", self._load)
         return True
+
+    async def _delete_groups(self, switch: fy.Switch) -> None:
+        # BMv2 keeps groups when a pipeline is loaded, but P4Runtime lists them no more: one that is then written again
+        # has every replica twice.
+        await _write(switch.delete, [group async for group in _read(switch, [fy.P4MulticastGroupEntry()])])
 
     async def _load(self, switch: fy.Switch) -> None:
         # BMv2 knows no RECONCILE.
