@@ -16,7 +16,7 @@ namespace {
 // Results of so many later contributions, and still none of this one: the packet was lost. Less would take the
 // reordering of a burst for a loss; half the window, where that is less, can still happen.
 constexpr uint64_t kOvertakenBy = 64;
-// A timeout repeats only so many of the oldest packets: silence is mostly a straggler's, and then all of them are
+// A timeout repeats only so many packets: silence is mostly a straggler's, and then all of them are
 // duplicates. Each result of a repeated packet lets us repeat two more, so that a lost window is back in a few rounds.
 constexpr uint32_t kRepeatedByTimeout = 2;
 constexpr uint32_t kRepeatedByResult = 2;
@@ -245,14 +245,19 @@ void Rank::retransmit_after_timeout(SendBatch& batch, Clock::time_point now) {
     timeouts_ += 1;
     timed_out_ = now;
     may_repeat_ = kRepeatedByTimeout;
+    repeat_from_ = window_begin_;
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
-  for (const Transmission* oldest = oldest_unfinished();
-       may_repeat_ > 0 && oldest != nullptr && slots_[oldest->slot].sent < timed_out_; oldest = oldest_unfinished()) {
-    slots_[oldest->slot].timed_out = true;
-    send(oldest->slot, batch, now);
-    status_.retransmissions += 1;
-    may_repeat_ -= 1;
+  // The lowest chunks first: they are what the other ranks' windows wait for.
+  for (repeat_from_ = later(repeat_from_, window_begin_); may_repeat_ > 0 && is_before(repeat_from_, send_from_);
+       ++repeat_from_) {
+    Slot* slot = slot_of(repeat_from_);
+    if (slot != nullptr && slot->state == SlotState::in_flight && slot->sent < timed_out_) {
+      slot->timed_out = true;
+      send(static_cast<uint16_t>(slot - slots_.data()), batch, now);
+      status_.retransmissions += 1;
+      may_repeat_ -= 1;
+    }
   }
 }
 

@@ -126,7 +126,8 @@ class Rank {
   Clock::time_point next_deadline_ = Clock::time_point::max();
   unsigned timeouts_ = 0;        // in a row, without a result between them
   Clock::time_point timed_out_;  // when the last of them was: what was sent before it may be lost
-  uint32_t may_repeat_ = 0;      // transmissions from before it that recent results let us repeat
+  uint32_t may_repeat_ = 0;      // packets from before it that recent results let us repeat
+  uint32_t repeat_from_ = 0;     // the lowest chunk that this may be
   Window window_;
   RoundTrip round_trip_;
   RankStatus status_;
