@@ -202,6 +202,19 @@ def test_faults_change_nothing(tmp_path: Path) -> None:
     assert verdicts[Verdict.DUPLICATE] > 0
 
 
+def test_heavy_loss_does_not_stall(tmp_path: Path) -> None:
+    """5 % each way: windows shrink, and what is repeated after a timeout must be what the other rank waits for."""
+    with running_fabric(tmp_path, VALUES) as fabric:
+        fabric.switch.set_faults(PORT, 0.05, 0, 0, 3)
+        fabric.add_job(1, 2, slots=512)
+
+        def run(comm: switchml.Communicator) -> list[npt.NDArray[np.generic]]:
+            return [reduced(comm, [int32s(comm.rank, size)])[0] for size in (64, 1000, 100_000) * 4]
+
+        results = fabric.run_ranks(2, run, deadline=15)
+    assert_all_equal([result[-1] for result in results])
+
+
 BROADCAST_DTYPES = (
     "bool",
     "int8",
