@@ -313,6 +313,7 @@ def test_an_agent_that_falls_silent(client: ControllerClient, agent: ScriptedAge
 def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
     job = client.start_job(4)
     attach_all(agent, job)
+    wait_until(lambda: client.get_job(job.id).ranks[3].state == pb.ATTACHED, "rank 3 attached")
     job = client.report_exit(job.id, 3, 7)
     assert (job.state, job.failure) == (pb.FAILED, "rank 3 exited with status 7")
     revocation = agent.wait_for("revocation")
