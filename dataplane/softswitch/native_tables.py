@@ -1,5 +1,6 @@
 """The P4 tables as the native switch knows them: one class for each table, each entry one typed native call."""
 
+# ruff: noqa: ARG002 - one interface, of which each table uses what it needs
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,23 +45,27 @@ class NativeTable:
 
     def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
         """Insert an entry, or replace the action of one."""
-        raise NotImplementedError
+        raise self._refusal("entries")
 
     def remove(self, key: Key, priority: int) -> None:
         """Delete an entry."""
-        raise NotImplementedError
+        raise self._refusal("entries")
 
     def set_default(self, action: str, arguments: Sequence[int]) -> None:
         """Set the action of the default entry."""
-        raise NotImplementedError
+        raise self._refusal("another default action")
 
     def read_counter(self, key: Key, priority: int) -> tuple[int, int]:
         """Return (packets, bytes) of an entry's direct counter."""
-        raise NotImplementedError
+        raise self._refusal("a direct counter")
 
     def write_counter(self, key: Key, priority: int, packets: int, byte_count: int) -> None:
         """Set an entry's direct counter."""
-        raise NotImplementedError
+        raise self._refusal("a direct counter")
+
+    def _refusal(self, what: str) -> P4RuntimeError:
+        table = type(self).__name__.lstrip("_")
+        return P4RuntimeError(grpc.StatusCode.UNIMPLEMENTED, f"the soft switch's {table} has no {what}")
 
 
 class _WorkerTable(NativeTable):
@@ -77,7 +82,7 @@ class _WorkerTable(NativeTable):
             priority,
         )
 
-    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
         worker_bit, job_mask, epoch, group = arguments
         self._switch.set_worker(*self._key(key, priority), worker_bit, job_mask, epoch, group)
 
@@ -92,34 +97,34 @@ class _WorkerTable(NativeTable):
 
 
 class _JobTable(NativeTable):
-    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
         slot_value, slot_mask = arguments
         self._switch.set_job(key["job"][0], slot_value, slot_mask)
 
-    def remove(self, key: Key, priority: int) -> None:  # noqa: ARG002
+    def remove(self, key: Key, priority: int) -> None:
         self._switch.delete_job(key["job"][0])
 
 
 class _RankTable(NativeTable):
-    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
         eth_dst, ipv4_dst, udp_dst = arguments
         self._switch.set_rank(key["job"][0], key["rank"][0], eth_dst, ipv4_dst, udp_dst)
 
-    def remove(self, key: Key, priority: int) -> None:  # noqa: ARG002
+    def remove(self, key: Key, priority: int) -> None:
         self._switch.delete_rank(key["job"][0], key["rank"][0])
 
 
 class _SwitchAddressTable(NativeTable):
-    def set_default(self, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
+    def set_default(self, action: str, arguments: Sequence[int]) -> None:
         mac, ip = arguments
         self._switch.set_switch_address(mac, ip)
 
 
 class _L2Table(NativeTable):
-    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
         self._switch.set_l2(key["eth_dst"][0], _l2_action(action, arguments))
 
-    def remove(self, key: Key, priority: int) -> None:  # noqa: ARG002
+    def remove(self, key: Key, priority: int) -> None:
         self._switch.delete_l2(key["eth_dst"][0])
 
     def set_default(self, action: str, arguments: Sequence[int]) -> None:
@@ -140,11 +145,11 @@ def _l2_action(
 class _LossTable(NativeTable):
     direction: Literal["ingress", "egress"]
 
-    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:  # noqa: ARG002
+    def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
         (threshold,) = arguments
         self._switch.set_loss(key["port"][0], self.direction, threshold)
 
-    def remove(self, key: Key, priority: int) -> None:  # noqa: ARG002
+    def remove(self, key: Key, priority: int) -> None:
         self._switch.delete_loss(key["port"][0], self.direction)
 
 
