@@ -5,6 +5,7 @@
 #   make lint        what `make test` does before the tests
 #   make format      rewrite the sources in the house style
 #   make wheel-test  build a wheel, install it elsewhere, run the demo there
+#   make sanitize    the native code under ASan and UBSan
 #   make clean       remove everything that was made here
 
 PYTHON ?= python3
@@ -18,7 +19,7 @@ CXX_HEADERS := $(shell find dataplane host_agent switchml -name '*.h')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test ptf differential lint format wheel-test clean machine python-lint native-lint docker-lint
+.PHONY: help demo test ptf differential lint format wheel-test sanitize clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -108,7 +109,19 @@ wheel-test: | machine
 	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" python demo.py --run-dir "$$place/run" && rm -rf "$$place"
 	@echo "make wheel-test: the wheel works without the checkout"
 
+# ---- the native code under ASan and UBSan -----------------------------------------------------------------------------
+
+# Both libraries are named, or the first C++ exception would end the process.
+SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)
+
+sanitize: | machine
+	$(PYTHON) -m venv .venv-sanitize
+	.venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
+	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=ON --config-settings build-dir=build/sanitize .
+	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest tests/unit/test_kernels.py \
+	  tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_collectives.py
+
 clean:
-	rm -rf $(VENV) .venv-wheel .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-wheel .venv-sanitize .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find dataplane host_agent switchml -name '*.so' -delete
