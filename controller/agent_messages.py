@@ -13,6 +13,7 @@ from controller.jobs import JobState, Rank, RankState
 from controller.lifecycle import Lifecycle, revocation
 from controller.live_job import LiveJob
 from controller.proto import switchml_pb2 as pb
+from controller.rendezvous import Rendezvous
 from controller.store import Store
 
 __all__ = ["CHECK_SECONDS", "AgentMessages"]
@@ -39,9 +40,10 @@ class AgentMessages:
     A job that goes on is answered by Activation (again), one that does not by Revocation.
     """
 
-    def __init__(self, store: Store, lifecycle: Lifecycle) -> None:
+    def __init__(self, store: Store, lifecycle: Lifecycle, rendezvous: Rendezvous) -> None:
         self._store = store
         self._lifecycle = lifecycle
+        self._rendezvous = rendezvous
 
     def registered(self, session: AgentSession) -> None:
         """Fail the jobs that an earlier process of this agent carried."""
@@ -51,14 +53,16 @@ class AgentMessages:
                 self._lifecycle.ranks_lost(live, lost, f"agent {session.name} was restarted")
 
     def lost(self, session: AgentSession, why: str) -> None:
-        """Fail the jobs that an agent carried."""
+        """Fail the jobs that an agent carried, and forget what waits at it."""
+        self._rendezvous.lost(session)
         for live in self._lifecycle.live_jobs():
             held = [rank for rank in live.job.ranks if rank.agent == session.name]
             if not held or held[0].instance != session.registration.instance:
                 continue
             lost = [rank for rank in held if not rank.ended]
             text = f"agent {session.name} on {session.registration.host} was lost: {why}"
-            if live.job.state is JobState.PENDING:
+            answer = live.ready.get(session.name)
+            if answer is not None and not answer.done():
                 self._answer(live, session, AgentFailed(text))
             elif lost:
                 self._lifecycle.ranks_lost(live, lost, text)
@@ -78,6 +82,10 @@ class AgentMessages:
                     self._answer(live, session, AgentFailed(f"agent {session.name} refused its ranks: {reason}"))
             case "rank_event":
                 self._rank_event(session, message.rank_event)
+            case "rank_announcement":
+                self._rendezvous.announce(session, message.rank_announcement)
+            case "rank_withdrawal":
+                self._rendezvous.withdraw(session, message.rank_withdrawal.announcement)
             case other:
                 _LOG.warning("agent %s sent %s where it makes no sense", session.name, other)
 
@@ -128,8 +136,10 @@ class AgentMessages:
     def _rank_event(self, session: AgentSession, event: pb.RankEvent) -> None:
         live = self._job_of(session, event.job, event.epoch)
         rank = _rank_of(live, session, event.rank) if live is not None else None
-        if live is None or rank is None or live.job.state is JobState.PENDING:
+        if live is None or rank is None:
             return
+        if live.job.state is JobState.PENDING and event.kind != pb.RankEvent.LOST:
+            return  # only a process that waits since the rendezvous can have done anything, which is to go away
         if event.kind == pb.RankEvent.CHECK_FAILED:
             self._check_failed(live, rank, event)
         elif event.kind in _EVENTS:

@@ -24,6 +24,7 @@ from controller.config import ControllerConfig, load_config, split_address, unix
 from controller.errors import ConfigError, ControllerError
 from controller.lifecycle import Lifecycle
 from controller.proto import switchml_pb2_grpc as pb_grpc
+from controller.rendezvous import Rendezvous
 from controller.service import AgentsService, ControlService, JobsService, SwitchesService
 from controller.store import Store
 from controller.switches import Switches
@@ -53,7 +54,8 @@ async def serve(config: ControllerConfig, ready_file: Path | None) -> None:
         agents = Agents(lambda name: switches.get(name).name)
         lifecycle = Lifecycle(store, switches, agents)
         lifecycle.load()
-        messages = AgentMessages(store, lifecycle)
+        rendezvous = Rendezvous(lifecycle)
+        messages = AgentMessages(store, lifecycle, rendezvous)
         server = _server(store, switches, agents, lifecycle, messages)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -74,6 +76,7 @@ async def serve(config: ControllerConfig, ready_file: Path | None) -> None:
             _LOG.info("stopping; jobs go on, and are taken over at the next start")
         finally:
             agents.shut_down()
+            await rendezvous.close()
             await server.stop(_STOP_SECONDS)
             await lifecycle.drain()
             for task in tasks:

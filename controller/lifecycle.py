@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
-from controller.admission import AgentRoom, next_job_id, place_ranks, validate_job
+from controller.admission import next_job_id, validate_job
 from controller.agents import Agents, AgentSession
 from controller.drivers import JobTables
 from controller.errors import (
@@ -25,6 +25,8 @@ from controller.errors import (
 )
 from controller.jobs import Job, JobState, Rank, RankState, counters_by_name, printed_ranks
 from controller.live_job import LiveJob
+from controller.pipes import choose_in_one_pipe, require_one_pipe, require_width
+from controller.placement import Placement, require_room
 from controller.proto import switchml_pb2 as pb
 from controller.store import Store
 from controller.switches import ManagedSwitch, Switches
@@ -50,7 +52,8 @@ class Lifecycle:
         self._switches = switches
         self._agents = agents
         self._live: dict[int, LiveJob] = {}  # by key
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # that free what ended jobs held
+        self.on_freed: Callable[[str], None] = lambda _: None  # told the name of a job that holds nothing any more
 
     # ---- what there is ---------------------------------------------------------------------------------------------
 
@@ -61,6 +64,10 @@ class Lifecycle:
     def live_job(self, job_id: int, epoch: int) -> LiveJob | None:
         """Return the live job of this id, if it is in this epoch."""
         return next((live for live in self.live_jobs() if (live.job.id, live.job.epoch) == (job_id, epoch)), None)
+
+    def holder(self, name: str) -> Job | None:
+        """Return the job of this name that still holds something: it lives, or is being freed."""
+        return next((live.job for live in self._live.values() if live.job.name == name), None)
 
     def ranks_in_use(self, agent: str) -> int:
         """Return how many ranks of live jobs an agent carries."""
@@ -112,8 +119,8 @@ class Lifecycle:
 
     # ---- start -----------------------------------------------------------------------------------------------------
 
-    async def start(self, request: pb.StartJobRequest) -> Job:
-        """Bring a job up to READY.
+    async def start(self, request: pb.StartJobRequest, placement: Placement | None = None) -> Job:
+        """Bring a job up to READY, with its ranks on the agents of `placement` where that is given.
 
         Raises:
             InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoAgent: it was not admitted.
@@ -124,7 +131,7 @@ class Lifecycle:
         for switch in self._switches.candidates(request.switch):
             if not any(live.switch is switch for live in self._live.values()):
                 await self._switches.renew_epochs(switch)
-        live = self._admit(request)
+        live = self._admit(request, placement)
         live.bring_up = asyncio.create_task(self._bring_up(live), name=f"start of job {live.job.name}")
         try:
             await asyncio.wait({live.bring_up})
@@ -139,25 +146,26 @@ class Lifecycle:
         live.bring_up.result()
         return live.job
 
-    def _admit(self, request: pb.StartJobRequest) -> LiveJob:
+    def _admit(self, request: pb.StartJobRequest, placement: Placement | None) -> LiveJob:
         live_jobs = self.live_jobs()
         if any(live.job.name == request.name for live in live_jobs):
             raise JobExists(f"a live job has the name {request.name!r}; stop it or give another name")
         refusals: list[ControllerError] = []
         for switch in self._switches.candidates(request.switch):
             try:
-                return self._admit_on(switch, request)
+                return self._admit_on(switch, request, placement)
             except (NoRoom, NoAgent) as refusal:  # noqa: PERF203
                 refusals.append(refusal)
         raise refusals[0]
 
-    def _admit_on(self, switch: ManagedSwitch, request: pb.StartJobRequest) -> LiveJob:
-        sessions = {session.name: session for session in self._agents.live_on(switch.name)}
-        room = [
-            AgentRoom(name, self.ranks_in_use(name), session.registration.max_ranks)
-            for name, session in sessions.items()
-        ]
-        placed = place_ranks(request.workers, room, switch.name)
+    def _admit_on(self, switch: ManagedSwitch, request: pb.StartJobRequest, placement: Placement | None) -> LiveJob:
+        require_width(request.workers, switch)
+        if placement is None:
+            live_agents = self._agents.live_on(switch.name)
+            placement = choose_in_one_pipe(request.workers, live_agents, self.ranks_in_use, switch)
+        else:
+            require_room(placement, self.ranks_in_use)
+            require_one_pipe(placement, switch)
         last_id = self._store.last_job_id()
         job = Job(
             key=0,
@@ -170,7 +178,7 @@ class Lifecycle:
             slots=request.slots or switch.config.pool,
             values_per_packet=switch.driver.capabilities.values_per_packet,
             created=time.time(),
-            ranks=[_rank(number, sessions[name]) for name, numbers in placed.items() for number in numbers],
+            ranks=[_rank(number, session) for number, session in enumerate(placement.sessions)],
         )
         job.slot_base = switch.slots.allocate(job.slots)
         try:
@@ -179,6 +187,7 @@ class Lifecycle:
             switch.slots.free(job.slot_base)
             raise
         live = self._live[job.key] = LiveJob(job, switch)
+        live.announcements = dict(enumerate(placement.announcements))
         _LOG.info(
             "job %s (id %d, epoch %d): %d ranks on switch %s", job.name, job.id, job.epoch, job.workers, job.switch
         )
@@ -329,6 +338,7 @@ class Lifecycle:
         except StoreError as error:
             _LOG.error("job %s: its counters are not in the store: %s", job.name, error)
         live.changes.notify()
+        self.on_freed(job.name)
 
     async def _read_counters(self, live: LiveJob) -> dict[str, int]:
         try:
@@ -406,10 +416,12 @@ class Lifecycle:
                 self.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
         return [live.job.tables() for live in held if live.job.live]
 
-    async def drain(self) -> None:
-        """Wait until the jobs that are ending have ended."""
+    async def drain(self, seconds: float | None = None) -> bool:
+        """Wait until the jobs that are ending have ended, at most `seconds`; tell whether they have."""
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            _, pending = await asyncio.wait(self._tasks, timeout=seconds)
+            return not pending
+        return True
 
 
 def revocation(

@@ -41,6 +41,7 @@ class LiveJob:
         self.job = job
         self.switch = switch
         self.installed = False
+        self.announcements: dict[int, int] = {}  # rank -> the announcement that it answers, after a rendezvous
         self.ready: dict[str, asyncio.Future[None]] = {}  # agent -> it has opened sockets for its ranks
         self.unconfirmed: set[str] = set()  # agents that have not come back since the controller started
         self.calls: dict[int, pb.Call] = {}  # rank -> the call in which its check failed
@@ -52,17 +53,19 @@ class LiveJob:
     def assignment(self, agent: str) -> pb.Assignment:
         """Return what one agent is to do for the job."""
         job = self.job
+        ranks = [rank.rank for rank in job.ranks_by_agent()[agent]]
         return pb.Assignment(
             job=job.id,
             epoch=job.epoch,
             name=job.name,
             world_size=job.workers,
-            ranks=[rank.rank for rank in job.ranks_by_agent()[agent]],
+            ranks=ranks,
             slot_base=job.slot_base,
             slots=job.slots,
             values_per_packet=job.values_per_packet,
             switch_address=self.switch.config.address,
             switch_udp_port=self.switch.config.udp_port,
+            announcements=[self.announcements[rank] for rank in ranks] if self.announcements else [],
         )
 
     def activation(self) -> pb.ControllerMessage:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import (
@@ -18,8 +18,9 @@ from dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
 )
 from host_agent.deadlines import within
-from host_agent.errors import AssignmentRefused, AttachRefused
+from host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
 from host_agent.messages import Attach, CheckFailed, Failure
+from host_agent.waiting import WaitingRanks
 
 if TYPE_CHECKING:
     from host_agent._engine import Engine, RankStatus
@@ -30,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 _REMEMBERED_JOBS: Final = 64  # that have ended, to tell late processes so
 _ACTIVATION_SECONDS: Final = 10.0  # how long an attaching process waits for the job's tables to be installed
+_CONTROLLER_SECONDS: Final = 2.0  # for the controller to say that the other ranks did not come in time
 
 
 class Process(Protocol):
@@ -89,6 +91,7 @@ class Jobs:
         self._agent = agent
         self._jobs: dict[int, LocalJob] = {}  # by id, which is unique among live jobs
         self._ended: OrderedDict[str, str] = OrderedDict()  # what became of jobs, by name and by id
+        self._waiting = WaitingRanks()
         self.report: Callable[[pb.AgentMessage], None] = lambda _: None
 
     # ---- what the controller orders ----
@@ -104,6 +107,7 @@ class Jobs:
         if held is not None and held.assignment == assignment:
             return self._ready(held)
         self._check(assignment)
+        waiting = self._waiting.named_by(assignment) if assignment.announcements else []
         if held is not None:
             self._end(held, Failure("JobFailed", (), f"{held} was replaced by epoch {assignment.epoch}"))
         job = LocalJob(assignment, {})
@@ -116,6 +120,9 @@ class Jobs:
         self._jobs[assignment.job] = job
         for reference in (job.name, str(assignment.job)):
             self._ended.pop(reference, None)
+        for rank, one in zip(assignment.ranks, waiting, strict=False):
+            job.ranks[rank].process = one.process  # nobody else can take it
+        self._waiting.assigned(waiting, job)
         _log.info("%s: opened rank %s", job, ", ".join(map(str, job.ranks)))
         return self._ready(job)
 
@@ -136,6 +143,10 @@ class Jobs:
             return
         self._end(job, failure)
 
+    def refuse(self, refusal: pb.RendezvousRefusal) -> None:
+        """Tell a process that waits for a job to begin that none will."""
+        self._waiting.refuse(refusal)
+
     def end_all(self, failure: Failure) -> None:
         """End every job, because the agent ends."""
         for job in list(self._jobs.values()):
@@ -154,6 +165,7 @@ class Jobs:
         for _, rank in self._all_ranks():
             for event in rank.events:
                 yield pb.AgentMessage(rank_event=event)
+        yield from self._waiting.announcements()
 
     def stalled(self, job: LocalJob, rank: int, positions: dict[int, int]) -> list[int]:
         """Return the ranks without whose contributions `rank` cannot go on, as far as it is known.
@@ -206,13 +218,78 @@ class Jobs:
             raise AttachRefused(
                 "RankTaken", f"rank {rank.rank} of {job} has had its process, which is gone; start a new job"
             )
+        return job, rank, self._give(job, rank, process)
+
+    async def attach_created(
+        self, request: Attach, process: Process, gone: asyncio.Future[bytes]
+    ) -> tuple[LocalJob, LocalRank, tuple[int, int]]:
+        """Announce a rank of a job that nobody has started, and give it to the process once the job is active.
+
+        `gone` is done when the process went away, or said something, before that: then nothing comes of it.
+
+        Returns:
+            As `attach`.
+
+        Raises:
+            AttachRefused: there is no such job: ranks are missing, the controller has refused it, or it has failed.
+            BadMessage: the process spoke out of turn.
+            OSError: it is gone.
+
+        """
+        job = await self._meet(request, process, gone)
+        rank = job.ranks[request.rank]
+        try:
+            activated = asyncio.ensure_future(job.activated.wait())
+            try:
+                await _first(activated, gone, _ACTIVATION_SECONDS)
+            finally:
+                activated.cancel()
+            if job.failure is not None:
+                raise AttachRefused("JobEnded", job.failure.message)
+            if gone.done():
+                _give_up(gone)
+            if not job.activated.is_set():
+                raise AttachRefused(
+                    "UnknownJob", f"{job} was not active within {_ACTIVATION_SECONDS:g} s; see the controller's log"
+                )
+            return job, rank, self._give(job, rank, process)
+        except BaseException as error:
+            refused = isinstance(error, AttachRefused)
+            self.detach(job, rank, str(error) if refused else f"process {process.pid} went away while the job started")
+            raise
+
+    async def _meet(self, request: Attach, process: Process, gone: asyncio.Future[bytes]) -> LocalJob:
+        """Wait for the job that begins when all ranks have announced themselves."""
+        waiting = self._waiting.add(request, process)
+        self.report(waiting.announcement())
+        try:
+            await _first(waiting.outcome, gone, request.timeout + _CONTROLLER_SECONDS)
+        finally:
+            if not waiting.outcome.done():
+                self._waiting.remove(waiting)
+                self.report(waiting.withdrawal())
+        if waiting.outcome.done():
+            outcome = waiting.outcome.result()
+            if isinstance(outcome, AttachRefused):
+                raise outcome
+            return outcome
+        if gone.done():
+            _give_up(gone)
+        raise AttachRefused(
+            "ControllerUnavailable",
+            f"agent {self._agent} had no word from its controller within {request.timeout:g} s; see the agent's log",
+        )
+
+    def _give(self, job: LocalJob, rank: LocalRank, process: Process) -> tuple[int, int]:
+        """Make the process the rank's, and return the descriptors that it needs."""
+        assert rank.handle is not None
         try:
             descriptors = self._engine.open_channel(rank.handle)
         except OSError as error:
             raise AttachRefused("BadRequest", f"agent {self._agent} cannot share memory: {error}") from error
         rank.process, rank.attached = process, True
         self._record(job, rank, pb.RankEvent.ATTACHED, f"process {process.pid}")
-        return job, rank, descriptors
+        return descriptors
 
     def detach(self, job: LocalJob, rank: LocalRank, loss: str) -> None:
         """Take note that a rank has ended: in order, or lost for a reason."""
@@ -380,6 +457,17 @@ class Jobs:
         rank.events.append(event)
         _log.info("%s: rank %d %s %s", job, rank.rank, pb.RankEvent.Kind.Name(kind).lower(), detail)
         self.report(pb.AgentMessage(rank_event=event))
+
+
+async def _first(one: asyncio.Future[Any], other: asyncio.Future[Any], seconds: float) -> None:
+    """Return when one of the two is done, and at the latest after `seconds`."""
+    await asyncio.wait({one, other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _give_up(gone: asyncio.Future[bytes]) -> NoReturn:
+    if gone.result():
+        raise BadMessage("a process that waits for its job has nothing to say")
+    raise BrokenPipeError("it went away while it waited for its job")
 
 
 def _is_ipv4(text: str) -> bool:

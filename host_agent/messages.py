@@ -25,19 +25,28 @@ __all__ = [
 
 MESSAGE_BYTES: Final = 16 * 1024
 _LARGEST_RANK: Final = PROTOCOL_MAX_WORKERS - 1
+_LONGEST_KEY: Final = 200
+_LONGEST_WAIT: Final = 86400.0  # seconds
 _UINT32: Final = 2**32 - 1
 _UINT64: Final = 2**64 - 1
 
 
 @dataclass(frozen=True)
 class Attach:
-    """A process asks for a rank of a job, which it names by name or id."""
+    """A process asks for a rank of a job, which it names by name or id.
+
+    With `create` the job may not exist yet: `job` is a key, with which all ranks meet, `timeout` how many seconds this
+    one waits for the others, `slots` the pool that it asks for (0: the switch's default), and `world_size` is given.
+    """
 
     version: str
     job: str
     rank: int
     world_size: int | None
     pid: int
+    create: bool = False
+    timeout: float = 0.0
+    slots: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,14 +118,7 @@ def parse(data: bytes) -> Request:
         raise BadMessage("a message must be a JSON object")
     kind = message.get("type")
     if kind == "attach":
-        world_size = message.get("world_size")
-        return Attach(
-            version=_text(message, "version"),
-            job=_text(message, "job"),
-            rank=_number(message, "rank", _LARGEST_RANK),
-            world_size=None if world_size is None else _number(message, "world_size", PROTOCOL_MAX_WORKERS),
-            pid=_number(message, "pid", _UINT32),
-        )
+        return _attach(message)
     if kind == "close":
         return Close(_text(message, "loss", 500) if "loss" in message else "")
     if kind == "missing":
@@ -136,6 +138,28 @@ def parse(data: bytes) -> Request:
             ),
         )
     raise BadMessage("`type` must be attach, close, missing or check_failed")
+
+
+def _attach(message: dict[str, Any]) -> Attach:
+    create = message.get("create", False)
+    if type(create) is not bool:
+        raise BadMessage("`create` must be true or false")
+    size = message.get("world_size")
+    version = _text(message, "version")
+    job = _text(message, "job", _LONGEST_KEY if create else 64)
+    rank = _number(message, "rank", _LARGEST_RANK)
+    world_size = None if size is None else _number(message, "world_size", PROTOCOL_MAX_WORKERS)
+    pid = _number(message, "pid", _UINT32)
+    if not create:
+        return Attach(version, job, rank, world_size, pid)
+    if world_size is None or rank >= world_size:
+        raise BadMessage(f"`world_size` must be given and more than `rank`, which is {rank}")
+    if not job:
+        raise BadMessage("`job` must have at least one character")
+    timeout: Any = message.get("timeout")
+    if type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST_WAIT:  # NaN is not either
+        raise BadMessage(f"`timeout` must be a number of seconds above 0 and at most {_LONGEST_WAIT:g}")
+    return Attach(version, job, rank, world_size, pid, True, float(timeout), _number(message, "slots", _UINT32))
 
 
 def _text(message: dict[str, Any], key: str, longest: int = 64) -> str:

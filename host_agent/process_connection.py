@@ -57,9 +57,10 @@ class ProcessConnection:
         return self._pid
 
     def fail(self, failure: Failure) -> None:
-        """Tell the process that its job is over."""
-        self._rank = None
-        self._send(failure.to_message())
+        """Tell the process that its job is over; one that has not its rank yet is refused it instead."""
+        if self._rank is not None:
+            self._rank = None
+            self._send(failure.to_message())
 
     def refuse(self, error: str, message: str) -> None:
         """Say why nothing comes of it, and disconnect."""
@@ -102,7 +103,11 @@ class ProcessConnection:
                 f"this process has switchml {request.version} and the agent {VERSION}; "
                 "install the same MAJOR.MINOR for both",
             )
-        self._job, self._rank, descriptors = await self._jobs.attach(request, self)
+        if request.create:
+            attached = await self._attach_created(request)
+        else:
+            attached = await self._jobs.attach(request, self)
+        self._job, self._rank, descriptors = attached
         assignment, self._number = self._job.assignment, self._rank.rank
         try:
             answer = {
@@ -120,6 +125,15 @@ class ProcessConnection:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+    async def _attach_created(self, request: Attach) -> tuple[LocalJob, LocalRank, tuple[int, int]]:
+        """Wait for the other ranks, and watch meanwhile whether the process goes away; it has nothing to say."""
+        gone = asyncio.ensure_future(self._receive())
+        try:
+            return await self._jobs.attach_created(request, self, gone)
+        finally:
+            gone.cancel()
+            gone.add_done_callback(_forget_error)
 
     def _detach(self, loss: str) -> None:
         if self._job is not None and self._rank is not None:
@@ -158,3 +172,9 @@ class ProcessConnection:
             _log.info("process %d cannot be told %s: %s", self._pid, message["type"], error)
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _forget_error(task: asyncio.Future[bytes]) -> None:
+    """Take note of how a receive ended that nobody waits for: a broken connection shows again."""
+    if not task.cancelled():
+        task.exception()

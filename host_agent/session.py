@@ -190,6 +190,8 @@ class Session:
                 self._jobs.activate(message.activation)
             elif kind == "revocation":
                 self._jobs.revoke(message.revocation, failure_of(message.revocation))
+            elif kind == "rendezvous_refusal":
+                self._jobs.refuse(message.rendezvous_refusal)
             else:
                 _log.warning("the controller sent a message that this agent does not know (%s)", kind)
 

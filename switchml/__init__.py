@@ -6,7 +6,8 @@ with switchml.connect() as comm:
     comm.all_reduce(gradient, op="avg")
 """
 
-from switchml.communicator import DEFAULT_TIMEOUT, Communicator, connect
+from switchml.communicator import DEFAULT_TIMEOUT, Communicator
+from switchml.connecting import connect
 from switchml.errors import (
     AgentLost,
     CollectiveMismatch,

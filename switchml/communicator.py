@@ -9,14 +9,13 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Final, Literal, overload
 
 from switchml import _native, lifetime
-from switchml.agent_connection import AgentConnection, Attachment, Failure, attach
+from switchml.agent_connection import AgentConnection, Attachment, Failure
 from switchml.calls import Call, Operation
-from switchml.environment import find_target
 from switchml.errors import (
     CollectiveTimeout,
     CommunicatorClosed,
@@ -28,14 +27,13 @@ from switchml.errors import (
 )
 from switchml.failures import error_of
 from switchml.tensors import Buffer, Tensor, buffer_of
-from switchml.version import VERSION
 from switchml.work import Work
 
-__all__ = ["DEFAULT_TIMEOUT", "Communicator", "Work", "connect"]
+__all__ = ["DEFAULT_TIMEOUT", "Communicator", "Work"]
 
 DEFAULT_TIMEOUT: Final = 300.0  # seconds that a collective may take
 _ASK_SECONDS: Final = 1.0  # for the names of the missing ranks, once a collective is out of time
-_VERDICT_SECONDS: Final = 12.0  # a little more than the control thread waits for the reason of a failure
+_VERDICT_SECONDS: Final = 12.0  # more than the control thread waits for the reason of a failure
 _LEAVE_SECONDS: Final = 5.0  # for other threads to leave their waits when the communicator is closed
 
 _KINDS: Final = {
@@ -45,62 +43,17 @@ _KINDS: Final = {
 }
 
 
-def connect(
-    *,
-    agent: str | os.PathLike[str] | None = None,
-    job: str | int | None = None,
-    rank: int | None = None,
-    world_size: int | None = None,
-    timeout: float = 30.0,
-) -> Communicator:
-    """Attach this process to its rank of a job, through the agent on this host.
-
-    What is not given is taken from the environment, which `switchml-ctl job start -- COMMAND` sets.
-
-    Args:
-        agent: path of the agent's socket; else SWITCHML_AGENT, else ``agent.sock`` in SWITCHML_RUN_DIR.
-        job: id or name of the job; else SWITCHML_JOB.
-        rank: this process's rank; else SWITCHML_RANK.
-        world_size: number of ranks, which is only compared with the job's; else SWITCHML_WORLD_SIZE, if that is set.
-        timeout: seconds that the agent has to answer.
-
-    Raises:
-        ConnectError: something is missing, no agent answers, or the agent refuses; the message says what to do.
-
-    """
-    target = find_target(os.environ, agent, job, rank, world_size)
-    request = {
-        "type": "attach",
-        "version": VERSION,
-        "job": target.job,
-        "rank": target.rank,
-        "world_size": target.world_size,
-        "pid": os.getpid(),
-    }
-    connection, attachment, descriptors = attach(target.agent, request, _positive(timeout))
-    try:
-        native = _native.Communicator(*descriptors)
-    except BaseException:
-        connection.close("its shared memory cannot be used")
-        raise
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-    return Communicator(connection, attachment, native)
-
-
 class Communicator:
-    """A process's rank in a job: collectives over all of its ranks, summed in the switch. Made by `connect`.
+    """A process's rank in a job: collectives over all of its ranks, summed in the switch. Made by `switchml.connect`.
 
     All ranks make the same calls in the same order; any number may be in flight (``async_op=True``), and they end in
     that order. A communicator may be used from several threads as long as these keep that order, but not from a
     forked child.
 
     Sums of int32 are exact modulo 2^32. Sums of float32 are exact up to a bound: with N ranks, and M the power of two
-    above the largest magnitude that any rank contributes to a block (the values of one packet), a sum differs from
-    the exact one by at most N/2 * M * 2^-(31 - ceil(log2 N)) plus half a unit in the last place of the float32
-    result; a sum beyond float32 is infinite. It does not depend on the order in which packets arrive: the same
-    contributions give the same bits.
+    above the largest magnitude in a block (the values of one packet) of any rank, a sum differs from the exact one by
+    at most N/2 * M * 2^-(31 - ceil(log2 N)) plus half a unit in the last place of the float32 result; a sum beyond
+    float32 is infinite. The same contributions give the same bits, in whatever order packets arrive.
 
     After a `NonFiniteError` the communicator remains usable. After any other failure every later call raises the same
     error. `close` ends the rank in order; a process that ends normally without it is closed at exit. A rank whose
@@ -122,6 +75,7 @@ class Communicator:
         self._suspect: Call | None = None  # the call whose check failed
         self._asking = 0  # threads whose call is out of time and that ask for the missing ranks
         self._deferred: SwitchMLError | None = None  # what came meanwhile
+        self._on_failure: list[Callable[[SwitchMLError], None]] = []
         self._failed_here = False  # by a timeout or an interrupt, which the other ranks know nothing of
         self._closed = False
         self._waiters = 0
@@ -148,6 +102,38 @@ class Communicator:
     def epoch(self) -> int:
         """The generation of the job that this communicator belongs to."""
         return self._attachment.epoch
+
+    @property
+    def slots(self) -> int:
+        """The slots of the job's pool: no rank is further ahead of another one than so many chunks."""
+        return self._native.slots
+
+    @property
+    def values_per_packet(self) -> int:
+        """The 32-bit values of a chunk; a call is cut into that many of them a chunk, and is one chunk at least."""
+        return self._native.values_per_packet
+
+    @property
+    def position(self) -> int:
+        """The chunks that this rank has the results of, over all calls; it stands still where nothing progresses."""
+        return self._native.position
+
+    @property
+    def failure(self) -> SwitchMLError | None:
+        """Why later calls will raise; None while it is usable."""
+        with self._state:
+            return self._error
+
+    def on_failure(self, callback: Callable[[SwitchMLError], None]) -> None:
+        """Call `callback` with `failure` as soon as there is one, even while this process makes no calls.
+
+        It comes from any thread, must neither wait nor raise, and should not keep this communicator alive.
+        """
+        with self._state:
+            if self._error is None:
+                self._on_failure.append(callback)
+                return
+        callback(self._error)
 
     @overload
     def all_reduce(
@@ -232,15 +218,23 @@ class Communicator:
             raise ValueError(f"root is {root!r}; the ranks are 0 to {self.world_size - 1}. The array is unchanged")
         return self._start(_native.KIND_BYTES, "broadcast", "", buffer_of(x), int(root), async_op, timeout)
 
-    def barrier(self, timeout: float | None = None) -> None:
+    @overload
+    def barrier(self, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
+
+    @overload
+    def barrier(self, timeout: float | None = None, *, async_op: Literal[True]) -> Work: ...
+
+    def barrier(self, timeout: float | None = None, async_op: bool = False) -> Work | None:
         """Wait until every rank has called it, at most `timeout` seconds (None for `DEFAULT_TIMEOUT`).
+
+        With `async_op`, a `Work` is returned at once, and its `wait` does the waiting.
 
         Raises:
             CollectiveTimeout: not all ranks did.
             SwitchMLError: the job cannot go on, as for `all_reduce`.
 
         """
-        self._start(_native.KIND_BARRIER, "barrier", "", None, 0, False, timeout)
+        return self._start(_native.KIND_BARRIER, "barrier", "", None, 0, async_op, timeout)
 
     def close(self) -> None:
         """End this rank's part in the job; the job completes when all ranks have done so. Idempotent.
@@ -332,6 +326,11 @@ class Communicator:
         with self._state:
             return work._outcome is not None or self._native.outcome(work._call.sequence).status != "pending"
 
+    def _ends_within(self, work: Work, seconds: float) -> bool:
+        self._require_own_process()
+        with self._waiting():
+            return work._outcome is not None or self._native.wait(work._call.sequence, seconds)
+
     def _wait(self, work: Work) -> None:
         self._require_own_process()
         call = work._call
@@ -406,8 +405,11 @@ class Communicator:
         with self._state:
             if self._error is None:
                 self._error, self._failed_here = error, here
+            callbacks, self._on_failure = self._on_failure, []
             self._state.notify_all()
         self._native.abandon()
+        for callback in callbacks:
+            callback(error)
 
     def _reason(self) -> SwitchMLError:
         """Return why calls fail; it may come a little later than the failure itself."""

@@ -1,28 +1,41 @@
-"""Where the agent is and which rank this process is: from arguments, else from SWITCHML_* variables."""
+"""Where the agent is, which job is meant and which rank this process is: from arguments, else from the environment."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from switchml.errors import ConnectError
+from switchml.run_directory import agent_sockets, default_run_directory
 
-__all__ = ["Target", "find_target"]
+__all__ = ["Target", "find_target", "job_of_launch", "rendezvous_key"]
 
-_LAUNCH = "run the program under `switchml-ctl job start --workers N -- COMMAND`, which sets it"
+_LAUNCH: Final = "run the program under `switchml-ctl job start --workers N -- COMMAND`, which sets it"
+_TORCHRUN: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_LONGEST_KEY: Final = 200
+_DIGEST_LENGTH: Final = 16
 
 
 @dataclass(frozen=True)
 class Target:
-    """The rank to attach to. `world_size` is None where it shall not be compared with the job's."""
+    """The rank to attach to. `world_size` is None where it shall not be compared with the job's.
+
+    With `create`, `job` is a key: the job begins when ranks 0 to `world_size` - 1 have come with it, with a pool of
+    `slots` (0: the switch's default).
+    """
 
     agent: Path
     job: str
     rank: int
     world_size: int | None
+    create: bool = False
+    slots: int = 0
 
 
 def find_target(
@@ -31,6 +44,7 @@ def find_target(
     job: str | int | None = None,
     rank: int | None = None,
     world_size: int | None = None,
+    create: bool | None = None,
 ) -> Target:
     """Return the rank that the arguments name, completed from `environ`.
 
@@ -39,37 +53,105 @@ def find_target(
 
     """
     if job is None:
-        job = environ.get("SWITCHML_JOB") or _missing("SWITCHML_JOB", "the id or name of the job", "job")
+        job = job_of_launch(environ)
+        if not job and create is not False and any(environ.get(name) for name in _TORCHRUN):
+            job, create = rendezvous_key(environ), True
+        if not job:
+            _missing("SWITCHML_JOB", "the id or name of the job", "job", ", or under torchrun")
     if rank is None:
-        rank = _number(environ, "SWITCHML_RANK")
+        rank = _number(environ, "SWITCHML_RANK", "RANK")
         if rank is None:
             _missing("SWITCHML_RANK", "this process's rank in the job", "rank")
     if world_size is None:
-        world_size = _number(environ, "SWITCHML_WORLD_SIZE")
-    return Target(_agent_socket(environ, agent), str(job), int(rank), world_size)
+        world_size = _number(environ, "SWITCHML_WORLD_SIZE", "WORLD_SIZE")
+        if world_size is None and create:
+            _missing("SWITCHML_WORLD_SIZE", "the number of ranks", "world_size")
+    slots = (_number(environ, "SWITCHML_SLOTS") or 0) if create else 0
+    return Target(_agent_socket(environ, agent, rank, world_size), str(job), int(rank), world_size, bool(create), slots)
 
 
-def _agent_socket(environ: Mapping[str, str], agent: str | os.PathLike[str] | None) -> Path:
+def job_of_launch(environ: Mapping[str, str]) -> str:
+    """Return the job that this process was started for (`switchml-ctl job start -- COMMAND`); empty if for none."""
+    return environ.get("SWITCHML_JOB", "")
+
+
+def rendezvous_key(environ: Mapping[str, str], group: str = "") -> str:
+    """Return the key with which the ranks of a process group meet: the same at all of them, and at nobody else.
+
+    It is made from the variables of torchrun, which every launcher of torch programs sets: MASTER_ADDR and MASTER_PORT,
+    TORCHELASTIC_RUN_ID, and the `group`'s name. TORCHELASTIC_RESTART_COUNT is part of it on one node only: torchrun
+    counts the restarts that a node's own workers caused, so the nodes of a job may have different counts.
+
+    Raises:
+        ConnectError: MASTER_ADDR or MASTER_PORT is not set.
+
+    """
+    address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+    if not address or not port:
+        raise ConnectError(
+            f"{'MASTER_PORT' if address else 'MASTER_ADDR'}, by which the ranks find each other, is not set; run the"
+            " program under torchrun or `switchml-ctl job start --workers N -- COMMAND`, or set it to the same for all"
+            " ranks"
+        )
+    if _is_loopback(address):
+        address = socket.gethostname()  # else the jobs of two hosts would meet
+    parts = [f"{address}:{port}"]
+    if environ.get("TORCHELASTIC_RUN_ID"):
+        parts.append(environ["TORCHELASTIC_RUN_ID"])
+        if environ.get("GROUP_WORLD_SIZE") == "1":
+            parts.append(environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    key = "/".join([*parts, group] if group else parts)
+    if len(key) <= _LONGEST_KEY and key.isprintable():
+        return key
+    digest = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:_DIGEST_LENGTH]
+    readable = "".join(character if character.isprintable() else "?" for character in key)
+    return f"{readable[: _LONGEST_KEY - _DIGEST_LENGTH - 1]}/{digest}"
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _agent_socket(
+    environ: Mapping[str, str], agent: str | os.PathLike[str] | None, rank: int, world_size: int | None
+) -> Path:
+    """Return the agent's socket; of several agents of a fabric on this machine, each has a share of the ranks."""
     if agent is not None:
         return Path(agent)
     if environ.get("SWITCHML_AGENT"):
         return Path(environ["SWITCHML_AGENT"])
-    if environ.get("SWITCHML_RUN_DIR"):
-        return Path(environ["SWITCHML_RUN_DIR"], "agent.sock")
-    raise ConnectError(
-        "neither SWITCHML_AGENT (the socket of the agent on this host) nor SWITCHML_RUN_DIR (the run directory of an "
-        f"embedded fabric) is set; {_LAUNCH}, or set the first to the socket that `switchml-ctl agent list` shows"
-    )
+    given = environ.get("SWITCHML_RUN_DIR")
+    directory = Path(given).expanduser().absolute() if given else default_run_directory(environ)
+    sockets = agent_sockets(directory)
+    if not sockets:
+        if given:
+            return directory / "agent.sock"  # where `switchml-agent` listens by default
+        raise ConnectError(
+            f"there is no agent: {directory} holds no fabric, and neither SWITCHML_AGENT (the socket of the agent on "
+            "this host) nor SWITCHML_RUN_DIR (the run directory of a fabric on this machine) is set; start a fabric "
+            f"here with `switchml-ctl up`, or {_LAUNCH}"
+        )
+    local_rank, local_size = _number(environ, "LOCAL_RANK"), _number(environ, "LOCAL_WORLD_SIZE")
+    if local_rank is None or not local_size:
+        local_rank, local_size = rank, world_size or 1
+    return sockets[min(local_rank * len(sockets) // local_size, len(sockets) - 1)]
 
 
-def _number(environ: Mapping[str, str], name: str) -> int | None:
-    text = environ.get(name)
-    if not text:
+def _number(environ: Mapping[str, str], *names: str) -> int | None:
+    """Return the first of these variables that is set."""
+    name = next((name for name in names if environ.get(name)), None)
+    if name is None:
         return None
+    text = environ[name]
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ConnectError(f"{name} is {text!r}, which is no number; {_LAUNCH}, or correct it")
     return int(text)
 
 
-def _missing(name: str, meaning: str, argument: str) -> NoReturn:
-    raise ConnectError(f"{name} ({meaning}) is not set; {_LAUNCH}, or pass `{argument}` to switchml.connect()")
+def _missing(name: str, meaning: str, argument: str, otherwise: str = "") -> NoReturn:
+    raise ConnectError(
+        f"{name} ({meaning}) is not set; {_LAUNCH}{otherwise}, or pass `{argument}` to switchml.connect()"
+    )

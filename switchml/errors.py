@@ -34,7 +34,9 @@ class ConnectError(SwitchMLError):
     """No communicator could be made.
 
     `reason` is the agent's word for it (``UnknownJob``, ``RankTaken``, ``WrongWorldSize``, ``VersionMismatch``,
-    ``JobEnded``, ``RankElsewhere``, ``BadRequest``), or empty when no agent answered.
+    ``JobEnded``, ``RankElsewhere``, ``BadRequest``), or empty when no agent answered. Where the job was to be created
+    it may also be the controller's: ``MissingRanks`` (not all came in time), or the name of its error (``NoRoom``,
+    ``NoAgent``, ``SwitchUnavailable``, ``JobExists``, ``ControllerUnavailable``, ``InvalidRequest``, ...).
     """
 
     def __init__(self, message: str, reason: str = "") -> None:

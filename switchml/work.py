@@ -29,6 +29,11 @@ class Work:
         """Tell, without waiting, whether the collective has ended, one way or the other."""
         return self._outcome is not None or self._communicator._has_ended(self)
 
+    def ends_within(self, seconds: float) -> bool:
+        """Wait at most `seconds`, and tell whether the collective has ended; it goes on where it has not."""
+        with self._waiting:
+            return self._communicator._ends_within(self, seconds)
+
     def wait(self) -> None:
         """Wait for the end of the collective, until its timeout; afterwards the array holds the result.
 

@@ -176,30 +176,36 @@ class ExitReport(_message.Message):
     def __init__(self, job: _Optional[_Union[JobReference, _Mapping]] = ..., rank: _Optional[int] = ..., exit_code: _Optional[int] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "heartbeat", "assignment_ready", "assignment_failed", "rank_event")
+    __slots__ = ("register", "heartbeat", "assignment_ready", "assignment_failed", "rank_event", "rank_announcement", "rank_withdrawal")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_READY_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FAILED_FIELD_NUMBER: _ClassVar[int]
     RANK_EVENT_FIELD_NUMBER: _ClassVar[int]
+    RANK_ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
+    RANK_WITHDRAWAL_FIELD_NUMBER: _ClassVar[int]
     register: Register
     heartbeat: Heartbeat
     assignment_ready: AssignmentReady
     assignment_failed: AssignmentFailed
     rank_event: RankEvent
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ...) -> None: ...
+    rank_announcement: RankAnnouncement
+    rank_withdrawal: RankWithdrawal
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "assignment", "activation", "revocation")
+    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
     REVOCATION_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_REFUSAL_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignment: Assignment
     activation: Activation
     revocation: Revocation
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ...) -> None: ...
+    rendezvous_refusal: RendezvousRefusal
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance")
@@ -258,7 +264,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -269,6 +275,7 @@ class Assignment(_message.Message):
     VALUES_PER_PACKET_FIELD_NUMBER: _ClassVar[int]
     SWITCH_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCEMENTS_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     name: str
@@ -279,7 +286,8 @@ class Assignment(_message.Message):
     values_per_packet: int
     switch_address: str
     switch_udp_port: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ...) -> None: ...
+    announcements: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AssignmentReady(_message.Message):
     __slots__ = ("job", "epoch", "endpoints")
@@ -376,6 +384,38 @@ class Call(_message.Message):
     elements: int
     root: int
     def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., dtype: _Optional[str] = ..., elements: _Optional[int] = ..., root: _Optional[int] = ...) -> None: ...
+
+class RankAnnouncement(_message.Message):
+    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "seconds")
+    ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    announcement: int
+    key: str
+    rank: int
+    world_size: int
+    slots: int
+    seconds: float
+    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class RankWithdrawal(_message.Message):
+    __slots__ = ("announcement",)
+    ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
+    announcement: int
+    def __init__(self, announcement: _Optional[int] = ...) -> None: ...
+
+class RendezvousRefusal(_message.Message):
+    __slots__ = ("announcement", "error", "message")
+    ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    announcement: int
+    error: str
+    message: str
+    def __init__(self, announcement: _Optional[int] = ..., error: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ListAgentsRequest(_message.Message):
     __slots__ = ()

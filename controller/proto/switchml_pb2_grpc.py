@@ -360,6 +360,7 @@ class AgentsServicer(object):
         (FAILED_PRECONDITION: version, ALREADY_EXISTS: the name is live from another process, NOT_FOUND: no such switch).
         An agent that carries ranks since an earlier stream then sends AssignmentReady for each of its jobs, and a RankEvent
         for all that has happened to a rank. A job that goes on is answered by Activation, one that does not by Revocation.
+        It sends RankAnnouncement again for each process that waits for a job: announcements end with their stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

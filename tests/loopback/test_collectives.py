@@ -368,3 +368,49 @@ def test_more_non_finite_values_than_are_named(fabric: Fabric) -> None:
     for error in fabric.run_ranks(2, run):
         assert error.count == 100
         assert error.indices == tuple(range(16))
+
+
+def test_a_barrier_in_flight_ends_when_all_have_come(fabric: Fabric) -> None:
+    fabric.add_job(1, 2)
+    late = threading.Event()
+
+    def run(comm: switchml.Communicator) -> None:
+        if comm.rank == 1:
+            assert late.wait(30)
+        work = comm.barrier(async_op=True)
+        if comm.rank == 0:
+            assert not work.ends_within(0.05)
+            late.set()
+        assert work.ends_within(30)
+        work.wait()
+        assert work.ends_within(0)
+
+    fabric.run_ranks(2, run)
+
+
+def test_position_counts_chunks(fabric: Fabric) -> None:
+    fabric.add_job(1, 2, slots=16)
+
+    def run(comm: switchml.Communicator) -> None:
+        assert (comm.slots, comm.values_per_packet, comm.position) == (16, VALUES, 0)
+        comm.all_reduce(np.ones(3 * VALUES + 1, np.int32))
+        comm.barrier()
+        assert comm.position == 5
+
+    fabric.run_ranks(2, run)
+
+
+def test_a_failure_is_told_to_a_process_that_makes_no_calls(fabric: Fabric) -> None:
+    fabric.add_job(1, 2)
+    idle, lost = fabric.connect(0), fabric.connect(1)
+    told: list[switchml.SwitchMLError] = []
+    came = threading.Event()
+    idle.on_failure(lambda error: (told.append(error), came.set()))
+    assert idle.failure is None
+    lost.end("it is tired")
+    assert came.wait(30)
+    assert isinstance(told[0], switchml.WorkerLost)
+    assert idle.failure is told[0]
+    idle.on_failure(told.append)  # known already
+    assert told == [idle.failure] * 2
+    idle.close()

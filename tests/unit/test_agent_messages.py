@@ -13,12 +13,16 @@ from host_agent.session import failure_of
 from host_agent.version import same_release
 
 ATTACH = {"type": "attach", "version": "0.1.0", "job": "j", "rank": 3, "world_size": 8, "pid": 17}
+CREATE = {**ATTACH, "create": True, "timeout": 30, "slots": 64}
 CALL = {"sequence": 2**64 - 1, "operation": "all_reduce", "dtype": "float32", "elements": 5, "root": 0}
 
 
 def test_messages_that_are_right() -> None:
     assert parse(json.dumps(ATTACH).encode()) == Attach("0.1.0", "j", 3, 8, 17)
     assert parse(json.dumps({**ATTACH, "world_size": None, "new": 1}).encode()) == Attach("0.1.0", "j", 3, None, 17)
+    assert parse(json.dumps({**ATTACH, "create": False, "timeout": -1}).encode()) == Attach("0.1.0", "j", 3, 8, 17)
+    created = parse(json.dumps({**CREATE, "job": "k" * 200}).encode())
+    assert created == Attach("0.1.0", "k" * 200, 3, 8, 17, create=True, timeout=30.0, slots=64)
     assert parse(b'{"type": "close"}') == Close()
     assert parse(b'{"type": "close", "loss": "why"}') == Close("why")
     assert parse(b'{"type": "missing"}') == Missing()
@@ -51,6 +55,34 @@ def test_one_wrong_field_never_makes_a_wrong_message(change: tuple[str, object])
     assert 0 <= message.rank < 64
     assert isinstance(message.job, str)
     assert len(message.job) <= 64
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"create": 1},
+        {"job": ""},
+        {"job": "k" * 201},
+        {"job": "a\nb"},
+        {"world_size": None},
+        {"world_size": 3},
+        {"world_size": 65},
+        {"timeout": None},
+        {"timeout": True},
+        {"timeout": "30"},
+        {"timeout": 0},
+        {"timeout": -1.5},
+        {"timeout": 86401},
+        {"timeout": float("nan")},
+        {"timeout": float("inf")},
+        {"slots": None},
+        {"slots": -1},
+        {"slots": 2**32},
+    ],
+)
+def test_wrong_fields_of_a_rank_that_waits_for_others(change: dict[str, object]) -> None:
+    with pytest.raises(BadMessage, match=next(iter(change))):
+        parse(json.dumps({**CREATE, **change}).encode())
 
 
 @pytest.mark.parametrize("reason", [reason for reason in pb.RevocationReason.values() if reason])

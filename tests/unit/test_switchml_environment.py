@@ -1,11 +1,17 @@
-"""Which rank a process is, from its arguments and environment."""
+"""Which job and rank a process is, and where its agent is: from its arguments and environment."""
 
+import json
+import socket
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from switchml.environment import Target, find_target
+from switchml.environment import Target, find_target, rendezvous_key
 from switchml.errors import ConnectError
+from switchml.run_directory import default_run_directory
+from topologies import config
 
 FULL = {
     "SWITCHML_AGENT": "/run/a.sock",
@@ -14,18 +20,30 @@ FULL = {
     "SWITCHML_WORLD_SIZE": "8",
     "SWITCHML_RUN_DIR": "/run/fabric",
 }
+TORCHRUN = {
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "29400",
+    "TORCHELASTIC_RUN_ID": "digits",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+    "SWITCHML_AGENT": "/run/a.sock",
+}
 
 
 def without(*names: str) -> dict[str, str]:
     return {name: value for name, value in FULL.items() if name not in names}
 
 
+# ---- joining a job ----
+
+
 def test_all_from_the_environment() -> None:
     assert find_target(FULL) == Target(Path("/run/a.sock"), "train", 3, 8)
-
-
-def test_the_run_directory_stands_in_for_the_agent() -> None:
-    assert find_target(without("SWITCHML_AGENT")).agent == Path("/run/fabric/agent.sock")
 
 
 def test_the_world_size_is_optional() -> None:
@@ -37,19 +55,12 @@ def test_arguments_come_first() -> None:
     assert find_target({}, Path("/b.sock"), "j", 0) == Target(Path("/b.sock"), "j", 0, None)
 
 
-@pytest.mark.parametrize(
-    ("missing", "words"),
-    [
-        (("SWITCHML_JOB",), "SWITCHML_JOB"),
-        (("SWITCHML_RANK",), "SWITCHML_RANK"),
-        (("SWITCHML_AGENT", "SWITCHML_RUN_DIR"), "neither SWITCHML_AGENT .* nor SWITCHML_RUN_DIR"),
-    ],
-)
-def test_what_is_missing_is_named_with_the_way_to_get_it(missing: tuple[str, ...], words: str) -> None:
-    with pytest.raises(ConnectError, match=words + ".*switchml-ctl job start"):
-        find_target(without(*missing))
-    with pytest.raises(ConnectError, match=words):
-        find_target({**FULL, **dict.fromkeys(missing, "")})
+@pytest.mark.parametrize("missing", ["SWITCHML_JOB", "SWITCHML_RANK"])
+def test_what_is_missing_is_named_with_the_way_to_get_it(missing: str) -> None:
+    with pytest.raises(ConnectError, match=missing + ".*switchml-ctl job start"):
+        find_target(without(missing))
+    with pytest.raises(ConnectError, match=missing):
+        find_target({**FULL, missing: ""})
 
 
 @pytest.mark.parametrize("name", ["SWITCHML_RANK", "SWITCHML_WORLD_SIZE"])
@@ -57,3 +68,147 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(missing: tuple[str, ...
 def test_numbers_that_are_none(name: str, value: str) -> None:
     with pytest.raises(ConnectError, match=f"{name} is .* no number"):
         find_target({**FULL, name: value})
+
+
+# ---- a job that begins when all ranks are there ----
+
+
+def test_under_torchrun_the_job_is_created() -> None:
+    target = find_target(TORCHRUN)
+    assert target == Target(Path("/run/a.sock"), "node1:29400/digits", 5, 8, create=True)
+    assert find_target({**TORCHRUN, "SWITCHML_SLOTS": "256"}).slots == 256
+
+
+def test_a_job_that_was_started_comes_before_torchruns() -> None:
+    target = find_target({**TORCHRUN, "SWITCHML_JOB": "train"})
+    assert target == Target(Path("/run/a.sock"), "train", 5, 8)
+    assert find_target({**TORCHRUN, "SWITCHML_JOB": "train", "SWITCHML_SLOTS": "256"}).slots == 0
+    assert find_target(TORCHRUN, job="other", create=False) == Target(Path("/run/a.sock"), "other", 5, 8)
+
+
+def test_a_key_can_be_given() -> None:
+    made = Target(Path("/b.sock"), "k", 0, 2, create=True)
+    assert find_target({}, "/b.sock", "k", 0, 2, create=True) == made
+    assert find_target({"SWITCHML_JOB": "k", "RANK": "0", "WORLD_SIZE": "2"}, "/b.sock", create=True) == made
+
+
+@pytest.mark.parametrize("missing", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
+def test_what_torchrun_would_have_set_is_named(missing: str) -> None:
+    with pytest.raises(ConnectError, match=missing):
+        find_target({name: value for name, value in TORCHRUN.items() if name != missing})
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "localhost", "::1"])
+def test_loopback_addresses_are_told_apart_by_host(address: str) -> None:
+    key = rendezvous_key({**TORCHRUN, "MASTER_ADDR": address})
+    assert key == f"{socket.gethostname()}:29400/digits"
+
+
+def test_the_restart_count_is_that_of_all_ranks_on_one_node_only() -> None:
+    # The others of a node that had no failure of its own have a smaller count, and must meet all the same.
+    assert rendezvous_key(TORCHRUN) == rendezvous_key({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "1"})
+    alone = {**TORCHRUN, "GROUP_WORLD_SIZE": "1"}
+    assert rendezvous_key(alone) == "node1:29400/digits/2"
+    assert rendezvous_key({**alone, "TORCHELASTIC_RESTART_COUNT": "1"}) == "node1:29400/digits/1"
+
+
+def test_without_torchrun_the_address_is_enough() -> None:
+    assert rendezvous_key({"MASTER_ADDR": "node1", "MASTER_PORT": "1"}) == "node1:1"
+    assert rendezvous_key({"MASTER_ADDR": "node1", "MASTER_PORT": "1"}, "tp") == "node1:1/tp"
+
+
+@given(st.text(min_size=1), st.text())
+def test_keys_are_short_and_printable_and_differ_by_group(run: str, group: str) -> None:
+    environment = {**TORCHRUN, "TORCHELASTIC_RUN_ID": run}
+    key = rendezvous_key(environment, group)
+    assert 0 < len(key) <= 200
+    assert key.isprintable()
+    assert key != rendezvous_key(environment, group + "x")
+
+
+# ---- where the agent is ----
+
+
+def test_a_run_directory_without_a_fabric_has_the_default_socket_of_an_agent() -> None:
+    assert find_target(without("SWITCHML_AGENT")).agent == Path("/run/fabric/agent.sock")
+
+
+def fabric(directory: Path, *sockets: str) -> Path:
+    directory.mkdir(mode=0o700)
+    (directory / "fabric.json").write_text(json.dumps({"agents": [{"socket": socket} for socket in sockets]}))
+    return directory
+
+
+def test_the_fabric_of_the_default_run_directory_is_found(tmp_path: Path) -> None:
+    fabric(tmp_path / "switchml", "/run/a0.sock")
+    environment = {"XDG_RUNTIME_DIR": str(tmp_path), "SWITCHML_CONFIG": ""}
+    assert find_target(environment, job="j", rank=0).agent == Path("/run/a0.sock")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}, "a0"),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, "a0"),
+        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}, "a1"),
+        ({"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}, "a1"),
+        ({"LOCAL_RANK": "9", "LOCAL_WORLD_SIZE": "4"}, "a1"),
+        ({}, "a1"),  # rank 6 of 8
+    ],
+)
+def test_the_agents_of_a_fabric_share_the_ranks(tmp_path: Path, environment: dict[str, str], expected: str) -> None:
+    run_dir = str(fabric(tmp_path / "run", "a0", "a1"))
+    assert (
+        find_target({**environment, "SWITCHML_RUN_DIR": run_dir}, job="j", rank=6, world_size=8).agent.name == expected
+    )
+
+
+def test_without_a_fabric_what_to_do_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match=r"holds no fabric, and neither SWITCHML_AGENT .*switchml-ctl up"):
+        find_target({"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}, job="j", rank=0)
+
+
+def test_a_directory_that_others_may_have_made_is_not_trusted(tmp_path: Path) -> None:
+    directory = fabric(tmp_path / "run", "/run/a0.sock")
+    directory.chmod(0o755)
+    with pytest.raises(ConnectError, match="nobody else can enter"):
+        find_target({"SWITCHML_RUN_DIR": str(directory)}, job="j", rank=0)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"agents": 3}', '{"agents": [{}]}'])
+def test_a_damaged_fabric_file(tmp_path: Path, content: str) -> None:
+    directory = fabric(tmp_path / "run")
+    (directory / "fabric.json").write_text(content)
+    with pytest.raises(ConnectError, match=r"fabric\.json is not what"):
+        find_target({"SWITCHML_RUN_DIR": str(directory)}, job="j", rank=0)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"XDG_RUNTIME_DIR": "/run/user/7"},
+        {"XDG_CONFIG_HOME": "CONFIG"},
+        {"SWITCHML_CONFIG": "CONFIG/switchml/config.toml", "XDG_RUNTIME_DIR": "/run/user/7"},
+    ],
+)
+@pytest.mark.parametrize("run_dir", ["/somewhere/run", "~/run", "run", ""])
+def test_the_default_run_directory_is_that_of_switchml_ctl(
+    tmp_path: Path, environment: dict[str, str], run_dir: str
+) -> None:
+    file = tmp_path / "switchml" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(f'run_dir = "{run_dir}"\n[fabric]\nagents = 2\n')
+    environment = {name: value.replace("CONFIG", str(tmp_path)) for name, value in environment.items()}
+    environment.setdefault("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
+    assert default_run_directory(environment) == config.load(environment=environment).run_dir
+
+
+def test_configuration_files_that_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    with pytest.raises(ConnectError, match="does not exist"):
+        default_run_directory({"SWITCHML_CONFIG": str(file)})
+    for content in ("run_dir = [", "run_dir = 7"):
+        file.write_text(content)
+        with pytest.raises(ConnectError, match=r"c\.toml"):
+            default_run_directory({"SWITCHML_CONFIG": str(file)})

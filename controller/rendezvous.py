@@ -1,0 +1,255 @@
+"""Jobs that nobody starts: ranks that attach with the same key meet, and their job begins when all are there."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.admission import validate_job
+from controller.agents import AgentSession
+from controller.errors import ControllerError, InternalError, InvalidRequest, JobExists, NoRoom
+from controller.jobs import printed_ranks
+from controller.lifecycle import Lifecycle
+from controller.live_job import Changes
+from controller.placement import Placement
+from controller.proto import switchml_pb2 as pb
+
+__all__ = ["MAX_KEY", "MAX_SECONDS", "MAX_WAITING_KEYS", "Rendezvous", "job_name"]
+
+_LOG = logging.getLogger(__name__)
+
+MAX_KEY = 200
+"""Characters of a key."""
+MAX_WAITING_KEYS = 1024
+"""Keys whose ranks are not complete."""
+MAX_SECONDS = 86400.0
+"""The longest that a rank may wait for the others."""
+
+_NAME_LENGTH = 64  # of a job, as admission has it
+_DIGEST_LENGTH = 8
+
+
+def job_name(key: str) -> str:
+    """Return the name of the job of a key: what can be read of the key, and a digest that tells it from others."""
+    digest = hashlib.sha256(key.encode()).hexdigest()[:_DIGEST_LENGTH]
+    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", key)[: _NAME_LENGTH - _DIGEST_LENGTH - 1].strip("-")
+    return f"{readable or 'job'}-{digest}"
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A rank that has announced itself."""
+
+    session: AgentSession
+    announcement: int
+    deadline: float  # time.monotonic()
+
+    def of(self, session: AgentSession) -> bool:
+        """Whether it waits at the same process of the agent; its stream may have been made anew."""
+        mine, theirs = self.session.registration, session.registration
+        return (mine.name, mine.instance) == (theirs.name, theirs.instance)
+
+
+class _Meeting:
+    """The ranks of one key that are there."""
+
+    def __init__(self, announcement: pb.RankAnnouncement) -> None:
+        self.key = announcement.key
+        self.name = job_name(announcement.key)
+        self.world_size = announcement.world_size
+        self.slots = announcement.slots
+        self.ranks: dict[int, _Waiting] = {}
+        self.changes = Changes()
+
+    def missing(self) -> list[int]:
+        """Return the ranks that are not there yet; an agent whose stream has just broken announces its ranks again."""
+        live = {rank for rank, waiting in self.ranks.items() if waiting.session.live}
+        return [rank for rank in range(self.world_size) if rank not in live]
+
+    def remaining(self) -> float:
+        """Return how many seconds are left until the first rank gives up; negative once it has."""
+        return min(waiting.deadline for waiting in self.ranks.values()) - time.monotonic()
+
+
+class Rendezvous:
+    """The keys that ranks wait with.
+
+    Nothing of it is stored: after a restart of the controller the agents announce again what still waits.
+    """
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._meetings: dict[str, _Meeting] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        lifecycle.on_freed = self._freed
+
+    async def close(self) -> None:
+        """Stop; the ranks go on waiting at their agents."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---- what agents say -------------------------------------------------------------------------------------------
+
+    def announce(self, session: AgentSession, announcement: pb.RankAnnouncement) -> None:
+        """Let a rank wait for the others. What does not go together is refused, to all who wait with the key."""
+        number = announcement.announcement
+        try:
+            _validate(announcement)
+            meeting = self._meetings.get(announcement.key) or self._open(announcement)
+        except ControllerError as error:
+            _refuse(session, number, type(error).__name__, error.message)
+            return
+        waiting = _Waiting(session, number, time.monotonic() + announcement.seconds)
+        contradiction = _contradiction(meeting, waiting, announcement)
+        if contradiction is not None:
+            _refuse(session, number, *contradiction)
+            self._refuse_all(meeting, *contradiction)
+            return
+        meeting.ranks[announcement.rank] = waiting
+        meeting.changes.notify()
+
+    def withdraw(self, session: AgentSession, announcement: int) -> None:
+        """Forget a rank whose process does not wait any more."""
+        self._remove(lambda waiting: waiting.announcement == announcement and waiting.of(session))
+
+    def lost(self, session: AgentSession) -> None:
+        """Forget what was announced over a session that has ended."""
+        self._remove(lambda waiting: waiting.session is session)
+
+    def _remove(self, gone: Callable[[_Waiting], bool]) -> None:
+        for meeting in list(self._meetings.values()):
+            left = [rank for rank, waiting in meeting.ranks.items() if gone(waiting)]
+            for rank in left:
+                del meeting.ranks[rank]
+            if not meeting.ranks:
+                self._forget(meeting)
+            if left:
+                meeting.changes.notify()
+
+    # ---- until they are complete -----------------------------------------------------------------------------------
+
+    def _open(self, announcement: pb.RankAnnouncement) -> _Meeting:
+        if len(self._meetings) >= MAX_WAITING_KEYS:
+            raise NoRoom(
+                f"ranks of {MAX_WAITING_KEYS} jobs wait for others already; end some of them", keys=MAX_WAITING_KEYS
+            )
+        meeting = self._meetings[announcement.key] = _Meeting(announcement)
+        task = asyncio.create_task(self._meet(meeting), name=f"rendezvous {meeting.name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        _LOG.info("key %r: the first of %d ranks waits", meeting.key, meeting.world_size)
+        return meeting
+
+    async def _meet(self, meeting: _Meeting) -> None:
+        """Wait for all ranks, and for an earlier job of the key to hold nothing any more; then start the job."""
+        while meeting.ranks:
+            remaining, missing = meeting.remaining(), meeting.missing()
+            before = self._lifecycle.holder(meeting.name)
+            if remaining <= 0:
+                self._refuse_all(meeting, *_too_late(meeting, missing, before.name if before is not None else ""))
+            elif missing or before is not None:
+                await meeting.changes.wait(remaining)
+            elif await self._lifecycle.drain(remaining) and not meeting.missing():
+                # Ranks that start again may be quicker than the end of the job that they had under another key.
+                await self._start(meeting)
+
+    async def _start(self, meeting: _Meeting) -> None:
+        self._forget(meeting)  # who comes now meets for another job
+        placement = Placement(
+            [meeting.ranks[rank].session for rank in range(meeting.world_size)],
+            [meeting.ranks[rank].announcement for rank in range(meeting.world_size)],
+        )
+        switch = placement.sessions[0].switch
+        try:
+            for session in placement.sessions:
+                if session.switch != switch:
+                    raise InvalidRequest(
+                        f"agent {session.name} hangs on switch {session.switch} and agent"
+                        f" {placement.sessions[0].name} on switch {switch}; all ranks of a job need the same switch"
+                    )
+            request = pb.StartJobRequest(
+                workers=meeting.world_size, name=meeting.name, slots=meeting.slots, switch=switch
+            )
+            await self._lifecycle.start(request, placement)
+        except ControllerError as error:
+            self._refuse_all(meeting, type(error).__name__, error.message)
+        except Exception as error:
+            _LOG.exception("the start of job %s failed", meeting.name)
+            self._refuse_all(meeting, InternalError.__name__, f"a defect of the controller, see its log: {error!r}")
+        meeting.ranks.clear()
+
+    def _refuse_all(self, meeting: _Meeting, error: str, message: str) -> None:
+        _LOG.warning("key %r: %s", meeting.key, message)
+        for waiting in meeting.ranks.values():
+            _refuse(waiting.session, waiting.announcement, error, message)
+        meeting.ranks.clear()
+        self._forget(meeting)
+        meeting.changes.notify()
+
+    def _forget(self, meeting: _Meeting) -> None:
+        if self._meetings.get(meeting.key) is meeting:
+            del self._meetings[meeting.key]
+
+    def _freed(self, name: str) -> None:
+        for meeting in self._meetings.values():
+            if meeting.name == name:
+                meeting.changes.notify()
+
+
+def _validate(announcement: pb.RankAnnouncement) -> None:
+    key = announcement.key
+    if not (0 < len(key) <= MAX_KEY and key.isprintable()):
+        raise InvalidRequest(f"the key of a job must be 1 to {MAX_KEY} printable characters, not {key[:MAX_KEY]!r}")
+    validate_job(announcement.world_size, "", announcement.slots)
+    if announcement.rank >= announcement.world_size:
+        raise InvalidRequest(f"a job of {announcement.world_size} ranks has no rank {announcement.rank}")
+    if not (math.isfinite(announcement.seconds) and announcement.seconds <= MAX_SECONDS):
+        raise InvalidRequest(f"a rank waits at most {MAX_SECONDS:g} s, not {announcement.seconds:g}")
+
+
+def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAnnouncement) -> tuple[str, str] | None:
+    """Say why a rank cannot be of the job that the others wait for: a word, and a message for all of them."""
+    session, rank = waiting.session, announcement.rank
+    if announcement.world_size != meeting.world_size:
+        others = printed_ranks(sorted(meeting.ranks))
+        return "WrongWorldSize", (
+            f"rank {rank} at agent {session.name} says that the job has {announcement.world_size} ranks,"
+            f" {others} said {meeting.world_size}; start all with the same world size, and two jobs with two keys"
+        )
+    held = meeting.ranks.get(rank)
+    if held is not None and not (held.of(session) and held.announcement == waiting.announcement):
+        return "RankTaken", (
+            f"two processes are rank {rank}, at agent {held.session.name} and at agent {session.name};"
+            " give each process its own rank, and two jobs two keys"
+        )
+    if announcement.slots != meeting.slots:
+        return "InvalidRequest", (
+            f"rank {rank} at agent {session.name} asks for {announcement.slots} slots,"
+            f" {printed_ranks(sorted(meeting.ranks))} for {meeting.slots} (0: the switch's default);"
+            " set SWITCHML_SLOTS alike for all ranks"
+        )
+    return None
+
+
+def _too_late(meeting: _Meeting, missing: list[int], before: str) -> tuple[str, str]:
+    if missing:
+        return "MissingRanks", (
+            f"{printed_ranks(missing)} of {meeting.world_size} did not come in time; see what became of them."
+            f" Those who did came with the key {meeting.key!r}"
+        )
+    return JobExists.__name__, (
+        f"all {meeting.world_size} ranks are there, but job {before}, which began with the same key, has not ended in"
+        f" time; stop it with `switchml-ctl job stop {before}`, or use another key"
+    )
+
+
+def _refuse(session: AgentSession, announcement: int, error: str, message: str) -> None:
+    refusal = pb.RendezvousRefusal(announcement=announcement, error=error, message=message)
+    session.send(pb.ControllerMessage(rendezvous_refusal=refusal))

