@@ -17,7 +17,7 @@ from cli_switches import agent_group, switch_group
 from controller.proto import switchml_pb2 as pb
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_MAX_WORKERS
-from topologies import config, doctor, drawing, fabric, job_logs, jobs, layouts, topology
+from topologies import config, controller_file, doctor, drawing, fabric, job_logs, jobs, layouts, topology
 from topologies.errors import NoFabricError
 from topologies.run_directory import RunDirectory
 
@@ -404,6 +404,23 @@ def show_topology(session: Session, file: Path | None, picture: Path | None, as_
         output.print_json(shown.as_dict())
     elif picture is None:
         click.echo(drawing.text(shown))
+
+
+@topology_group.command(
+    "controller",
+    epilog="""\b
+Example:
+  switchml-ctl topology controller tofino.yaml > controller.toml""",
+)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@json_option
+def controller_of_topology(file: Path, as_json: bool) -> None:
+    """Print the controller's configuration for a topology file whose switch is there already: a Tofino."""
+    text = controller_file.controller_file(topology.load(file))
+    if as_json:
+        output.print_json({"configuration": text})
+    else:
+        click.echo(text, nl=False)
 
 
 def _laid_out(session: Session) -> topology.Topology | None:

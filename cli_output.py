@@ -320,7 +320,7 @@ def live(renderable: RenderableType) -> Live:
 
 def show_switches(switches: Iterable[pb.Switch]) -> None:
     """One line a switch."""
-    columns = ("name", "target", "P4Runtime", "data plane", "values", "slots", "free", "largest range", "state")
+    columns = ("name", "target", "control", "data plane", "values", "slots", "free", "largest range", "state")
     table = _table(*columns, right=columns[4:8])
     for switch in switches:
         state = Text("connected", style="green") if switch.connected else Text(switch.failure or "down", style="red")

@@ -17,6 +17,26 @@ Example::
     values_per_packet = 256          # soft; on bmv2 64 or 256: which of the compiled programs is loaded
     slots = 4096                     # soft; on bmv2 the p4info says it
     default_pool = 512               # slots of a job that asks for none
+
+    [[switches]]
+    name = "t1"
+    target = "tofino"
+    bfrt = "10.1.0.1:50052"          # of bf_switchd
+    program = "switchml"             # its name in bf_switchd's configuration file
+    address = "10.0.0.254"
+    mac = "02:00:00:00:00:fe"
+
+    [[switches.ports]]
+    number = 1                       # what the agent on the other end names as its switch port
+    name = "1/0"                     # connector/channel on the front panel
+    speed = "100G"                   # 10G, 25G, 40G, 50G, 100G
+    fec = "rs"                       # none (default), firecode, rs
+    autonegotiation = "off"          # default, on, off
+
+    [[switches.ports]]
+    name = "32/0"
+    speed = "100G"
+    role = "recirculation"           # no cable: put in loopback, for packets that pass the pipe twice
 """
 
 from __future__ import annotations
@@ -24,7 +44,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
@@ -40,24 +60,76 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["ControllerConfig", "SwitchConfig", "load_config", "split_address", "unix_path"]
+__all__ = ["ControllerConfig", "PortConfig", "SwitchConfig", "load_config", "split_address", "unix_path"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_DEFAULT_POOL = {"soft": 512, "bmv2": 32}
-_DEFAULT_VALUES = {"soft": 256, "bmv2": 64}
+_DEFAULT_POOL = {"soft": 512, "bmv2": 32, "tofino": 256}
+_DEFAULT_VALUES = {"soft": 256, "bmv2": 64, "tofino": 0}
+_DEFAULT_DEVICE = {"soft": 1, "bmv2": 1, "tofino": 0}
 _COMPILED_VALUES = (64, 256)  # dataplane/p4/build/bmv2
 _UNIX = "unix:"
+_PORT_NAME = re.compile(r"[0-9]{1,3}/[0-7]")
+_PORT_CHOICES = {
+    "speed": ("1G", "10G", "25G", "40G", "50G", "100G"),
+    "fec": ("none", "firecode", "rs"),
+    "autonegotiation": ("default", "on", "off"),
+    "role": ("host", "recirculation"),
+}
+
+
+@dataclass(frozen=True)
+class PortConfig:
+    """One [[switches.ports]] table of a Tofino; a port in the role of recirculation needs no number."""
+
+    name: str
+    number: int = 0
+    speed: str = ""
+    fec: str = "none"
+    autonegotiation: str = "default"
+    role: str = "host"
+
+    def __post_init__(self) -> None:
+        """Check every value.
+
+        Raises:
+            ConfigError: one is not allowed.
+
+        """
+        where = f"port {self.name!r}"
+        _require(
+            self.internal or bool(_PORT_NAME.fullmatch(self.name)),
+            f"{where}: name must be CONNECTOR/CHANNEL of the front panel, as 1/0, or the number of an internal port",
+        )
+        for key, allowed in _PORT_CHOICES.items():
+            value = getattr(self, key)
+            unset = key == "speed" and self.internal and not value
+            _require(unset or value in allowed, f"{where}: {key} is {value!r} and must be {', '.join(allowed)}")
+        if self.role == "host":
+            _require(not self.internal, f"{where} is internal, and only a port of the front panel has a host")
+            _require(1 <= self.number <= 511, f"{where}: number is {self.number} and must be 1 to 511")
+
+    @property
+    def internal(self) -> bool:
+        """Whether it has no place on the front panel; its name is then its device port."""
+        return self.name.isascii() and self.name.isdigit() and int(self.name) <= 511
 
 
 @dataclass(frozen=True)
 class SwitchConfig:
-    """One [[switches]] table; `values_per_packet` and `default_pool` of 0 mean the target's own default."""
+    """One [[switches]] table.
+
+    `values_per_packet` and `default_pool` of 0, and `device_id` of -1, mean the target's own default. `p4runtime` is
+    the address of soft and bmv2, `bfrt` that of tofino, which alone has `program` and `ports`.
+    """
 
     name: str
     target: str
-    p4runtime: str
     address: str
-    device_id: int = 1
+    p4runtime: str = ""
+    bfrt: str = ""
+    program: str = "switchml"
+    ports: tuple[PortConfig, ...] = ()
+    device_id: int = -1
     udp_port: int = PROTOCOL_UDP_PORT
     mac: str = "00:00:00:00:00:00"
     values_per_packet: int = 0
@@ -74,8 +146,7 @@ class SwitchConfig:
         where = f"switch {self.name!r}"
         _require(bool(_NAME.fullmatch(self.name)), f"{where}: name must be 1 to 64 of A-Z a-z 0-9 _ . -")
         _require(self.target in _DEFAULT_POOL, f"{where}: target {self.target!r} is none of {', '.join(_DEFAULT_POOL)}")
-        if unix_path(self.p4runtime, f"{where}: p4runtime") is None:
-            split_address(self.p4runtime, f"{where}: p4runtime")
+        self._check_interface(where)
         try:
             unusable = IPv4Address(self.address).is_unspecified
         except AddressValueError:
@@ -86,7 +157,7 @@ class SwitchConfig:
         except ValueError as error:
             raise ConfigError(f"{where}: mac: {error}") from None
         for name, low, high in (
-            ("device_id", 1, 2**64 - 1),
+            ("device_id", -1, 2**64 - 1),
             ("udp_port", 1, 65535),
             ("values_per_packet", 0, PROTOCOL_MAX_VALUES),
             ("slots", MINIMUM_SLOTS, PROTOCOL_MAX_SLOT_INDEX + 1),
@@ -104,6 +175,31 @@ class SwitchConfig:
             pool == 0 or (is_power_of_two(pool) and pool >= MINIMUM_SLOTS),
             f"{where}: default_pool is {pool} and must be a power of two from {MINIMUM_SLOTS}",
         )
+
+    def _check_interface(self, where: str) -> None:
+        """Check that the target's interface is given, and no other's."""
+        mine, other = ("bfrt", "p4runtime") if self.target == "tofino" else ("p4runtime", "bfrt")
+        _require(not getattr(self, other), f"{where}: {other} is not an interface of target {self.target}; set {mine}")
+        _require(bool(self.control), f"{where}: {mine} missing; it is the address of its control interface")
+        if unix_path(self.control, f"{where}: {mine}") is None:
+            split_address(self.control, f"{where}: {mine}")
+        _require(self.target == "tofino" or not self.ports, f"{where}: only a tofino has ports that are set up")
+        _require(self.target == "tofino" or self.device != 0, f"{where}: device_id is 0 and P4Runtime counts from 1")
+        hosts = [port.number for port in self.ports if port.role == "host"]
+        _require(self.target != "tofino" or bool(hosts), f"{where}: no [[switches.ports]] says where its hosts hang")
+        for what, values in (("number", hosts), ("name", [port.name for port in self.ports])):
+            for value in values:
+                _require(values.count(value) == 1, f"{where}: {values.count(value)} ports have the {what} {value}")  # type: ignore[arg-type]
+
+    @property
+    def control(self) -> str:
+        """The address of its control interface, whichever that is."""
+        return self.bfrt if self.target == "tofino" else self.p4runtime
+
+    @property
+    def device(self) -> int:
+        """The device id: P4Runtime counts from 1, BfRt from 0."""
+        return _DEFAULT_DEVICE[self.target] if self.device_id < 0 else self.device_id
 
     @property
     def values(self) -> int:
@@ -163,20 +259,31 @@ def _config(data: Mapping[str, Any]) -> ControllerConfig:
     own, tables = data.get("controller", {}), data.get("switches", [])
     _require(isinstance(own, dict), "controller must be a table: [controller]")
     _require(isinstance(tables, list), "switches must be an array of tables: [[switches]]")
-    switches = tuple(SwitchConfig(**_values(SwitchConfig, table, "[[switches]]")) for table in tables)
+    switches = tuple(_switch(table) for table in tables)
     values = _values(ControllerConfig, own, "[controller]", but={"switches"})
     if "store" in values:
         values["store"] = Path(values["store"])
     return ControllerConfig(switches=switches, **values)
 
 
-def _values(kind: type, table: Any, where: str, but: frozenset[str] | set[str] = frozenset()) -> dict[str, Any]:
-    """Return the table's values, after checking that their names and types are those of the dataclass' fields."""
+def _switch(table: Any) -> SwitchConfig:
+    values = _values(SwitchConfig, table, "[[switches]]", also={"ports": list})
+    ports = [PortConfig(**_values(PortConfig, port, "[[switches.ports]]")) for port in values.pop("ports", ())]
+    return SwitchConfig(**values, ports=tuple(ports))
+
+
+def _values(
+    kind: type, table: Any, where: str, but: Set[str] = frozenset(), also: Mapping[str, type] | None = None
+) -> dict[str, Any]:
+    """Return the table's values, after checking that their names and types are those of the dataclass' fields.
+
+    Fields are numbers or texts; `also` names those of another type.
+    """
     _require(isinstance(table, dict), f"{where} must be a table")
     fields = {field.name: field for field in dataclasses.fields(kind) if field.name not in but}
     for name, value in table.items():
         _require(name in fields, f"{where}: unknown key {name!r}; known are {', '.join(fields)}")
-        wanted = int if fields[name].type == "int" else str
+        wanted = (also or {}).get(name, int if fields[name].type == "int" else str)
         _require(type(value) is wanted, f"{where}: {name} is {value!r} and must be of type {wanted.__name__}")
     missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in table]
     _require(not missing, f"{where}: {', '.join(missing)} missing")

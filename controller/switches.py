@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from controller.config import SwitchConfig
 from controller.drivers import LOSS_TABLES, Driver, JobTables
+from controller.drivers.bfrt import BfrtDriver
 from controller.drivers.p4runtime import P4RuntimeDriver
 from controller.drivers.p4tables import loss_threshold
 from controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
@@ -49,14 +50,14 @@ class ManagedSwitch:
     def why_not_ready(self) -> str:
         """Say in words why no job can start on it."""
         why = self.driver.failure or "another controller is its primary"
-        return f"switch {self.name} at {self.config.p4runtime} is not available: {why}"
+        return f"switch {self.name} at {self.config.control} is not available: {why}"
 
     def message(self) -> pb.Switch:
         """Return it as the northbound interface shows it."""
         return pb.Switch(
             name=self.name,
             target=self.config.target,
-            p4runtime_address=self.config.p4runtime,
+            p4runtime_address=self.config.control,
             connected=self.driver.connected,
             primary=self.driver.primary,
             address=self.config.address,
@@ -82,7 +83,7 @@ class Switches:
 
         """
         self._store = store
-        self._switches = {config.name: ManagedSwitch(config, P4RuntimeDriver(config)) for config in configs}
+        self._switches = {config.name: ManagedSwitch(config, _driver(config)) for config in configs}
 
     def __iter__(self) -> Iterator[ManagedSwitch]:
         return iter(self._switches.values())
@@ -227,6 +228,10 @@ class Switches:
             if not ports:
                 raise InvalidRequest(f"no agent hangs on switch {switch.name}; name the ports that are to lose packets")
             return pb.SetLossResponse(ports=await switch.driver.set_loss(sorted(ports), thresholds))
+
+
+def _driver(config: SwitchConfig) -> Driver:
+    return BfrtDriver(config) if config.target == "tofino" else P4RuntimeDriver(config)
 
 
 def _share(direction: str, value: float) -> float:

@@ -265,7 +265,7 @@ def _controller(address: str) -> Iterable[Check]:
             yield Check(switch.name, OK, found)
         else:
             found = f"{switch.p4runtime_address}: {switch.failure or 'not connected'}"
-            remedy = "Is the switch running, and is its P4Runtime address right in the controller's configuration?"
+            remedy = "Is the switch running, and is its control address right in the controller's configuration?"
             yield Check(switch.name, FAILURE, found, remedy)
     live = [agent for agent in agents if agent.live]
     if not live:

@@ -17,7 +17,7 @@ from controller.proto import switchml_pb2 as pb
 from topologies import fabric
 from topologies.config import Settings
 from topologies.errors import RemoteRanksError
-from topologies.launcher import Launch, check_command, free_port, run_workers
+from topologies.launcher import Launch, check_command, reserved_port, run_workers
 from topologies.run_directory import RunDirectory
 
 __all__ = [
@@ -157,11 +157,11 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
             directory = run_directory.job_directory(job.key, job.name)
             drops_before = _drops(client, job.switch)
             observer.started(job, directory)
-            with _watching(controller, job.id, observer):
+            with _watching(controller, job.id, observer), reserved_port() as port:
                 began = time.monotonic()
                 launch = run_workers(
                     command,
-                    _environments(job, controller, run_directory.path, directory),
+                    _environments(job, controller, run_directory.path, directory, port),
                     directory,
                     on_output=observer.output,
                     on_exit=_ExitReporter(client, job.id, observer),
@@ -201,12 +201,12 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path) -> list[Mapping[str, str]]:
+def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path, port: int) -> list[Mapping[str, str]]:
     shared = {
         "WORLD_SIZE": str(job.workers),
         "LOCAL_WORLD_SIZE": str(job.workers),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(port),
         "SWITCHML_CONTROLLER": controller,
         "SWITCHML_RUN_DIR": str(run_dir),
         "SWITCHML_JOB_DIR": str(directory),

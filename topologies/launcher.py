@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 from topologies.errors import CommandNotExecutableError, CommandNotFoundError
 
-__all__ = ["Launch", "check_command", "free_port", "run_workers"]
+__all__ = ["Launch", "check_command", "reserved_port", "run_workers"]
 
 GRACE_SECONDS: Final = 5.0
 _READ_BYTES: Final = 65536
@@ -53,12 +53,21 @@ def check_command(command: str, path: str | None = None) -> str:
     raise CommandNotFoundError(f"{command} is not on PATH")
 
 
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A TCP port that one of the workers can listen at, on all addresses of this machine; nobody else is given it.
+
+    It is bound and not listened at. Linux lets another socket listen there that sets SO_REUSEADDR, as this one does and
+    as servers do (torch's TCPStore among them), and gives the port to nobody who asks for any free one.
+    """
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family) as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holder.bind(("", 0))
+        port: int = holder.getsockname()[1]
+        yield port
 
 
 class _Worker:

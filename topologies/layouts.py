@@ -14,7 +14,7 @@ from topologies.config import DEFAULT_SLOTS, DEFAULT_VALUES, FabricOptions
 from topologies.errors import ConfigurationError, ProgramNotFoundError, TopologyFileError
 from topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
 from topologies.processes import find_program
-from topologies.topology import Host, Topology, load, single_switch
+from topologies.topology import TOFINO, Host, Topology, load, single_switch
 
 __all__ = ["BMV2_PROGRAM", "AgentPlace", "Layout", "layout_of", "resolve"]
 
@@ -90,6 +90,12 @@ def _topology(options: FabricOptions) -> Topology | None:
         topology = load(Path(options.topology))
         if options.workers:
             topology = topology.first_hosts(options.workers)
+        if topology.switch.target == TOFINO and not options.switch:
+            raise ConfigurationError(
+                f"switch {topology.switch.name} of topology {topology.name} is a Tofino, which is not laid out here:"
+                f" `switchml-ctl topology controller {options.topology}` writes the controller's configuration for it;"
+                " docs/tofino.md has the next steps"
+            )
         return topology.on(options.switch) if options.switch else topology
     if options.switch:
         return single_switch(options.workers or _DEFAULT_HOSTS, options.switch)

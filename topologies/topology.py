@@ -12,6 +12,14 @@ Example::
     hosts:
       - {name: h1, mac: "02:00:00:00:00:01", ipv4: 10.0.0.1/24, switch: s1, port: 1}
       - {name: h2, mac: "02:00:00:00:00:02", ipv4: 10.0.0.2/24, switch: s1, port: 2}
+
+A switch whose target is tofino is not laid out but there already. It has besides::
+
+        bfrt: 10.1.0.1:50052         # of its bf_switchd
+        program: switchml            # default switchml
+        ports:
+          - {number: 1, name: 1/0, speed: 100G, fec: rs, autonegotiation: "off"}
+          - {name: 32/0, speed: 100G, role: recirculation}
 """
 
 from __future__ import annotations
@@ -25,12 +33,18 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
+from controller.config import PortConfig
+from controller.errors import ConfigError
 from dataplane.constants import PROTOCOL_MAX_WORKERS
 from topologies.errors import TopologyFileError
 
-__all__ = ["PACKAGED", "TARGETS", "Host", "Switch", "Topology", "load", "single_switch"]
+__all__ = ["PACKAGED", "TARGETS", "TOFINO", "Host", "Switch", "Topology", "load", "single_switch"]
 
 TARGETS: Final = ("soft", "bmv2")
+"""The switches that can be laid out on this machine."""
+
+TOFINO: Final = "tofino"
+"""The target of a switch that is there already."""
 
 PACKAGED: Final = Path(__file__).parent / "single-switch.yaml"
 """The topology file that comes with the package: `single_switch(8)`."""
@@ -47,12 +61,15 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Switch:
-    """A switch and the addresses of its data plane."""
+    """A switch and the addresses of its data plane; of a Tofino also where its bf_switchd listens, and its ports."""
 
     name: str
     mac: str
     ipv4: IPv4Address
     target: str = "soft"
+    bfrt: str = ""
+    program: str = ""
+    ports: tuple[PortConfig, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +113,11 @@ class Topology:
                     f"host {host.name}: there is no switch {host.switch!r}, only {', '.join(names)}"
                 )
         _require_unique("switch port", (f"{host.switch} port {host.port}" for host in self.hosts))
+        for switch in self.switches:
+            numbers = {port.number for port in switch.ports}
+            for host in self.hosts if switch.target == TOFINO else ():
+                if host.switch == switch.name and host.port not in numbers:
+                    raise TopologyFileError(f"host {host.name}: switch {switch.name} has no port {host.port}")
 
     @property
     def switch(self) -> Switch:
@@ -119,7 +141,7 @@ class Topology:
         return {
             "name": self.name,
             "mtu": self.mtu,
-            "switches": [dataclasses.asdict(switch) | {"ipv4": str(switch.ipv4)} for switch in self.switches],
+            "switches": [_switch_as_dict(switch) for switch in self.switches],
             "hosts": [dataclasses.asdict(host) | {"ipv4": str(host.ipv4)} for host in self.hosts],
         }
 
@@ -181,6 +203,12 @@ class _Reader:
         name = content.get("name")
         self._where = f"{where} ({name})" if isinstance(name, str) and where != "the file" else where
 
+    def has(self, key: str) -> bool:
+        return key in self._content
+
+    def error(self, message: str) -> TopologyFileError:
+        return TopologyFileError(f"{self._where}: {message}")
+
     def only(self, *keys: str) -> None:
         unknown = [str(key) for key in self._content if key not in keys]
         if unknown:
@@ -205,13 +233,43 @@ class _Reader:
 
 
 def _switch(reader: _Reader) -> Switch:
-    reader.only("name", "target", "mac", "ipv4")
+    target = reader.take("target", _target, "soft")
+    more = ("bfrt", "program", "ports") if target == TOFINO else ()
+    reader.only("name", "target", "mac", "ipv4", *more)
     return Switch(
         name=reader.take("name", _node_name),
-        target=reader.take("target", _target, "soft"),
+        target=target,
         mac=reader.take("mac", _mac),
         ipv4=reader.take("ipv4", _address),
+        bfrt=reader.take("bfrt", _text) if more else "",
+        program=reader.take("program", _name, "switchml") if more else "",
+        ports=tuple(_port(_Reader(*item)) for item in reader.items("ports")) if more else (),
     )
+
+
+def _switch_as_dict(switch: Switch) -> dict[str, Any]:
+    content = dataclasses.asdict(switch) | {"ipv4": str(switch.ipv4), "ports": list(map(_port_as_dict, switch.ports))}
+    return {key: value for key, value in content.items() if value}
+
+
+def _port(reader: _Reader) -> PortConfig:
+    fields = {field.name: field for field in dataclasses.fields(PortConfig)}
+    reader.only(*fields)
+    values: dict[str, Any] = {
+        name: reader.take(name, _whole(1, _MAX_PORT) if field.type == "int" else _text)
+        for name, field in fields.items()
+        if reader.has(name) or field.default is dataclasses.MISSING
+    }
+    try:
+        return PortConfig(**values)
+    except ConfigError as error:
+        raise reader.error(str(error)) from None
+
+
+def _port_as_dict(port: PortConfig) -> dict[str, Any]:
+    """Return what is not a default, and what names it."""
+    defaults = {field.name: field.default for field in dataclasses.fields(PortConfig)}
+    return {name: value for name, value in dataclasses.asdict(port).items() if value != defaults[name]}
 
 
 def _host(reader: _Reader) -> Host:
@@ -244,8 +302,8 @@ def _node_name(value: object) -> str:
 
 
 def _target(value: object) -> str:
-    if _text(value) not in TARGETS:
-        raise ValueError(f"it must be one of {', '.join(TARGETS)}")
+    if _text(value) not in (*TARGETS, TOFINO):
+        raise ValueError(f"it must be one of {', '.join((*TARGETS, TOFINO))}")
     return _text(value)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.proto import switchml_pb2 as pb
-from dataplane.constants import DropReason, Verdict
+from dataplane.constants import PROTOCOL_MAX_WORKERS, DropReason, Verdict
 
 __all__ = ["LOSS_TABLES", "Capabilities", "Driver", "JobTables", "RankPort", "SwitchContents"]
 
@@ -50,10 +50,11 @@ class JobTables:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a pipeline offers: `slots` pool indexes, of two halves each."""
+    """What a pipeline offers: `slots` pool indexes, of two halves each, and jobs of up to `max_workers` ranks."""
 
     values_per_packet: int
     slots: int
+    max_workers: int = PROTOCOL_MAX_WORKERS
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,16 @@ class Driver(abc.ABC):
     @abc.abstractmethod
     def capabilities(self) -> Capabilities:
         """What the pipeline offers; known from the configuration before the switch is connected."""
+
+    def pipe(self, port: int) -> int:
+        """Return the pipe that an agent's switch port lies in: a job's ports must lie in one.
+
+        Raises:
+            NoAgent: the switch has no such port.
+
+        """
+        del port
+        return 0
 
     @abc.abstractmethod
     async def run(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
@@ -119,6 +130,8 @@ class Driver(abc.ABC):
     @abc.abstractmethod
     async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[pb.PortLoss]:
         """Let ports lose packets on purpose; return all ports that do now.
+
+        A target that cannot raises SwitchRefused.
 
         `thresholds` has "ingress", "egress" or both: a packet is lost when a random 32-bit number is below.
         """

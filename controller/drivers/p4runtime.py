@@ -98,7 +98,7 @@ class P4RuntimeDriver(Driver):
         """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
         self._events = asyncio.Queue()
         self._down = asyncio.get_running_loop().create_future()
-        options = fy.SwitchOptions(p4info=_program(self.config).with_suffix(_P4INFO), device_id=self.config.device_id)
+        options = fy.SwitchOptions(p4info=_program(self.config).with_suffix(_P4INFO), device_id=self.config.device)
         switch = fy.Switch(self.config.name, self.config.p4runtime, options)
         for event in (fy.SwitchEvent.CHANNEL_DOWN, fy.SwitchEvent.BECOME_PRIMARY, fy.SwitchEvent.BECOME_BACKUP):
             switch.ee.on(event, lambda *_, event=event: self._events.put_nowait(event))
@@ -155,7 +155,7 @@ class P4RuntimeDriver(Driver):
 
         async def held(_: fy.Switch) -> p4r.ForwardingPipelineConfig:
             request = p4r.GetForwardingPipelineConfigRequest(
-                device_id=self.config.device_id,
+                device_id=self.config.device,
                 response_type=p4r.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE,
             )
             async with fy.P4Client(self.config.p4runtime) as client:
@@ -183,7 +183,7 @@ class P4RuntimeDriver(Driver):
     async def _load(self, switch: fy.Switch) -> None:
         # BMv2 knows no RECONCILE.
         request = p4r.SetForwardingPipelineConfigRequest(
-            device_id=self.config.device_id,
+            device_id=self.config.device,
             election_id=U128.encode(switch.election_id),
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
             config=self._schema.get_pipeline_config(),

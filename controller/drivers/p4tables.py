@@ -15,7 +15,15 @@ from controller.proto import switchml_pb2 as pb
 from dataplane.constants import Verdict
 
 __all__ = ["JOB_TABLES", "Difference", "Entity", "compare", "group_message", "job_entities"]
-__all__ += ["loss_entry", "loss_messages", "loss_port", "loss_threshold", "switch_address_entry", "table_message"]
+__all__ += [
+    "loss_entry",
+    "loss_messages",
+    "loss_port",
+    "loss_threshold",
+    "replicas",
+    "switch_address_entry",
+    "table_message",
+]
 __all__ += ["verdict_index"]
 
 Entity: TypeAlias = fy.P4TableEntry | fy.P4MulticastGroupEntry
@@ -147,7 +155,7 @@ def _key(entity: Entity) -> tuple[Any, ...]:
 
 def _content(entity: Entity) -> tuple[Any, ...]:
     if isinstance(entity, fy.P4MulticastGroupEntry):
-        return tuple(sorted(_replicas(entity)))
+        return tuple(sorted(replicas(entity)))
     name, arguments = _action(entity)
     return (name, frozenset((key, _number(value)) for key, value in arguments.items()))
 
@@ -164,7 +172,7 @@ def _action(entry: fy.P4TableEntry) -> tuple[str, Mapping[str, Any]]:
     return entry.action.name, entry.action.args
 
 
-def _replicas(group: fy.P4MulticastGroupEntry) -> list[tuple[int, int]]:
+def replicas(group: fy.P4MulticastGroupEntry) -> list[tuple[int, int]]:
     """Return (port, instance) pairs; finsy reads a replica of instance 0 as its port alone."""
     found: list[tuple[int, int]] = []
     for replica in group.replicas:
@@ -177,8 +185,8 @@ def _replicas(group: fy.P4MulticastGroupEntry) -> list[tuple[int, int]]:
 
 def group_message(group: fy.P4MulticastGroupEntry) -> pb.MulticastGroup:
     """Return a multicast group as the northbound interface shows it."""
-    replicas = [pb.MulticastGroup.Replica(port=port, instance=rank) for port, rank in sorted(_replicas(group))]
-    return pb.MulticastGroup(id=group.multicast_group_id, replicas=replicas)
+    shown = [pb.MulticastGroup.Replica(port=port, instance=rank) for port, rank in sorted(replicas(group))]
+    return pb.MulticastGroup(id=group.multicast_group_id, replicas=shown)
 
 
 def table_message(entry: fy.P4TableEntry) -> pb.TableEntry:

@@ -113,6 +113,7 @@ class ScriptedAgent:
     address: str
     name: str = "a1"
     switch: str = ""
+    switch_port: int = 1
     max_ranks: int = 8
     version: str = VERSION
     protocol_version: int = PROTOCOL_VERSION
@@ -139,7 +140,7 @@ class ScriptedAgent:
             mac="00:00:00:00:00:00",
             socket=f"/run/{self.name}.sock",
             switch=self.switch,
-            switch_port=1,
+            switch_port=self.switch_port,
             max_ranks=self.max_ranks,
             pid=1,
             instance=self.instance,

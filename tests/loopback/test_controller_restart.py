@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from controller_harness import (
     ScriptedAgent,
     configuration,
     resume,
-    running_controller,
     suspend,
     wait_until,
 )
@@ -65,32 +63,6 @@ def come_back(client: ControllerClient, job: pb.Job, attached: bool = True, **va
         for rank in ranks:
             agent.event(job, rank, pb.RankEvent.ATTACHED)
     return agent
-
-
-@pytest.mark.parametrize("violently", [True, False])
-def test_a_running_job_goes_on(controller: ControllerProcess, violently: bool):
-    client = controller.start()
-    agent = ScriptedAgent(client.address).__enter__()
-    job = client.start_job(2, name="survivor")
-    agent.event(job, 0, pb.RankEvent.ATTACHED)
-    wait_until(lambda: client.get_job("survivor").state == pb.RUNNING, "the job runs")
-    controller.kill() if violently else controller.stop()
-    assert agent.ended.wait(5)
-    before = len(controller.log.read_text())
-    client = controller.start()
-    assert client.get_job("survivor").state == pb.RUNNING
-    agent = come_back(client, job)
-    assert agent.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
-    wait_until(lambda: client.get_job("survivor").ranks[1].state == pb.ATTACHED, "the other rank attached as well")
-    assert written_since(controller, before) == []
-    assert client.list_switches()[0].slots_free == 1024 - 128
-    for rank in range(2):
-        agent.event(job, rank, pb.RankEvent.CLOSED)
-    *_, last = client.watch_job("survivor")
-    assert last.state == pb.COMPLETED
-    other = client.start_job(2)
-    assert (other.epoch, other.slot_base) == (job.epoch + 1, 0)
-    agent.disconnect()
 
 
 def test_a_damaged_switch_is_repaired(controller: ControllerProcess, switch: SwitchProcess):
@@ -177,37 +149,6 @@ def test_setting_up_twice_writes_nothing(controller: ControllerProcess):
     assert log.count("updates written") == 1
 
 
-def test_a_switch_whose_past_the_store_does_not_know_is_emptied(
-    controller: ControllerProcess, switch: SwitchProcess, tmp_path: Path
-):
-    client = controller.start()
-    with ScriptedAgent(client.address):
-        client.start_job(1)
-        controller.kill()
-    for file in tmp_path.glob("store.sqlite*"):
-        file.unlink()
-    client = controller.start()
-    assert controller.log.read_text().count("pipeline loaded") == 2
-    assert not client.show_switch().groups
-
-
-def test_epochs_that_are_used_up(controller: ControllerProcess, tmp_path: Path):
-    client = controller.start()
-    client.close()
-    controller.stop()
-    with sqlite3.connect(tmp_path / "store.sqlite") as store:
-        store.execute("UPDATE epochs SET last = 65534")
-    client = controller.start()
-    with ScriptedAgent(client.address):
-        last = client.start_job(1)
-        assert last.epoch == 65535
-        with pytest.raises(errors.NoRoom, match="used up its 65535 epochs"):
-            client.start_job(1)
-        client.stop_job(last.id)
-        assert client.start_job(1).epoch == 1
-    assert controller.log.read_text().count("pipeline loaded") == 2
-
-
 def test_ids_and_counters_of_a_reused_id(controller: ControllerProcess, switch: SwitchProcess, tmp_path: Path):
     client = controller.start()
     with ScriptedAgent(client.address):
@@ -227,53 +168,6 @@ def test_ids_and_counters_of_a_reused_id(controller: ControllerProcess, switch: 
         job = client.start_job(1)
         assert job.id == 1
         assert not any(client.get_job(1).counters.values())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def test_the_switch_is_restarted(tmp_path: Path):
-    arguments = ["--grpc", f"127.0.0.1:{free_port()}", "--udp-port", f"1=127.0.0.1:{free_udp_port()}"]
-    with running_switch(tmp_path, *arguments) as switch:
-        config = configuration(switch)
-    with running_controller(tmp_path, config, wait_connected=False) as (process, client):
-        (seen,) = client.list_switches()
-        assert (seen.connected, seen.primary) == (False, False)
-        wait_until(lambda: "refused" in client.list_switches()[0].failure, "the failure is told")
-        with ScriptedAgent(client.address) as agent:
-            with pytest.raises(errors.SwitchUnavailable, match=r"switch s1 at .* is not available: "):
-                client.start_job(1)
-            with pytest.raises(errors.SwitchUnavailable):
-                client.show_switch()
-            with running_switch(tmp_path, *arguments):
-                wait_until(lambda: client.list_switches()[0].connected, "the switch is connected")
-                waiting, working = client.start_job(1), client.start_job(1)
-                agent.event(working, 0, pb.RankEvent.ATTACHED)
-                wait_until(lambda: client.get_job(working.id).state == pb.RUNNING, "the job runs")
-            wait_until(lambda: not client.list_switches()[0].connected, "the switch is gone")
-            assert client.get_job(working.id).state == pb.RUNNING
-            with running_switch(tmp_path, *arguments):
-                revocation = agent.wait_for("revocation")
-                assert (revocation.job, revocation.reason) == (working.id, pb.SWITCH_LOST)
-                wait_until(lambda: client.list_switches()[0].connected, "the switch is connected")
-                *_, last = client.watch_job(working.id)
-                assert "lost the sums in its registers" in last.failure
-                assert client.get_job(waiting.id).state == pb.READY
-                assert [group.id for group in client.show_switch().groups] == [waiting.id]
-                # Stopping a job while the switch is away frees its slots all the same.
-            wait_until(lambda: not client.list_switches()[0].connected, "the switch is gone")
-            client.stop_job(waiting.id)
-            assert client.list_switches()[0].slots_free == 1024
-    assert "Traceback" not in process.log.read_text()
 
 
 def test_a_second_controller_stands_by(switch: SwitchProcess, tmp_path: Path):

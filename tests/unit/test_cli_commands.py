@@ -42,7 +42,7 @@ def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("up", "down", "status", "doctor", "completion"),
         *("job start", "job list", "job show", "job watch", "job logs", "job stop"),
-        *("switch list", "switch show", "switch loss", "agent list", "topology show"),
+        *("switch list", "switch show", "switch loss", "agent list", "topology show", "topology controller"),
     }
 
 

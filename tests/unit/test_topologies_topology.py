@@ -4,9 +4,14 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 import pytest
+import yaml
 
+from controller.config import load_config
 from topologies import topology
-from topologies.errors import TopologyFileError
+from topologies.config import FabricOptions
+from topologies.controller_file import controller_file
+from topologies.errors import ConfigurationError, TopologyFileError
+from topologies.layouts import resolve
 from topologies.topology import Host, Switch, Topology, load, single_switch
 
 TWO_HOSTS = """\
@@ -76,7 +81,11 @@ def test_a_part_and_another_target(tmp_path: Path) -> None:
         ("name: two-hosts", "name: t\nspeed: 7", "the file: unknown key speed; known are name, mtu, switches, hosts"),
         ("name: two-hosts", "name: t\nmtu: 10000", "mtu is 10000: a whole number from 576 to 9216"),
         ("name: two-hosts", "name: t\nmtu: true", "mtu is True: a whole number"),
-        ("target: bmv2", "target: tofino", r"switches\[0\] \(s1\): target is 'tofino': it must be one of soft, bmv2"),
+        (
+            "target: bmv2",
+            "target: magic",
+            r"switches\[0\] \(s1\): target is 'magic': it must be one of soft, bmv2, tofino",
+        ),
         ("ipv4: 10.0.0.254", "ipv4: 10.0.0.254/24", r"switches\[0\] \(s1\): ipv4"),
         ("ipv4: 10.0.0.254", "ipv4: 224.0.0.1", "no address that a host can have"),
         ('mac: "02:00:00:00:00:01"', "mac: 12:00:00:00:00:01", r"hosts\[0\] \(h1\): mac is \d+: a text is needed; put"),
@@ -130,3 +139,64 @@ def test_two_switches_are_not_there_yet(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TopologyFileError, match=r"none\.yaml cannot be read: No such file"):
         load(tmp_path / "none.yaml")
+
+
+TOFINO = """
+name: rack
+switches:
+  - name: t1
+    target: tofino
+    mac: "02:00:00:00:00:fe"
+    ipv4: 10.0.0.254
+    bfrt: 10.1.0.1:50052
+    ports:
+      - {number: 1, name: 1/0, speed: 100G, fec: rs, autonegotiation: "off"}
+      - {number: 2, name: 2/0, speed: 100G}
+      - {name: 32/0, speed: 100G, role: recirculation}
+hosts:
+  - {name: h1, mac: "02:00:00:00:00:01", ipv4: 10.0.0.1/24, switch: t1, port: 1}
+  - {name: h2, mac: "02:00:00:00:00:02", ipv4: 10.0.0.2/24, switch: t1, port: 2}
+"""
+
+
+def test_a_tofino_becomes_the_controllers_configuration(tmp_path: Path) -> None:
+    made = Topology.from_dict(yaml.safe_load(TOFINO))
+    assert Topology.from_dict(made.as_dict()) == made
+    path = tmp_path / "controller.toml"
+    path.write_text(controller_file(made))
+    (switch,) = load_config(path).switches
+    assert (switch.name, switch.target, switch.bfrt, switch.program) == ("t1", "tofino", "10.1.0.1:50052", "switchml")
+    assert (switch.address, switch.mac) == ("10.0.0.254", "02:00:00:00:00:fe")
+    assert switch.ports == made.switch.ports
+    assert (switch.ports[0].fec, switch.ports[0].autonegotiation, switch.ports[2].role) == (
+        "rs",
+        "off",
+        "recirculation",
+    )
+    with pytest.raises(TopologyFileError, match="`switchml-ctl up --topology FILE` lays it out"):
+        controller_file(single_switch(2))
+
+
+def test_a_tofino_is_not_laid_out(tmp_path: Path) -> None:
+    path = tmp_path / "rack.yaml"
+    path.write_text(TOFINO)
+    with pytest.raises(ConfigurationError, match="switch t1 of topology rack is a Tofino, which is not laid out here"):
+        resolve(FabricOptions(topology=str(path)))
+    assert resolve(FabricOptions(topology=str(path), switch="soft")).switch == "soft"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("    bfrt: 10.1.0.1:50052\n", "", r"switches\[0\] \(t1\): bfrt is missing"),
+        ("number: 1,", "number: 3,", "host h1: switch t1 has no port 1"),
+        ("number: 1,", "number: 600,", r"ports\[0\] \(1/0\): number is 600: a whole number from 1 to 510"),
+        ("fec: rs", "fec: both", r"ports\[0\] \(1/0\): port '1/0': fec is 'both'"),
+        ("speed: 100G}", "lanes: 4}", r"ports\[1\] \(2/0\): unknown key lanes"),
+        ("tofino", "bmv2", "unknown key bfrt, ports"),
+    ],
+)
+def test_what_is_refused_of_a_tofino(old: str, new: str, words: str) -> None:
+    assert old in TOFINO
+    with pytest.raises(TopologyFileError, match=words):
+        Topology.from_dict(yaml.safe_load(TOFINO.replace(old, new, 1)))

@@ -1,0 +1,476 @@
+"""A Tofino, driven through BfRt: bf_switchd with our TNA program.
+
+It speaks the gRPC protocol itself, so that no SDE is needed where the controller runs and nothing blocks the event
+loop. bf_switchd has loaded the program: here it is only checked and bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import finsy as fy
+import grpc
+
+import dataplane
+from controller.config import SwitchConfig
+from controller.drivers import Capabilities, Driver, JobTables, SwitchContents
+from controller.drivers.bfrt_entities import Held, Names
+from controller.drivers.bfrt_ports import Ports, pipe_of
+from controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table
+from controller.drivers.bfrt_session import BfrtError, Session
+from controller.drivers.p4tables import (
+    JOB_TABLES,
+    Entity,
+    compare,
+    group_message,
+    job_entities,
+    switch_address_entry,
+    table_message,
+    verdict_index,
+)
+from controller.errors import ConfigError, ControllerError, NoAgent, SwitchRefused, SwitchUnavailable
+from controller.jobs import parse_mac
+from controller.proto import switchml_pb2 as pb
+from dataplane.bfruntime import bfruntime_pb2 as bfrt_pb
+from dataplane.constants import DropReason, Verdict
+
+__all__ = ["BfrtDriver"]
+
+_LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_RETRY_SECONDS = 0.5
+_BFRT = Path(dataplane.__file__).parent / "p4" / "build" / "tofino" / "bfrt.json"
+_ADDRESS_TABLE = "switch_address_table"
+_DROP_COUNTERS = ("SwitchMLIngress.drop_counter", "SwitchMLEgress.drop_counter")
+_MISTAKES = (BfrtError, SchemaMismatch, BadAnswer)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Connection:
+    """What there is while the switch is connected and bound."""
+
+    session: Session
+    names: Names
+    ports: Ports
+
+
+class BfrtDriver(Driver):
+    """Drives one device of one bf_switchd."""
+
+    def __init__(self, config: SwitchConfig) -> None:
+        """Read what our program has.
+
+        Raises:
+            ConfigError: its bfrt.json is missing or not usable.
+
+        """
+        self.config = config
+        self._capabilities = _capabilities(config)
+        self._connection: _Connection | None = None
+        self._wake = asyncio.Event()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the pipeline offers."""
+        return self._capabilities
+
+    def pipe(self, port: int) -> int:
+        """Return the pipe that an agent's switch port lies in; raises NoAgent when the port is not configured."""
+        device_port = self._connection.ports.device_port(port) if self._connection else None
+        if device_port is None:
+            raise NoAgent(
+                f"an agent hangs on port {port} of switch {self.config.name}, which has no such port: give it a"
+                " [[switches.ports]] table, or the agent another --switch-port",
+                port=port,
+            )
+        return pipe_of(device_port)
+
+    # ---- connection ------------------------------------------------------------------------------------------------
+
+    async def run(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
+        """Keep the switch connected until cancelled; see Driver."""
+        while True:
+            try:
+                await self._connect(prepare)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # whatever it is, the next attempt may do better
+                self._note_failure(error)
+            finally:
+                self._connection, self.connected, self.primary, self.api_version = None, False, False, ""
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _connect(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
+        """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
+        session = Session(self.config.bfrt, self.config.device, self._port_changed)
+        async with session:
+            schema = await self._read_program(session)
+            while not await session.bind(self.config.program):
+                if not self.connected:
+                    _LOG.warning("switch %s has another primary controller; this one stands by", self.config.name)
+                self.connected, self.failure = True, ""
+                await _wait(session.ended, asyncio.sleep(_RETRY_SECONDS))
+            self.connected, self.primary = False, True
+            self._connection = _Connection(session, Names(schema), Ports(schema, self.config.ports))
+            while True:
+                self._wake.clear()
+                await prepare(await self._prepare_ports())
+                _LOG.info("switch %s is connected at %s", self.config.name, self.config.bfrt)
+                self.connected, self.failure = True, ""
+                await _wait(session.ended, self._wake.wait())
+                self.connected = False
+
+    async def _read_program(self, session: Session) -> Schema:
+        """Return what the switch's tables are called, once it is sure that it runs our program."""
+        answer = await session.programs()
+        found = {config.p4_name: config.bfruntime_info for config in answer.config}
+        wanted = self.config.program
+        if wanted not in found:
+            runs = ", ".join(map(repr, found)) or "no P4 program"
+            raise SwitchRefused(
+                f"switch {self.config.name} runs {runs} and not {wanted!r}: start bf_switchd with the configuration"
+                f" file of our program (docs/tofino.md), or set program for the switch"
+            )
+        schema = await asyncio.to_thread(Schema.parse, answer.non_p4_config.bfruntime_info, found[wanted])
+        try:
+            Names(schema)
+            Ports(schema, self.config.ports)
+            offered = Capabilities(schema.values_per_packet, schema.slots, schema.max_workers)
+        except SchemaMismatch as error:
+            raise SwitchRefused(
+                f"switch {self.config.name} runs a program {wanted!r} that is not ours, or an SDE that is not supported"
+                f": {error}; compile dataplane/p4/tna of this version and start bf_switchd with it (docs/tofino.md)"
+            ) from None
+        if offered != self._capabilities:
+            raise SwitchRefused(
+                f"switch {self.config.name} runs program {wanted!r} with {offered.values_per_packet} values per packet"
+                f" and {offered.slots} slots; this controller's has {self._capabilities.values_per_packet} and"
+                f" {self._capabilities.slots}: compile dataplane/p4/tna of this version and start bf_switchd with it"
+            )
+        return schema
+
+    async def _prepare_ports(self) -> bool:
+        """Set the ports up; say whether the switch was empty, so that no controller has set its address yet."""
+
+        async def prepare(connection: _Connection) -> bool:
+            written = await connection.ports.set_up(connection.session)
+            if written:
+                _LOG.info("switch %s: %d updates written to set its ports up", self.config.name, written)
+            default = await self._read(connection, [connection.names.tables[_ADDRESS_TABLE]], default=True)
+            return not any(_is_set(entity) for entity in default.entities)
+
+        return await self._call("to set its ports up", prepare)
+
+    def _port_changed(self, entry: bfrt_pb.TableEntry, up: bool) -> None:
+        if self._connection is None:
+            return
+        try:
+            what = self._connection.ports.describe(self._connection.ports.changed(entry))
+        except BadAnswer as error:
+            _LOG.warning("switch %s: %s", self.config.name, error)
+            return
+        _LOG.log(
+            logging.INFO if up else logging.WARNING,
+            "switch %s: port %s is %s",
+            self.config.name,
+            what,
+            "up" if up else "down",
+        )
+
+    def _note_failure(self, error: Exception) -> None:
+        """Keep why an attempt ended, and log it when it is news."""
+        before = self.failure
+        self.failure = str(error)
+        if isinstance(error, BadAnswer):
+            self.failure = f"its answers make no sense: {error}"
+        elif not isinstance(error, (ControllerError, *_MISTAKES)):
+            _LOG.error("the connection to switch %s failed", self.config.name, exc_info=error)
+        if self.failure != before:
+            _LOG.warning("switch %s at %s: %s", self.config.name, self.config.bfrt, self.failure)
+
+    def prepare_again(self) -> None:
+        """Let ``run`` prepare the switch once more."""
+        self._wake.set()
+
+    async def reload(self) -> None:
+        """Empty tables, groups, registers and counters; the program stays, and so do the ports."""
+
+        async def clear(connection: _Connection) -> None:
+            session, names = connection.session, connection.names
+            held = await self._read(connection, [names.node, names.group])
+            for group in held.entities:
+                await session.write(names.deletion(group, held.nodes[_group_id(group)]), absent_is_fine=True)
+            await session.write(names.node_deletions(held.orphans), absent_is_fine=True)
+            address = fy.P4TableEntry(_ADDRESS_TABLE, is_default_action=True)
+            cells = [*names.schema.of_kind("Register"), *names.schema.of_kind("Counter")]
+            tables = [names.tables[name] for name in (*JOB_TABLES[::-1], "l2_table")]
+            await session.write([*map(names.clearing, tables), *names.deletion(address), *map(names.clearing, cells)])
+            await self._check_registers(connection)
+
+        await self._call("to be emptied", clear)
+        _LOG.info("switch %s: tables, registers and counters emptied", self.config.name)
+
+    async def _check_registers(self, connection: _Connection) -> None:
+        """Read the first and the last slot's epoch back, of which a register has one value for each pipe."""
+        names, register = connection.names, connection.names.schema.epoch_register
+        await connection.session.write([names.synchronisation(register)])
+        indexes = (0, register.size - 1)
+        requests = [names.request(register, {"$REGISTER_INDEX": index}) for index in indexes]
+        left = {}
+        async for entry in connection.session.read(requests):
+            index = register.read_key(entry.key)["$REGISTER_INDEX"]
+            left[index] = [value for values in register.read_values(entry.data)[1].values() for value in values]
+        if set(left) != set(indexes) or any(not values or any(values) for values in left.values()):
+            raise BadAnswer(f"register {register.name} was emptied, and then held {left}")
+
+    # ---- tables ----------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, jobs: Sequence[JobTables]) -> int:
+        """Make the switch hold the tables of these jobs and no others; return how many updates were written."""
+
+        async def write_difference(connection: _Connection) -> int:
+            session, names = connection.session, connection.names
+            address = switch_address_entry(parse_mac(self.config.mac), self.config.address)
+            wanted = [entity for job in jobs for entity in self._entities(connection, job)]
+            tables = [names.node, names.group, *(names.tables[name] for name in JOB_TABLES)]
+            held = await self._read(connection, tables)
+            default = await self._read(connection, [names.tables[_ADDRESS_TABLE]], default=True)
+            difference = compare([*held.entities, *default.entities], [*wanted, address])
+            # A group is replaced as a whole: its nodes are.
+            groups = [entity for entity in difference.modify if isinstance(entity, fy.P4MulticastGroupEntry)]
+            await self._delete(connection, [*difference.delete, *groups], held)
+            await session.write(names.node_deletions(held.orphans), absent_is_fine=True)
+            changed = [*difference.modify, *(one for one in difference.insert if _is_default(one))]
+            entries = [entity for entity in changed if isinstance(entity, fy.P4TableEntry)]
+            await session.write([update for entry in entries for update in names.modification(entry)])
+            await self._insert(connection, [*groups, *(one for one in difference.insert if not _is_default(one))])
+            return len(difference) + len(held.orphans)
+
+        written = await self._call("the tables of its jobs", write_difference)
+        if written:
+            _LOG.info(
+                "switch %s: %d updates written to hold the tables of %d jobs", self.config.name, written, len(jobs)
+            )
+        return written
+
+    async def install_job(self, job: JobTables) -> None:
+        """Write the tables of a new job, its counters set to 0."""
+
+        async def write(connection: _Connection) -> None:
+            counted = await self._verdicts(connection, [job.job])
+            resets = [
+                connection.names.counter_update("job_counter", index) for index, packets in counted.items() if packets
+            ]
+            await connection.session.write(resets)
+            await self._insert(connection, self._entities(connection, job))
+
+        await self._call(f"the tables of job {job.job}", write)
+
+    async def remove_job(self, job: JobTables) -> None:
+        """Delete what is there of a job's tables, in the reverse order."""
+
+        async def delete(connection: _Connection) -> None:
+            await self._delete(connection, self._entities(connection, job)[::-1])
+
+        await self._call(f"to delete the tables of job {job.job}", delete)
+
+    def _entities(self, connection: _Connection, job: JobTables) -> list[Entity]:
+        """Return a job's entities with device ports, all in one pipe; raises SwitchRefused."""
+        ranks = []
+        pipes: dict[int, list[int]] = {}
+        for rank in job.ranks:
+            port = connection.ports.device_port(rank.port)
+            if port is None:
+                raise SwitchRefused(
+                    f"switch {self.config.name} has no port {rank.port}, on which rank {rank.rank} hangs"
+                )
+            pipes.setdefault(pipe_of(port), []).append(rank.rank)
+            ranks.append(dataclasses.replace(rank, port=port))
+        if len(pipes) > 1:
+            where = "; ".join(f"pipe {pipe} has ranks {', '.join(map(str, pipes[pipe]))}" for pipe in sorted(pipes))
+            raise SwitchRefused(
+                f"the ports of job {job.job} lie on several pipes of switch {self.config.name}, whose registers are not"
+                f" shared: {where}; link its hosts to ports of one pipe"
+            )
+        return job_entities(dataclasses.replace(job, ranks=tuple(ranks)))
+
+    async def _insert(self, connection: _Connection, entities: Iterable[Entity]) -> None:
+        """Insert entities in order, a call for each table: after a failure nothing that follows is there."""
+        for updates in _by_table(connection.names.insertion(entity) for entity in entities):
+            await connection.session.write(updates)
+
+    async def _delete(self, connection: _Connection, entities: Iterable[Entity], held: Held | None = None) -> None:
+        """Delete entities in order, as far as they are there."""
+        nodes = held.nodes if held else {}
+        deletions = (connection.names.deletion(entity, nodes.get(_group_id(entity))) for entity in entities)
+        for updates in _by_table(deletions):
+            await connection.session.write(updates, absent_is_fine=True)
+
+    async def _read(self, connection: _Connection, tables: Sequence[Table], *, default: bool = False) -> Held:
+        """Return all entries of tables, or their default entries."""
+        requests = [connection.names.request(table, default=default) for table in tables]
+        # A read of all entries brings the default with it.
+        entries = [entry async for entry in connection.session.read(requests) if entry.is_default_entry == default]
+        return connection.names.held(entries)
+
+    # ---- counters --------------------------------------------------------------------------------------------------
+
+    async def read_verdicts(self, job_ids: Sequence[int]) -> dict[Verdict, int]:
+        """Return the packets by verdict, summed over the jobs."""
+
+        async def read(connection: _Connection) -> dict[Verdict, int]:
+            total = dict.fromkeys(Verdict, 0)
+            for index, packets in (await self._verdicts(connection, job_ids)).items():
+                total[Verdict(index & 0xF)] += packets
+            return total
+
+        return await self._call("to read its job counters", read)
+
+    async def _verdicts(self, connection: _Connection, job_ids: Iterable[int]) -> dict[int, int]:
+        indexes = [verdict_index(job, verdict) for job in job_ids for verdict in Verdict]
+        cells = await self._cells(connection, "job_counter", indexes)
+        if missing := set(indexes) - cells.keys():
+            raise BadAnswer(f"job_counter came without {len(missing)} of {len(indexes)} cells")
+        return {index: cells[index] for index in indexes}
+
+    async def _cells(self, connection: _Connection, counter: str, indexes: Iterable[int]) -> dict[int, int]:
+        """Return the packets of a counter's cells, which are fetched from the hardware first."""
+        names, table = connection.names, connection.names.tables[counter]
+        await connection.session.write([names.synchronisation(table)])
+        requests = [names.request(table, {"$COUNTER_INDEX": index}) for index in indexes]
+        found = [names.cell(entry) async for entry in connection.session.read(requests)]
+        return {index: packets for _, index, packets, _ in found}
+
+    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[pb.PortLoss]:
+        """Refuse: the TNA program has no loss tables; where none is to be set, none is."""
+        if ports and thresholds:
+            raise SwitchRefused(
+                f"switch {self.config.name} is a tofino, and this target cannot lose packets on purpose"
+            )
+        return []
+
+    async def read_contents(self) -> SwitchContents:
+        """Return tables, groups and drop counters; no port loses packets on purpose."""
+
+        async def read(connection: _Connection) -> SwitchContents:
+            names = connection.names
+            await connection.session.write([names.synchronisation(names.tables["worker_table"])])
+            tables = [names.tables[name] for name in ("l2_table", *JOB_TABLES)]
+            held = await self._read(connection, [names.node, names.group, *tables])
+            default = await self._read(connection, [names.tables[_ADDRESS_TABLE]], default=True)
+            entries = [*held.entities, *default.entities]
+            drops = dict.fromkeys(DropReason, 0)
+            for counter in _DROP_COUNTERS:
+                for reason, packets in (await self._cells(connection, counter, DropReason)).items():
+                    drops[DropReason(reason)] += packets
+            return SwitchContents(
+                [table_message(entry) for entry in entries if isinstance(entry, fy.P4TableEntry)],
+                [group_message(group) for group in entries if isinstance(group, fy.P4MulticastGroupEntry)],
+                drops,
+                [],
+            )
+
+        return await self._call("to read its tables", read)
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    async def _call(self, what: str, operation: Callable[[_Connection], Coroutine[Any, Any, _T]]) -> _T:
+        """Run an operation on the connected switch and turn what goes wrong into our errors.
+
+        When the caller is cancelled, the operation is finished first, so that a later one cannot overtake it in the
+        switch; the deadlines of its calls bound that.
+        """
+        connection = self._connection
+        if connection is None:
+            why = "another controller is its primary" if self.connected else self.failure
+            raise self._unavailable(why)
+        task = asyncio.create_task(operation(connection))
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            await asyncio.wait({task})
+            raise
+        try:
+            return task.result()
+        except BfrtError as error:
+            if error.lost:
+                raise self._unavailable(str(error)) from None
+            raise SwitchRefused(f"switch {self.config.name} refused {what}: {error}") from None
+        except SchemaMismatch as error:
+            raise SwitchRefused(f"switch {self.config.name} cannot be asked {what}: {error}") from None
+        except BadAnswer as error:
+            raise SwitchRefused(
+                f"switch {self.config.name} was asked {what}, and its answer makes no sense: {error}"
+            ) from None
+
+    def _unavailable(self, why: str) -> SwitchUnavailable:
+        return SwitchUnavailable(f"switch {self.config.name} at {self.config.bfrt} is not available: {why}")
+
+
+async def _wait(ended: asyncio.Future[None], other: Coroutine[Any, Any, Any]) -> None:
+    """Return when the other is done; raises BfrtError when the connection has ended."""
+    task = asyncio.ensure_future(other)
+    try:
+        await asyncio.wait({ended, task}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            raise BfrtError(grpc.StatusCode.UNAVAILABLE, "the connection was closed")
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _by_table(parts: Iterable[list[bfrt_pb.Update]]) -> Iterable[list[bfrt_pb.Update]]:
+    """Yield updates in order, those that follow each other for one table together."""
+    batch: list[bfrt_pb.Update] = []
+    for update in (update for part in parts for update in part):
+        if batch and update.entity.table_entry.table_id != batch[-1].entity.table_entry.table_id:
+            yield batch
+            batch = []
+        batch.append(update)
+    if batch:
+        yield batch
+
+
+def _is_default(entity: Entity) -> bool:
+    return isinstance(entity, fy.P4TableEntry) and entity.is_default_action
+
+
+def _is_set(entity: Entity) -> bool:
+    """Say whether the default entry of the address table is one that a controller wrote."""
+    return (
+        isinstance(entity, fy.P4TableEntry)
+        and isinstance(entity.action, fy.P4TableAction)
+        and (any(entity.action.args.values()))
+    )
+
+
+def _group_id(entity: Entity) -> int:
+    """Return the id of a group, 0, which is none's, of an entry."""
+    return entity.multicast_group_id if isinstance(entity, fy.P4MulticastGroupEntry) else 0
+
+
+def _capabilities(config: SwitchConfig) -> Capabilities:
+    try:
+        schema = Schema.parse(_BFRT.read_bytes())
+        capabilities = Capabilities(schema.values_per_packet, schema.slots, schema.max_workers)
+    except OSError as error:
+        raise ConfigError(
+            f"switch {config.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"
+            " for tofino (make p4 TARGET=tofino)"
+        ) from None
+    except (BadAnswer, SchemaMismatch) as error:
+        raise ConfigError(f"switch {config.name}: the P4 program's bfrt.json is damaged: {error}") from None
+    if config.values not in (0, capabilities.values_per_packet):
+        raise ConfigError(
+            f"switch {config.name}: values_per_packet is {config.values}; the P4 program for tofino is compiled for"
+            f" {capabilities.values_per_packet}"
+        )
+    return capabilities

@@ -1,0 +1,91 @@
+"""A BfRt server in the test's own event loop, and a driver that is kept connected to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from controller.config import PortConfig, SwitchConfig
+from controller.drivers import JobTables, RankPort
+from controller.drivers.bfrt import BfrtDriver
+from dataplane.tna_emulator.bfrt_device import Device, Program
+from dataplane.tna_emulator.bfrt_server import Servicer, create_server
+from dataplane.tna_emulator.chassis import Chassis
+from dataplane.tna_emulator.daemon import DEFAULT_BFRT
+
+PORTS = (
+    PortConfig("1/0", 1, "100G", "rs", "off"),
+    PortConfig("2/0", 2, "100G"),
+    PortConfig("20/1", 3, "25G"),
+    PortConfig("15/0", speed="100G", role="recirculation"),
+    PortConfig("196", role="recirculation"),
+)
+
+
+def make_job(number: int = 1, ports: Sequence[int] = (1, 2), epoch: int = 1) -> JobTables:
+    ranks = tuple(
+        RankPort(rank, port, 0x020000000100 + rank, 0x0A000100 + rank, 40000 + rank) for rank, port in enumerate(ports)
+    )
+    return JobTables(number, epoch, (number - 1) * 64, 64, ranks)
+
+
+def make_device(bfrt: bytes | None = None, name: str = "switchml") -> Device:
+    return Device(Program(name, DEFAULT_BFRT.read_bytes() if bfrt is None else bfrt), Chassis.standard())
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    device: Device, address: str = "127.0.0.1:0", make: Callable[[Device], Servicer] = Servicer
+) -> AsyncIterator[tuple[str, Servicer]]:
+    device.port_listeners.clear()
+    servicer = make(device)
+    server, bound = create_server(servicer, address)
+    await server.start()
+    try:
+        yield bound, servicer
+    finally:
+        servicer.end_streams()
+        await server.stop(0)
+
+
+def make_driver(address: str, ports: tuple[PortConfig, ...] = PORTS, program: str = "switchml") -> BfrtDriver:
+    return BfrtDriver(SwitchConfig("t1", "tofino", "10.0.0.254", bfrt=address, ports=ports, program=program))
+
+
+class Running:
+    """A driver whose ``run`` goes on; ``jobs`` is what the switch shall hold when it is connected."""
+
+    def __init__(self, driver: BfrtDriver) -> None:
+        self.driver = driver
+        self.jobs: list[JobTables] = []
+        self.prepared: list[bool] = []  # whether the switch was empty
+
+    async def prepare(self, loaded: bool) -> None:
+        self.prepared.append(loaded)
+        await self.driver.reconcile(self.jobs)
+
+    async def until(self, condition: Callable[[], object], what: str, seconds: float = 15.0) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"{what}: not within {seconds} s; {self.driver.failure}"
+            await asyncio.sleep(0.01)
+
+    async def connected(self) -> None:
+        await self.until(lambda: self.driver.connected and self.driver.primary, "the driver is connected")
+
+    async def failed(self, words: str) -> None:
+        await self.until(lambda: words in self.driver.failure, f"the failure says {words!r}")
+
+
+@contextlib.asynccontextmanager
+async def running(driver: BfrtDriver) -> AsyncIterator[Running]:
+    state = Running(driver)
+    task = asyncio.create_task(driver.run(state.prepare))
+    try:
+        yield state
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

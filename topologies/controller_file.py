@@ -1,0 +1,53 @@
+"""The controller's configuration for a topology whose switches are there already."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from topologies.errors import TopologyFileError
+from topologies.topology import TOFINO, Switch, Topology
+
+__all__ = ["controller_file"]
+
+
+def controller_file(topology: Topology) -> str:
+    """Return the text of a controller's configuration file, in TOML.
+
+    Raises:
+        TopologyFileError: a switch is one that `switchml-ctl up` lays out, with a configuration of its own.
+
+    """
+    for switch in topology.switches:
+        if switch.target != TOFINO:
+            raise TopologyFileError(
+                f"switch {switch.name} has the target {switch.target}: `switchml-ctl up --topology FILE` lays it out"
+                " and configures its controller; this is for switches that are there already"
+            )
+    return "\n".join(
+        [
+            f"# Made from topology {topology.name}.",
+            "[controller]",
+            'listen = "0.0.0.0:7600"',
+            *map(_tables, topology.switches),
+        ]
+    )
+
+
+def _tables(switch: Switch) -> str:
+    fields = {"name": switch.name, "target": switch.target, "bfrt": switch.bfrt, "program": switch.program}
+    fields |= {"address": str(switch.ipv4), "mac": switch.mac}
+    tables = [_table("[[switches]]", fields)]
+    defaults = (
+        {field.name: field.default for field in dataclasses.fields(type(switch.ports[0]))} if switch.ports else {}
+    )
+    for port in switch.ports:
+        chosen = {name: value for name, value in dataclasses.asdict(port).items() if value != defaults[name]}
+        tables.append(_table("[[switches.ports]]", chosen))
+    return "\n".join(tables)
+
+
+def _table(name: str, fields: dict[str, Any]) -> str:
+    # A JSON string or number is a TOML one.
+    return "".join([f"\n{name}\n", *(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())])
