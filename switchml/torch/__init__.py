@@ -1,0 +1,31 @@
+"""SwitchML as a backend of torch.distributed.
+
+import torch.distributed as dist
+
+dist.init_process_group("switchml")
+
+Importing torch is enough where the package is installed (its entry point registers the backend); where entry points
+are turned off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), import this package first.
+"""
+
+from switchml.torch.errors import SwitchMLBackendError
+from switchml.torch.options import Options, configure, current_options
+from switchml.torch.paths import PATHS, path_of
+from switchml.torch.process_group import SwitchMLProcessGroup
+from switchml.torch.statistics import COUNTERS, statistics
+from switchml_torch_backend import register
+
+__all__ = [
+    "register",
+    "configure",
+    "current_options",
+    "Options",
+    "path_of",
+    "PATHS",
+    "statistics",
+    "COUNTERS",
+    "SwitchMLProcessGroup",
+    "SwitchMLBackendError",
+]
+
+register()

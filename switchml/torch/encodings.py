@@ -1,0 +1,248 @@
+"""How the sum of each dtype becomes sums of float32 or int32, which is what the switch's workers exchange.
+
+| dtype | on the wire | result |
+|---|---|---|
+| float32 | float32 | the bound of `switchml.Communicator` |
+| float16, bfloat16 | float32 | that, rounded once to the dtype |
+| float64 | an exponent for the tensor, then fixed point in three int32 | see `FixedPoint` |
+| int32 | int32 | exact modulo 2^32 |
+| int8, uint8, int16 | int32 | exact modulo 2^8, 2^16 |
+| bool | int32 | whether any rank's is true |
+| int64 | three int32 | exact modulo 2^64 |
+
+Averages of integers are those of the exact sum, rounded towards zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from switchml.communicator import Communicator
+from switchml.errors import UnsupportedTensor
+from switchml.torch.reductions import Reduction
+from switchml.work import Work
+
+__all__ = ["SUM_DTYPES", "Encoding", "encode"]
+
+SUM_DTYPES: Final = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+)
+"""What can be summed in the network."""
+
+_LIMB_BITS: Final = 24  # 64 ranks' limbs of so many bits fit an int32
+_LIMB_MASK: Final = (1 << _LIMB_BITS) - 1
+_LOWEST_EXPONENT: Final = -1073  # of math.frexp, for the smallest float64
+_EXPONENTS: Final = 1024 - _LOWEST_EXPONENT + 1
+
+
+class Encoding(Protocol):
+    """A tensor on its way through the network; `target` is dense, contiguous and in the memory of the CPU."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether `start` waits for a result of the network before it comes back."""
+
+    def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+        """Submit `target`; the calls are the same, in the same order, on all ranks."""
+
+    def finish(self) -> bool:
+        """Write the result into `target` once all that `start` returned has ended.
+
+        Returns:
+            Whether it holds NaN or infinity that no `NonFiniteError` of the library told of.
+
+        """
+
+
+def encode(target: Tensor, reduction: Reduction, world_size: int) -> Encoding:
+    """Return how `target` is reduced in the network.
+
+    Raises:
+        UnsupportedTensor: `reduction` makes no sense for the dtype.
+
+    """
+    floating = target.dtype.is_floating_point
+    if reduction.name == "premul_sum" and not floating:
+        raise UnsupportedTensor(
+            f"PREMUL_SUM of {target.dtype} would round its products. It is unchanged; convert it to a floating-point "
+            "dtype, or multiply it first and use SUM."
+        )
+    if reduction.name == "avg" and target.dtype == torch.bool:
+        raise UnsupportedTensor("an average of torch.bool is no bool. It is unchanged; convert it to a float dtype.")
+    if target.dtype == torch.float64:
+        return FixedPoint(target, reduction, world_size)
+    if target.dtype == torch.int64 or (target.dtype == torch.int32 and reduction.name == "avg"):
+        return Limbs(target, reduction, world_size)
+    if target.dtype in (torch.float32, torch.int32):
+        return Direct(target, reduction)
+    return Widened(target, reduction, world_size)
+
+
+class Direct:
+    """float32 and int32: summed where they are."""
+
+    waits = False
+
+    def __init__(self, target: Tensor, reduction: Reduction) -> None:
+        self._target = target
+        self._reduction = reduction
+
+    def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+        """Submit the tensor itself."""
+        _premultiply(self._target, self._reduction)
+        op = "avg" if self._reduction.name == "avg" else "sum"
+        return [comm.all_reduce(self._target, op, async_op=True, timeout=timeout)]
+
+    def finish(self) -> bool:
+        """Do nothing: the result is in place."""
+        return False
+
+
+class Widened:
+    """Narrower dtypes: summed as float32 or int32, then rounded or cut to the dtype."""
+
+    waits = False
+
+    def __init__(self, target: Tensor, reduction: Reduction, world_size: int) -> None:
+        self._target = target
+        self._reduction = reduction
+        self._world_size = world_size
+        self._buffer = target.to(torch.float32 if target.dtype.is_floating_point else torch.int32)
+
+    def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+        """Submit the wider copy."""
+        _premultiply(self._buffer, self._reduction)
+        average = self._reduction.name == "avg" and self._target.dtype.is_floating_point
+        return [comm.all_reduce(self._buffer, "avg" if average else "sum", async_op=True, timeout=timeout)]
+
+    def finish(self) -> bool:
+        """Narrow the sum."""
+        if self._target.dtype == torch.bool:
+            self._target.copy_(self._buffer != 0)
+            return False
+        if self._reduction.name == "avg" and not self._target.dtype.is_floating_point:
+            self._buffer.div_(self._world_size, rounding_mode="trunc")
+        self._target.copy_(self._buffer)  # integers: modulo 2^bits
+        return False
+
+
+class Limbs:
+    """64-bit integers: 24, 24 and 16 bits each in an int32 of its own, so that the sums of 64 ranks fit."""
+
+    waits = False
+
+    def __init__(self, target: Tensor, reduction: Reduction, world_size: int) -> None:
+        self._target = target
+        self._reduction = reduction
+        self._world_size = world_size
+        self._limbs = _split(target.to(torch.int64))
+
+    def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+        """Submit the limbs as one tensor."""
+        return [comm.all_reduce(self._limbs, async_op=True, timeout=timeout)]
+
+    def finish(self) -> bool:
+        """Put the limbs together."""
+        total = _join(self._limbs)
+        if self._reduction.name == "avg":
+            total.div_(self._world_size, rounding_mode="trunc")
+        self._target.copy_(total.view(self._target.shape))
+        return False
+
+
+class FixedPoint:
+    """float64: integers of B = 62 - ceil(log2 N) bits below an exponent E that all N ranks agree on.
+
+    2^E is the power of two above the largest magnitude in the whole tensor at any rank; it is agreed by an int32 sum in
+    which each rank raises the place of its own exponent. Every contribution is rounded to a multiple of 2^(E - B) and
+    the integers are summed exactly (`Limbs`). So a sum differs from the exact one by at most N/2 * 2^(E - B) plus half
+    a unit in the last place of the float64 result, and does not depend on any order. Where a rank has NaN or infinity,
+    a second int32 sum counts them by kind, and the result is what a sum of floats would be.
+    """
+
+    waits = True
+
+    def __init__(self, target: Tensor, reduction: Reduction, world_size: int) -> None:
+        self._target = target
+        self._reduction = reduction
+        self._world_size = world_size
+        self._shift = 0  # values are multiplied by 2^shift
+        self._limbs = torch.empty(0)
+        self._kinds: Tensor | None = None
+
+    def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
+        """Agree on the exponent, then submit."""
+        values = self._target.clone().flatten()
+        _premultiply(values, self._reduction)
+        finite = torch.isfinite(values)
+        cleaned = torch.where(finite, values, 0.0)
+        places = torch.zeros(_EXPONENTS + 1, dtype=torch.int32)
+        largest = float(cleaned.abs().max()) if cleaned.numel() else 0.0
+        if largest > 0:
+            places[math.frexp(largest)[1] - _LOWEST_EXPONENT] = 1
+        places[_EXPONENTS] = int(not bool(finite.all()))
+        comm.all_reduce(places, timeout=timeout)
+        raised = torch.nonzero(places[:_EXPONENTS])
+        exponent = int(raised[-1]) + _LOWEST_EXPONENT if raised.numel() else 0
+        self._shift = 62 - (self._world_size - 1).bit_length() - exponent
+        self._limbs = _split(_scaled(cleaned, self._shift).round_().to(torch.int64))
+        works = [comm.all_reduce(self._limbs, async_op=True, timeout=timeout)]
+        if int(places[_EXPONENTS]):
+            self._kinds = torch.isnan(values).to(torch.int32)
+            self._kinds += torch.isposinf(values).to(torch.int32) << 8
+            self._kinds += torch.isneginf(values).to(torch.int32) << 16
+            works.append(comm.all_reduce(self._kinds, async_op=True, timeout=timeout))
+        return works
+
+    def finish(self) -> bool:
+        """Put the limbs together and scale them back."""
+        total = _join(self._limbs).to(torch.float64)
+        if self._reduction.name == "avg":
+            total /= self._world_size
+        total = _scaled(total, -self._shift)
+        if self._kinds is not None:
+            positive, negative = (self._kinds >> 8) & 0xFF, self._kinds >> 16
+            total[positive > 0] = math.inf
+            total[negative > 0] = -math.inf
+            total[(self._kinds & 0xFF > 0) | ((positive > 0) & (negative > 0))] = math.nan
+        self._target.copy_(total.view(self._target.shape))
+        return self._kinds is not None
+
+
+def _premultiply(values: Tensor, reduction: Reduction) -> None:
+    if reduction.factor is not None:
+        values *= reduction.factor
+
+
+def _scaled(values: Tensor, shift: int) -> Tensor:
+    """Multiply by 2^shift, in two steps because 2^shift itself may be no float64."""
+    return values * math.ldexp(1.0, shift // 2) * math.ldexp(1.0, shift - shift // 2)
+
+
+def _split(values: Tensor) -> Tensor:
+    """int64 as three rows of int32."""
+    flat = values.flatten()
+    limbs = torch.empty((3, flat.numel()), dtype=torch.int32)
+    limbs[0] = flat & _LIMB_MASK
+    limbs[1] = (flat >> _LIMB_BITS) & _LIMB_MASK
+    limbs[2] = flat >> 2 * _LIMB_BITS
+    return limbs
+
+
+def _join(limbs: Tensor) -> Tensor:
+    low, middle, high = limbs.to(torch.int64)
+    return low + (middle << _LIMB_BITS) + (high << 2 * _LIMB_BITS)

@@ -1,0 +1,91 @@
+"""Reductions over Gloo: all operations and dtypes, also those that Gloo itself lacks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from switchml.errors import UnsupportedTensor
+from switchml.torch.reductions import Reduction
+
+__all__ = ["GlooReduction", "require_reducible"]
+
+_NATIVE: Final = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+)
+_THROUGH: Final = {torch.bool: torch.int32, torch.int16: torch.int32}
+_BITWISE: Final = ("band", "bor", "bxor")
+
+
+def require_reducible(tensor: Tensor, reduction: Reduction) -> None:
+    """Check that Gloo can reduce `tensor`.
+
+    Raises:
+        UnsupportedTensor: it cannot, or the operation makes no sense for the dtype.
+
+    """
+    if tensor.dtype not in (*_NATIVE, *_THROUGH):
+        raise UnsupportedTensor(
+            f"{reduction.name} of {tensor.dtype} is done neither in the network nor by Gloo. The tensor is unchanged; "
+            "convert it first: float32, float64, float16, bfloat16, int8, uint8, int16, int32, int64 and bool are "
+            "reduced."
+        )
+    if reduction.name in _BITWISE and tensor.dtype.is_floating_point:
+        raise UnsupportedTensor(
+            f"{reduction.name} takes integers and bool, not {tensor.dtype}. The tensor is unchanged; use MIN, MAX or "
+            "SUM, or view it as an integer dtype."
+        )
+
+
+class GlooReduction:
+    """One tensor, reduced over Gloo.
+
+    Attributes:
+        buffer: what Gloo is given; the tensor itself where that is possible.
+        op: Gloo's operation.
+
+    """
+
+    def __init__(self, target: Tensor, reduction: Reduction, world_size: int) -> None:
+        require_reducible(target, reduction)
+        wide = _THROUGH.get(target.dtype)
+        if reduction.name in ("sum", "avg", "premul_sum") and target.dtype in (torch.float16, torch.bfloat16):
+            wide = torch.float32  # one rounding, as in the network
+        elif reduction.name == "avg" and not target.dtype.is_floating_point:
+            wide = torch.int64
+        self._target = target
+        self._average_of = world_size if reduction.name == "avg" else 0
+        self.buffer = (
+            target if wide is None and target.is_contiguous() else target.to(wide or target.dtype).contiguous()
+        )
+        if reduction.factor is not None:
+            self.buffer = self.buffer * reduction.factor
+        kind = "sum" if reduction.name in ("avg", "premul_sum") else reduction.name
+        self.op = getattr(dist.ReduceOp, kind.upper())
+
+    def start(self, gloo: Any, timeout: timedelta) -> Any:
+        """Start the all-reduce, and return Gloo's work."""
+        options = dist.AllreduceOptions()
+        options.reduceOp = self.op
+        options.timeout = timeout
+        return gloo.allreduce([self.buffer], options)
+
+    def finish(self, result: Tensor | None = None, target: Tensor | None = None) -> None:
+        """Write `result` (else the buffer, which holds it) into `target` (else the tensor)."""
+        result = self.buffer if result is None else result
+        target = self._target if target is None else target
+        if self._average_of:
+            result.div_(self._average_of, rounding_mode=None if result.dtype.is_floating_point else "trunc")
+        if result is not target:
+            target.copy_(result != 0 if target.dtype == torch.bool else result)

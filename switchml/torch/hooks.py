@@ -1,0 +1,32 @@
+"""Communication hooks for `torch.nn.parallel.DistributedDataParallel`.
+
+    model.register_comm_hook(None, hooks.all_reduce_hook)
+    model.register_comm_hook(hooks.PriorityState(), hooks.priority_hook)
+
+Both average the gradients over the ranks and end with the same bits; `priority_hook` chooses what travels first.
+
+DDP checks the annotations of hooks at run time, so this file does without postponed evaluation of annotations.
+"""
+
+import torch
+import torch.distributed as dist
+
+from switchml.torch.priority import PriorityState
+
+__all__ = ["PriorityState", "all_reduce_hook", "priority_hook"]
+
+
+def all_reduce_hook(
+    process_group: dist.ProcessGroup | None, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """Average `bucket` over the ranks of `process_group` (None: all), rounding once.
+
+    Without a hook DDP divides before it sums, which is one more pass over the gradients and one more rounding.
+    """
+    work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, group=process_group, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+def priority_hook(state: PriorityState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average `bucket` over the ranks; what the next forward pass needs first overtakes, see `PriorityState`."""
+    return state.submit(bucket)

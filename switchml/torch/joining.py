@@ -1,0 +1,134 @@
+"""How a process group becomes a job of the switch: all of its ranks do, or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import switchml
+from switchml.communicator import Communicator
+from switchml.environment import find_target, job_of_launch
+from switchml.errors import ConnectError
+
+__all__ = ["Group", "NotJoined", "join"]
+
+_PROBE_SECONDS: Final = 5.0  # for the agent on this host to accept a connection
+_START_SECONDS: Final = 30.0  # for the agent and the controller to answer: all ranks are on their way by then
+_MOST_RANKS: Final = 64
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group as its ranks agree on it.
+
+    Attributes:
+        name: torch's name for it; "0" is the default group.
+        rank, size: this rank, and how many there are.
+        global_ranks: its ranks as ranks of the default group.
+        store: of the group, for this module and the fallback alone.
+        timeout: of the store's operations.
+
+    """
+
+    name: str
+    rank: int
+    size: int
+    global_ranks: tuple[int, ...]
+    is_default: bool
+    store: Any
+    timeout: timedelta
+
+    def __str__(self) -> str:
+        which = "the default group" if self.is_default else f"group {self.name!r} of ranks {list(self.global_ranks)}"
+        return f"{which} ({self.size} ranks)"
+
+
+class NotJoined(ConnectError):
+    """The ranks of a group did not become a job, for the same reasons at all of them."""
+
+
+def join(group: Group) -> Communicator:
+    """Attach this rank to the job of `group`, which begins when all ranks have come.
+
+    Where the program runs under `switchml-ctl job start -- COMMAND`, the first default group of as many ranks is that
+    job; every other group is a job of its own, under a key that rank 0 of the group makes and nobody else has.
+
+    Raises:
+        NotJoined: a rank could not; all ranks raise it, with the words of each that could not.
+
+    """
+    # First whether there is an agent at all, or the others would wait for a rank that cannot come.
+    _agree(group, "agent", _agent_problem(group))
+    communicator, problem = None, ""
+    try:
+        communicator = _connect(group)
+    except ConnectError as error:
+        problem = str(error)
+    try:
+        _agree(group, "joined", problem)
+    except NotJoined:
+        if communicator is not None:
+            communicator.close()
+        raise
+    assert communicator is not None
+    return communicator
+
+
+def _agent_problem(group: Group) -> str:
+    """Why this rank cannot reach an agent; empty if it can."""
+    if group.size > _MOST_RANKS:
+        return f"a job has at most {_MOST_RANKS} ranks, and this group has {group.size}"
+    try:
+        target = find_target(os.environ, job="probe", rank=group.rank, world_size=group.size)
+    except ConnectError as error:
+        return str(error)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        probe.settimeout(_PROBE_SECONDS)
+        try:
+            probe.connect(os.fspath(target.agent))
+        except OSError as error:
+            return (
+                f"no agent answers at {target.agent} ({error.strerror or error}); start one on this host "
+                "(`switchml-ctl up`, or `switchml-agent --socket ...`), or correct SWITCHML_AGENT or SWITCHML_RUN_DIR"
+            )
+    return ""
+
+
+_launched_job_used = False
+
+
+def _connect(group: Group) -> Communicator:
+    global _launched_job_used
+    seconds = min(group.timeout.total_seconds(), _START_SECONDS)
+    launched = job_of_launch(os.environ) if group.is_default and not _launched_job_used else ""
+    if launched and os.environ.get("SWITCHML_WORLD_SIZE", str(group.size)) == str(group.size):
+        _launched_job_used = True
+        return switchml.connect(job=launched, rank=group.rank, world_size=group.size, create=False, timeout=seconds)
+    if group.rank == 0:
+        address = f"{os.environ.get('MASTER_ADDR', 'torch')}:{os.environ.get('MASTER_PORT', '')}"
+        group.store.set("key", f"{address[:80]}/group-{group.name[:40]}/{secrets.token_hex(8)}")
+    key = group.store.get("key").decode()
+    return switchml.connect(job=key, rank=group.rank, world_size=group.size, create=True, timeout=seconds)
+
+
+def _agree(group: Group, step: str, problem: str) -> None:
+    """Exchange `problem` with all ranks; raise the same error on all of them if any has one."""
+    keys = [f"{step}/{rank}" for rank in range(group.size)]
+    group.store.set(keys[group.rank], json.dumps(problem))
+    try:
+        group.store.wait(keys, group.timeout)
+    except Exception as error:  # what a store raises depends on its kind
+        raise NotJoined(f"not all ranks of {group} came within {group.timeout}: {error}") from error
+    problems = {rank: json.loads(value) for rank, value in enumerate(group.store.multi_get(keys))}
+    reasons: dict[str, list[int]] = {}
+    for rank, reason in problems.items():
+        if reason:
+            reasons.setdefault(reason, []).append(rank)
+    if reasons:
+        words = "; ".join(f"rank {', '.join(map(str, ranks))}: {reason}" for reason, ranks in reasons.items())
+        raise NotJoined(f"{group} is no job of the switch: {words}")

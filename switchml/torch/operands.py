@@ -1,0 +1,106 @@
+"""The tensors of a collective, and dense copies of them in the CPU's memory where they cannot be used as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from switchml.errors import UnsupportedTensor
+from switchml.torch.options import Options
+
+__all__ = ["Operand", "require_device"]
+
+
+def require_device(tensor: Tensor, options: Options) -> None:
+    """Check that `tensor` is where a collective can take it from.
+
+    Raises:
+        UnsupportedTensor: it is on a CUDA device and these are not staged, or on another device.
+
+    """
+    device = tensor.device.type
+    if device == "cpu" or (device == "cuda" and options.stage_cuda):
+        return
+    if device == "cuda":
+        remedy = (
+            "set SWITCHML_STAGE_CUDA=1 (or switchml.torch.configure(stage_cuda=True)) on all ranks to have CUDA "
+            "tensors copied through pinned memory, or pass x.cpu()"
+        )
+    else:
+        remedy = "pass x.cpu() and copy the result back"
+    raise UnsupportedTensor(
+        f"the tensor of shape {tuple(tensor.shape)} and dtype {tensor.dtype} is on device {tensor.device}. "
+        f"It is unchanged; {remedy}."
+    )
+
+
+class Operand:
+    """A tensor of the caller, and `target`: the same elements, dense and contiguous on the CPU.
+
+    `target` is the caller's memory itself where that is possible and not `private`; else a copy, which `deliver`
+    copies back. A CUDA tensor is copied on its device's current stream, and back on a stream of its own.
+    """
+
+    def __init__(self, tensor: Tensor, private: bool, options: Options) -> None:
+        require_device(tensor, options)
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            raise UnsupportedTensor(
+                f"the tensor of shape {tuple(tensor.shape)} is {tensor.layout}, dtype {tensor.dtype}, which this "
+                "collective does not take. It is unchanged; pass a dense one (x.to_dense(), x.dequantize())."
+            )
+        source = tensor.detach()
+        self._source = torch.view_as_real(source.resolve_conj()) if source.is_complex() else source
+        self._complex = source if source.is_complex() and source.is_conj() else None
+        self._copied: Any = None  # torch.cuda.Event, once the copy to the CPU has been queued
+        self.delivered: Any = None  # torch.cuda.Event, once the copy back has been queued
+        if self._source.device.type == "cuda":
+            self.target = torch.empty(self._source.shape, dtype=self._source.dtype, pin_memory=True)
+            self.target.copy_(self._source, non_blocking=True)
+            self._copied = torch.cuda.current_stream(self._source.device).record_event()
+        elif private or not self._source.is_contiguous() or self._source.is_neg():
+            self.target = self._source.clone(memory_format=torch.contiguous_format).resolve_neg()
+        else:
+            self.target = self._source
+
+    @property
+    def waits(self) -> bool:
+        """Whether `target` is not there yet, and `ready` waits for it."""
+        return self._copied is not None
+
+    def ready(self) -> None:
+        """Wait until `target` holds the elements."""
+        if self._copied is not None:
+            self._copied.synchronize()
+            self._copied = None
+
+    def restore(self) -> None:
+        """Make `target` the caller's elements again, after an attempt that may have written to it."""
+        if self.target is not self._source:
+            self.target.copy_(self._source)
+
+    def deliver(self) -> None:
+        """Copy `target` into the caller's tensor. On CUDA the copy is queued, and `delivered` is its event."""
+        if self._complex is not None:
+            self._complex.copy_(torch.view_as_complex(self.target))
+        elif self.target is self._source:
+            return
+        elif self._source.device.type == "cuda":
+            stream = _copy_stream(self._source.device)
+            with torch.cuda.stream(stream):
+                self._source.copy_(self.target, non_blocking=True)
+                self._source.record_stream(stream)
+                self.delivered = stream.record_event()
+        else:
+            self._source.copy_(self.target)
+
+
+_copy_streams: dict[torch.device, Any] = {}
+
+
+def _copy_stream(device: torch.device) -> Any:
+    """The stream of the copies to `device`; they do not wait for what the training has queued there."""
+    if device not in _copy_streams:
+        _copy_streams[device] = torch.cuda.Stream(device)
+    return _copy_streams[device]

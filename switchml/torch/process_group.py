@@ -1,0 +1,498 @@
+"""The process group that `init_process_group("switchml")` makes.
+
+torch gives Python no way to derive from `c10d::Backend`, but one to derive from `ProcessGroup`, whose most important
+methods C++ finds as well (DDP's reducer, functional collectives). Inside is a real Gloo group, registered as the
+backend for the CPU, so that whatever is not overridden here goes to Gloo without any Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import AllgatherOptions
+
+from switchml.errors import UnsupportedTensor
+from switchml.torch.collectives import AllReduce, Barrier, Broadcast, Collective, Reduce, broadcast_over_gloo
+from switchml.torch.gloo_reductions import GlooReduction
+from switchml.torch.joining import Group
+from switchml.torch.operands import Operand, require_device
+from switchml.torch.options import Options, current_options
+from switchml.torch.paths import Path, path_of
+from switchml.torch.queue import NetworkQueue
+from switchml.torch.reductions import Reduction, reduction_of
+from switchml.torch.statistics import count
+from switchml.torch.works import FinishedGlooWork
+
+__all__ = ["SwitchMLProcessGroup"]
+
+_MOVED_AS: Final = {
+    torch.int16: torch.float16,
+    torch.uint16: torch.float16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+    torch.complex64: torch.int64,
+    torch.float8_e4m3fn: torch.uint8,
+    torch.float8_e4m3fnuz: torch.uint8,
+    torch.float8_e5m2: torch.uint8,
+    torch.float8_e5m2fnuz: torch.uint8,
+}
+"""Dtypes that Gloo does not know, and one of the same size that it does, for what only moves elements."""
+_UNSET: Final = timedelta(0)  # c10d's "no timeout given" is below it
+
+
+class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """A group whose sums are made by the switch. `switchml.torch.path_of` tells which collective takes which way."""
+
+    def __init__(self, backend_options: Any, options: Options | None = None) -> None:
+        """Make the group; all of its ranks do.
+
+        Args:
+            backend_options: `torch._C._distributed_c10d._DistributedBackendOptions`.
+            options: the group's own; None for what `configure` and the environment say.
+
+        Raises:
+            SwitchMLBackendError: the default group cannot be a job of the switch, and there is no fallback.
+            TypeError: `options` is something else.
+
+        """
+        if options is not None and not isinstance(options, Options):
+            raise TypeError(f"pg_options is {options!r}; the switchml backend takes switchml.torch.Options")
+        rank, size = backend_options.group_rank, backend_options.group_size
+        super().__init__(rank, size)
+        self._options = options or current_options()
+        # A store of its own for each time that this group was made; torch counts from zero again after a destroy.
+        generation = backend_options.store.add(f"switchml/made/{rank}", 1)
+        self._store = dist.PrefixStore(f"switchml/{generation}/", backend_options.store)
+        self._gloo = self._make_gloo("gloo/", backend_options.timeout)
+        self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        global_ranks = tuple(backend_options.global_ranks_in_group)
+        group = Group(
+            name=str(backend_options.group_id),
+            rank=rank,
+            size=size,
+            global_ranks=global_ranks or tuple(range(size)),
+            is_default=not global_ranks,
+            store=dist.PrefixStore("network/", self._store).clone(),
+            timeout=backend_options.timeout,
+        )
+        self._queue: NetworkQueue | None = None
+        if size > 1:
+            self._queue = NetworkQueue(
+                group,
+                self._options.fallback is not None,
+                lambda: self._make_gloo("network-gloo/", backend_options.timeout),
+            )
+            if group.is_default:  # others join with their first collective in the network
+                self._queue.join()
+
+    def _make_gloo(self, prefix: str, timeout: timedelta) -> Any:
+        store = dist.PrefixStore(prefix, self._store)
+        gloo = dist.ProcessGroupGloo(store, self.rank(), self.size(), timeout=timeout)
+        gloo._set_sequence_number_for_group()
+        return gloo
+
+    # ---- what the group is -----------------------------------------------------------------------------------------
+
+    def getBackendName(self) -> str:  # noqa: N802 - the name by which C++ finds it
+        """Return "switchml"."""
+        return "switchml"
+
+    def get_group_store(self) -> Any:
+        """Return the group's store."""
+        return self._store
+
+    @property
+    def options(self) -> Options:
+        """What was chosen for this group."""
+        return self._options
+
+    @property
+    def state(self) -> str:
+        """Where its network collectives go: "network", "gloo: why", "failed: why" or "not joined yet"."""
+        return self._queue.state if self._queue is not None else "gloo: one rank has nothing to sum"
+
+    @property
+    def job(self) -> str:
+        """The name of its job in the switch; empty where it has none (yet)."""
+        return self._queue.job if self._queue is not None else ""
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set the default timeout of collectives from now on."""
+        self._gloo.options._timeout = timeout
+
+    def shutdown(self) -> None:
+        """Leave the job; collectives in flight fail."""
+        if self._queue is not None:
+            self._queue.end()
+        self._gloo.shutdown()
+
+    def abort(self) -> None:
+        """Leave the job at once; the others learn that this rank is lost."""
+        if self._queue is not None:
+            self._queue.end("its process group was aborted")
+        self._gloo.abort()
+
+    # ---- reductions ------------------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None) -> Any:
+        """Reduce one tensor (`tensors`: it, or a list of it) on all ranks."""
+        [tensor] = _one(tensors, "all_reduce")
+        return self._all_reduce("all_reduce", [tensor], opts, op, timeout)
+
+    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
+        """Reduce several tensors on all ranks, submitted back to back; one work for all."""
+        return self._all_reduce("all_reduce_coalesced", list(tensors), opts, None, None)
+
+    def _all_reduce(self, name: str, tensors: list[Tensor], opts: Any, op: Any, timeout: timedelta | None) -> Any:
+        reduction, timeout = self._reduction(opts, op), self._timeout(opts, timeout)
+        queue = self._queue
+        if queue is not None and all(self._path(name, tensor, reduction) == "network" for tensor in tensors):
+            return self._submit(
+                AllReduce(tensors, reduction, self.size(), queue.fallback, self._options, timeout, name), opts
+            )
+        if any(tensor.is_sparse for tensor in tensors):
+            for tensor in tensors:
+                require_device(tensor, self._options)
+            count("gloo_calls")
+            works = [self._gloo.allreduce([tensor], _reduce_options(reduction, timeout)) for tensor in tensors]
+            return FinishedGlooWork(works, tensors, lambda: None)
+        return self._reduce_over_gloo(
+            tensors, reduction, lambda part: part.start(self._gloo, timeout), lambda operand: operand.deliver()
+        )
+
+    def reduce(
+        self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None, root: int | None = None
+    ) -> Any:
+        """Reduce one tensor to the root (`opts.rootRank`); those of the other ranks stay as they are."""
+        [tensor] = _one(tensors, "reduce")
+        root, opts = _root(opts, root)
+        reduction, timeout = self._reduction(opts, op), self._timeout(opts, timeout)
+        is_root, queue = root == self.rank(), self._queue
+        if queue is not None and self._path("reduce", tensor, reduction) == "network":
+            reduce = Reduce(tensor, reduction, is_root, self.size(), queue.fallback, self._options, timeout)
+            return self._submit(reduce, opts)
+
+        def start(part: GlooReduction) -> Any:
+            options = dist.ReduceOptions()
+            options.reduceOp, options.rootRank, options.timeout = part.op, root, timeout
+            if not is_root and part.buffer.data_ptr() == tensor.data_ptr():
+                part.buffer = part.buffer.clone()  # Gloo leaves partial results there
+            return self._gloo.reduce([part.buffer], options)
+
+        return self._reduce_over_gloo(
+            [tensor], reduction, start, lambda operand: operand.deliver() if is_root else None, is_root
+        )
+
+    def _reduce_over_gloo(
+        self,
+        tensors: list[Tensor],
+        reduction: Reduction,
+        start: Callable[[GlooReduction], Any],
+        deliver: Callable[[Operand], None],
+        keeps: bool = True,
+    ) -> Any:
+        """Start Gloo's work on each tensor; the last steps are taken when it is waited for."""
+        operands = [Operand(tensor, False, self._options) for tensor in tensors]
+        for operand in operands:
+            operand.ready()
+        parts = [GlooReduction(operand.target, reduction, self.size()) for operand in operands]
+        count("gloo_calls")
+        works = [start(part) for part in parts]
+
+        def finish() -> None:
+            for part, operand in zip(parts, operands, strict=True):
+                if keeps:
+                    part.finish()
+                deliver(operand)
+                if operand.delivered is not None:
+                    operand.delivered.synchronize()
+
+        return FinishedGlooWork(works, tensors, finish)
+
+    def reduce_scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None
+    ) -> Any:
+        """Reduce `inputs` (a list of one list, a tensor for each rank); each rank gets its own part."""
+        output, parts = _one(outputs, "reduce_scatter")[0], _one_list(inputs, "reduce_scatter")
+        return self._scattered(
+            output,
+            parts,
+            opts,
+            op,
+            timeout,
+            lambda result, given, options: self._gloo.reduce_scatter([result], [given], options),
+        )
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:  # noqa: A002 - c10d's
+        """Reduce `input`; rank r gets the r-th of its equal parts."""
+        return self._scattered(
+            output,
+            [input],
+            opts,
+            None,
+            None,
+            lambda result, given, options: self._gloo._reduce_scatter_base(result, given[0], options),
+        )
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+    ) -> Any:
+        """`reduce_scatter_single` of several tensors; one work for all."""
+        works = [self.reduce_scatter_single(output, given, opts) for output, given in zip(outputs, inputs, strict=True)]
+        return FinishedGlooWork(works, outputs, lambda: None)
+
+    def _scattered(
+        self,
+        output: Tensor,
+        inputs: list[Tensor],
+        opts: Any,
+        op: Any,
+        timeout: timedelta | None,
+        call: Callable[[Tensor, list[Tensor], Any], Any],
+    ) -> Any:
+        reduction = self._reduction(opts, op)
+        options = dist.ReduceScatterOptions()
+        operands = [Operand(tensor, False, self._options) for tensor in inputs]
+        for operand in operands:
+            operand.ready()
+        parts = [GlooReduction(operand.target, reduction, self.size()) for operand in operands]
+        options.reduceOp, options.timeout = parts[0].op, self._timeout(opts, timeout)
+        require_device(output, self._options)
+        direct = output.is_contiguous() and output.device.type == "cpu" and output.dtype == parts[0].buffer.dtype
+        result = output.detach() if direct else torch.empty(output.shape, dtype=parts[0].buffer.dtype)
+        count("gloo_calls")
+        work = call(result, [part.buffer for part in parts], options)
+        return FinishedGlooWork([work], [output], lambda: parts[0].finish(result, output.detach()))
+
+    # ---- broadcast and barrier -------------------------------------------------------------------------------------
+
+    def broadcast(
+        self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, root: int | None = None
+    ) -> Any:
+        """Copy one tensor of the root (`opts.rootRank`) to all ranks."""
+        [tensor] = _one(tensors, "broadcast")
+        root, opts = _root(opts, root)
+        timeout, queue = self._timeout(opts, timeout), self._queue
+        if queue is not None and self._path("broadcast", tensor) == "network":
+            return self._submit(Broadcast(tensor, root, queue.fallback, self._options, timeout), opts)
+        operand = Operand(tensor, False, self._options)
+        operand.ready()
+        count("gloo_calls")
+        work = broadcast_over_gloo(self._gloo, operand.target, root, timeout)
+        return FinishedGlooWork([work], [tensor], operand.deliver)
+
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Wait until all ranks have come here, and their earlier network collectives have ended."""
+        timeout = self._timeout(opts, timeout)
+        if self._queue is not None:
+            return self._submit(Barrier(self._options, timeout), opts)
+        options = dist.BarrierOptions()
+        options.timeout = timeout
+        return self._gloo.barrier(options)
+
+    # ---- what goes over Gloo ---------------------------------------------------------------------------------------
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Gather a tensor of each rank on all ranks."""
+        outputs, inputs = ([outputs], [inputs]) if isinstance(inputs, Tensor) else (outputs, inputs)
+        options = self._with_timeout(AllgatherOptions(), opts, timeout)
+        return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.allgather(out, given, options))
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """`allgather` of several tensors."""
+        options = self._with_timeout(AllgatherOptions(), opts, None)
+        return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.allgather_coalesced(out, given, options))
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:  # noqa: A002 - c10d's
+        """Gather a tensor of each rank, one after the other in `output`."""
+        options = self._with_timeout(AllgatherOptions(), opts, None)
+        return self._over_gloo(
+            [output], [input], lambda out, given: self._gloo._allgather_base(out[0], given[0], options)
+        )
+
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """`all_gather_single` of several tensors; one work for all."""
+        works = [self.all_gather_single(output, given, opts) for output, given in zip(outputs, inputs, strict=True)]
+        return FinishedGlooWork(works, outputs, lambda: None)
+
+    def gather(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, root: int | None = None
+    ) -> Any:
+        """Gather a tensor of each rank on the root."""
+        root, opts = _root(opts, root)
+        outputs, inputs = ([outputs] if outputs else [], [inputs]) if isinstance(inputs, Tensor) else (outputs, inputs)
+        options = self._with_timeout(dist.GatherOptions(), opts, timeout)
+        options.rootRank = root
+        return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.gather(out, given, options))
+
+    def scatter(
+        self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, root: int | None = None
+    ) -> Any:
+        """Give each rank a tensor of the root's list."""
+        root, opts = _root(opts, root)
+        outputs, inputs = ([outputs], [inputs] if inputs else []) if isinstance(outputs, Tensor) else (outputs, inputs)
+        options = self._with_timeout(dist.ScatterOptions(), opts, timeout)
+        options.rootRank = root
+        return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.scatter(out, given, options))
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Send a tensor to each rank, and get one of each."""
+        options = self._with_timeout(dist.AllToAllOptions(), opts, timeout)
+        if len(outputs) != self.size() or len(inputs) != self.size():
+            raise ValueError(f"all_to_all takes lists of {self.size()} tensors, not {len(outputs)} and {len(inputs)}")
+
+        def call(out: list[Tensor], given: list[Tensor]) -> Any:
+            # Gloo has it for one tensor with parts only.
+            flat_in = torch.cat([tensor.flatten() for tensor in given])
+            flat_out = torch.empty(sum(tensor.numel() for tensor in out), dtype=out[0].dtype)
+            sizes_out, sizes_in = [tensor.numel() for tensor in out], [tensor.numel() for tensor in given]
+            work = self._gloo.alltoall_base(flat_out, flat_in, sizes_out, sizes_in, options)
+
+            def finish() -> None:
+                for tensor, part in zip(out, flat_out.split(sizes_out), strict=True):
+                    tensor.detach().copy_(part.view(tensor.shape))
+
+            return FinishedGlooWork([work], out, finish)
+
+        return self._over_gloo(outputs, inputs, call)
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        input: Tensor,  # noqa: A002 - c10d's
+        output_splits: list[int],
+        input_splits: list[int],
+        opts: Any = None,
+        timeout: timedelta | None = None,
+    ) -> Any:
+        """Send a part of `input` to each rank, and get one of each."""
+        options = self._with_timeout(dist.AllToAllOptions(), opts, timeout)
+        return self._over_gloo(
+            [output],
+            [input],
+            lambda out, given: self._gloo.alltoall_base(out[0], given[0], output_splits, input_splits, options),
+        )
+
+    def send(self, tensors: Sequence[Tensor], destination: int, tag: int) -> Any:
+        """Send a tensor to one rank."""
+        return self._over_gloo([], tensors, lambda _, given: self._gloo.send(given, destination, tag))
+
+    def recv(self, tensors: Sequence[Tensor], source: int, tag: int) -> Any:
+        """Receive a tensor from one rank."""
+        return self._over_gloo(tensors, [], lambda out, _: self._gloo.recv(out, source, tag))
+
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int) -> Any:
+        """Receive a tensor from any rank; the work's `_source_rank` tells from which."""
+        return self._over_gloo(tensors, [], lambda out, _: self._gloo.recv_anysource(out, tag))
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Wait until all ranks have come here; rank 0 raises an error that names those that have not."""
+        count("gloo_calls")
+        self._gloo.monitored_barrier(self._timeout(None, timeout), wait_all_ranks)
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    def _over_gloo(self, outputs: Any, inputs: Any, call: Callable[[Any, Any], Any]) -> Any:
+        """Call Gloo; CUDA tensors are copied to the CPU before, and back when the work is waited for."""
+        flat = [*_flat(outputs), *_flat(inputs)]
+        for tensor in flat:
+            require_device(tensor, self._options)
+        count("gloo_calls")
+        if any(tensor.dtype in _MOVED_AS for tensor in flat):
+            outputs, inputs = _mapped(outputs, _as_moved), _mapped(inputs, _as_moved)
+        if all(tensor.device.type == "cpu" for tensor in flat):
+            return call(outputs, inputs)
+        copies = _mapped(outputs, lambda tensor: tensor.cpu())
+        work = call(copies, _mapped(inputs, lambda tensor: tensor.cpu()))
+
+        def finish() -> None:
+            for tensor, copy in zip(_flat(outputs), _flat(copies), strict=True):
+                tensor.detach().copy_(copy)
+
+        return FinishedGlooWork([work], flat, finish)
+
+    # ---- arguments -------------------------------------------------------------------------------------------------
+
+    def _submit(self, collective: Collective, opts: Any) -> Any:
+        assert self._queue is not None
+        self._queue.submit(collective, getattr(opts, "asyncOp", True) is False)
+        return collective.work
+
+    def _path(self, name: str, tensor: Tensor, reduction: Reduction | None = None) -> Path:
+        dtype = torch.empty(0, dtype=tensor.dtype).real.dtype if tensor.is_complex() else tensor.dtype
+        path = path_of(name, dtype, reduction, tensor.nbytes if not tensor.is_sparse else None, tensor.is_sparse)
+        if tensor.is_complex() and reduction is not None and path == "gloo":
+            raise UnsupportedTensor(
+                f"{reduction.name} makes no sense for {tensor.dtype}. The tensor is unchanged; reduce its real and "
+                "imaginary parts (torch.view_as_real) or its magnitude."
+            )
+        return path
+
+    def _reduction(self, opts: Any, op: Any) -> Reduction:
+        if op is None:
+            op = getattr(opts, "reduceOp", opts)
+        return reduction_of(dist.ReduceOp.SUM if op is None else op)
+
+    def _timeout(self, opts: Any, timeout: timedelta | None) -> timedelta:
+        given = timeout if timeout is not None else getattr(opts, "timeout", None)
+        default: timedelta = self._gloo.options._timeout
+        return given if given is not None and given > _UNSET else default
+
+    def _with_timeout(self, options: Any, opts: Any, timeout: timedelta | None) -> Any:
+        options.timeout = self._timeout(opts, timeout)
+        return options
+
+
+def _one(tensors: Any, name: str) -> list[Tensor]:
+    """A list of exactly one tensor, however it was given."""
+    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if len(given) != 1:
+        raise ValueError(
+            f"{name} takes one tensor (a list of it), not {len(given)}; use the coalesced form for several"
+        )
+    return given
+
+
+def _one_list(tensors: Any, name: str) -> list[Tensor]:
+    given = list(tensors)
+    if given and isinstance(given[0], Tensor):
+        return given
+    if len(given) != 1:
+        raise ValueError(f"{name} takes one list of tensors, not {len(given)}")
+    return list(given[0])
+
+
+def _root(opts: Any, root: int | None) -> tuple[int, Any]:
+    """The root, and the options where `opts` is none but the root itself."""
+    if root is None and isinstance(opts, int):
+        return opts, None
+    return (opts.rootRank if root is None else root), opts
+
+
+def _reduce_options(reduction: Reduction, timeout: timedelta) -> Any:
+    options = dist.AllreduceOptions()
+    options.reduceOp = getattr(dist.ReduceOp, reduction.name.upper())
+    options.timeout = timeout
+    return options
+
+
+def _flat(tensors: Any) -> list[Tensor]:
+    return [tensors] if isinstance(tensors, Tensor) else [tensor for part in tensors for tensor in _flat(part)]
+
+
+def _as_moved(tensor: Tensor) -> Tensor:
+    return tensor.detach().view(_MOVED_AS.get(tensor.dtype, tensor.dtype))
+
+
+def _mapped(tensors: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    return function(tensors) if isinstance(tensors, Tensor) else [_mapped(part, function) for part in tensors]

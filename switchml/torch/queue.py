@@ -1,0 +1,456 @@
+"""The collectives of a process group that go through the network, from their calls to their ends, in order.
+
+A call is submitted by the thread that makes it, so that several stream back to back. Where a start has to wait (for a
+job that begins with the group's first collective, for a copy from a CUDA device, for the exponent of a float64
+tensor) a second thread does it, and later calls queue up behind: the order is that of the calls on every rank. A third
+thread waits for results, without the GIL, and completes the calls in the same order.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from switchml import lifetime
+from switchml.communicator import Communicator
+from switchml.errors import (
+    CollectiveMismatch,
+    CommunicatorClosed,
+    JobEnded,
+    NonFiniteError,
+    SwitchLost,
+    SwitchMLError,
+    UnsupportedTensor,
+    WorkerLost,
+)
+from switchml.torch.callbacks import run_callback
+from switchml.torch.collectives import Collective, broadcast_over_gloo
+from switchml.torch.errors import SwitchMLBackendError, backend_error
+from switchml.torch.joining import Group, NotJoined, join
+from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
+from switchml.torch.statistics import count
+
+__all__ = ["NetworkQueue"]
+
+_LOG = logging.getLogger("switchml.torch")
+_LOOK_SECONDS: Final = 1.0  # between two looks at whether results come, where a fallback is possible
+_STALL_LOOKS: Final = 5  # without a result, after which this rank says that it gets none
+_JOIN_SECONDS: Final = 5.0  # for threads to end
+
+
+class NetworkQueue:
+    """Of one process group. `submit` from any thread, in the same order on all ranks."""
+
+    def __init__(self, group: Group, fallback: bool, make_gloo: Callable[[], Any]) -> None:
+        """Make a queue that joins the network with its first collective, or with `join`.
+
+        Args:
+            group: whose collectives they are.
+            fallback: go on over Gloo where the network is lost.
+            make_gloo: makes a Gloo group for this queue alone; all ranks call it at the same point.
+
+        """
+        self._group = group
+        self._fallback = fallback
+        self._make_gloo = make_gloo
+        self._state = threading.Condition()  # guards all below
+        self._comm: Communicator | None = None
+        self._gloo: Any = None
+        self._error: SwitchMLBackendError | None = None
+        self._trouble: SwitchMLError | None = None  # seen, but not yet dealt with
+        self._why_gloo = ""
+        self._job = ""
+        self._waiting: deque[Collective] = deque()  # to be started
+        self._starting = False
+        self._in_flight: deque[Collective] = deque()
+        self._finished = 0  # collectives that ended, from the first on
+        self._kept: deque[tuple[int, Collective]] = deque()  # ended, but others may lack their results
+        self._chunks = 0  # of all ended collectives
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+        lifetime.track(self)
+
+    # ---- calls -------------------------------------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Join the network now.
+
+        Raises:
+            SwitchMLBackendError: the group cannot be a job, and there is no fallback.
+
+        """
+        self._establish(required=not self._fallback)
+        with self._state:
+            self._start_threads()
+
+    def submit(self, collective: Collective, synchronous: bool = False) -> None:
+        """Start a collective, or queue it behind those that wait.
+
+        Args:
+            collective: what to start.
+            synchronous: the caller waits for it at once, so that its own thread may as well do all of it.
+
+        Raises:
+            SwitchMLBackendError: an earlier one has failed, or the group was destroyed.
+
+        """
+        with self._state:
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                raise SwitchMLBackendError(f"switchml: {self._group} was destroyed", reason="CommunicatorClosed")
+            self._start_threads()
+            established = self._comm is not None or self._gloo is not None
+            at_once = established and not collective.waits and not self._waiting and self._trouble is None
+            here = False
+            if not (at_once and self._start(collective)):
+                self._waiting.append(collective)
+            elif synchronous and self._comm is not None and not self._fallback and not self._in_flight:
+                here = True
+            else:
+                self._in_flight.append(collective)
+            if not here:
+                self._state.notify_all()
+        if here:
+            self._finish_here(collective)
+
+    def _finish_here(self, collective: Collective) -> None:
+        """Complete the only collective in flight without the help of the other threads."""
+        try:
+            non_finite = _all_ended(collective)
+        except Exception as error:
+            with self._state:
+                failure = self._destroyed() if self._closed else self._as_backend_error(error)
+                self._fail_all(failure, collective)
+        else:
+            if non_finite:
+                count("non_finite_results")
+            collective.complete()
+
+    @property
+    def fallback(self) -> bool:
+        """Whether results are kept and contributions copied, so that Gloo can go on where the network is lost."""
+        return self._fallback
+
+    @property
+    def state(self) -> str:
+        """How the group stands: "network", "gloo: why", "failed: why" or "not joined yet"."""
+        with self._state:
+            if self._error is not None:
+                return f"failed: {self._error}"
+            if self._gloo is not None:
+                return f"gloo: {self._why_gloo}"
+            return "not joined yet" if self._comm is None else "network"
+
+    @property
+    def job(self) -> str:
+        """The name of the group's job; empty where it has none."""
+        return self._job
+
+    def end(self, loss: str = "") -> None:
+        """Leave the job; with a `loss`, the others learn that this rank was lost for that reason. Idempotent."""
+        with self._state:
+            self._closed = True
+            comm = self._comm
+            self._state.notify_all()
+        if comm is not None:
+            comm.end(loss)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_JOIN_SECONDS)
+        with self._state:
+            self._comm = None  # torch keeps groups that nobody destroyed beyond the end of the interpreter
+            self._fail_all(self._destroyed())
+        lifetime.forget(self)
+
+    def disown(self) -> None:
+        """Leave everything to the process that this one was forked from; its threads exist there only."""
+        self._closed = True
+
+    # ---- joining -----------------------------------------------------------------------------------------------------
+
+    def _establish(self, required: bool) -> None:
+        """Become a job, else use Gloo where that is allowed."""
+        try:
+            comm = join(self._group)
+        except NotJoined as error:
+            if required:
+                raise self._as_backend_error(error) from error
+            count("gloo_groups")
+            self._use_gloo(str(error))
+            if self._group.rank == 0:
+                _LOG.warning("%s uses Gloo for everything: %s", self._group, error)
+            return
+        count("network_groups")
+        with self._state:
+            self._comm, self._job = comm, comm.name
+            closed = self._closed
+        if closed:
+            comm.end()
+        elif self._fallback:
+            # The callback may come while the communicator's lock is held, so it must not wait for this queue's.
+            comm.on_failure(lambda error: run_callback(lambda: self._note(error)))
+
+    def _use_gloo(self, why: str) -> None:
+        gloo = self._make_gloo()
+        with self._state:
+            self._gloo, self._why_gloo = gloo, why
+            self._state.notify_all()
+
+    def _note(self, error: SwitchMLError) -> None:
+        """The communicator has failed, whether or not this rank has a collective in flight."""
+        with self._state:
+            if self._comm is not None and not self._closed:
+                self._trouble = self._trouble or error
+                self._state.notify_all()
+
+    # ---- starting ----------------------------------------------------------------------------------------------------
+
+    def _start_threads(self) -> None:
+        if self._threads:
+            return
+        for name, target in (("starter", self._start_in_order), ("waiter", self._complete_in_order)):
+            thread = threading.Thread(target=target, name=f"switchml-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _start(self, collective: Collective) -> bool:
+        """Start it where the group is now; tell whether that could be done."""
+        with self._state:
+            comm, gloo = self._comm, self._gloo
+        try:
+            if comm is not None:
+                collective.start(comm)
+                count("network_calls")
+                count("network_bytes", collective.bytes)
+                return True
+            if gloo is not None:
+                collective.start_over_gloo(gloo)
+                count("gloo_calls")
+                return True
+        except UnsupportedTensor:
+            raise
+        except SwitchMLError as error:
+            with self._state:
+                self._trouble = self._trouble or error
+        return False
+
+    def _start_in_order(self) -> None:
+        """Thread: starts what had to wait."""
+        while True:
+            with self._state:
+                self._state.wait_for(lambda: self._closed or (self._waiting and self._trouble is None))
+                if self._closed:
+                    return
+                collective = self._waiting[0]
+                established = self._comm is not None or self._gloo is not None
+                self._starting = True
+            error: Exception | None = None
+            started = False
+            try:
+                if not established:
+                    self._establish(required=False)
+                with torch.inference_mode():
+                    started = self._start(collective)
+            except Exception as unexpected:  # of Gloo, of CUDA: it ends this collective alone
+                error = unexpected
+            with self._state:
+                self._starting = False
+                if started:
+                    self._in_flight.append(self._waiting.popleft())
+                elif error is not None:
+                    self._waiting.popleft()
+                    self._fail_all(self._as_backend_error(error), collective)
+                self._state.notify_all()
+
+    # ---- completing --------------------------------------------------------------------------------------------------
+
+    def _complete_in_order(self) -> None:
+        """Thread: waits for the collectives in flight, one after the other."""
+        while True:
+            with self._state:
+                self._state.wait_for(lambda: self._closed or self._in_flight or self._trouble is not None)
+                collective = self._in_flight[0] if self._in_flight else None
+                trouble = self._trouble
+                if collective is None and self._closed and not self._starting:
+                    self._fail_all(self._destroyed())
+                    return
+            try:
+                if collective is not None:
+                    self._finish(collective)
+                elif trouble is not None:
+                    self._deal_with(trouble)
+                else:
+                    with self._state:
+                        self._state.wait_for(lambda: not self._starting)
+            except SwitchMLError as error:
+                if isinstance(error, CommunicatorClosed) and self._closed:
+                    with self._state:
+                        self._fail_all(self._destroyed())
+                    return
+                self._deal_with(error)
+            except Exception as error:  # of Gloo, or of a copy into the caller's tensors
+                with self._state:
+                    self._fail_all(self._as_backend_error(error))
+
+    def _finish(self, collective: Collective) -> None:
+        """Wait for the end of the first in flight, and complete it."""
+        over_network = self._comm is not None
+        if over_network and self._fallback:
+            for handle in collective.handles:
+                self._watch(handle)
+        if _all_ended(collective):
+            count("non_finite_results")
+        with self._state:
+            self._in_flight.popleft()
+            self._finished += 1
+            if over_network and self._fallback:
+                self._keep(collective)
+        collective.complete()
+
+    def _keep(self, collective: Collective) -> None:
+        """Keep the result for ranks that may lack it: those that are less than a pool of chunks behind."""
+        comm = self._comm
+        if comm is None:
+            return
+        # At least so many: a word of the wire stands for four bytes at most, so nothing is thrown away too early.
+        self._chunks += max(1, -(-collective.bytes // (4 * comm.values_per_packet)))
+        collective.end = self._chunks
+        self._kept.append((self._finished - 1, collective))
+        while self._kept and self._kept[0][1].end <= self._chunks - comm.slots:
+            self._kept.popleft()
+
+    def _watch(self, handle: Any) -> None:
+        """Wait until a call of the library has ended, or all ranks find that nothing comes from the switch any more."""
+        comm = self._comm
+        if comm is None or handle.ends_within(_LOOK_SECONDS):
+            return
+        stall = Stall(self._group.store, self._group.size)
+        position, looks = comm.position, 0
+        try:
+            while not handle.ends_within(_LOOK_SECONDS):
+                if comm.position != position:
+                    position, looks = comm.position, 0
+                    stall.moved()
+                looks += 1
+                if looks >= _STALL_LOOKS and stall.all_stand_still():
+                    raise SwitchLost(
+                        f"nothing came from the switch for {looks * _LOOK_SECONDS:g} s although every rank waits for it"
+                    )
+        finally:
+            stall.moved()
+
+    # ---- failing -----------------------------------------------------------------------------------------------------
+
+    def _as_backend_error(self, error: BaseException) -> SwitchMLBackendError:
+        return backend_error(error, str(self._group), self._group.global_ranks)
+
+    def _destroyed(self) -> SwitchMLBackendError:
+        return SwitchMLBackendError(
+            f"switchml: {self._group} was destroyed before this collective had ended", reason="CommunicatorClosed"
+        )
+
+    def _fail_all(self, error: SwitchMLBackendError, first: Collective | None = None) -> None:
+        """End everything with `error`, which later calls raise too; `_state` is held."""
+        self._error = self._error or error
+        self._trouble = None
+        failed = [*([first] if first is not None else []), *self._in_flight, *self._waiting]
+        self._in_flight.clear()
+        self._waiting.clear()
+        self._kept.clear()
+        for collective in failed:
+            collective.complete(error)
+
+    def _deal_with(self, error: SwitchMLError) -> None:
+        """The network has failed: go on over Gloo, or fail."""
+        failure: BaseException = error
+        ours = isinstance(error, CollectiveMismatch) or (isinstance(error, JobEnded) and not error.failed)
+        if self._fallback and self._comm is not None and not self._closed and not ours:
+            try:
+                self._leave_network(error)
+            except RanksMissing as missing:
+                # The library's words where it knows what became of the ranks.
+                failure = error if getattr(error, "ranks", ()) else missing
+            except Exception as unexpected:
+                _LOG.exception("%s cannot go on over Gloo", self._group)
+                failure = unexpected
+            else:
+                return
+        with self._state:
+            self._fail_all(self._as_backend_error(failure))
+
+    def _leave_network(self, error: SwitchMLError) -> None:
+        """Agree with all ranks to go on over Gloo, and see to it that all have the same results up to here."""
+        with self._state:
+            self._trouble = error  # keeps the starter from going on
+            comm, self._comm = self._comm, None
+            assert comm is not None
+        cause = comm.failure or error
+        comm.end(str(cause))
+        with self._state:
+            self._state.wait_for(lambda: not self._starting)
+        group = self._group
+        mine = Standing(self._finished, f"{type(cause).__name__}: {cause}")
+        suspects = [rank for rank in getattr(error, "ranks", ()) if rank != group.rank]
+        standings = agree_to_leave(group.store, group.rank, group.size, mine, suspects)
+        gloo = self._make_gloo()
+        behind = min(standing.first_unfinished for standing in standings)
+        ahead = max(standing.first_unfinished for standing in standings)
+        _LOG.info("%s: rank %d shares the results of calls %d to %d", group, group.rank, behind, ahead - 1)
+        for number in range(behind, ahead):
+            giver = next(rank for rank, standing in enumerate(standings) if standing.first_unfinished > number)
+            self._share(gloo, number, giver)
+        with self._state:
+            self._kept.clear()
+            # What nobody has a result of is done over Gloo, in order, before what waits.
+            self._waiting.extendleft(reversed(self._in_flight))
+            self._in_flight.clear()
+            self._trouble = None
+            self._gloo, self._why_gloo = gloo, _first_cause(standings)
+            self._state.notify_all()
+        count("fallbacks")
+        if group.rank == 0:
+            _LOG.warning("%s lost the network and goes on over Gloo: %s", group, self._why_gloo)
+
+    def _share(self, gloo: Any, number: int, giver: int) -> None:
+        """Let all ranks have `giver`'s result of the collective `number`."""
+        kept = dict(self._kept).get(number)
+        collective = kept or self._in_flight[0]
+        for operand in collective.operands:
+            broadcast_over_gloo(gloo, operand.target, giver, collective.timeout).wait()
+        if kept is None:
+            with torch.inference_mode():
+                collective.deliver()
+            with self._state:
+                self._in_flight.popleft()
+                self._finished += 1
+            collective.complete()
+
+
+def _all_ended(collective: Collective) -> bool:
+    """Wait for all calls, and write the results; whether these hold NaN or infinity that ranks contributed."""
+    non_finite = [_ended_non_finite(handle) for handle in collective.handles]
+    with torch.inference_mode():
+        non_finite.append(collective.finish())
+    return any(non_finite)
+
+
+def _ended_non_finite(handle: Any) -> bool:
+    """Wait for a call; whether ranks contributed NaN or infinity, which is no error: the result is NaN there."""
+    try:
+        handle.wait()
+    except NonFiniteError:
+        return True
+    return False
+
+
+def _first_cause(standings: list[Standing]) -> str:
+    """Why the network was left: that ranks were lost is mostly what the others saw of it."""
+    own = [rank for rank, standing in enumerate(standings) if not standing.reason.startswith(WorkerLost.__name__)]
+    rank = own[0] if own else 0
+    return f"rank {rank}: {standings[rank].reason}"

@@ -1,0 +1,35 @@
+"""Counters of this process, over all its process groups."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Final
+
+__all__ = ["COUNTERS", "count", "statistics"]
+
+COUNTERS: Final = {
+    "network_calls": "collectives that went through the switch",
+    "network_bytes": "bytes of the tensors that they were called with",
+    "gloo_calls": "collectives that went over Gloo, by the table of paths or after a fallback",
+    "non_finite_results": "collectives in which some rank contributed NaN or infinity",
+    "network_groups": "process groups that became a job of the switch",
+    "gloo_groups": "process groups that could not become a job and use Gloo for everything",
+    "fallbacks": "process groups that lost the network and went on over Gloo",
+}
+"""Their names and meanings."""
+
+_lock = threading.Lock()
+_counts: Counter[str] = Counter()
+
+
+def count(name: str, by: int = 1) -> None:
+    """Raise a counter."""
+    with _lock:
+        _counts[name] += by
+
+
+def statistics() -> dict[str, int]:
+    """Return all counters of this process, as `COUNTERS` explains them."""
+    with _lock:
+        return {name: _counts[name] for name in COUNTERS}

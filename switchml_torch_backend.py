@@ -1,0 +1,27 @@
+"""The name "switchml" for `torch.distributed.init_process_group`.
+
+The entry point `torch.backends` calls `register` at the end of `import torch`, in every program of an environment where
+SwitchML is installed. So this module is outside the package and imports nothing of it: the backend itself is imported
+when the first group is made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["register"]
+
+
+def register() -> None:
+    """Let torch.distributed know the backend; it does no harm to call it again."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or "SWITCHML" in dist.Backend._plugins:
+        return
+    dist.Backend.register_backend("switchml", _make_group, extended_api=True, devices=["cpu", "cuda"])
+
+
+def _make_group(backend_options: Any, pg_options: Any = None) -> Any:
+    from switchml.torch.process_group import SwitchMLProcessGroup
+
+    return SwitchMLProcessGroup(backend_options, pg_options)

@@ -1,0 +1,170 @@
+"""PyTorch's own tests of a backend, pointed at switchml on CPU: what passes, what fails, what is skipped and why.
+
+    python tests/torch/pytorch_suite.py [--select PATTERN] [--backend gloo] [--output FILE]
+
+torch ships them in torch.testing._internal.distributed.distributed_test. They are told that they test Gloo, so that
+those which PyTorch keeps for its Gloo backend run as well, but the groups are made with the backend asked for. Ranks
+are forked from a process that has torch loaded. Ends with status 1 where a test fails that is not in
+EXPECTED_FAILURES, or one of these passes.
+"""
+
+import argparse
+import fnmatch
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import unittest
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+WORLD_SIZE = 4  # what most tests need that ask for a number
+BACKEND_VARIABLE = "SWITCHML_SUITE_BACKEND"
+SECONDS = 60  # for one test; PyTorch's own default is 300
+
+os.environ["BACKEND"] = "gloo"  # read at import: which tests there are
+os.environ["WORLD_SIZE"] = str(WORLD_SIZE)
+os.environ["DISTRIBUTED_TESTS_DEFAULT_TIMEOUT"] = str(SECONDS)
+
+import torch.distributed as dist  # noqa: E402
+from torch.testing._internal.distributed import distributed_test  # noqa: E402
+
+# These compare the group's backend with the name that they were told.
+TOLD_THE_NAME = ("test_backend_full_group", "test_backend_group", "test_get_backend")
+_BY_NAME = "torch.distributed.monitored_barrier refuses every group whose backend is not called gloo"
+EXPECTED_FAILURES = {
+    "test_monitored_barrier_failure_order": _BY_NAME,
+    "test_monitored_barrier_gloo": _BY_NAME,
+    "test_monitored_barrier_gloo_rank_0_timeout": _BY_NAME,
+    "test_monitored_barrier_gloo_subgroup": _BY_NAME,
+    "test_monitored_barrier_wait_all_ranks": _BY_NAME,
+}
+
+
+class BackendTest(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+    """All of PyTorch's tests of one backend."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self._start_processes(forked)
+
+
+# Kept for MPI, from the time when no other backend had it for the CPU.
+for _name in dir(BackendTest):
+    if _name.startswith("test_all_to_all") and "cuda" not in _name:
+        getattr(BackendTest, _name).__unittest_skip__ = False
+
+
+def forked(target: Callable[..., None], name: str, args: tuple, kwargs: dict) -> multiprocessing.Process:
+    """Return a process that has torch loaded, and this process's environment."""
+    arguments = (dict(os.environ), target, args, kwargs)
+    return multiprocessing.get_context("forkserver").Process(target=in_environment, name=name, args=arguments)
+
+
+def in_environment(environment: dict[str, str], target: Callable[..., None], args: tuple, kwargs: dict) -> None:
+    # Tests of sub-groups are made for eight ranks or more unless the backend is MPI, but four do for them.
+    os.environ.update(environment | {"BACKEND": "mpi"})
+    backend = os.environ[BACKEND_VARIABLE]
+    if args[1] in TOLD_THE_NAME:
+        distributed_test.BACKEND = backend
+    initialize = dist.init_process_group
+
+    def init_process_group(*arguments: object, **options: object) -> None:
+        if options.get("backend") == "gloo":
+            options["backend"] = backend
+        initialize(*arguments, **options)
+
+    dist.init_process_group = init_process_group
+    target(*args, **kwargs)
+
+
+class Results(unittest.TestResult):
+    """What became of each test, and of those that did not pass, why."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: dict[str, tuple[str, str]] = {}
+        self.seconds: dict[str, float] = {}
+
+    def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
+        super().startTest(test)
+        self._began = time.monotonic()
+
+    def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
+        super().stopTest(test)
+        name = test._testMethodName
+        outcome, why = self.outcomes.setdefault(name, ("passed", ""))
+        self.seconds[name] = time.monotonic() - self._began
+        print(
+            f"{outcome:8} {self.seconds[name]:5.1f} s  {name}  {why.splitlines()[-1][:200] if why else ''}", flush=True
+        )
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
+        super().addSkip(test, reason)
+        self.outcomes[test._testMethodName] = ("skipped", reason)
+
+    def addFailure(self, test: unittest.TestCase, err: object) -> None:  # noqa: N802
+        super().addFailure(test, err)
+        self.outcomes[test._testMethodName] = ("failed", self.failures[-1][1])
+
+    def addError(self, test: unittest.TestCase, err: object) -> None:  # noqa: N802
+        super().addError(test, err)
+        self.outcomes[test._testMethodName] = ("failed", self.errors[-1][1])
+
+
+def report(results: Results, backend: str) -> list[str]:
+    """Print the counts; what was not expected."""
+    counts = Counter(outcome for outcome, _ in results.outcomes.values())
+    print(f"\n{backend}: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped")))
+    reasons = Counter(why for outcome, why in results.outcomes.values() if outcome == "skipped")
+    for reason, count in reasons.most_common():
+        print(f"  skipped {count:3}: {reason}")
+    wrong = []
+    for name, (outcome, _) in results.outcomes.items():
+        expected = EXPECTED_FAILURES.get(name) if backend == "switchml" else None
+        if outcome == "failed":
+            print(f"  failed: {name}: {expected or 'not expected'}")
+        if (outcome == "failed") != (expected is not None):
+            wrong.append(name)
+    return wrong
+
+
+def main() -> int:
+    """Run the tests on a fabric of their own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=("switchml", "gloo"), default="switchml")
+    parser.add_argument("--select", default="*", help="only tests whose name matches, as in a shell")
+    parser.add_argument("--output", type=Path, help="file for the outcomes (JSON)")
+    options = parser.parse_args()
+    sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
+    import pytorch_suite  # this file again, under the name by which the ranks find it
+    from fabric_harness import Ctl
+
+    os.environ[BACKEND_VARIABLE] = options.backend
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where the process that is forked finds this file
+    logging.getLogger("torch.testing._internal.common_distributed").setLevel(logging.CRITICAL)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["pytorch_suite"])
+    names = unittest.TestLoader().getTestCaseNames(pytorch_suite.BackendTest)
+    suite = unittest.TestSuite(pytorch_suite.BackendTest(n) for n in names if fnmatch.fnmatch(n, options.select))
+    results = Results()
+    with tempfile.TemporaryDirectory(prefix="swml-") as directory:
+        control = Ctl(Path(directory) / "run")
+        os.environ["SWITCHML_RUN_DIR"] = str(control.run_dir)
+        control.run("up")
+        try:
+            suite.run(results)
+        finally:
+            control.run("down")
+    if options.output:
+        options.output.write_text(json.dumps(results.outcomes, indent=1) + "\n", encoding="utf-8")
+    wrong = report(results, options.backend)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

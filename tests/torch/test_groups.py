@@ -1,0 +1,156 @@
+"""Sub-groups: each a job of its own, or Gloo with a reason."""
+
+import logging
+
+import pytest
+import torch
+import torch.distributed as dist
+from fabric_harness import Ctl
+from torch.distributed.device_mesh import init_device_mesh
+from torch_harness import Ranks, RendezvousServer
+
+import switchml.torch
+
+
+def overlapping(rank: int) -> dict[str, str]:
+    """Groups in pairs, crossing each other, and one of a single rank; their jobs."""
+    low, high, outer = (dist.new_group(members) for members in ([0, 1], [2, 3], [0, 3]))
+    alone = dist.new_group([1])
+    pair = low if rank < 2 else high
+    jobs = {"default": dist.group.WORLD.job}
+    assert pair.state == "not joined yet"
+    x = torch.full((700,), float(rank))
+    works = [dist.all_reduce(x, group=pair, async_op=True)]
+    y = torch.full((900,), float(rank))
+    works.append(dist.all_reduce(y, async_op=True))
+    if rank in (0, 3):
+        z = torch.full((5,), rank, dtype=torch.int64)
+        dist.all_reduce(z, group=outer)
+        assert z[0] == 3
+        jobs["outer"] = outer.job
+    if rank == 1:
+        own = torch.full((5,), 7.0)
+        dist.all_reduce(own, dist.ReduceOp.AVG, group=alone)
+        dist.barrier(group=alone)
+        assert own[0] == 7
+        assert alone.state.startswith("gloo: one rank")
+    for work in works:
+        work.wait()
+    assert x[0] == (1 if rank < 2 else 5)
+    assert y[0] == 6
+    assert pair.state == "network"
+    jobs["pair"] = pair.job
+    source = dist.get_global_rank(pair, 1)
+    b = torch.full((3,), float(rank))
+    dist.broadcast(b, source, group=pair)
+    assert b[0] == source
+    dist.destroy_process_group(pair)
+    return jobs
+
+
+def test_groups_are_jobs_of_their_own(ranks: Ranks) -> None:
+    jobs = ranks.run(4, overlapping)
+    assert jobs[0]["default"] == jobs[3]["default"]
+    assert jobs[0]["pair"] == jobs[1]["pair"]
+    assert jobs[2]["pair"] == jobs[3]["pair"]
+    assert jobs[0]["outer"] == jobs[3]["outer"]
+    assert len({jobs[0]["default"], jobs[0]["pair"], jobs[2]["pair"], jobs[0]["outer"]}) == 4
+
+
+def meshes(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
+    x = torch.ones(10) * rank
+    dist.all_reduce(x, group=mesh.get_group("inner"))
+    assert x[0] == (1 if rank < 2 else 5)
+    dist.all_reduce(x, group=mesh.get_group("outer"))
+    assert x[0] == 6
+
+
+def test_device_meshes(ranks: Ranks) -> None:
+    ranks.run(4, meshes)
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def refused(rank: int) -> tuple[str, list[str]]:
+    handler = _Lines()
+    logging.getLogger("switchml.torch").addHandler(handler)
+    assert dist.group.WORLD.state == "network"
+    group = dist.new_group([0, 1])
+    for dtype in (torch.float32, torch.float16, torch.int64, torch.float64, torch.bool, torch.int16):
+        x = torch.ones(300).to(dtype)
+        dist.all_reduce(x, group=group)
+        assert bool((x == (1 if dtype == torch.bool else 2)).all())
+    x = torch.full((3,), float(rank))
+    dist.broadcast(x, 1, group=group)
+    assert x[0] == 1
+    dist.reduce(x, 0, dist.ReduceOp.AVG, group=group)
+    assert x[0] == 1
+    dist.barrier(group=group)
+    works = [dist.all_reduce(torch.ones(10), group=group, async_op=True) for _ in range(5)]
+    assert all(work.wait() for work in works)
+    counters = switchml.torch.statistics()
+    assert (counters["gloo_groups"], counters["network_groups"]) == (1, 1)
+    return group.state, handler.lines
+
+
+def test_a_group_without_room_uses_gloo_and_says_so_once(server: RendezvousServer, tmp_path: object) -> None:
+    from conftest import running_fabric
+
+    for control in running_fabric("--slots", "64"):
+        variables = {"SWITCHML_SLOTS": "64"}
+        states = Ranks(server, control.run_dir).run(2, refused, environment=variables)
+    for state, _ in states:
+        assert state.startswith("gloo:")
+        assert "rank 0, 1" in state
+    [line] = states[0][1]
+    assert "uses Gloo for everything" in line
+    assert states[1][1] == []
+
+
+def remade(rank: int) -> list[str]:
+    """The default group, made again and again in one process."""
+    jobs = []
+    store = dist.distributed_c10d._get_default_store()
+    for _ in range(3):
+        x = torch.ones(4)
+        dist.all_reduce(x)
+        assert x[0] == 2
+        jobs.append(dist.group.WORLD.job)
+        dist.destroy_process_group()
+        dist.init_process_group("switchml", store=store, rank=rank, world_size=2)
+    return jobs
+
+
+def test_a_group_made_again_is_another_job(ranks: Ranks) -> None:
+    first, second = ranks.run(2, remade)
+    assert first == second
+    assert len(set(first)) == 3
+
+
+def test_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="nccl"):
+        switchml.torch.Options(fallback="nccl")  # type: ignore[arg-type]
+    monkeypatch.setenv("SWITCHML_TORCH_FALLBACK", "nccl")
+    with pytest.raises(ValueError, match=r"SWITCHML_TORCH_FALLBACK.*gloo"):
+        switchml.torch.current_options()
+    monkeypatch.setenv("SWITCHML_TORCH_FALLBACK", "gloo")
+    monkeypatch.setenv("SWITCHML_STAGE_CUDA", "1")
+    assert switchml.torch.current_options() == switchml.torch.Options("gloo", True)
+
+
+def test_ctl_lists_the_jobs(ranks: Ranks, fabric: Ctl) -> None:
+    names = ranks.run(2, job_of_default)
+    listed = [job["name"] for job in fabric.json("job", "list", "--all")["jobs"]]
+    assert names[0] in listed
+
+
+def job_of_default(rank: int) -> str:
+    return dist.group.WORLD.job

@@ -1,0 +1,236 @@
+"""The communication hooks: what they compute, what finishes first, and ranks that are out of step."""
+
+import random
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch_harness import Ranks
+
+import switchml.torch
+from switchml.torch.hooks import PriorityState, all_reduce_hook, priority_hook
+
+SIZES = (1_000_000, 300_001, 0, 70_000, 500_000)  # elements; the third bucket is empty
+PASSES = 4
+
+
+@dataclass
+class Given:
+    """A bucket that is ready when the test says so; DDP hands its own over in one order only."""
+
+    number: int
+    gradients: torch.Tensor
+    last: bool
+
+    def index(self) -> int:
+        return self.number
+
+    def buffer(self) -> torch.Tensor:
+        return self.gradients
+
+    def is_last(self) -> bool:
+        return self.last
+
+
+def buckets(rank: int, seed: int, sizes: tuple[int, ...] = SIZES) -> list[Given]:
+    generator = torch.Generator().manual_seed(100 * seed + rank)
+    return [Given(n, torch.randn(size, generator=generator), n == len(sizes) - 1) for n, size in enumerate(sizes)]
+
+
+def hand_over(state: PriorityState, given: list[Given], order: list[int], pause: float = 0.0) -> list[int]:
+    """Give all buckets in `order`, and return the numbers in the order in which their averages came."""
+    finished: list[int] = []
+    futures = []
+    for number in order:
+        time.sleep(pause)  # the work of a slow rank's backward pass
+        future = state.submit(given[number])
+        futures.append(future.then(lambda done, number=number: finished.append(number) or done.value()))
+    for number, future in zip(order, futures, strict=True):
+        assert future.wait() is given[number].gradients
+    return finished
+
+
+def out_of_step(rank: int) -> list[list[int]]:
+    """Every rank has its buckets ready in another order, and rank 2 later than the others."""
+    state = PriorityState(partition_bytes=1 << (18 + rank))  # rank 0's counts, or the calls would not fit
+    orders = []
+    for number in range(PASSES):
+        given, plain = buckets(rank, number), buckets(rank, number)
+        order = list(range(len(SIZES)))
+        if rank != 0:
+            random.Random(10 * number + rank).shuffle(order)
+        orders.append(hand_over(state, given, order, pause=0.02 if rank == 2 else 0.0))
+        for ours, theirs in zip(given, plain, strict=True):
+            dist.all_reduce(theirs.gradients, op=dist.ReduceOp.AVG)
+            assert torch.equal(ours.gradients, theirs.gradients)  # cutting it up changes no bit
+    assert switchml.torch.statistics()["gloo_calls"] == 0
+    return orders
+
+
+def test_ranks_out_of_step_finish_in_rank_zeros_order(ranks: Ranks) -> None:
+    for orders in ranks.run(3, out_of_step, seconds=150):
+        # Rank 0 has all ready before the first large bucket is through: the last is the most urgent one.
+        assert [[n for n in order if SIZES[n]] for order in orders] == [[4, 3, 1, 0]] * PASSES
+
+
+def changed_priorities(rank: int) -> list[list[int]]:
+    """Rank 0 changes its mind before every pass; what the others would prefer does not matter."""
+    urgency = [0, 0, 0, 0]
+    state = PriorityState(partition_bytes=1 << 16, priority=lambda bucket: urgency[bucket.index()])
+    orders = []
+    for preferred in ((0, 9, 5, 7), (0, 1, 2, 3), (0, 3, 2, 1)):
+        urgency[:] = preferred if rank == 0 else [random.Random(rank).random() for _ in preferred]
+        orders.append(hand_over(state, buckets(rank, 7, (200_000,) * 4), [0, 1, 2, 3]))
+    return orders
+
+
+def test_priorities_are_those_of_rank_zero_and_may_change(ranks: Ranks) -> None:
+    assert ranks.run(2, changed_priorities) == [[[1, 3, 2, 0], [3, 2, 1, 0], [1, 2, 3, 0]]] * 2
+
+
+def late_but_urgent(rank: int) -> tuple[list[int], int]:
+    """The urgent bucket becomes ready when the first part of a large one is through."""
+    calls = switchml.torch.statistics()["network_calls"]
+    state = PriorityState(partition_bytes=1 << 16)
+    large, urgent = buckets(rank, 1, (1_000_000, 20_000))
+    finished: list[int] = []
+    first = state.submit(large).then(lambda _: finished.append(0))
+    deadline = time.monotonic() + 30
+    while rank == 0 and switchml.torch.statistics()["network_calls"] < calls + 6:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.001)
+    second = state.submit(urgent).then(lambda _: finished.append(1))
+    torch.futures.wait_all([first, second])
+    return finished, switchml.torch.statistics()["network_calls"] - calls
+
+
+def test_an_urgent_bucket_overtakes_a_large_one_under_way(ranks: Ranks) -> None:
+    for finished, calls in ranks.run(3, late_but_urgent):
+        assert finished == [1, 0]
+        assert calls >= 2 * (1_000_000 * 4 // (1 << 16))  # cut up, and every part announced
+
+
+class Network(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(200, 200) for _ in range(12)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+class Slow(torch.autograd.Function):
+    """A backward pass that takes longer on some rank."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.02 * dist.get_rank())
+        return gradient
+
+
+def trained(rank: int, hook: str) -> list[torch.Tensor]:
+    model = DistributedDataParallel(Network(), bucket_cap_mb=0.5, gradient_as_bucket_view=hook == "priority")
+    if hook == "plain":
+        model.register_comm_hook(None, all_reduce_hook)
+    if hook == "priority":
+        model.register_comm_hook(PriorityState(partition_bytes=100_000), priority_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(5):
+        generator = torch.Generator().manual_seed(100 * step + rank)
+        x = torch.randn(8, 200, generator=generator)
+        if step % 3 == 1:
+            with model.no_sync():  # the hook is not called
+                Slow.apply(model(x)).square().sum().backward()
+        Slow.apply(model(x)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def both_hooks(rank: int) -> bytes:
+    plain, priority, without = (trained(rank, hook) for hook in ("plain", "priority", "none"))
+    for ours, theirs in zip(plain, priority, strict=True):
+        assert torch.equal(ours, theirs)
+    for ours, theirs in zip(plain, without, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    return torch.cat([parameter.flatten() for parameter in priority]).numpy().tobytes()
+
+
+def test_ddp_with_either_hook_ends_with_the_same_bits(ranks: Ranks) -> None:
+    assert len(set(ranks.run(3, both_hooks, seconds=150))) == 1
+
+
+def interrupted(rank: int) -> str:
+    """Rank 1 hands over one of two buckets: its backward pass raises before the other, and its next says so."""
+    state = PriorityState(timeout=6.0, priority=lambda bucket: -bucket.index())
+    given = buckets(rank, 1, (5000, 5000))
+    futures = [state.submit(bucket) for bucket in given[: 1 if rank == 1 else 2]]
+    futures[0].wait()
+    if rank == 1:
+        with pytest.raises(RuntimeError, match="bucket 0 came again before its backward pass was complete") as caught:
+            state.submit(given[0])
+        return str(caught.value)  # leaves the job
+    with pytest.raises(Exception, match=r".+") as caught:
+        futures[1].wait()
+    with pytest.raises(RuntimeError, match="averaging an earlier bucket failed"):
+        state.submit(given[0])
+    return str(caught.value)
+
+
+def test_a_backward_pass_that_raised_is_an_error_on_all_ranks(ranks: Ranks) -> None:
+    messages = ranks.run(3, interrupted)
+    assert "rank 1" in messages[0]
+    assert "rank 1" in messages[2]
+
+
+def different_models(rank: int) -> str:
+    state = PriorityState(timeout=3.0)
+    with pytest.raises(Exception, match=r".+") as caught:
+        state.submit(buckets(rank, 1, (5000 - rank,))[0]).wait()
+    return str(caught.value)
+
+
+def test_different_buckets_are_an_error_that_says_so(ranks: Ranks) -> None:
+    _, message = ranks.run(2, different_models)
+    assert "4999 elements on this rank" in message
+
+
+def wrong_arguments(rank: int) -> None:
+    for options in ({"partition_bytes": 0}, {"timeout": 0.0}):
+        with pytest.raises(ValueError, match="must be positive"):
+            PriorityState(**options)  # type: ignore[arg-type]
+
+
+def test_arguments_are_checked_before_anything_is_made(ranks: Ranks) -> None:
+    ranks.run(2, wrong_arguments)
+
+
+def on_cuda(rank: int) -> None:
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    device = torch.device("cuda", torch.cuda.current_device())
+    ends = []
+    for hook, state in ((all_reduce_hook, None), (priority_hook, PriorityState(partition_bytes=100_000))):
+        model = DistributedDataParallel(Network().to(device), device_ids=[device], bucket_cap_mb=0.5)
+        model.register_comm_hook(state, hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(5):
+            optimizer.zero_grad()
+            x = torch.randn(8, 200, generator=torch.Generator().manual_seed(100 * step + rank))
+            model(x.to(device)).square().sum().backward()
+            optimizer.step()
+        ends.append([parameter.detach().cpu() for parameter in model.parameters()])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*ends, strict=True))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_gradients_on_cuda_with_either_hook(ranks: Ranks) -> None:
+    ranks.run(2, on_cuda, environment={"SWITCHML_STAGE_CUDA": "1"})

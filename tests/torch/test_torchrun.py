@@ -1,0 +1,125 @@
+"""Training programs under torchrun and under `switchml-ctl job start`, as people start them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fabric_harness import Ctl
+
+from topologies.launcher import reserved_port
+
+WORKER = Path(__file__).parent / "torchrun_worker.py"
+SECONDS = 100
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Ctl]:
+    """A fabric where `switchml-ctl up` puts it by default."""
+    base = Path(tempfile.mkdtemp(prefix="swml-"))
+    ctl = Ctl(base / "switchml")
+    try:
+        ctl.run("up")
+        yield ctl
+    finally:
+        ctl.run("down")
+        shutil.rmtree(base)
+
+
+def torchrun(ctl: Ctl, size: int, out: Path, *options: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    """Start the worker under torchrun with no variable of SwitchML's set."""
+    environment = {name: value for name, value in ctl.environment.items() if not name.startswith("SWITCHML_")}
+    environment |= {"XDG_RUNTIME_DIR": str(ctl.run_dir.parent), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), *options]
+    return subprocess.Popen([*command, str(WORKER), str(out), *arguments], env=environment)
+
+
+def status(process: subprocess.Popen[bytes]) -> int:
+    """How a launcher ends; if it does not, it is ended with its workers."""
+    try:
+        return process.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait(SECONDS)
+        raise
+
+
+def said(out: Path, size: int, attempt: int = 0) -> list[dict[str, Any]]:
+    return [json.loads((out / f"{attempt}-{rank}.json").read_text()) for rank in range(size)]
+
+
+def live_slots(ctl: Ctl) -> int:
+    [switch] = ctl.json("switch", "list")["switches"]
+    return int(switch["slots"]) - int(switch["slots_free"])
+
+
+@pytest.mark.parametrize("backend", ["switchml", "none"])
+def test_torchrun_needs_nothing_but_the_fabric(home: Ctl, tmp_path: Path, backend: str) -> None:
+    assert status(torchrun(home, 4, tmp_path, "--standalone", arguments=("--backend", backend))) == 0
+    results = said(tmp_path, 4)
+    assert [result["total"] for result in results] == [10.0] * 4
+    assert results[0]["environment"] == []
+    newest = home.json("job", "list", "--all")["jobs"][-1]
+    assert newest["workers"] == 4
+
+
+def test_a_rank_that_is_killed_and_a_restart(home: Ctl, tmp_path: Path) -> None:
+    # Between two looks of torchrun the others have the time to say what they saw; at the next one it ends them.
+    options = ("--standalone", "--max-restarts", "1", "--monitor-interval", "5")
+    assert status(torchrun(home, 4, tmp_path, *options, arguments=("--crash", "2"))) == 0
+    for rank in (0, 1, 3):
+        result = json.loads((tmp_path / f"0-{rank}.json").read_text())
+        assert result["ranks"] == [2]
+        assert "rank 2" in result["error"]
+        assert result["seconds"] < 2
+    assert not (tmp_path / "0-2.json").exists()
+    assert [result["total"] for result in said(tmp_path, 4, attempt=1)] == [10.0] * 4
+    before, after = home.json("job", "list", "--all")["jobs"][-2:]
+    assert before["state"] == "FAILED"
+    assert "rank 2 was lost" in before["failure"]
+    assert after["epoch"] > before["epoch"]
+    home.run("job", "watch", after["name"])
+    assert live_slots(home) == 0
+
+
+def test_a_restart_on_two_nodes_which_count_differently(home: Ctl, tmp_path: Path) -> None:
+    with reserved_port() as port:
+        options = ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}")
+        options += ("--rdzv-id", "two-nodes", "--max-restarts", "1")
+        arguments = ("--backend", "none", "--crash", "3")
+        nodes = [torchrun(home, 2, tmp_path, *options, arguments=arguments) for _ in range(2)]
+        try:
+            assert [status(node) for node in nodes] == [0, 0]
+        finally:
+            for node in nodes:
+                node.terminate()
+                node.wait(SECONDS)
+    # Only the node of rank 3 has had a failure of its own; the names say how many restarts a rank's torchrun counted.
+    names = {path.name for path in tmp_path.glob("*.json")}
+    assert len(names) == 4
+    assert {name.partition("-")[0] for name in names} == {"0", "1"}
+    results = [json.loads((tmp_path / name).read_text()) for name in names]
+    assert [result["total"] for result in results] == [10.0] * 4
+    assert len({(result["job"], result["epoch"]) for result in results}) == 1
+    [before, after] = [job for job in home.json("job", "list", "--all")["jobs"] if job["name"] == results[0]["job"]][
+        -2:
+    ]
+    assert (before["state"], after["epoch"] > before["epoch"]) == ("FAILED", True)
+
+
+@pytest.mark.parametrize("backend", ["switchml", "gloo"])
+def test_job_start_sets_what_torch_needs(home: Ctl, tmp_path: Path, backend: str) -> None:
+    command = ("--", sys.executable, str(WORKER), str(tmp_path), "--backend", backend)
+    result = home.json("job", "start", "--workers", "4", *command, timeout=SECONDS)
+    assert result["state"] == "COMPLETED"
+    assert [found["total"] for found in said(tmp_path, 4)] == [10.0] * 4
+    assert [found["backend"] for found in said(tmp_path, 4)] == [backend] * 4
+    assert result["switch"]["contributions"] > 0 or backend == "gloo"
+    assert home.json("job", "list")["jobs"] == []

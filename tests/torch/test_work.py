@@ -1,0 +1,171 @@
+"""The handles: waiting, timeouts, futures and their order, errors, and that calls overlap."""
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch_harness import Ranks
+
+import switchml.torch
+
+
+def handles(rank: int) -> None:
+    if rank == 1:
+        time.sleep(0.5)
+    x = torch.ones(5000)
+    work = dist.all_reduce(x, async_op=True)
+    assert isinstance(work, dist.Work)
+    if rank == 0:
+        assert not work.is_completed()
+        assert not work.is_success()
+        with pytest.raises(dist.DistBackendError, match=r"all_reduce.*5000 float32 has not ended within"):
+            work.wait(timedelta(milliseconds=50))
+        assert "in flight" in repr(work)
+    assert work.wait()
+    assert work.wait(timedelta(seconds=1))
+    assert work.is_completed()
+    assert work.is_success()
+    assert work.exception() is None
+    assert work.result()[0] is x
+    work.synchronize()
+    assert x[0] == 2
+
+
+def test_wait_timeout_and_result(ranks: Ranks) -> None:
+    ranks.run(2, handles)
+
+
+def streamed(rank: int) -> list[int]:
+    """Many sizes and types in flight; the order in which they complete."""
+    ended: list[int] = []
+    dtypes = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32)
+    tensors = [torch.full(((37 * n) % 3000,), float(n)).to(dtypes[n % 5]) for n in range(100)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    barrier = dist.barrier(async_op=True)
+    barrier.wait()
+    assert all(work.is_completed() for work in works)
+    for n, (tensor, work) in enumerate(zip(tensors, works, strict=True)):
+        work.get_future().then(lambda _, n=n: ended.append(n))
+        work.wait()
+        assert bool((tensor == 2 * n).all())
+    return ended
+
+
+def test_a_hundred_calls_in_flight_end_in_order(ranks: Ranks) -> None:
+    assert ranks.run(2, streamed) == [list(range(100))] * 2
+
+
+def futures(rank: int) -> None:
+    x = torch.ones(1000)
+    future = dist.all_reduce(x, async_op=True).get_future()
+    assert isinstance(future, torch.futures.Future | torch._C.Future)
+    doubled = future.then(lambda f: f.value()[0] * 2)
+    assert doubled.wait()[0] == 4
+    assert future.wait()[0] is x
+    assert future.done()
+
+    # A callback that waits for another collective, as PowerSGD's hook does; more of them than any pool has threads.
+    def again(f: torch.futures.Future) -> float:
+        y = f.wait()[0]
+        return float(dist.all_reduce(y[:1].clone(), async_op=True).get_future().wait()[0])
+
+    late = rank == 1
+    for width in (1, 40):
+        if late:
+            time.sleep(0.3)  # so that the other rank's callbacks are there before the results
+        works = [dist.all_reduce(torch.full((10,), float(n)), async_op=True) for n in range(width)]
+        if not late or width == 1:
+            chained = [work.get_future().then(again) for work in works]
+            assert len([f.wait() for f in chained]) == width
+        else:
+            for work in works:
+                again(work.get_future())
+    inside = threading.Event()
+    if late:
+        time.sleep(0.3)
+        dist.all_reduce(torch.ones(1))
+    else:
+        blocked = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda _: inside.wait(30))
+    dist.all_reduce(torch.ones(1))  # is not held up by a callback that blocks
+    assert dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()[0] == 2
+    inside.set()
+    assert late or blocked.wait()
+    with pytest.raises(RuntimeError, match="accident"):
+        dist.all_reduce(torch.ones(1), async_op=True).get_future().then(_accident).wait()
+
+
+def _accident(_: object) -> None:
+    raise ValueError("accident")
+
+
+def test_futures_and_callbacks_that_wait(ranks: Ranks) -> None:
+    ranks.run(2, futures)
+
+
+def overlapping(rank: int) -> tuple[float, float]:
+    """How long the calls take to be made, and how much Python runs while they are in flight."""
+    tensors = [torch.ones(2_000_000) for _ in range(4)]
+    dist.barrier()
+    begin = time.perf_counter()
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    made = time.perf_counter() - begin
+    rounds = 0
+    while not works[-1].is_completed():
+        rounds += 1
+        time.sleep(0.001)  # lets the other threads have a processor: there may be one for all
+    total = time.perf_counter() - begin
+    for work in works:
+        work.wait()
+    assert all(tensor[-1] == 2 for tensor in tensors)
+    assert rounds > 3
+    return made, total
+
+
+def test_the_caller_goes_on_while_calls_are_in_flight(ranks: Ranks) -> None:
+    for made, total in ranks.run(2, overlapping):
+        assert made < total / 3
+
+
+def destroyed(rank: int) -> None:
+    group = dist.distributed_c10d._get_default_group()
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(4), async_op=True)  # the other one never makes it
+        future = work.get_future()
+        dist.destroy_process_group()
+        with pytest.raises(dist.DistBackendError, match="destroyed"):
+            work.wait()
+        assert isinstance(work.exception(), switchml.torch.SwitchMLBackendError)
+        assert not work.is_success()
+        with pytest.raises(RuntimeError, match="destroyed"):
+            future.wait()
+    else:
+        dist.destroy_process_group()
+    with pytest.raises(dist.DistBackendError, match="destroyed"):
+        group.allreduce([torch.ones(1)])
+    assert group.state.startswith("failed")
+
+
+def test_what_is_in_flight_when_the_group_is_destroyed_fails(ranks: Ranks) -> None:
+    ranks.run(2, destroyed)
+
+
+def timed_out(rank: int) -> str:
+    if rank == 1:
+        time.sleep(3)
+    group = dist.distributed_c10d._get_default_group()
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=1)
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError) as raised:
+        group.allreduce([torch.ones(1)], options).wait()
+    if rank == 0:
+        assert time.monotonic() - begin < 2.5
+        assert raised.value.ranks == (1,)
+    return raised.value.reason
+
+
+def test_a_collective_that_is_out_of_time_names_the_rank_that_is_missing(ranks: Ranks) -> None:
+    assert ranks.run(2, timed_out) == ["CollectiveTimeout", "WorkerLost"]

@@ -1,0 +1,162 @@
+"""The ranks of a process group as processes of their own, forked from one that has imported torch already."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+HOST = "127.0.0.1"
+SECONDS = 60.0
+# What the ranks would import again and again; DistributedDataParallel imports torch._dynamo, which takes seconds.
+PRELOADED = (
+    "pytest",
+    "sklearn.datasets",
+    "switchml.torch.process_group",
+    "torch._dynamo",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.optim",
+)
+_numbers = itertools.count()
+
+
+class RendezvousServer:
+    """A store in this process, and a fork server that has torch loaded."""
+
+    def __init__(self) -> None:
+        self._store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(list(PRELOADED))
+
+    @property
+    def port(self) -> int:
+        return self._store.port
+
+    def __enter__(self) -> RendezvousServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._store
+
+
+@dataclass
+class Rank:
+    """A process that runs one rank."""
+
+    process: Any
+    results: Connection
+    result: Any = None
+    failure: str = ""
+    seconds: float = 0.0  # until it ended
+
+
+class Ranks:
+    """Runs functions as ranks: `function(rank, *arguments)` inside an initialized process group."""
+
+    def __init__(self, server: RendezvousServer, run_dir: Path | None) -> None:
+        self._server = server
+        self._run_dir = run_dir
+
+    def start(
+        self,
+        world_size: int,
+        function: Callable[..., Any],
+        *arguments: Any,
+        backend: str = "switchml",
+        environment: dict[str, str] | None = None,
+    ) -> list[Rank]:
+        """Start the ranks; `finish` waits for them."""
+        variables = {"OMP_NUM_THREADS": "1", "SWITCHML_RUN_DIR": str(self._run_dir or "/nonexistent")}
+        number = next(_numbers)
+        started = []
+        for rank in range(world_size):
+            results, theirs = self._server.context.Pipe(duplex=False)
+            process = self._server.context.Process(
+                target=_run,
+                args=(
+                    theirs,
+                    (self._server.port, f"{os.getpid()}-{number}", rank, world_size, backend),
+                    variables | (environment or {}),
+                    function,
+                    arguments,
+                ),
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            started.append(Rank(process, results))
+        return started
+
+    def finish(self, ranks: list[Rank], seconds: float = SECONDS) -> list[Rank]:
+        """Wait until all have ended, and take what they returned."""
+        begin = time.monotonic()
+        open_ranks = {rank.results: rank for rank in ranks}
+        try:
+            while open_ranks:
+                ready = wait(list(open_ranks), timeout=begin + seconds - time.monotonic())
+                assert ready, f"ranks {[ranks.index(r) for r in open_ranks.values()]} have not ended in {seconds} s"
+                for connection in ready:
+                    rank = open_ranks.pop(connection)
+                    rank.seconds = time.monotonic() - begin
+                    try:
+                        rank.result, rank.failure = connection.recv()
+                    except EOFError:
+                        rank.failure = "the process ended without a word"
+        finally:
+            for rank in ranks:
+                if open_ranks:
+                    rank.process.kill()
+                rank.process.join(10)
+                rank.results.close()
+        return ranks
+
+    def run(self, world_size: int, function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
+        """Run the ranks to their end, and return what they returned, by rank."""
+        seconds = options.pop("seconds", SECONDS)
+        ranks = self.finish(self.start(world_size, function, *arguments, **options), seconds)
+        failures = [f"rank {number}:\n{rank.failure}" for number, rank in enumerate(ranks) if rank.failure]
+        assert not failures, "\n".join(failures)
+        return [rank.result for rank in ranks]
+
+
+def _run(
+    results: Connection,
+    place: tuple[int, str, int, int, str],
+    variables: dict[str, str],
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    port, name, rank, world_size, backend = place
+    os.environ.update(variables)
+    logging.basicConfig(stream=sys.stderr, format=f"[rank {rank}] %(message)s")
+    torch.set_num_threads(1)
+    try:
+        store = dist.TCPStore(HOST, port, is_master=False, wait_for_workers=False)
+        dist.init_process_group(
+            backend,
+            store=dist.PrefixStore(name, store),
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=40),
+        )
+        outcome = (function(rank, *arguments), "")
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except BaseException:
+        outcome = (None, traceback.format_exc())
+    results.send(outcome)
+    results.close()
