@@ -1,0 +1,272 @@
+/* Two epochs: at any moment the controller takes a worker for lost, and the job goes on in a new epoch, without it or with
+ * a new process at its rank. The lost one need not be dead: it may go on in the old epoch for as long as it likes.
+ *
+ *   disagreement  survivors leave the old epoch with different chunks complete
+ *   wrong_sum, overwritten, stuck  as in aggregation.pml, for the members of an epoch
+ *   wrong_sum_at_lost  as wrong_sum, for the lost worker, which goes on in the old epoch
+ *
+ * The change, as in section "A change of epoch" of docs/protocol.md:
+ *   1. Every survivor is asked to quiesce: from now on it begins nothing and accepts nothing. It reports what it holds.
+ *   2. Of each slot, the furthest report is what all shall hold. The survivors fetch up to there, and no further.
+ *   3. The controller changes or deletes every entry of the old epoch in the worker table, one after the other.
+ *   4. When all are acknowledged, it tells the members the new epoch, one after the other.
+ * NO_QUIESCE leaves out 1 and 2; NO_FREEZE lets them accept whatever still comes while they quiesce; EARLY tells each
+ * member as soon as its own entry is changed. None of these three is ours. */
+
+#define EPOCHS 2
+
+mtype = { running, quiescing, fetching, changing, telling, done };
+mtype stage = running;
+byte lost = WORKERS;  /* no rank */
+byte new_members;     /* a bit for each rank, as below */
+byte asked;           /* to quiesce */
+byte told;            /* the new epoch */
+byte target[SLOTS];
+byte entry_epoch[WORKERS];  /* the worker table; the index of the epoch plus 1, 0: no entry */
+byte entry_mask[WORKERS];
+
+#define ALL ((1 << WORKERS) - 1)
+#define HAS(ranks, worker) (((ranks) >> (worker)) & 1)
+#define SURVIVORS (ALL & ~(1 << lost))
+#define MEMBER(epoch, worker) ((epoch) == 0 || HAS(new_members, worker))
+#define ENTRY_EPOCH(worker) entry_epoch[worker]
+#define ENTRY_MASK(worker) entry_mask[worker]
+
+/* Who takes part in which epoch, and up to which phase it accepts RESULTs. Who is lost obeys nobody. */
+#ifdef NO_FREEZE
+#define FROZEN(worker) false
+#else
+#define FROZEN(worker) HAS(asked, worker)
+#endif
+#define OBEYS(worker) (lost != WORKERS && (worker) != lost)
+#define FENCED(epoch, worker) ((epoch) == 0 && (worker) == lost)
+#define TAKES_PART(epoch, worker) \
+    ((epoch) == 0 && (!OBEYS(worker) || !HAS(told, worker)) || (epoch) == 1 && HAS(told, worker))
+#define WANTS(epoch, slot, worker, phase) \
+    (TAKES_PART(epoch, worker) && ((epoch) == 1 || !OBEYS(worker) || !FROZEN(worker) || (phase) < target[slot]))
+#define ACCEPTS(epoch, slot, worker, phase) \
+    (WAITS(epoch, slot, worker) && held[PLACE(epoch, slot, worker)] == (phase) && WANTS(epoch, slot, worker, phase))
+#define BEGINS(epoch, slot, worker) \
+    (MAY_BEGIN(epoch, slot, worker) && TAKES_PART(epoch, worker) && \
+     ((epoch) == 1 || !OBEYS(worker) || !HAS(asked, worker)))
+#define ARRIVES(slot, worker, phase) skip
+
+#include "worker.pml"
+#include "sums.pml"
+#include "switch.pml"
+#include "results.pml"
+
+/* In its own epoch anyone may still need a half. In the new one, those of the old who obey may, if it is complete: the lost
+ * worker is what the new epoch is there to keep out. */
+#define NEEDS(old, epoch, slot, worker, phase) \
+    (MEMBER(old, worker) && held[PLACE(old, slot, worker)] <= (phase) && WANTS(old, slot, worker, phase) && \
+     ((old) >= (epoch) || OBEYS(worker) && stored_bitmap[half] == ALL))
+
+inline check_overwritten(epoch, slot) {
+    for (each : 0 .. WORKERS - 1) {
+        if
+        :: stored_epoch[half] != 0 && NEEDS(stored_epoch[half] - 1, epoch, slot, each, stored_phase[half]) ->
+            violation(overwritten)
+        :: else
+        fi
+    }
+}
+
+#define DELIVER(phase) \
+    :: d_step { IS_SENT(epoch, slot, worker, phase) -> \
+                aggregate(epoch, slot, worker, phase); \
+                answer(epoch, slot, worker, phase) }
+
+/* What one rank does in one slot and epoch, and the packets from and to it. */
+proctype worker_in_slot(byte epoch; byte slot; byte worker) {
+end:
+    do
+    :: d_step { BEGINS(epoch, slot, worker) -> begin(epoch, slot, worker) }
+    :: d_step { RIGHT_RESULT_WAITS(epoch, slot, worker) &&
+                ACCEPTS(epoch, slot, worker, held[PLACE(epoch, slot, worker)]) -> accept(epoch, slot, worker, true) }
+    :: d_step { WRONG_RESULT_WAITS(epoch, slot, worker) &&
+                ACCEPTS(epoch, slot, worker, held[PLACE(epoch, slot, worker)]) -> accept(epoch, slot, worker, false) }
+    DELIVER(0)
+    DELIVER(1)
+#if PHASES > 2
+    DELIVER(2)
+#endif
+    od
+}
+
+hidden byte other_worker;
+hidden byte other_slot;
+
+inline lose(worker, members) {
+    lost = worker;
+    new_members = members;
+#ifdef NO_QUIESCE
+    stage = changing;
+#else
+    stage = quiescing;
+#endif
+    printf("@lost worker=%d members=%d\n", worker, members)
+}
+
+inline ask(worker) {
+    asked = asked | (1 << (worker));
+    printf("@asked worker=%d\n", worker);
+#ifdef NO_FREEZE
+    raise_targets(worker)
+#endif
+}
+
+inline raise_targets(worker) {
+    for (other_slot : 0 .. SLOTS - 1) {
+        if
+        :: held[PLACE(0, other_slot, worker)] > target[other_slot] -> target[other_slot] = held[PLACE(0, other_slot, worker)]
+        :: else
+        fi
+    }
+}
+
+/* Everyone who obeys holds what all shall hold; no entry of the old epoch is left. */
+#define FETCHED(slot, worker) ((worker) == lost || held[PLACE(0, slot, worker)] >= target[slot])
+#ifdef WITNESS
+/* Not a property, but a run to look at: a survivor has to fetch what another one holds. */
+bool something_to_fetch;
+#endif
+
+#if WORKERS > 2
+#define ALL_FETCHED(slot) (FETCHED(slot, 0) && FETCHED(slot, 1) && FETCHED(slot, 2))
+#define ALL_CHANGED (entry_epoch[0] != 1 && entry_epoch[1] != 1 && entry_epoch[2] != 1)
+#else
+#define ALL_FETCHED(slot) (FETCHED(slot, 0) && FETCHED(slot, 1))
+#define ALL_CHANGED (entry_epoch[0] != 1 && entry_epoch[1] != 1)
+#endif
+
+inline begin_fetching() {
+#ifndef NO_FREEZE
+    for (other_worker : 0 .. WORKERS - 1) {
+        if
+        :: other_worker != lost -> raise_targets(other_worker)
+        :: else
+        fi
+    };
+#endif
+    stage = fetching;
+#ifdef WITNESS
+    something_to_fetch = !(ALL_FETCHED(0) && ALL_FETCHED(SLOTS - 1));
+#endif
+    printf("@fetching\n")
+}
+
+inline change_entry(worker) {
+    if
+    :: HAS(new_members, worker) -> entry_epoch[worker] = 2; entry_mask[worker] = new_members
+    :: else -> entry_epoch[worker] = 0; entry_mask[worker] = 0
+    fi;
+    printf("@changed worker=%d\n", worker)
+}
+
+inline tell(worker) {
+    printf("@told worker=%d\n", worker);
+    for (other_worker : 0 .. WORKERS - 1) {
+        for (other_slot : 0 .. SLOTS - 1) {
+            if
+            :: HAS(told & SURVIVORS, other_worker) && (worker) != lost &&
+               held[PLACE(0, other_slot, other_worker)] != held[PLACE(0, other_slot, worker)] -> violation(disagreement)
+            :: else
+            fi
+        }
+    };
+    told = told | (1 << (worker))
+}
+
+/* When all are told, nothing looks at this any more: the switch drops the contributions, and those who wanted the RESULTs
+ * are in the new epoch. Otherwise the states of the new one would be counted once for every way to end the old one. */
+inline end_change() {
+    if
+    :: stage == telling && told == new_members ->
+        stage = done;
+        for (other_worker : 0 .. WORKERS - 1) {
+            for (other_slot : 0 .. SLOTS - 1) {
+                if
+                :: other_worker != lost ->
+                    sent[PLACE(0, other_slot, other_worker)] = 0;
+                    held[PLACE(0, other_slot, other_worker)] = 0;
+                    right_results[PLACE(0, other_slot, other_worker)] = 0;
+                    wrong_results[PLACE(0, other_slot, other_worker)] = 0
+                :: else
+                fi
+            }
+        }
+    :: else
+    fi
+}
+
+#ifdef EARLY
+#define MAY_TELL(worker) (stage == changing || stage == telling)
+#else
+#define MAY_TELL(worker) (stage == telling)
+#endif
+
+/* `skip`: a loop must not be the last in a d_step. */
+#define FOR_WORKER(worker) \
+    :: d_step { stage == running -> lose(worker, ALL) } \
+    :: d_step { stage == running -> lose(worker, ALL & ~(1 << (worker))) } \
+    :: d_step { stage == quiescing && !HAS(asked, worker) && (worker) != lost -> ask(worker); skip } \
+    :: d_step { stage == changing && entry_epoch[worker] == 1 -> change_entry(worker) } \
+    :: d_step { MAY_TELL(worker) && entry_epoch[worker] == 2 && !HAS(told, worker) -> tell(worker); end_change(); skip }
+
+proctype controller() {
+end:
+    do
+#ifdef WITNESS
+    :: d_step { stage == done && something_to_fetch -> violation(witness) }
+#endif
+    FOR_WORKER(0)
+    FOR_WORKER(1)
+#if WORKERS > 2
+    FOR_WORKER(2)
+#endif
+    :: d_step { stage == quiescing && asked == SURVIVORS -> begin_fetching(); skip }
+    :: d_step { stage == fetching && ALL_FETCHED(0) && ALL_FETCHED(SLOTS - 1) -> stage = changing }
+    :: d_step { stage == changing && ALL_CHANGED -> stage = telling; end_change(); skip }
+    od
+}
+
+/* While the controller is between two of its steps nobody waits for the network. */
+#define FINISHED(epoch, slot, worker) \
+    (stage == running && ((epoch) == 1 || held[PLACE(0, slot, worker)] == PHASES) || \
+     stage == fetching && ((epoch) == 1 || FETCHED(slot, worker)) || \
+     stage == done && ((epoch) == 0 || !MEMBER(1, worker) || held[PLACE(1, slot, worker)] == PHASES) || \
+     stage == quiescing || stage == changing || stage == telling)
+
+#include "progress.pml"
+
+init {
+    byte epoch;
+    byte slot;
+    byte worker;
+    d_step {
+        for (worker : 0 .. WORKERS - 1) {
+            entry_epoch[worker] = 1;
+            entry_mask[worker] = ALL
+        }
+    };
+    atomic {
+        for (epoch : 0 .. EPOCHS - 1) {
+            for (slot : 0 .. SLOTS - 1) {
+                for (worker : 0 .. WORKERS - 1) {
+                    run worker_in_slot(epoch, slot, worker);
+#ifdef TWO_PASSES
+                    run second_pass(epoch, slot, worker)
+#endif
+                }
+            }
+        };
+        epoch = 0;
+        slot = 0;
+        worker = 0;
+        run controller();
+#ifndef NO_PROGRESS_CHECK
+        run network_recovers()
+#endif
+    }
+}

@@ -1,0 +1,108 @@
+/* One epoch over a network that really loses packets, and the temporal property: if from some moment on it loses none,
+ * every worker finishes. To be checked under weak fairness: who can always act, acts some time.
+ *
+ * Until that moment, which may be any, the network loses, duplicates and reorders as it likes; what it has duplicated may
+ * still come later. NO_RESEND is not ours: see switch.pml. */
+
+#define EPOCHS 1
+#define MEMBER(epoch, worker) ((worker) < WORKERS)
+#define ENTRY_EPOCH(worker) 1
+#define ENTRY_MASK(worker) ((1 << WORKERS) - 1)
+#define FENCED(epoch, worker) false
+#define ACCEPTS(epoch, slot, worker, phase) (WAITS(epoch, slot, worker) && held[PLACE(epoch, slot, worker)] == (phase))
+#define ARRIVES(slot, worker, phase) skip
+
+#include "worker.pml"
+#include "sums.pml"
+#include "switch.pml"
+#include "results.pml"
+
+inline check_overwritten(epoch, slot) { skip }
+
+#define HOLDS_PHASE(set, place, phase) ((set[place] >> (phase)) & 1)
+#define REMOVE_PHASE(set, place, phase) set[place] = set[place] & ~(1 << (phase))
+
+byte contributions[SLOTS * WORKERS];  /* on their way, a bit for each phase; RESULTs are in right_results */
+bool recovered;
+
+/* Sends, and sends again when its timer has run out, which may be at any time. */
+proctype sender(byte slot; byte worker) {
+end:
+    do
+    :: d_step { MAY_BEGIN(0, slot, worker) ->
+                begin(0, slot, worker); ADD_PHASE(contributions, PLACE(0, slot, worker), held[PLACE(0, slot, worker)]) }
+    :: d_step { WAITS(0, slot, worker) -> ADD_PHASE(contributions, PLACE(0, slot, worker), held[PLACE(0, slot, worker)]) }
+    od
+}
+
+#define FATES(set, phase, arrival) \
+    :: d_step { HOLDS_PHASE(set, PLACE(0, slot, worker), phase) -> \
+                REMOVE_PHASE(set, PLACE(0, slot, worker), phase); arrival(phase) } \
+    :: d_step { HOLDS_PHASE(set, PLACE(0, slot, worker), phase) && !recovered -> arrival(phase) } \
+    :: d_step { HOLDS_PHASE(set, PLACE(0, slot, worker), phase) && !recovered -> \
+                REMOVE_PHASE(set, PLACE(0, slot, worker), phase) }
+
+inline at_switch(phase) {
+    aggregate(0, slot, worker, phase);
+    answer(0, slot, worker, phase);
+    skip
+}
+
+inline at_worker(phase) {
+    if
+    :: ACCEPTS(0, slot, worker, phase) -> accept(0, slot, worker, true)
+    :: else
+    fi
+}
+
+proctype path_to_switch(byte slot; byte worker) {
+end:
+    do
+    FATES(contributions, 0, at_switch)
+    FATES(contributions, 1, at_switch)
+#if PHASES > 2
+    FATES(contributions, 2, at_switch)
+#endif
+    od
+}
+
+proctype path_to_worker(byte slot; byte worker) {
+end:
+    do
+    FATES(right_results, 0, at_worker)
+    FATES(right_results, 1, at_worker)
+#if PHASES > 2
+    FATES(right_results, 2, at_worker)
+#endif
+    od
+}
+
+proctype recovery() {
+    recovered = true
+}
+
+#define FINISHED_IN(slot, worker) (held[PLACE(0, slot, worker)] == PHASES)
+#if WORKERS > 2
+#define FINISHED(slot) (FINISHED_IN(slot, 0) && FINISHED_IN(slot, 1) && FINISHED_IN(slot, 2))
+#else
+#define FINISHED(slot) (FINISHED_IN(slot, 0) && FINISHED_IN(slot, 1))
+#endif
+
+ltl everyone_finishes { <> (FINISHED(0) && FINISHED(SLOTS - 1)) }
+
+init {
+    byte slot;
+    byte worker;
+    atomic {
+        for (slot : 0 .. SLOTS - 1) {
+            for (worker : 0 .. WORKERS - 1) {
+                run sender(slot, worker);
+                run path_to_switch(slot, worker);
+                run path_to_worker(slot, worker)
+            }
+        };
+        slot = 0;
+        worker = 0;
+        run recovery()
+    }
+}

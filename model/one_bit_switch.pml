@@ -1,0 +1,34 @@
+/* The published switch (p4lang/p4app-switchML: bitmap_checker.p4, workers_counter.p4, processor.p4; Sapio et al., NSDI 2021,
+ * algorithm 3). A packet says which half it is for, by one version bit, and nothing about its phase or epoch. A
+ * contribution to one half takes the sender's bit out of the other, and that is how a half becomes free again. */
+
+#include "decision.pml"
+
+#define HALF(slot, phase) (2 * (slot) + ((phase) & 1))
+
+byte stored_bitmap[2 * SLOTS];
+byte missing[2 * SLOTS];  /* contributions; 0: complete, or never used */
+
+hidden byte half;
+hidden byte bitmap_before;
+
+inline aggregate(epoch, slot, worker, phase) {
+    half = HALF(slot, phase);
+    bitmap_before = stored_bitmap[half];
+    seen = (bitmap_before >> (worker)) & 1;
+    stored_bitmap[half] = bitmap_before | (1 << (worker));
+    stored_bitmap[half ^ 1] = stored_bitmap[half ^ 1] & ~(1 << (worker));
+    if
+    :: seen && missing[half] == 0 -> verdict = VERDICT_RESENT
+    :: seen && missing[half] != 0 -> verdict = VERDICT_DUPLICATE
+    :: !seen && missing[half] == 0 -> verdict = VERDICT_AGGREGATED; missing[half] = WORKERS - 1
+    :: !seen && missing[half] == 1 -> verdict = VERDICT_COMPLETED; missing[half] = 0
+    :: !seen && missing[half] > 1 -> verdict = VERDICT_AGGREGATED; missing[half]--
+    fi;
+    if
+    :: bitmap_before == 0 -> overwrite_sum(half, epoch, worker, phase)
+    :: bitmap_before != 0 && !seen -> add_to_sum(half, epoch, worker, phase)
+    :: else
+    fi;
+    printf("@deliver epoch=%d slot=%d worker=%d phase=%d verdict=%d\n", epoch, slot, worker, phase, verdict)
+}

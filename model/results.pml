@@ -1,0 +1,55 @@
+/* How a RESULT leaves the switch, and a network that for once loses nothing. */
+
+hidden byte receiver;
+
+#define ADD_PHASE(set, place, phase) set[place] = set[place] | (1 << (phase))
+
+inline send_result(epoch, slot, worker, phase) {
+    if
+    :: right -> ADD_PHASE(right_results, PLACE(epoch, slot, worker), phase)
+    :: else -> ADD_PHASE(wrong_results, PLACE(epoch, slot, worker), phase)
+    fi
+}
+
+inline multicast_result(epoch, slot, phase) {
+    for (receiver : 0 .. WORKERS - 1) {
+        if
+        :: MEMBER(epoch, receiver) -> send_result(epoch, slot, receiver, phase)
+        :: else
+        fi
+    }
+}
+
+#ifdef TWO_PASSES
+#include "two_passes.pml"
+#else
+inline answer(epoch, slot, worker, phase) {
+    if
+    :: verdict == VERDICT_COMPLETED -> judge_sum(half, epoch, phase); multicast_result(epoch, slot, phase)
+    :: verdict == VERDICT_RESENT -> judge_sum(half, epoch, phase); send_result(epoch, slot, worker, phase)
+    :: else
+    fi
+}
+#endif
+
+/* A worker's timer has run out, and its packet and the answer to it get through at once. Nothing else does: what the
+ * network holds is lost. */
+hidden byte retransmitted;
+
+inline exchange(epoch, slot, worker) {
+    retransmitted = held[PLACE(epoch, slot, worker)];
+    ARRIVES(slot, worker, retransmitted);
+    aggregate(epoch, slot, worker, retransmitted);
+    if
+    :: verdict == VERDICT_COMPLETED || verdict == VERDICT_RESENT ->
+        judge_sum(half, epoch, retransmitted);
+        for (receiver : 0 .. WORKERS - 1) {
+            if
+            :: (verdict == VERDICT_COMPLETED && MEMBER(epoch, receiver) || receiver == (worker)) &&
+               ACCEPTS(epoch, slot, receiver, retransmitted) -> accept(epoch, slot, receiver, right)
+            :: else
+            fi
+        }
+    :: else
+    fi
+}

@@ -1,0 +1,157 @@
+"""SPIN and the C compiler: one case translated, compiled, run and, where it ends in a violation, replayed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.cases import HOLDS, Case
+
+__all__ = ["Event", "Outcome", "SpinError", "missing_tools", "parse_report", "parse_trace", "run"]
+
+_HERE = Path(__file__).parent
+_MEGABYTES = 3000  # of one run; two run at once
+_DEEPEST = 4_000_000
+_DEADLINE = 900  # seconds, of one run of the verifier
+_TRANSLATION_DEADLINE = 120
+_DEEPEST_PICTURE = 80  # steps; a longer run makes no picture
+
+
+class SpinError(Exception):
+    """SPIN, the compiler or the verifier did not do what it should."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line that the model printed on the way: what happened, and to whom."""
+
+    name: str
+    values: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one case came to. ``states`` and ``depth`` are SPIN's; ``seconds`` are of the verifier alone."""
+
+    case: Case
+    result: str
+    states: int
+    depth: int
+    seconds: float
+    trace: tuple[Event, ...]
+
+
+def missing_tools() -> str | None:
+    """Return what is missing on PATH and the Debian package that has it, or None."""
+    for tool in ("spin", "gcc"):
+        if shutil.which(tool) is None:
+            return f"{tool} not found; on Debian: apt-get install {tool}"
+    return None
+
+
+def run(case: Case) -> Outcome:
+    """Check one case.
+
+    Raises SpinError when a tool fails, when the search was not exhaustive, or when the verifier runs out of memory or time.
+    """
+    with tempfile.TemporaryDirectory(prefix="switchml-model-") as name:
+        directory = Path(name)
+        _build(case, directory)
+        start = time.monotonic()
+        if case.picture:
+            report = _search_shortest(case, directory)
+        else:
+            report = _verify(case, directory, _DEEPEST)
+        seconds = time.monotonic() - start
+        states, depth, errors = parse_report(report)
+        if not errors:
+            if "max search depth too small" in report or "Search not completed" in report:
+                raise SpinError(f"{case.title}: the search was not exhaustive\n{report}")
+            return Outcome(case, HOLDS, states, depth, seconds, ())
+        trace = _replay(case, directory)
+        return Outcome(case, _violated(report, trace), states, depth, seconds, trace)
+
+
+def _build(case: Case, directory: Path) -> None:
+    definitions = [f"-D{definition}" for definition in case.definitions]
+    _call(["spin", *definitions, "-a", str(_HERE / case.source)], directory, _TRANSLATION_DEADLINE)
+    if not (directory / "pan.c").exists():
+        raise SpinError(f"{case.title}: spin wrote no verifier")
+    # No partial order reduction: every step of ours touches what others see, so that there is nothing to gain.
+    options = ["-DNOREDUCE", f"-DMEMLIM={_MEGABYTES}"]
+    # Weak fairness needs to know how many processes there are at most.
+    options += ["-DNFAIR=4"] if case.temporal else ["-DSAFETY"]
+    options += ["-DREACH"] if case.picture else ["-DCOLLAPSE"]
+    _call(["gcc", "-w", "-O2", *options, "-o", "pan", "pan.c"], directory, _TRANSLATION_DEADLINE)
+
+
+def _verify(case: Case, directory: Path, depth: int) -> str:
+    options = ["-a", "-f"] if case.temporal else []
+    return _call(["./pan", "-w20", f"-m{depth}", *options], directory, _DEADLINE)
+
+
+def _search_shortest(case: Case, directory: Path) -> str:
+    """Let the search go deeper step by step: the first trace that is found is the shortest."""
+    for depth in range(1, _DEEPEST_PICTURE + 1):
+        report = _verify(case, directory, depth)
+        if parse_report(report)[2]:
+            return report
+    raise SpinError(f"{case.title}: nothing found within {_DEEPEST_PICTURE} steps")
+
+
+def _replay(case: Case, directory: Path) -> tuple[Event, ...]:
+    definitions = [f"-D{definition}" for definition in case.definitions]
+    (trail,) = directory.glob("*.trail")
+    command = ["spin", *definitions, "-t", "-k", trail.name, "-T", "-B", str(_HERE / case.source)]
+    return parse_trace(_call(command, directory, _TRANSLATION_DEADLINE))
+
+
+def _call(command: list[str], directory: Path, deadline: float) -> str:
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command, cwd=directory, env=environment, capture_output=True, text=True, errors="replace", timeout=deadline
+        )
+    except subprocess.TimeoutExpired as expired:
+        raise SpinError(f"{' '.join(command)} has not ended within {deadline} s") from expired
+    # A verifier that finds a violation ends with 0 as well; spin's own exit status counts the errors that it replays.
+    if done.returncode != 0 and "-t" not in command:
+        raise SpinError(f"{' '.join(command)} failed with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def parse_report(report: str) -> tuple[int, int, int]:
+    """Return the states stored, the depth reached and the number of errors in a verifier's report."""
+    states = re.search(r"^\s*(\S+) states, stored", report, re.MULTILINE)
+    depth = re.search(r"depth reached (\d+), errors: (\d+)", report)
+    if states is None or depth is None:
+        raise SpinError(f"the verifier's report says not how many states there are:\n{report}")
+    return int(float(states[1])), int(depth[1]), int(depth[2])
+
+
+def parse_trace(output: str) -> tuple[Event, ...]:
+    """Return what the model printed: lines ``@name key=value ...``, up to the first violation."""
+    events = []
+    for line in output.splitlines():
+        found = re.match(r"\s*@(\w+)(.*)", line)
+        if found is None:
+            continue
+        pairs = dict(pair.split("=") for pair in found[2].split())
+        if found[1] == "violation":
+            return (*events, Event(pairs["what"], {}))
+        events.append(Event(found[1], {key: int(value) for key, value in pairs.items()}))
+    return tuple(events)
+
+
+def _violated(report: str, trace: tuple[Event, ...]) -> str:
+    if "invalid end state" in report.split("Spin Version")[0]:
+        return "deadlock"
+    if "acceptance cycle" in report.split("Spin Version")[0]:
+        return "starvation"
+    return trace[-1].name if trace else "violation"

@@ -1,0 +1,59 @@
+/* The switch: two halves for each slot, `phase & 1` picks one. */
+
+#include "decision.pml"
+
+#ifdef ONE_HALF  /* not ours: to see what the second half is for */
+#define HALF(slot, phase) (2 * (slot))
+#else
+#define HALF(slot, phase) (2 * (slot) + ((phase) & 1))
+#endif
+
+byte stored_epoch[2 * SLOTS];  /* the index of the epoch plus 1; 0: nothing yet */
+byte stored_phase[2 * SLOTS];
+byte stored_bitmap[2 * SLOTS];
+
+hidden byte half;
+hidden byte bitmap;
+
+/* Admission (worker table, then the epoch), the half's state, the decision, the sums. */
+inline aggregate(epoch, slot, worker, phase) {
+    half = HALF(slot, phase);
+    if
+    :: ENTRY_EPOCH(worker) != (epoch) + 1 -> verdict = VERDICT_WRONG_EPOCH
+    :: else ->
+        if
+        :: stored_epoch[half] != (epoch) + 1 || (phase) > stored_phase[half] ->
+            relation = PHASE_NEWER;
+            check_overwritten(epoch, slot);
+            stored_epoch[half] = (epoch) + 1;
+            stored_phase[half] = phase;
+            bitmap = 0
+        :: stored_epoch[half] == (epoch) + 1 && (phase) == stored_phase[half] ->
+            relation = PHASE_SAME;
+            bitmap = stored_bitmap[half]
+        :: stored_epoch[half] == (epoch) + 1 && (phase) < stored_phase[half] ->
+            relation = PHASE_STALE
+        fi;
+        seen = (relation == PHASE_SAME) && ((bitmap >> (worker)) & 1);
+        if
+        :: relation != PHASE_STALE ->
+            bitmap = bitmap | (1 << (worker));
+            stored_bitmap[half] = bitmap
+        :: else
+        fi;
+        complete = (relation != PHASE_STALE) && bitmap == ENTRY_MASK(worker);
+        decide();
+        if
+        :: relation == PHASE_NEWER -> overwrite_sum(half, epoch, worker, phase)
+        :: relation == PHASE_SAME && !seen -> add_to_sum(half, epoch, worker, phase)
+        :: else
+        fi
+    fi;
+#ifdef NO_RESEND  /* not ours: to see what the resent RESULT is for */
+    if
+    :: verdict == VERDICT_RESENT -> verdict = VERDICT_DUPLICATE
+    :: else
+    fi;
+#endif
+    printf("@deliver epoch=%d slot=%d worker=%d phase=%d verdict=%d\n", epoch, slot, worker, phase, verdict)
+}

@@ -1,0 +1,106 @@
+/* What a worker's window counts. A chunk takes one phase or two (its exponent first), the same at every rank. Between the
+ * two it is with the training process for a while, so that the second is queued behind other chunks, in another order at
+ * each rank. The network is perfect and each chunk has a slot of its own: this is about the window alone, which every rank
+ * chooses for itself. SPIN looks for a state in which no rank can go on ("invalid end state").
+ *
+ * Ours is a stretch of the stream: of the queued chunks, those may be sent that lie less than the window beyond the lowest
+ * one that the agent has. With PACKETS, not ours, it is a number of packets, sent in the order in which they were queued. */
+
+mtype = { with_process, queued, in_flight, complete };
+
+#define CHUNKS 3
+#define AT(worker, chunk) ((worker) * CHUNKS + (chunk))
+
+byte phases_of[CHUNKS];
+byte window[WORKERS];
+mtype state[WORKERS * CHUNKS] = with_process;
+byte sent[WORKERS * CHUNKS];  /* phases */
+#ifdef PACKETS
+chan queue[WORKERS] = [CHUNKS] of { byte };
+byte flying[WORKERS];
+#endif
+
+#define IS_FIRST_SUBMISSION(chunk) (sent[AT(worker, chunk)] == 0)
+#define WAS_SUBMITTED(chunk) (sent[AT(worker, chunk)] != 0 || state[AT(worker, chunk)] != with_process)
+#define MAY_SUBMIT(chunk) \
+    (state[AT(worker, chunk)] == with_process && \
+     (!IS_FIRST_SUBMISSION(chunk) || (chunk) == 0 || WAS_SUBMITTED((chunk) - 1)))
+
+#define IS_WITH_AGENT(chunk) (state[AT(worker, chunk)] == queued || state[AT(worker, chunk)] == in_flight)
+#define LOWEST (IS_WITH_AGENT(0) -> 0 : (IS_WITH_AGENT(1) -> 1 : 2))
+
+#if WORKERS > 2
+#define ALL_HAVE_SENT(chunk, phases) \
+    (sent[AT(0, chunk)] >= phases && sent[AT(1, chunk)] >= phases && sent[AT(2, chunk)] >= phases)
+#else
+#define ALL_HAVE_SENT(chunk, phases) (sent[AT(0, chunk)] >= phases && sent[AT(1, chunk)] >= phases)
+#endif
+
+inline submit(chunk) {
+    state[AT(worker, chunk)] = queued;
+#ifdef PACKETS
+    queue[worker]!chunk
+#endif
+}
+
+inline send(chunk) {
+    printf("@send worker=%d chunk=%d phase=%d\n", worker, chunk, sent[AT(worker, chunk)]);
+    state[AT(worker, chunk)] = in_flight;
+    sent[AT(worker, chunk)]++;
+#ifdef PACKETS
+    queue[worker]?_;
+    flying[worker]++
+#endif
+}
+
+inline take_result(chunk) {
+    printf("@result worker=%d chunk=%d phase=%d\n", worker, chunk, sent[AT(worker, chunk)] - 1);
+    state[AT(worker, chunk)] = (sent[AT(worker, chunk)] == phases_of[chunk] -> complete : with_process);
+#ifdef PACKETS
+    flying[worker]--
+#endif
+}
+
+#ifdef PACKETS
+#define MAY_SEND(chunk) (queue[worker]?[chunk] && flying[worker] < window[worker])
+#else
+#define MAY_SEND(chunk) (state[AT(worker, chunk)] == queued && (chunk) < LOWEST + window[worker])
+#endif
+
+#define CHUNK(chunk) \
+    :: d_step { MAY_SUBMIT(chunk) -> submit(chunk) } \
+    :: d_step { MAY_SEND(chunk) -> send(chunk) } \
+    :: d_step { state[AT(worker, chunk)] == in_flight && ALL_HAVE_SENT(chunk, sent[AT(worker, chunk)]) -> \
+                take_result(chunk) }
+
+proctype rank(byte worker) {
+    do
+    CHUNK(0)
+    CHUNK(1)
+    CHUNK(2)
+    :: d_step { state[AT(worker, 0)] == complete && state[AT(worker, 1)] == complete &&
+                state[AT(worker, 2)] == complete } -> break
+    od
+}
+
+init {
+    byte each;
+    atomic {
+        for (each : 0 .. CHUNKS - 1) {
+            if
+            :: phases_of[each] = 1
+            :: phases_of[each] = 2
+            fi
+        };
+        for (each : 0 .. WORKERS - 1) {
+            if
+            :: window[each] = 1
+            :: window[each] = 2
+            :: window[each] = CHUNKS
+            fi
+        };
+        for (each : 0 .. WORKERS - 1) {
+            run rank(each)
+        }
+    }
+}
