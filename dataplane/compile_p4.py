@@ -1,8 +1,8 @@
-"""Compile the P4 program for BMv2 and record what was compiled.
+"""Compile the P4 program for its targets and record what was compiled.
 
-Run it as ``python -m dataplane.compile_p4`` in the source tree after changing a P4 file or constants.toml. The outputs
-are checked in, so that nobody needs a P4 compiler to run the switch; ``digest.json`` beside them tells whether they are
-those of the sources. They hold no path of the machine that compiled them.
+Run it as ``python -m dataplane.compile_p4 --target bmv2`` or ``tofino`` in the source tree after changing a P4 file or
+constants.toml. The outputs are checked in, so that nobody needs a P4 compiler to run a switch; ``digest.json`` beside
+them tells whether they are those of the sources. They hold no path of the machine that compiled them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from dataplane import compile_tofino
+from dataplane.p4_lines import count_lines
+from dataplane.tofino_report import BudgetError, check_budget, read_budget, report_lines
+
 __all__ = [
     "COMPILER",
+    "TARGETS",
+    "VARIANTS",
     "CompileError",
     "Variant",
-    "VARIANTS",
+    "compile_bmv2",
     "compile_variant",
     "compiler_version",
     "digest_of_sources",
@@ -39,6 +46,9 @@ _HERE = Path(__file__).parent
 _BUILD = Path("p4") / "build"
 _DIGEST = "digest.json"
 _ENTRY = "v1model/switchml.p4"
+_SOURCES = {"bmv2": "v1model", "tofino": "tna"}
+
+TARGETS = tuple(_SOURCES)
 
 
 class CompileError(Exception):
@@ -56,8 +66,8 @@ class Variant:
 VARIANTS = (Variant("switchml", 64), Variant("switchml_256", 256))
 
 
-def digest_of_sources(folder: Path = _HERE) -> str:
-    """Return the SHA-256 (hexadecimal) over names and contents of the P4 sources and of constants.toml.
+def digest_of_sources(target: str, folder: Path = _HERE) -> str:
+    """Return the SHA-256 (hexadecimal) over names and contents of a target's P4 sources and of constants.toml.
 
     ``folder`` is the one that holds constants.toml and p4/.
     """
@@ -66,7 +76,7 @@ def digest_of_sources(folder: Path = _HERE) -> str:
     for path in [
         folder / "constants.toml",
         *sorted((p4 / "common").glob("*.p4")),
-        *sorted((p4 / "v1model").glob("*.p4")),
+        *sorted((p4 / _SOURCES[target]).glob("*.p4")),
     ]:
         content = path.read_bytes()
         digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
@@ -80,7 +90,7 @@ def digest_of_text(text: str) -> str:
 
 
 def read_digest(folder: Path = _HERE) -> dict[str, Any]:
-    """Return digest.json: ``compiler`` (name and version), ``sources`` and ``outputs`` (SHA-256, by file name).
+    """Return digest.json: for each target ``compiler``, ``sources`` and ``outputs`` (SHA-256, by file name).
 
     Raises:
         FileNotFoundError: nothing was compiled yet.
@@ -92,14 +102,24 @@ def read_digest(folder: Path = _HERE) -> dict[str, Any]:
 
 def find_stale(folder: Path = _HERE) -> list[str]:
     """Return what in the build folder does not fit the sources, one sentence each; empty when all is fresh."""
-    build = folder / _BUILD
-    if not (build / _DIGEST).exists():
+    if not (folder / _BUILD / _DIGEST).exists():
         return [f"{_DIGEST} is missing"]
     recorded = read_digest(folder)
     stale = []
-    if recorded["sources"] != digest_of_sources(folder):
-        stale.append("the P4 sources or constants.toml have changed since they were compiled")
-    present = {path.relative_to(build).as_posix() for path in (build / "bmv2").glob("*")}
+    for target in TARGETS:
+        if target in recorded:
+            stale += _find_stale(target, recorded[target], folder)
+        else:
+            stale.append(f"{_DIGEST} does not know {target}")
+    return stale
+
+
+def _find_stale(target: str, recorded: dict[str, Any], folder: Path) -> list[str]:
+    build = folder / _BUILD
+    stale = []
+    if recorded["sources"] != digest_of_sources(target, folder):
+        stale.append(f"the P4 sources or constants.toml have changed since they were compiled for {target}")
+    present = {path.relative_to(build).as_posix() for path in (build / target).glob("*")}
     stale += [f"{name} is not in {_DIGEST}" for name in sorted(present - {*recorded["outputs"]})]
     for name, digest in recorded["outputs"].items():
         if name not in present:
@@ -110,7 +130,7 @@ def find_stale(folder: Path = _HERE) -> list[str]:
 
 
 def compiler_version() -> str | None:
-    """Return name and version of the P4 compiler on PATH, or None when there is none.
+    """Return name and version of BMv2's P4 compiler on PATH, or None when there is none.
 
     Raises:
         CompileError: it does not tell its version.
@@ -151,8 +171,8 @@ def compile_variant(variant: Variant) -> dict[str, str]:
         }
 
 
-def write_outputs() -> list[str]:
-    """Compile every variant, write outputs and digest.json, and return their names in the build folder.
+def compile_bmv2() -> dict[str, str]:
+    """Return the outputs of every BMv2 variant by file name, relative to the build folder.
 
     Raises:
         CompileError: the compiler is not on PATH, or refused the program.
@@ -161,17 +181,24 @@ def write_outputs() -> list[str]:
     outputs: dict[str, str] = {}
     for variant in VARIANTS:
         outputs.update(compile_variant(variant))
-    digest = {
-        "compiler": compiler_version(),
-        "sources": digest_of_sources(),
+    return outputs
+
+
+def write_outputs(target: str, compiler: str, outputs: Mapping[str, str]) -> list[str]:
+    """Write a target's outputs and its part of digest.json; return the names in the build folder."""
+    build = _HERE / _BUILD
+    digests = read_digest() if (build / _DIGEST).exists() else {}
+    digests[target] = {
+        "compiler": compiler,
+        "sources": digest_of_sources(target),
         "outputs": {name: digest_of_text(text) for name, text in sorted(outputs.items())},
     }
-    outputs[_DIGEST] = json.dumps(digest, indent=2) + "\n"
-    for name, text in outputs.items():
-        path = _HERE / _BUILD / name
+    written = {**outputs, _DIGEST: json.dumps({name: digests[name] for name in sorted(digests)}, indent=2) + "\n"}
+    for name, text in written.items():
+        path = build / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return sorted(outputs)
+    return sorted(written)
 
 
 def _run(*command: str) -> str:
@@ -206,20 +233,60 @@ def _json_text(config: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(sections) + "\n}\n"
 
 
+def _make_bmv2() -> None:
+    compiler = compiler_version()
+    if compiler is None:
+        raise CompileError(f"{COMPILER} is not on PATH: install p4c to compile the P4 program")
+    for name in write_outputs("bmv2", compiler, compile_bmv2()):
+        click.echo(name)
+
+
+def _make_tofino(device: str) -> None:
+    """Compile, print the report beside the budget, and write the outputs unless a limit is passed."""
+    compiler = compile_tofino.compiler_version()
+    if compiler is None:
+        raise CompileError(
+            f"{compile_tofino.COMPILER} and {compile_tofino.ASSEMBLER} are not on PATH: build p4c with "
+            "-DENABLE_TOFINO=ON to compile the P4 program for Tofino"
+        )
+    compilation = compile_tofino.compile_tofino(device)
+    budget = read_budget(_HERE / "p4" / compile_tofino.BUDGET) if device == "tofino" else {}
+    for line in report_lines(compilation.report, budget):
+        click.echo(line)
+    click.echo(f"\ncompiled in {compilation.seconds:.0f} s")
+    if device == "tofino":
+        check_budget(compilation.report, budget)
+        for name in write_outputs("tofino", compiler, compilation.outputs):
+            click.echo(name)
+
+
 @click.command()
-@click.option("--check", is_flag=True, help="Compile nothing; fail when the outputs are not those of the sources.")
-def main(check: bool) -> None:
-    """Compile the P4 program for BMv2 into dataplane/p4/build."""
+@click.option(
+    "--target",
+    type=click.Choice([*TARGETS, "tofino2"]),
+    default="bmv2",
+    show_default=True,
+    help="What to compile for. Of tofino2 only the report is printed.",
+)
+@click.option("--check", is_flag=True, help="Compile nothing; fail when any target's outputs are not the sources'.")
+def main(target: str, check: bool) -> None:
+    """Compile the P4 program into dataplane/p4/build."""
     if check:
         stale = find_stale()
         if stale:
-            raise click.ClickException("; ".join(stale) + ": run python -m dataplane.compile_p4")
+            raise click.ClickException("; ".join(stale) + ": run make p4 TARGET=bmv2 and make p4 TARGET=tofino")
         return
     try:
-        for name in write_outputs():
-            click.echo(name)
-    except CompileError as error:
+        if target == "bmv2":
+            _make_bmv2()
+        else:
+            _make_tofino(target)
+    except (CompileError, compile_tofino.TofinoCompileError, BudgetError) as error:
         raise click.ClickException(str(error)) from error
+    for name, lines in count_lines().items():
+        click.echo(
+            f"{name}: {lines.shared} lines of P4 shared, {lines.own} its own ({lines.shared_percent:.0f} % shared)"
+        )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from ptf.base_tests import BaseTest
 from dataplane.constants import DropReason, Verdict
 from dataplane.wire import Packet
 from ptf_tests.barrier import Barrier, marker_entities
-from ptf_tests.control import Control, Count, Counts, Entity, worker_key
+from ptf_tests.control import Count, Counts, Entity, open_control, worker_key
 from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host, contribution_frame, describe, result_frame
 from ptf_tests.job import Job, default_host
 from ptf_tests.targets import HOST_PORTS, Description
@@ -38,7 +38,7 @@ class _Session:
 
     def __init__(self) -> None:
         self.target: Description = ptf.config["switchml"]
-        self.control = Control(self.target)
+        self.control = open_control(self.target)
         self.barrier = Barrier(ptf.dataplane_instance)
         self.epochs: Iterator[int] = itertools.count(1)
         stack = ExitStack()

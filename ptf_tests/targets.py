@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import dataplane
+from dataplane.tna_emulator.program import PROGRAM, load_program, values_per_packet
 
 __all__ = ["Description", "HOST_PORTS", "MONITOR_PORT", "TARGETS", "Target", "TargetUnavailable"]
 
@@ -24,8 +26,8 @@ HOST_PORTS = tuple(range(1, 9))
 MONITOR_PORT = 9
 _PORTS = (*HOST_PORTS, MONITOR_PORT)
 
+_BFRT_ADDRESS = "127.0.0.1:50052"  # bf_switchd's own choice
 _BUILD = Path(dataplane.__file__).parent / "p4" / "build" / "bmv2"
-_START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
 
@@ -37,8 +39,10 @@ class TargetUnavailable(Exception):
 class Description:
     """What a test process must know of a running switch.
 
-    ``interfaces`` gives each port's interface: a name, or for ``unix`` ports the switch's and the tests' socket paths
-    with a comma between. ``shortest_frame`` is what the ports can carry, in bytes.
+    ``p4runtime`` or ``bfrt`` is the address of its control interface; ``program`` and ``recirculation``, a device port,
+    are of BfRt. ``interfaces`` gives each port's interface: a name, or for ``unix`` ports the switch's and the tests'
+    socket paths with a comma between. ``shortest_frame`` is what the ports can carry, in bytes. ``loses_on_purpose``:
+    the pipeline has the loss tables.
     """
 
     name: str
@@ -49,6 +53,10 @@ class Description:
     shortest_frame: int
     max_workers: int = 64
     slots: int = 2048
+    bfrt: str = ""
+    program: str = "switchml"
+    recirculation: int = 68
+    loses_on_purpose: bool = True
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -80,6 +88,11 @@ class Target(ABC):
 
     name: str
     needs_namespace: bool
+    start_seconds = 30.0
+    # The whole suite runs with the first of these values per packet, the tests to which it matters with the others too.
+    values: tuple[int, ...] = (64, 256)
+    max_workers = 64
+    loses_on_purpose = True
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -102,10 +115,15 @@ class Target(ABC):
     @abstractmethod
     def _is_ready(self) -> bool: ...
 
+    def _environment(self) -> dict[str, str]:
+        """Return the environment of the process."""
+        return dict(os.environ)
+
     def __enter__(self) -> Target:
         with ExitStack() as stack:
             log = stack.enter_context(self.log.open("wb"))
-            self._process = subprocess.Popen(self._command(), stdout=log, stderr=subprocess.STDOUT)
+            environment = self._environment()
+            self._process = subprocess.Popen(self._command(), stdout=log, stderr=subprocess.STDOUT, env=environment)
             stack.callback(self._stop, self._process)
             self._wait_until_ready(self._process)
             self._stack = stack.pop_all()
@@ -121,10 +139,10 @@ class Target(ABC):
             raise RuntimeError(f"{self.name} ended with status {self._process.returncode}:\n{self._tail()}")
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while not self._is_ready():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{self.name} is not ready after {_START_SECONDS:g} s:\n{self._tail()}")
+                raise RuntimeError(f"{self.name} is not ready after {self.start_seconds:g} s:\n{self._tail()}")
             try:
                 process.wait(0.02)
             except subprocess.TimeoutExpired:
@@ -210,7 +228,124 @@ class Soft(Target):
         return self._ready.exists()
 
 
-TARGETS: dict[str, type[Target]] = {target.name: target for target in (Soft, Bmv2)}
+class TofinoEmulator(Target):
+    """Our TNA program on a model of Tofino's pipeline, with a BfRt server in front."""
+
+    name = "tofino-emulator"
+    needs_namespace = False
+    values = (values_per_packet(load_program()),) if PROGRAM.exists() else ()
+    max_workers = 32
+    loses_on_purpose = False
+
+    @classmethod
+    def check_available(cls) -> None:
+        """Raise TargetUnavailable when the program was not compiled for the model."""
+        if not PROGRAM.exists():
+            raise TargetUnavailable(f"{PROGRAM.name} is not there: make p4 TARGET=tofino writes it")
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._ready = directory / "emulator.json"
+
+    def describe(self, values: int) -> Description:
+        """Return the description; no MAC hands a frame without an Ethernet header to the parser."""
+        address = json.loads(self._ready.read_text(encoding="utf-8"))["grpc"]
+        interfaces = {port: ",".join(map(str, self._sockets(port))) for port in _PORTS}
+        return Description(
+            *(self.name, "", values, interfaces),
+            unix=True,
+            shortest_frame=14,
+            max_workers=self.max_workers,
+            bfrt=address,
+            loses_on_purpose=self.loses_on_purpose,
+        )
+
+    def _sockets(self, port: int) -> tuple[Path, Path]:
+        return self.directory / f"switch{port}.sock", self.directory / f"host{port}.sock"
+
+    def _command(self) -> Sequence[str]:
+        ports = [f"--frame-port={port}={','.join(map(str, self._sockets(port)))}" for port in _PORTS]
+        module = "dataplane.tna_emulator.daemon"
+        return [sys.executable, "-m", module, "--grpc", "127.0.0.1:0", "--ready-file", str(self._ready), *ports]
+
+    def _is_ready(self) -> bool:
+        return self._ready.exists()
+
+
+class TofinoModel(Target):
+    """Intel's tofino-model and bf_switchd with our program, from an SDE installation; see docs/tofino.md.
+
+    The model is started first. Our ports are device ports of its first pipe, on veth pairs as for BMv2.
+    """
+
+    name = "tofino-model"
+    needs_namespace = True
+    start_seconds = 300.0  # the SDE's own words are one to two minutes
+    values = TofinoEmulator.values
+
+    @classmethod
+    def check_available(cls) -> None:
+        """Raise TargetUnavailable, with what to set or build, when the SDE or our program in it is missing."""
+        if not os.environ.get("SDE_INSTALL"):
+            raise TargetUnavailable("SDE_INSTALL is not set: set it to an SDE installation (docs/tofino.md)")
+        for path in (*cls._programs(), cls._configuration()):
+            if not path.exists():
+                raise TargetUnavailable(f"{path} not found: build the SDE and our program into it (docs/tofino.md)")
+
+    @staticmethod
+    def _programs() -> tuple[Path, Path]:
+        binaries = Path(os.environ["SDE_INSTALL"]) / "bin"
+        return binaries / "tofino-model", binaries / "bf_switchd"
+
+    @staticmethod
+    def _configuration() -> Path:
+        return Path(os.environ["SDE_INSTALL"]) / "share" / "p4" / "targets" / "tofino" / "switchml.conf"
+
+    def describe(self, values: int) -> Description:
+        """Return the description; packets pass a second time through the pipe's own recirculation port, 68."""
+        interfaces = {port: f"host{port}" for port in _PORTS}
+        return Description(
+            *(self.name, "", values, interfaces),
+            unix=False,
+            shortest_frame=14,
+            max_workers=32,
+            bfrt=_BFRT_ADDRESS,
+            loses_on_purpose=False,
+        )
+
+    def __enter__(self) -> Target:
+        with ExitStack() as stack:
+            ports = self.directory / "ports.json"
+            pairs = [{"device_port": port, "if": f"switch{port}"} for port in _PORTS]
+            ports.write_text(json.dumps({"PortToIf": pairs}), encoding="utf-8")
+            model, _ = self._programs()
+            command = [str(model), "-d", "1", "-f", str(ports), "--p4-target-config", str(self._configuration())]
+            command += ["--install-dir", os.environ["SDE_INSTALL"], "--chip-type", "2"]
+            command += ["--logs-disable", "--log-dir", str(self.directory)]
+            log = stack.enter_context((self.directory / "model.log").open("wb"))
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=self._environment())
+            stack.callback(self._stop, process)
+            super().__enter__()
+            stack.callback(self._stack.close)
+            self._stack = stack.pop_all()
+        return self
+
+    def _environment(self) -> dict[str, str]:
+        libraries = [str(Path(os.environ["SDE_INSTALL"]) / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+        return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+
+    def _command(self) -> Sequence[str]:
+        _, driver = self._programs()
+        options = ["--install-dir", os.environ["SDE_INSTALL"], "--conf-file", str(self._configuration())]
+        return [str(driver), *options, "--background", "--skip-port-add", "--status-port", "7777"]
+
+    def _is_ready(self) -> bool:
+        host, _, port = _BFRT_ADDRESS.rpartition(":")
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) == 0
+
+
+TARGETS: dict[str, type[Target]] = {target.name: target for target in (Soft, Bmv2, TofinoEmulator, TofinoModel)}
 
 
 def veth_names() -> list[tuple[str, str]]:

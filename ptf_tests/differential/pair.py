@@ -1,22 +1,27 @@
-"""The two switches side by side: plays a sequence on both and says where they differ."""
+"""Two switches side by side: plays a sequence on both and says where they differ."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import finsy as fy
 
 from dataplane.constants import DropReason, Verdict
-from ptf_tests.control import Counts
+from ptf_tests.control import Count, Counts
 from ptf_tests.differential.player import Outcome, Player
 from ptf_tests.differential.sequence import Burst, Sequence
 from ptf_tests.frames import describe
-from ptf_tests.targets import Bmv2, Description, Soft, Target
+from ptf_tests.targets import Bmv2, Soft, Target, TofinoEmulator
 
-__all__ = ["Difference", "NoAnswer", "Pair"]
+__all__ = ["Difference", "NoAnswer", "OTHERS", "Pair", "other_of"]
+
+# What the soft switch is compared with.
+OTHERS: dict[str, type[Target]] = {target.name: target for target in (Bmv2, TofinoEmulator)}
 
 # What a port loses at egress is counted by a thread of its own, behind no marker.
 _COUNT_SECONDS = 2.0
@@ -31,10 +36,14 @@ class NoAnswer(BaseException):
 
 
 class Pair:
-    """Both switches, started in ``directory``; a context manager."""
+    """A switch of a class of OTHERS and the soft switch, each with a directory of its own; a context manager."""
 
-    def __init__(self, directory: Path, values: int) -> None:
-        self._targets: list[Target] = [Bmv2(directory), Soft(directory)]
+    def __init__(self, directory: Path, values: int, other: type[Target]) -> None:
+        self._targets: list[Target] = []
+        for target in (other, Soft):
+            own = directory / target.name
+            own.mkdir()
+            self._targets.append(target(own))
         self._values = values
         self._stack = ExitStack()
         self._players: list[Player] = []
@@ -43,7 +52,7 @@ class Pair:
         with ExitStack() as stack:
             for target in self._targets:
                 stack.enter_context(target)
-                self._players.append(stack.enter_context(Player(self._describe(target))))
+                self._players.append(stack.enter_context(Player(target.describe(self._values))))
             self._threads = stack.enter_context(ThreadPoolExecutor(len(self._targets)))
             self._stack = stack.pop_all()
         return self
@@ -51,13 +60,10 @@ class Pair:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _describe(self, target: Target) -> Description:
-        return target.describe(self._values)
-
     def compare(self, sequence: Sequence) -> None:
         """Play a sequence on both. Raises Difference or NoAnswer."""
         try:
-            bmv2, soft = self._threads.map(lambda player: player.play(sequence), self._players)
+            other, soft = self._threads.map(lambda player: player.play(sequence), self._players)
         except (TimeoutError, fy.P4ClientError) as error:
             try:
                 for target in self._targets:
@@ -66,47 +72,51 @@ class Pair:
                 raise NoAnswer(str(ended)) from error
             raise NoAnswer(f"a switch does not answer: {error}") from error
         end = time.monotonic() + _COUNT_SECONDS
-        while bmv2.counts != soft.counts and time.monotonic() < end:
-            bmv2.counts, soft.counts = (player.counts() for player in self._players)
-        differences = _differences(sequence, bmv2, soft)
+        while other.counts != soft.counts and time.monotonic() < end:
+            other.counts, soft.counts = (player.counts() for player in self._players)
+        differences = _differences(sequence, self._targets[0].name, other, soft)
         if differences:
             raise Difference("\n".join(differences))
 
 
-def _differences(sequence: Sequence, bmv2: Outcome, soft: Outcome) -> list[str]:
+def other_of(values: int) -> type[Target]:
+    """Return what to compare the soft switch with when a packet has so many values."""
+    return next(target for target in OTHERS.values() if values in target.values)
+
+
+def _differences(sequence: Sequence, name: str, other: Outcome, soft: Outcome) -> list[str]:
     lines = []
     for number, step in enumerate(sequence.steps):
-        if bmv2.refused.get(number) != soft.refused.get(number):
-            lines.append(
-                f"step {number}, {step}: bmv2 {bmv2.refused.get(number, 'OK')}, soft {soft.refused.get(number, 'OK')}"
-            )
-        if bmv2.frames[number] == soft.frames[number]:
+        refused = [outcome.refused.get(number, "OK") for outcome in (other, soft)]
+        if refused[0] != refused[1]:
+            lines.append(f"step {number}, {step}: {name} {refused[0]}, soft {refused[1]}")
+        if other.frames[number] == soft.frames[number]:
             continue
-        name = f"Burst({step.port})" if isinstance(step, Burst) else str(step)
-        lines.append(f"step {number}, {name}: other frames came out")
-        for port in sorted(bmv2.frames[number].keys() | soft.frames[number].keys()):
-            one, other = bmv2.frames[number].get(port, []), soft.frames[number].get(port, [])
-            if one != other:
-                for who, frames in (("bmv2", one), ("soft", other)):
+        what = f"Burst({step.port})" if isinstance(step, Burst) else str(step)
+        lines.append(f"step {number}, {what}: other frames came out")
+        for port in sorted(other.frames[number].keys() | soft.frames[number].keys()):
+            each = {who: outcome.frames[number].get(port, []) for who, outcome in ((name, other), ("soft", soft))}
+            if each[name] != each["soft"]:
+                for who, frames in each.items():
                     lines += [f"  port {port}, {who}: {describe(frame)}" for frame in frames] or [
                         f"  port {port}, {who}: nothing"
                     ]
-    return lines + _count_differences(bmv2.counts, soft.counts)
+    return lines + _count_differences(name, other.counts, soft.counts)
 
 
-def _count_differences(bmv2: Counts, soft: Counts) -> list[str]:
+def _count_differences(name: str, other: Counts, soft: Counts) -> list[str]:
     lines = []
-    for index in sorted(bmv2.drops.keys() | soft.drops.keys()):
-        one, other = bmv2.drops.get(index, (0, 0)), soft.drops.get(index, (0, 0))
-        if one != other:
-            lines.append(f"drop_counter {DropReason(index).name}: bmv2 {one}, soft {other} (packets, bytes)")
-    for index in sorted(bmv2.verdicts.keys() | soft.verdicts.keys()):
-        one, other = bmv2.verdicts.get(index, (0, 0)), soft.verdicts.get(index, (0, 0))
-        if one != other:
-            name = Verdict(index & 0xF).name
-            lines.append(f"job_counter of job {index >> 4} {name}: bmv2 {one}, soft {other} (packets, bytes)")
-    for key in sorted(bmv2.workers.keys() | soft.workers.keys()):
-        one, other = bmv2.workers.get(key, (0, 0)), soft.workers.get(key, (0, 0))
-        if one != other:
-            lines.append(f"worker_counter of {key}: bmv2 {one}, soft {other} (packets, bytes)")
+
+    def compare(what: str, one: Mapping[Any, Count], two: Mapping[Any, Count], label: Callable[[Any], str]) -> None:
+        for key in sorted(one.keys() | two.keys()):
+            left, right = one.get(key, (0, 0)), two.get(key, (0, 0))
+            if left != right:
+                lines.append(f"{what} {label(key)}: {name} {left}, soft {right} (packets, bytes)")
+
+    compare("drop_counter", other.drops, soft.drops, lambda index: DropReason(index).name)
+    compare(
+        *("job_counter", other.verdicts, soft.verdicts),
+        lambda index: f"of job {index >> 4} {Verdict(index & 0xF).name}",
+    )
+    compare("worker_counter of", other.workers, soft.workers, str)
     return lines

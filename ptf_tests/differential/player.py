@@ -11,7 +11,7 @@ from ptf.dataplane import DataPlane
 
 from dataplane.constants import DropReason
 from ptf_tests.barrier import Barrier, marker_entities
-from ptf_tests.control import Control, Counts
+from ptf_tests.control import Counts, open_control
 from ptf_tests.differential.sequence import Burst, Put, Remove, Sequence, SetDefault
 from ptf_tests.targets import HOST_PORTS, Description
 from ptf_tests.unix_port import UnixPort
@@ -41,7 +41,7 @@ class Player:
 
     def __init__(self, description: Description) -> None:
         self._description = description
-        self.control = Control(description)
+        self.control = open_control(description)
         self._stack = ExitStack()
         self._losing: dict[str, set[int]] = {}
         self._present: set[tuple[object, ...]] = set()

@@ -1,4 +1,4 @@
-"""``python -m ptf_tests.differential.replay FILE --target soft|bmv2|both``: play a saved sequence once more."""
+"""``python -m ptf_tests.differential.replay FILE``: play a saved sequence once more."""
 
 from __future__ import annotations
 
@@ -11,41 +11,48 @@ import click
 
 from dataplane.constants import DropReason, Verdict
 from ptf_tests import namespace
-from ptf_tests.differential.pair import Difference, NoAnswer, Pair
+from ptf_tests.differential.pair import OTHERS, Difference, NoAnswer, Pair, other_of
 from ptf_tests.differential.player import Outcome, Player
 from ptf_tests.differential.sequence import Burst, Sequence, load
 from ptf_tests.frames import describe
-from ptf_tests.targets import TARGETS, TargetUnavailable, veth_names
+from ptf_tests.targets import TARGETS, Soft, Target, TargetUnavailable, veth_names
 
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--target", type=click.Choice([*TARGETS, "both"]), default="both", show_default=True)
-def main(file: Path, target: str) -> None:
-    """Play a sequence and print, step by step, what comes out, and the counters; or both targets' differences."""
+@click.option(
+    "--other",
+    type=click.Choice([*OTHERS]),
+    help="What the soft switch is compared with; default: the first that has so many values per packet.",
+)
+def main(file: Path, target: str, other: str | None) -> None:
+    """Play a sequence and print, step by step, what comes out, and the counters; or what both targets differ in."""
     try:
         sequence = load(file)
     except (ValueError, KeyError, TypeError) as error:
         raise click.ClickException(f"{file} is not a saved sequence: {error}") from None
-    classes = list(TARGETS.values()) if target == "both" else [TARGETS[target]]
+    compared = other_of(sequence.values) if other is None else OTHERS[other]
+    classes = [compared, Soft] if target == "both" else [TARGETS[target]]
     try:
         for one in classes:
             one.check_available()
     except TargetUnavailable as reason:
         raise click.ClickException(str(reason)) from None
     if any(one.needs_namespace for one in classes):
-        namespace.enter("ptf_tests.differential.replay", [str(file), "--target", target])
+        arguments = [str(file), "--target", target, "--other", compared.name]
+        namespace.enter("ptf_tests.differential.replay", arguments)
         namespace.make_veth_pairs(veth_names())
     logging.getLogger("dataplane").setLevel(logging.ERROR)  # ptf warns of every frame of 14 bytes
     with tempfile.TemporaryDirectory(prefix="switchml-replay-") as directory:
         if target == "both":
-            sys.exit(_compare(sequence, Path(directory)))
+            sys.exit(_compare(sequence, Path(directory), compared))
         with TARGETS[target](Path(directory)) as switch, Player(switch.describe(sequence.values)) as player:
             _show(sequence, player.play(sequence))
 
 
-def _compare(sequence: Sequence, directory: Path) -> int:
-    with Pair(directory, sequence.values) as pair:
+def _compare(sequence: Sequence, directory: Path, other: type[Target]) -> int:
+    with Pair(directory, sequence.values, other) as pair:
         try:
             pair.compare(sequence)
         except (Difference, NoAnswer) as difference:

@@ -1,4 +1,4 @@
-"""``python -m ptf_tests.differential.run``: random sequences on both switches until one tells them apart."""
+"""``python -m ptf_tests.differential.run``: random sequences on two switches until one tells them apart."""
 
 from __future__ import annotations
 
@@ -16,38 +16,46 @@ import click
 import hypothesis
 
 from ptf_tests import namespace
-from ptf_tests.differential.pair import Difference, NoAnswer, Pair
+from ptf_tests.differential.pair import OTHERS, Difference, NoAnswer, Pair
 from ptf_tests.differential.sequence import Burst, Sequence, save
 from ptf_tests.differential.strategies import sequences
-from ptf_tests.targets import Bmv2, TargetUnavailable, veth_names
+from ptf_tests.targets import Target, TargetUnavailable, veth_names
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--sequences", "count", type=click.IntRange(1), default=2000, help="How many to play.")
 @click.option("--seed", type=click.IntRange(0), help="What they are drawn from; a new one is chosen and printed.")
-@click.option("--values", type=click.Choice(["64", "256"]), default="64", help="Values per packet.")
-def main(count: int, seed: int | None, values: str) -> None:
-    """Play random sequences of table writes and packets on BMv2 and on the soft switch and compare what comes of them.
+@click.option(
+    "--target", "name", type=click.Choice([*OTHERS]), default="bmv2", help="What the soft switch is compared with."
+)
+@click.option("--values", type=click.IntRange(1), help="Values per packet, one of the target's; default: its first.")
+def main(count: int, seed: int | None, name: str, values: int | None) -> None:
+    """Play random sequences of table writes and packets on the soft switch and on another; compare what comes of them.
 
-    The exit status is 0 when there is no difference, or when BMv2 is not installed. The least sequence that shows a
-    difference is saved, to be played again with python -m ptf_tests.differential.replay.
+    The exit status is 0 when there is no difference, or when the other is not installed. The least sequence that shows
+    a difference is saved, to be played again with python -m ptf_tests.differential.replay.
     """
+    other = OTHERS[name]
+    values = other.values[0] if values is None else values
+    if values not in other.values:
+        raise click.BadParameter(f"{name} has {' or '.join(map(str, other.values))} values per packet, not {values}")
     try:
-        Bmv2.check_available()
+        other.check_available()
     except TargetUnavailable as reason:
         click.echo(f"skipped: {reason}")
         return
     seed = secrets.randbelow(2**32) if seed is None else seed
-    arguments = ["--sequences", str(count), "--seed", str(seed), "--values", values]
-    namespace.enter("ptf_tests.differential.run", arguments)
-    namespace.make_veth_pairs(veth_names())
+    if other.needs_namespace:
+        arguments = ["--sequences", str(count), "--seed", str(seed), "--target", name, "--values", str(values)]
+        namespace.enter("ptf_tests.differential.run", arguments)
+        namespace.make_veth_pairs(veth_names())
     logging.getLogger("dataplane").setLevel(logging.ERROR)  # ptf warns of every frame of 14 bytes
     directory = Path(tempfile.mkdtemp(prefix="switchml-differential-"))
     start = time.monotonic()
-    with Pair(directory, int(values)) as pair:
-        run = _Run(pair)
+    with Pair(directory, values, other) as pair:
+        run = _Run(pair, name)
         try:
-            run.play(count, seed, int(values))
+            run.play(count, seed, values, other)
         except NoAnswer as error:
             _report(error, run, directory, seed)
             sys.exit(1)
@@ -56,18 +64,20 @@ def main(count: int, seed: int | None, values: str) -> None:
             sys.exit(1)
     shutil.rmtree(directory)
     seconds = time.monotonic() - start
-    click.echo(f"{run.played} sequences with {values} values, no difference; seed {seed}; {seconds:.1f} s")
+    what = f"{run.played} sequences with {values} values on {name} and soft"
+    click.echo(f"{what}, no difference; seed {seed}; {seconds:.1f} s")
 
 
 class _Run:
     """Plays what hypothesis draws; ``failing`` is the sequence that told the switches apart."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: Pair, other: str) -> None:
         self._pair = pair
+        self.other = other
         self.played = 0
         self.failing: Sequence | None = None
 
-    def play(self, count: int, seed: int, values: int) -> None:
+    def play(self, count: int, seed: int, values: int, other: type[Target]) -> None:
         """Draw and play. Raises Difference or NoAnswer."""
 
         @hypothesis.seed(seed)
@@ -80,7 +90,7 @@ class _Run:
             verbosity=hypothesis.Verbosity.quiet,
             suppress_health_check=list(hypothesis.HealthCheck),
         )
-        @hypothesis.given(sequences(values))
+        @hypothesis.given(sequences(values, other.max_workers, losses=other.loses_on_purpose))
         def play_one(sequence: Sequence) -> None:
             self.played += 1
             try:
@@ -138,7 +148,7 @@ def _report(error: BaseException, run: _Run, directory: Path, seed: int) -> None
     save(run.failing, path)
     click.echo(f"the switches differ (seed {seed}, after {run.played} sequences, the least one is):", err=True)
     click.echo(str(error), err=True)
-    click.echo(f"play it again: python -m ptf_tests.differential.replay {path} --target soft|bmv2|both", err=True)
+    click.echo(f"play it again: python -m ptf_tests.differential.replay {path} --other {run.other}", err=True)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def _any_rank(draw: st.DrawFn) -> Put:
     return _put("rank_table", match, "address_rank", eth_dst=mac, ipv4_dst=0x0A000155, udp_dst=udp_port)
 
 
-def _any_worker(draw: st.DrawFn) -> Put:
+def _any_worker(draw: st.DrawFn, max_workers: int) -> Put:
     job = draw(st.sampled_from(_JOBS))
     rank = draw(st.sampled_from((0, 1, 2, 63, 255)))
     return _worker(
@@ -127,8 +127,8 @@ def _any_worker(draw: st.DrawFn) -> Put:
         job,
         rank,
         _any_slots(draw, job),
-        worker_bit=draw(st.sampled_from((1, 2, 4, 1 << 63, 0, 3))),
-        job_mask=draw(st.sampled_from((1, 3, 7, (1 << 64) - 1, 0))),
+        worker_bit=draw(st.sampled_from((1, 2, 4, 1 << (max_workers - 1), 0, 3))),
+        job_mask=draw(st.sampled_from((1, 3, 7, (1 << max_workers) - 1, 0))),
         epoch=draw(st.sampled_from((1, 2, 0, 0xFFFF))),
         group=draw(st.sampled_from((*_GROUPS, 0, 77))),
     )
@@ -150,15 +150,16 @@ def _any_loss(draw: st.DrawFn) -> Put:
     return _put(table, {"port": draw(st.sampled_from(_PORTS))}, "lose", threshold=threshold)
 
 
-_ANY = (_any_group, _any_job, _any_rank, _any_worker, _any_worker, _any_l2, _any_l2, _any_l2, _any_loss)
+_ANY = (_any_group, _any_job, _any_rank, _any_l2, _any_l2, _any_l2)
 
 
 @st.composite
-def _writes(draw: st.DrawFn) -> list[Step]:
+def _writes(draw: st.DrawFn, max_workers: int, losses: bool) -> list[Step]:
     """Draw a write to any table, of an entry that may be there or not."""
     if draw(st.integers(0, 9)) == 9:
         return [_switch_address(draw(st.sampled_from((0, SWITCH_MAC))), draw(st.sampled_from((0, SWITCH_IP))))]
-    put = draw(st.sampled_from(_ANY))(draw)
+    workers = (lambda draw: _any_worker(draw, max_workers),) * 2
+    put = draw(st.sampled_from((*_ANY, *workers, *((_any_loss,) if losses else ()))))(draw)
     kind = draw(st.sampled_from(("put", "put", "remove", "default")))
     if kind == "remove":
         return [Remove(put.table, put.match, put.priority)]
@@ -316,10 +317,10 @@ def _rounds(draw: st.DrawFn, jobs: tuple[Job, ...]) -> list[Step]:
 
 
 @st.composite
-def sequences(draw: st.DrawFn, values: int = 64) -> Sequence:
+def sequences(draw: st.DrawFn, values: int = 64, max_workers: int = 64, losses: bool = True) -> Sequence:
     """Draw the tables of one or two jobs, then packets and writes in any order.
 
-    Every frame has an Ethernet header, for BMv2's interfaces carry no other.
+    Every frame has an Ethernet header, for BMv2's interfaces carry no other. ``losses``: there are the loss tables.
     """
     jobs = tuple(draw(st.lists(_jobs(values), min_size=1, max_size=2, unique_by=lambda job: job.id)))
     steps: list[Step] = [_switch_address(SWITCH_MAC, SWITCH_IP)]
@@ -330,6 +331,8 @@ def sequences(draw: st.DrawFn, values: int = 64) -> Sequence:
         steps.append(_group(_GROUPS[-1], tuple((port, 0) for port in _PORTS[:_MAX_REPLICAS])))
         steps.append(_put("l2_table", {"eth_dst": 0xFFFFFFFFFFFF}, "flood", group=_GROUPS[-1]))
     rounds, bursts = _rounds(jobs), _bursts(jobs)
-    for more in draw(st.lists(st.one_of(rounds, rounds, bursts, bursts, _writes()), min_size=1, max_size=24)):
+    for more in draw(
+        st.lists(st.one_of(rounds, rounds, bursts, bursts, _writes(max_workers, losses)), min_size=1, max_size=24)
+    ):
         steps += more
     return Sequence(tuple(steps), values)

@@ -72,6 +72,18 @@ class WrongRank(SwitchMLTest):
         self.expect_result(job, job.result(*packets))
 
 
+class StrangersOfEveryShape(SwitchMLTest):
+    """A stranger's packets are well-formed whatever half they are for, with values or without: nothing else is said."""
+
+    def runTest(self) -> None:
+        job = self.job(2)
+        stranger = job.hosts[0].moved(mac=0x020000000200)
+        for phase in (0, 1):
+            for packet in (job.packet(0, phase=phase), job.exponent_only(0, phase=phase)):
+                self.refuse(packet, stranger, DropReason.UNKNOWN_WORKER)
+        self.expect_nothing()
+
+
 class RefusalsInOrder(SwitchMLTest):
     """When several reasons hold: unknown job before slot out of range before unknown worker before wrong epoch."""
 

@@ -22,6 +22,11 @@ _HALF = 0x80000000
 
 
 class _Loss(SwitchMLTest):
+    def setUp(self) -> None:
+        super().setUp()
+        if not self.target.loses_on_purpose:
+            self.skipTest(f"{self.target.name} cannot lose packets on purpose: its pipeline has no loss tables")
+
     def lose(self, direction: str, threshold: int, *ports: int) -> None:
         """Lose packets of some ports until the end of the test, or of ``undone``."""
         self.expect_nothing()  # what has been sent before has left: it is not to be lost

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from google.protobuf.json_format import MessageToDict
 import dataplane
 from dataplane.compile_p4 import (
     COMPILER,
+    TARGETS,
     VARIANTS,
     Variant,
     compile_variant,
@@ -40,17 +42,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_build_is_fresh() -> None:
-    assert not find_stale(), "run python -m dataplane.compile_p4"
+    assert not find_stale(), "run make p4 TARGET=bmv2 and make p4 TARGET=tofino"
 
 
 @pytest.mark.parametrize(
-    "name", ["constants.toml", "p4/common/constants.p4", "p4/common/parser.p4", "p4/v1model/switchml.p4"]
+    ("name", "stale_targets"),
+    [
+        ("constants.toml", TARGETS),
+        ("p4/common/constants.p4", TARGETS),
+        ("p4/common/parser.p4", TARGETS),
+        ("p4/v1model/switchml.p4", ["bmv2"]),
+        ("p4/tna/switchml.p4", ["tofino"]),
+    ],
 )
-def test_changed_source_is_noticed(folder: Path, name: str) -> None:
-    assert digest_of_sources(folder) == digest_of_sources()
+def test_changed_source_is_noticed(folder: Path, name: str, stale_targets: Sequence[str]) -> None:
+    assert all(digest_of_sources(target, folder) == digest_of_sources(target) for target in TARGETS)
     with (folder / name).open("a") as source:
         source.write("\n")
-    assert find_stale(folder) == ["the P4 sources or constants.toml have changed since they were compiled"]
+    assert find_stale(folder) == [
+        f"the P4 sources or constants.toml have changed since they were compiled for {target}"
+        for target in stale_targets
+    ]
 
 
 def test_changed_output_is_noticed(folder: Path) -> None:
@@ -58,11 +70,15 @@ def test_changed_output_is_noticed(folder: Path) -> None:
     (build / "bmv2" / "switchml.json").unlink()
     (build / "bmv2" / "switchml.p4info.txtpb").write_text("")
     (build / "bmv2" / "other.json").write_text("{}")
+    (build / "tofino" / "bfrt.json").write_text("{}")
     assert find_stale(folder) == [
         "bmv2/other.json is not in digest.json",
         "bmv2/switchml.json is missing",
         "bmv2/switchml.p4info.txtpb was not made by this compilation",
+        "tofino/bfrt.json was not made by this compilation",
     ]
+    (build / "digest.json").write_text("{}")
+    assert find_stale(folder) == ["digest.json does not know bmv2", "digest.json does not know tofino"]
     (build / "digest.json").unlink()
     assert find_stale(folder) == ["digest.json is missing"]
 
@@ -72,6 +88,7 @@ def test_common_knows_no_architecture() -> None:
     extern = re.compile(
         r"#include\s*<|standard_metadata|mark_to_drop|\b(register|counter|direct_counter|random|hash|digest"
         r"|update_checksum|verify_checksum|RegisterAction|Register|Counter|DirectCounter|Random|Hash)\s*[<(]"
+        r"|intr_md|port_metadata"
     )
     found = [
         f"{path.name}: {line.strip()}"
@@ -88,8 +105,8 @@ def test_recompiling_gives_the_same_bytes(variant: Variant) -> None:
     if version is None:
         pytest.skip(f"{COMPILER} not found")
     outputs = compile_variant(variant)  # even a compiler of another version must accept the program
-    if version != read_digest()["compiler"]:
-        pytest.skip(f"{version} found, the outputs were made by {read_digest()['compiler']}")
+    if version != read_digest()["bmv2"]["compiler"]:
+        pytest.skip(f"{version} found, the outputs were made by {read_digest()['bmv2']['compiler']}")
     for name, text in outputs.items():
         assert text == (BUILD / name).read_text(encoding="utf-8"), f"{name} is not what {version} makes"
 

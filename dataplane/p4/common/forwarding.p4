@@ -12,6 +12,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
     action forward(PortId_t port) {
         meta.destination = DESTINATION_PORT;
         meta.port = port;
+        meta.forwarded = 1;
     }
 
     @name(".SwitchMLIngress.flood")
@@ -41,19 +42,14 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
     }
 
     apply {
-        // A forged RESULT need not use our port: an agent may listen on any, and tells the switch by its address.
-        if (meta.own_source == 1) {
-            meta.reason = DROP_REASON_FORGED_RESULT;
-        } else {
-            own_address.apply(hdr, meta, ingress_port);
-            if (meta.destination == DESTINATION_NONE) {
-                l2_table.apply();
-                // It has been on that link already: whoever was meant has it, and back there it would be a second copy.
-                if (meta.destination == DESTINATION_PORT && meta.port == ingress_port) {
-                    meta.destination = DESTINATION_NONE;
-                    meta.reason = DROP_REASON_NO_ROUTE;
-                }
-            }
+        own_address.apply(hdr, meta, ingress_port);
+        if (meta.ours == 0 && meta.reason == DROP_REASON_NONE && meta.destination == DESTINATION_NONE) {
+            l2_table.apply();
+        }
+        // It has been on that link already: whoever was meant has it, and back there it would be a second copy.
+        if (meta.forwarded == 1 && meta.port == ingress_port) {
+            meta.destination = DESTINATION_NONE;
+            meta.reason = DROP_REASON_NO_ROUTE;
         }
     }
 }

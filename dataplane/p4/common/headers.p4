@@ -54,6 +54,11 @@ header ipv4_header_t {
     ipv4_t dst;
 }
 
+// What the IPv4 checksum is computed of.
+#define IPV4_BESIDE_CHECKSUM(h)                                                                              \
+    h.version, h.header_length, h.traffic_class, h.total_length, h.identification, h.flags, h.fragment_offset, \
+    h.ttl, h.protocol, h.src, h.dst
+
 // RFC 792, an echo up to its data.
 header icmp_t {
     bit<16> type_and_code;
@@ -93,6 +98,7 @@ header values_t {
 #undef VALUE_FIELD
 
 struct headers_t {
+    TARGET_HEADERS
     ethernet_t ethernet;
     arp_t arp;
     ipv4_header_t ipv4;

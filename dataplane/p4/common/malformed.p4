@@ -1,12 +1,12 @@
-// Is this packet of ours well-formed, and if not, what is wrong with it first?
+// What is wrong with a packet of ours first?
 #ifndef SWITCHML_MALFORMED_P4
 #define SWITCHML_MALFORMED_P4
 
-#include "headers.p4"
+#include "well_formed.p4"
 
-control MalformedCheck(in headers_t hdr, inout metadata_t meta, in bit<1> parser_failed) {
+control MalformedReason(in headers_t hdr, inout metadata_t meta, in ParserStatus_t parser_status) {
     @hidden
-    action accept_packet() {}
+    action find_nothing() {}
 
     @hidden
     action reject(bit<8> reason) {
@@ -20,73 +20,56 @@ control MalformedCheck(in headers_t hdr, inout metadata_t meta, in bit<1> parser
     @hidden
     table malformed_table {
         key = {
-            parser_failed: ternary;
+            parser_status: ternary;
             hdr.udp.length: range;
             hdr.ipv4.total_length: range;
             hdr.switchml.version: ternary;
             hdr.switchml.kind: ternary;
-            meta.own_source: ternary;
             hdr.switchml.format: ternary;
             hdr.switchml.exponent: range;
-            hdr.switchml.flags: ternary;
+            hdr.switchml.flags[0:0]: ternary;  // FLAG_EXPONENT_ONLY
             hdr.switchml.count: range;
-            hdr.switchml.slot: ternary;
-            hdr.switchml.phase: ternary;
+            hdr.switchml.slot[0:0]: ternary;
+            hdr.switchml.phase[0:0]: ternary;
         }
         actions = {
-            accept_packet;
+            find_nothing;
             reject;
         }
-        const default_action = reject(DROP_REASON_BAD_VERSION);
-
-#define LENGTH_EMPTY UDP_LENGTH_EMPTY .. UDP_LENGTH_EMPTY, IPV4_LENGTH_EMPTY .. IPV4_LENGTH_EMPTY
-#define LENGTH_VALUES UDP_LENGTH_VALUES .. UDP_LENGTH_VALUES, IPV4_LENGTH_VALUES .. IPV4_LENGTH_VALUES
-#define EXPONENT 0 .. EXPONENT_UNKNOWN
-#define EMPTY FLAG_EXPONENT_ONLY &&& FLAG_EXPONENT_ONLY, 0..0
-#define FILLED 0 &&& FLAG_EXPONENT_ONLY, 1 .. VALUES
-#define HALF_0 0 &&& 1, 0 &&& 1
-#define HALF_1 1 &&& 1, 1 &&& 1
-#define OURS PROTOCOL_VERSION, KIND_CONTRIBUTION, 0, FORMAT_INT32
+        // The frame ends inside our header or our values.
+        const default_action = reject(DROP_REASON_RUNT);
         const entries = {
-            // The frame ends inside our header or our values.
-            (1, _, _, _, _, _, _, _, _, _, _, _): reject(DROP_REASON_RUNT);
             // UDP or IPv4 end inside our header.
-            (_, 0 .. (UDP_LENGTH_EMPTY - 1), _, _, _, _, _, _, _, _, _, _): reject(DROP_REASON_RUNT);
-            (_, _, 0 .. (IPV4_LENGTH_EMPTY - 1), _, _, _, _, _, _, _, _, _): reject(DROP_REASON_RUNT);
+            (_, 0 .. (UDP_LENGTH_EMPTY - 1), _, _, _, _, _, _, _, _, _): reject(DROP_REASON_RUNT);
+            (_, _, 0 .. (IPV4_LENGTH_EMPTY - 1), _, _, _, _, _, _, _, _): reject(DROP_REASON_RUNT);
             // IPv4 ends inside the values that UDP says are there.
-            (_, UDP_LENGTH_VALUES .. UDP_LENGTH_VALUES, 0 .. (IPV4_LENGTH_VALUES - 1), _, _, _, _, _, _, _, _, _):
+            (_, UDP_LENGTH_VALUES .. UDP_LENGTH_VALUES, 0 .. (IPV4_LENGTH_VALUES - 1), _, _, _, _, _, _, _, _):
                 reject(DROP_REASON_RUNT);
             // Nothing is wrong.
-            (_, LENGTH_VALUES, OURS, EXPONENT, FILLED, HALF_0): accept_packet();
-            (_, LENGTH_VALUES, OURS, EXPONENT, FILLED, HALF_1): accept_packet();
-            (_, LENGTH_EMPTY, OURS, EXPONENT, EMPTY, HALF_0): accept_packet();
-            (_, LENGTH_EMPTY, OURS, EXPONENT, EMPTY, HALF_1): accept_packet();
+            (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, HALF_0): find_nothing();
+            (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, HALF_1): find_nothing();
+            (0, LENGTHS_EMPTY, OURS, ANY_EXPONENT, EMPTY, HALF_0): find_nothing();
+            (0, LENGTHS_EMPTY, OURS, ANY_EXPONENT, EMPTY, HALF_1): find_nothing();
             // All but the half.
-            (_, LENGTH_VALUES, OURS, EXPONENT, FILLED, _, _): reject(DROP_REASON_BAD_HALF);
-            (_, LENGTH_EMPTY, OURS, EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_HALF);
+            (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_HALF);
+            (0, LENGTHS_EMPTY, OURS, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_HALF);
             // All up to the count.
-            (_, _, _, OURS, EXPONENT, FILLED, _, _): reject(DROP_REASON_BAD_LENGTH);
-            (_, _, _, OURS, EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_LENGTH);
+            (0, _, _, OURS, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_LENGTH);
+            (0, _, _, OURS, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_LENGTH);
             // All up to the exponent.
-            (_, _, _, OURS, EXPONENT, _, _, _, _): reject(DROP_REASON_BAD_COUNT);
+            (0, _, _, OURS, ANY_EXPONENT, _, _, _, _): reject(DROP_REASON_BAD_COUNT);
             // All up to the format.
-            (_, _, _, OURS, _, _, _, _, _): reject(DROP_REASON_BAD_EXPONENT);
-            // A contribution that does not pretend to come from the switch.
-            (_, _, _, PROTOCOL_VERSION, KIND_CONTRIBUTION, 0, _, _, _, _, _, _): reject(DROP_REASON_BAD_FORMAT);
+            (0, _, _, OURS, _, _, _, _, _): reject(DROP_REASON_BAD_EXPONENT);
+            // A contribution.
+            (0, _, _, PROTOCOL_VERSION, KIND_CONTRIBUTION, _, _, _, _, _, _): reject(DROP_REASON_BAD_FORMAT);
             // Of a kind that we know.
-            (_, _, _, PROTOCOL_VERSION, KIND_CONTRIBUTION, _, _, _, _, _, _, _): reject(DROP_REASON_FORGED_RESULT);
-            (_, _, _, PROTOCOL_VERSION, KIND_RESULT, _, _, _, _, _, _, _): reject(DROP_REASON_FORGED_RESULT);
+            (0, _, _, PROTOCOL_VERSION, KIND_RESULT, _, _, _, _, _, _): reject(DROP_REASON_FORGED_RESULT);
             // Of our version.
-            (_, _, _, PROTOCOL_VERSION, _, _, _, _, _, _, _, _): reject(DROP_REASON_BAD_KIND);
+            (0, _, _, PROTOCOL_VERSION, _, _, _, _, _, _, _): reject(DROP_REASON_BAD_KIND);
+            // Whole.
+            (0, _, _, _, _, _, _, _, _, _, _): reject(DROP_REASON_BAD_VERSION);
         }
-#undef LENGTH_EMPTY
-#undef LENGTH_VALUES
-#undef EXPONENT
-#undef EMPTY
-#undef FILLED
-#undef HALF_0
-#undef HALF_1
-#undef OURS
+        size = 18;
     }
 
     apply {

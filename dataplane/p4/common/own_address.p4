@@ -3,7 +3,7 @@
 #ifndef SWITCHML_OWN_ADDRESS_P4
 #define SWITCHML_OWN_ADDRESS_P4
 
-#include "headers.p4"
+#include "switch_address.p4"
 
 const bit<16> ICMP_ECHO_REQUEST = 0x0800;  // type 8, code 0
 const bit<16> ICMP_ECHO_REPLY = 0;
@@ -11,7 +11,8 @@ const bit<16> IPV4_LENGTH_ICMP = 20 + 8;
 
 control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingress_port) {
     bit<1> to_own_mac;
-    bit<1> to_own_ip;  // an ARP request asks for it, or an IPv4 packet is sent to it
+    bit<1> arp_to_own_ip;  // it asks for ours
+    bit<1> ipv4_to_own_ip;
 
     @hidden
     action leave() {}
@@ -50,18 +51,23 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
     @hidden
     table answer_table {
         key = {
+            meta.switch_mac_set: ternary;
+            meta.switch_ip_set: ternary;
+            meta.own_mac_source: ternary;
+            meta.own_ip_source: ternary;
             hdr.arp.isValid(): ternary;
             hdr.arp.hardware_type: ternary;
             hdr.arp.protocol_type: ternary;
             hdr.arp.hardware_length: ternary;
             hdr.arp.protocol_length: ternary;
             hdr.arp.operation: ternary;
+            arp_to_own_ip: ternary;
             hdr.icmp.isValid(): ternary;
             hdr.icmp.type_and_code: ternary;
             hdr.icmp.checksum: range;
             hdr.ipv4.total_length: range;
             to_own_mac: ternary;
-            to_own_ip: ternary;
+            ipv4_to_own_ip: ternary;
         }
         actions = {
             answer_arp;
@@ -69,32 +75,45 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
             leave;
         }
         const default_action = leave();
+        // Who has no address yet answers nobody, and nobody who claims to have ours is answered.
+#define ADDRESSES 1, 1, 0, 0
+#define ARP_FOR_IPV4 true, ARP_HARDWARE_ETHERNET, ETHERTYPE_IPV4, 6, 4, ARP_REQUEST
+#define NO_ARP _, _, _, _, _, _, _
+#define NO_ECHO _, _, _, _, _, _
         const entries = {
             // A request for our address. Its Ethernet destination is broadcast, or our MAC when a host that knows it
             // asks again: neither matters.
-            (true, ARP_HARDWARE_ETHERNET, ETHERTYPE_IPV4, 6, 4, ARP_REQUEST, _, _, _, _, _, 1): answer_arp();
+            (ADDRESSES, ARP_FOR_IPV4, 1, NO_ECHO): answer_arp();
             // An echo request to our addresses, in an IPv4 packet with room for it. Its checksum takes the increment
             // without a carry, or ... Of the two zeros of ones' complement this makes 0xFFFF where equation 3 of the
             // RFC makes 0: for a reply of nothing but zeros no other is right, for any other reply either is.
-            (_, _, _, _, _, _, true, ICMP_ECHO_REQUEST, 0 .. 0xF7FF, IPV4_LENGTH_ICMP .. 0xFFFF, 1, 1):
+            (ADDRESSES, NO_ARP, true, ICMP_ECHO_REQUEST, 0 .. 0xF7FF, IPV4_LENGTH_ICMP .. 0xFFFF, 1, 1):
                 answer_echo(0x0800);
             // ... with one, which comes back at the low end.
-            (_, _, _, _, _, _, true, ICMP_ECHO_REQUEST, 0xF800 .. 0xFFFF, IPV4_LENGTH_ICMP .. 0xFFFF, 1, 1):
+            (ADDRESSES, NO_ARP, true, ICMP_ECHO_REQUEST, 0xF800 .. 0xFFFF, IPV4_LENGTH_ICMP .. 0xFFFF, 1, 1):
                 answer_echo(0x0801);
         }
+#undef ADDRESSES
+#undef ARP_FOR_IPV4
+#undef NO_ARP
+#undef NO_ECHO
+        size = 3;
     }
 
     apply {
         to_own_mac = 0;
-        to_own_ip = 0;
-        // Who has no address yet answers nobody.
-        if (meta.switch_mac != 0 && meta.switch_ip != 0) {
-            to_own_mac = (bit<1>)(hdr.ethernet.dst == meta.switch_mac);
-            if (hdr.arp.isValid()) {
-                to_own_ip = (bit<1>)(hdr.arp.target_ip == meta.switch_ip);
-            } else if (hdr.icmp.isValid()) {
-                to_own_ip = (bit<1>)(hdr.ipv4.dst == meta.switch_ip);
+        arp_to_own_ip = 0;
+        ipv4_to_own_ip = 0;
+        if (hdr.ethernet.dst[47:16] == meta.switch_mac[47:16]) {
+            if (hdr.ethernet.dst[15:0] == meta.switch_mac[15:0]) {
+                to_own_mac = 1;
             }
+        }
+        if (hdr.arp.target_ip == meta.switch_ip) {
+            arp_to_own_ip = 1;
+        }
+        if (hdr.ipv4.dst == meta.switch_ip) {
+            ipv4_to_own_ip = 1;
         }
         answer_table.apply();
     }

@@ -8,7 +8,7 @@
 // fragment say nothing about its datagram) and not after IPv4 options. A UDP header with our destination port
 // therefore marks a packet as ours, whether or not the rest of it could be read. The same rule makes an ICMP header one
 // that begins right there. A header that the frame ends in is not extracted: its bytes travel on as they are.
-parser PacketParser(packet_in packet, out headers_t hdr) {
+parser PacketParser(packet_in packet, inout headers_t hdr) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ethertype) {

@@ -1,15 +1,22 @@
-// Why the worker table does not know a sender.
+// Why a packet is refused: one of ours that is not admitted, and any that claims to come from the switch.
 #ifndef SWITCHML_REFUSAL_P4
 #define SWITCHML_REFUSAL_P4
 
-#include "headers.p4"
+#include "malformed.p4"
 
-control Refusal(in headers_t hdr, inout metadata_t meta) {
+control Refusal(in headers_t hdr, inout metadata_t meta, in ParserStatus_t parser_status) {
+    MalformedReason() malformed_reason;
+
+    bit<1> job_known;
+    slot_t range_of_packet;
+    slot_t range_of_job;
     bit<1> in_range;
 
     @name(".SwitchMLIngress.describe_job")
     action describe_job(slot_t slot_value, slot_t slot_mask) {
-        in_range = (bit<1>)((hdr.switchml.slot & slot_mask) == slot_value);
+        job_known = 1;
+        range_of_packet = hdr.switchml.slot & slot_mask;
+        range_of_job = slot_value;
     }
 
     @name(".SwitchMLIngress.job_table")
@@ -25,15 +32,58 @@ control Refusal(in headers_t hdr, inout metadata_t meta) {
         size = PROTOCOL_MAX_JOBS;
     }
 
-    apply {
-        in_range = 0;
-        if (!job_table.apply().hit) {
-            meta.reason = DROP_REASON_UNKNOWN_JOB;
-        } else if (in_range == 0) {
-            meta.reason = DROP_REASON_SLOT_OUT_OF_RANGE;
-        } else {
-            meta.reason = DROP_REASON_UNKNOWN_WORKER;
+    @hidden
+    action refuse(bit<8> reason) {
+        meta.reason = reason;
+    }
+
+    @hidden
+    table refusal_table {
+        key = {
+            meta.ours: ternary;
+            meta.admitted: ternary;
+            meta.reason: ternary;
+            meta.own_mac_source: ternary;
+            meta.own_ip_source: ternary;
+            job_known: ternary;
+            in_range: ternary;
         }
+        actions = {
+            refuse;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            // These come before DROP_REASON_FORGED_RESULT.
+            (_, 0, DROP_REASON_RUNT, _, _, _, _): refuse(DROP_REASON_RUNT);
+            (_, 0, DROP_REASON_BAD_VERSION, _, _, _, _): refuse(DROP_REASON_BAD_VERSION);
+            (_, 0, DROP_REASON_BAD_KIND, _, _, _, _): refuse(DROP_REASON_BAD_KIND);
+            // The switch's own address as its source. A worker's address is nobody else's, so that those that were
+            // admitted are not asked. A forged RESULT need not use our port: an agent may listen on any, and tells the
+            // switch by its address.
+            (_, 0, _, 1, _, _, _): refuse(DROP_REASON_FORGED_RESULT);
+            (_, 0, _, _, 1, _, _): refuse(DROP_REASON_FORGED_RESULT);
+            // It is well-formed, but the worker table does not know its sender.
+            (1, 0, DROP_REASON_NONE, 0, 0, 0, _): refuse(DROP_REASON_UNKNOWN_JOB);
+            (1, 0, DROP_REASON_NONE, 0, 0, 1, 0): refuse(DROP_REASON_SLOT_OUT_OF_RANGE);
+            (1, 0, DROP_REASON_NONE, 0, 0, 1, 1): refuse(DROP_REASON_UNKNOWN_WORKER);
+        }
+        size = 8;
+    }
+
+    apply {
+        job_known = 0;
+        range_of_packet = 0;
+        range_of_job = 0;
+        in_range = 0;
+        if (meta.ours == 1 && meta.admitted == 0) {
+            malformed_reason.apply(hdr, meta, parser_status);
+        }
+        job_table.apply();
+        if (range_of_packet == range_of_job) {
+            in_range = 1;
+        }
+        refusal_table.apply();
     }
 }
 

@@ -1,31 +1,21 @@
-// What a contribution does to its slot, once epoch, phase and bitmap have spoken (DESIGN section 6).
+// What becomes of a contribution, once its slot has been asked (DESIGN section 6). What it does to the slot's exponent,
+// check and values follows from relation and seen alone, before this is known:
+//
+//   newer              overwrite: the first of a phase overwrites what the slot held, nothing is ever cleared
+//   same, not seen     add (the maximum for the exponent)
+//   same, seen         fetch, so that the packet holds the slot's; if it is dropped as a duplicate, nobody sees it
+//   stale              nothing
 #ifndef SWITCHML_SLOT_DECISION_P4
 #define SWITCHML_SLOT_DECISION_P4
 
 #include "headers.p4"
 
-// bitmap: the ranks that had contributed to this phase before this packet; 0 when the phase is newer.
-control SlotDecision(inout metadata_t meta, in relation_t relation, in bitmap_t bitmap) {
-    bit<1> seen;         // this worker had contributed
-    bit<1> full_before;  // everyone had
-    bit<1> full_after;   // everyone has now
+control SlotDecision(inout metadata_t meta) {
+    bit<1> full;  // everyone has contributed
 
     @hidden
-    action aggregate(operation_t operation) {
-        meta.operation = operation;
-        meta.verdict = VERDICT_AGGREGATED;
-    }
-
-    @hidden
-    action complete(operation_t operation) {
-        meta.operation = operation;
-        meta.verdict = VERDICT_COMPLETED;
-    }
-
-    @hidden
-    action resend() {
-        meta.operation = OPERATION_FETCH;
-        meta.verdict = VERDICT_RESENT;
+    action conclude(bit<4> verdict) {
+        meta.verdict = verdict;
     }
 
     @hidden
@@ -37,40 +27,42 @@ control SlotDecision(inout metadata_t meta, in relation_t relation, in bitmap_t 
     @hidden
     table decision_table {
         key = {
-            relation: ternary;
-            seen: ternary;
-            full_before: ternary;
-            full_after: ternary;
+            meta.admitted: ternary;
+            meta.verdict: ternary;
+            meta.relation: ternary;
+            meta.seen: ternary;
+            full: ternary;
         }
         actions = {
-            aggregate;
-            complete;
-            resend;
+            conclude;
             ignore;
+            @defaultonly NoAction;
         }
-        const default_action = ignore(VERDICT_STALE, DROP_REASON_STALE);
+        const default_action = NoAction();
         const entries = {
-            // The first of a phase overwrites what the slot held: nothing is ever cleared.
-            (PHASE_NEWER, _, _, 0): aggregate(OPERATION_OVERWRITE);
-            // ... and is the last as well in a job of one worker.
-            (PHASE_NEWER, _, _, 1): complete(OPERATION_OVERWRITE);
+            // The first of a phase; others are missing.
+            (1, VERDICT_NONE, PHASE_NEWER, _, 0): conclude(VERDICT_AGGREGATED);
+            // ... and the last as well in a job of one worker.
+            (1, VERDICT_NONE, PHASE_NEWER, _, 1): conclude(VERDICT_COMPLETED);
             // A worker that was missing; others still are.
-            (PHASE_SAME, 0, _, 0): aggregate(OPERATION_ADD);
+            (1, VERDICT_NONE, PHASE_SAME, 0, 0): conclude(VERDICT_AGGREGATED);
             // The last one that was missing.
-            (PHASE_SAME, 0, _, 1): complete(OPERATION_ADD);
+            (1, VERDICT_NONE, PHASE_SAME, 0, 1): conclude(VERDICT_COMPLETED);
             // It has contributed and everyone has: the RESULT did not reach it.
-            (PHASE_SAME, 1, 1, _): resend();
+            (1, VERDICT_NONE, PHASE_SAME, _, 1): conclude(VERDICT_RESENT);
             // It has contributed and others are missing: it will get the RESULT when they have.
-            (PHASE_SAME, 1, 0, _): ignore(VERDICT_DUPLICATE, DROP_REASON_DUPLICATE);
+            (1, VERDICT_NONE, PHASE_SAME, _, 0): ignore(VERDICT_DUPLICATE, DROP_REASON_DUPLICATE);
             // Everyone holds the result of this phase already, or the slot would not be in a later one.
-            (PHASE_STALE, _, _, _): ignore(VERDICT_STALE, DROP_REASON_STALE);
+            (1, VERDICT_NONE, PHASE_STALE, _, _): ignore(VERDICT_STALE, DROP_REASON_STALE);
         }
+        size = 7;
     }
 
     apply {
-        seen = (bit<1>)((bitmap & meta.worker_bit) != 0);
-        full_before = (bit<1>)(bitmap == meta.job_mask);
-        full_after = (bit<1>)((bitmap | meta.worker_bit) == meta.job_mask);
+        full = 0;
+        if (meta.bitmap == meta.job_mask) {
+            full = 1;
+        }
         decision_table.apply();
     }
 }

@@ -4,7 +4,7 @@
 
 #include "headers.p4"
 
-control SwitchAddress(in headers_t hdr, inout metadata_t meta) {
+control SwitchAddress(inout metadata_t meta) {
     @name(".SwitchMLIngress.set_switch_address")
     action set_switch_address(mac_t mac, ipv4_t ip) {
         meta.switch_mac = mac;
@@ -22,14 +22,47 @@ control SwitchAddress(in headers_t hdr, inout metadata_t meta) {
         size = 1;
     }
 
+    @hidden
+    action mark_set(bit<1> mac, bit<1> ip) {
+        meta.switch_mac_set = mac;
+        meta.switch_ip_set = ip;
+    }
+
+    // An address that is not set yet is nobody's: 0.0.0.0 is a source that DHCP clients use.
+    @hidden
+    table address_set_table {
+        key = {
+            meta.switch_mac: ternary;
+            meta.switch_ip: ternary;
+        }
+        actions = {
+            mark_set;
+        }
+        const default_action = mark_set(1, 1);
+        const entries = {
+            (0, 0): mark_set(0, 0);
+            (0, _): mark_set(0, 1);
+            (_, 0): mark_set(1, 0);
+        }
+        size = 3;
+    }
+
     apply {
         switch_address_table.apply();
-        meta.own_source = 0;
-        // An address that is not set yet is nobody's: 0.0.0.0 is a source that DHCP clients use.
-        if (meta.switch_mac != 0 && hdr.ethernet.src == meta.switch_mac) {
-            meta.own_source = 1;
-        } else if (meta.switch_ip != 0 && hdr.ipv4.isValid() && hdr.ipv4.src == meta.switch_ip) {
-            meta.own_source = 1;
+        address_set_table.apply();
+    }
+}
+
+// A stage compares 32 bits at a time.
+control OwnSource(in headers_t hdr, inout metadata_t meta) {
+    apply {
+        if (meta.switch_mac_set == 1 && hdr.ethernet.src[47:16] == meta.switch_mac[47:16]) {
+            if (hdr.ethernet.src[15:0] == meta.switch_mac[15:0]) {
+                meta.own_mac_source = 1;
+            }
+        }
+        if (meta.switch_ip_set == 1 && hdr.ipv4.isValid() && hdr.ipv4.src == meta.switch_ip) {
+            meta.own_ip_source = 1;
         }
     }
 }

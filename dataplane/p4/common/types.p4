@@ -16,7 +16,6 @@
 
 typedef bit<48> mac_t;
 typedef bit<32> ipv4_t;
-typedef bit<64> bitmap_t;  // one bit for each rank of a job
 typedef bit<16> slot_t;    // pool index << 1 | half, as it stands in the header: the index of every slot register
 
 const bit<32> SLOT_ENTRIES = 2 * SLOTS;
@@ -33,39 +32,44 @@ const destination_t DESTINATION_GROUP = 2;
 
 // How a contribution's phase stands to the one that the slot holds.
 typedef bit<2> relation_t;
-const relation_t PHASE_SAME = 0;
-const relation_t PHASE_NEWER = 1;  // or the slot holds another epoch: it is free
-const relation_t PHASE_STALE = 2;
-
-// What a slot's exponent, check and values do with those of the packet. Afterwards the packet holds the slot's.
-typedef bit<2> operation_t;
-const operation_t OPERATION_NONE = 0;
-const operation_t OPERATION_OVERWRITE = 1;
-const operation_t OPERATION_ADD = 2;        // the maximum for the exponent
-const operation_t OPERATION_FETCH = 3;
+const relation_t PHASE_STALE = 0;  // or the packet is for no slot
+const relation_t PHASE_SAME = 1;
+const relation_t PHASE_NEWER = 2;  // or the slot holds another epoch: it is free
 
 // All zero when a packet arrives.
 struct metadata_t {
     // The switch's own addresses; 0 until the controller has set them.
     mac_t switch_mac;
     ipv4_t switch_ip;
-    bit<1> own_source;  // the source address is the switch's own: forged
+    bit<1> switch_mac_set;
+    bit<1> switch_ip_set;
+    bit<1> own_mac_source;  // the source address is the switch's own: forged
+    bit<1> own_ip_source;
+    bit<1> ours;        // UDP to our port
 
     // What the worker table says of the sender.
+    bit<1> admitted;
     bitmap_t worker_bit;
     bitmap_t job_mask;
     bit<16> epoch;
     MulticastGroupId_t job_group;
 
+    // What the slot says of the contribution.
+    relation_t relation;
+    bitmap_t seen;    // the sender's bit if it has contributed to this phase before, else 0
+    bitmap_t bitmap;  // the ranks that have contributed to this phase, the sender among them
+
     // What was decided.
     bit<8> reason;
     bit<4> verdict;
-    operation_t operation;
     destination_t destination;
     PortId_t port;
     MulticastGroupId_t group;
     bit<1> new_ipv4_header;  // the switch wrote it: its checksum is to be computed
+    bit<1> forwarded;  // ordinary traffic for one port
     bit<1> flooded;  // ordinary traffic for a whole group: no copy goes back to where it came from
+
+    TARGET_METADATA
 }
 
 #endif

@@ -5,20 +5,20 @@
 #include "arch.p4"
 #include "../common/headers.p4"
 
-control SlotCheck(inout switchml_t packet, in operation_t operation) {
+control SlotCheck(inout switchml_t packet, in relation_t relation, in bitmap_t seen) {
     @name(".SwitchMLIngress.slot_check")
     register<bit<32>, slot_t>(SLOT_ENTRIES) slot_check;
 
     bit<32> stored;
 
     apply {
-        if (operation == OPERATION_OVERWRITE) {
+        if (relation == PHASE_NEWER) {
             slot_check.write(packet.slot, packet.check);
-        } else if (operation == OPERATION_ADD) {
+        } else if (relation == PHASE_SAME && seen == 0) {
             slot_check.read(stored, packet.slot);
             packet.check = packet.check + stored;
             slot_check.write(packet.slot, packet.check);
-        } else if (operation == OPERATION_FETCH) {
+        } else if (relation == PHASE_SAME) {
             slot_check.read(packet.check, packet.slot);
         }
     }

@@ -5,22 +5,22 @@
 #include "arch.p4"
 #include "../common/headers.p4"
 
-control SlotExponent(inout switchml_t packet, in operation_t operation) {
+control SlotExponent(inout switchml_t packet, in relation_t relation, in bitmap_t seen) {
     @name(".SwitchMLIngress.slot_exponent")
     register<bit<16>, slot_t>(SLOT_ENTRIES) slot_exponent;
 
     bit<16> stored;
 
     apply {
-        if (operation == OPERATION_OVERWRITE) {
+        if (relation == PHASE_NEWER) {
             slot_exponent.write(packet.slot, packet.exponent);
-        } else if (operation == OPERATION_ADD) {
+        } else if (relation == PHASE_SAME && seen == 0) {
             slot_exponent.read(stored, packet.slot);
             if (stored > packet.exponent) {
                 packet.exponent = stored;
             }
             slot_exponent.write(packet.slot, packet.exponent);
-        } else if (operation == OPERATION_FETCH) {
+        } else if (relation == PHASE_SAME) {
             slot_exponent.read(packet.exponent, packet.slot);
         }
     }

@@ -7,7 +7,7 @@
 #include "arch.p4"
 #include "../common/headers.p4"
 
-control SlotState(in switchml_t contribution, in bitmap_t worker_bit, out relation_t relation, out bitmap_t bitmap) {
+control SlotState(in switchml_t contribution, inout metadata_t meta) {
     @name(".SwitchMLIngress.slot_epoch")
     register<bit<16>, slot_t>(SLOT_ENTRIES) slot_epoch;
     @name(".SwitchMLIngress.slot_phase")
@@ -17,6 +17,7 @@ control SlotState(in switchml_t contribution, in bitmap_t worker_bit, out relati
 
     bit<16> stored_epoch;
     bit<32> stored_phase;
+    bitmap_t stored_bitmap;
 
     apply {
         slot_epoch.read(stored_epoch, contribution.slot);
@@ -25,19 +26,19 @@ control SlotState(in switchml_t contribution, in bitmap_t worker_bit, out relati
         slot_phase.read(stored_phase, contribution.slot);
         if (stored_epoch != contribution.epoch || contribution.phase > stored_phase) {
             slot_phase.write(contribution.slot, contribution.phase);
-            relation = PHASE_NEWER;
-        } else if (contribution.phase < stored_phase) {
-            relation = PHASE_STALE;
-        } else {
-            relation = PHASE_SAME;
+            meta.relation = PHASE_NEWER;
+        } else if (contribution.phase == stored_phase) {
+            meta.relation = PHASE_SAME;
         }
 
-        bitmap = 0;
-        if (relation != PHASE_STALE) {
-            if (relation == PHASE_SAME) {
-                slot_bitmap.read(bitmap, contribution.slot);
+        if (meta.relation != PHASE_STALE) {
+            stored_bitmap = 0;
+            if (meta.relation == PHASE_SAME) {
+                slot_bitmap.read(stored_bitmap, contribution.slot);
             }
-            slot_bitmap.write(contribution.slot, bitmap | worker_bit);
+            meta.seen = stored_bitmap & meta.worker_bit;
+            meta.bitmap = stored_bitmap | meta.worker_bit;
+            slot_bitmap.write(contribution.slot, meta.bitmap);
         }
     }
 }

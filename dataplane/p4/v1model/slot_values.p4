@@ -5,7 +5,7 @@
 #include "arch.p4"
 #include "../common/headers.p4"
 
-control SlotValues(inout values_t values, in slot_t slot, in operation_t operation) {
+control SlotValues(inout values_t values, in slot_t slot, in relation_t relation, in bitmap_t seen) {
 #define STRING(text) #text
 #define LANE(i) @name(STRING(.SwitchMLIngress.lane_##i)) register<bit<32>, slot_t>(SLOT_ENTRIES) lane_##i;
     FOR_EACH_LANE(LANE)
@@ -39,12 +39,14 @@ control SlotValues(inout values_t values, in slot_t slot, in operation_t operati
 #undef STRING
 
     apply {
-        if (operation == OPERATION_OVERWRITE) {
-            overwrite();
-        } else if (operation == OPERATION_ADD) {
-            add();
-        } else if (operation == OPERATION_FETCH) {
-            fetch();
+        if (values.isValid()) {
+            if (relation == PHASE_NEWER) {
+                overwrite();
+            } else if (relation == PHASE_SAME && seen == 0) {
+                add();
+            } else if (relation == PHASE_SAME) {
+                fetch();
+            }
         }
     }
 }

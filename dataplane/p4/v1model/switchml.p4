@@ -4,15 +4,12 @@
 #include "../common/parser.p4"
 #include "loss_draw.p4"
 #include "../common/loss.p4"
-#include "../common/switch_address.p4"
-#include "../common/forwarding.p4"
 #include "counters.p4"
-#include "worker_admission.p4"
 #include "slot_state.p4"
 #include "slot_exponent.p4"
 #include "slot_check.p4"
 #include "slot_values.p4"
-#include "../common/aggregation.p4"
+#include "../common/ingress.p4"
 #include "../common/rank_address.p4"
 
 parser SwitchMLParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
@@ -31,23 +28,14 @@ control SwitchMLVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 
 control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     IngressLoss() ingress_loss;
-    SwitchAddress() switch_address;
-    Aggregation() aggregation;
-    Forwarding() forwarding;
+    PacketProcessing() packet_processing;
     DropCounter() drop_counter_of_ingress;
 
     apply {
         ingress_loss.apply(meta, standard_metadata.ingress_port);
         if (meta.reason == DROP_REASON_NONE) {
-            switch_address.apply(hdr, meta);
-            if (!hdr.ethernet.isValid()) {
-                meta.reason = DROP_REASON_RUNT;
-            } else if (hdr.udp.isValid() && hdr.udp.dst == PROTOCOL_UDP_PORT) {
-                aggregation.apply(hdr, meta, standard_metadata.ingress_port,
-                                  (bit<1>)(standard_metadata.parser_error != error.NoError));
-            } else {
-                forwarding.apply(hdr, meta, standard_metadata.ingress_port);
-            }
+            packet_processing.apply(hdr, meta, standard_metadata.ingress_port,
+                                    (bit<1>)(standard_metadata.parser_error != error.NoError));
         }
 
         if (meta.reason != DROP_REASON_NONE) {
@@ -101,19 +89,7 @@ control SwitchMLComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(
             meta.new_ipv4_header == 1,
-            {
-                hdr.ipv4.version,
-                hdr.ipv4.header_length,
-                hdr.ipv4.traffic_class,
-                hdr.ipv4.total_length,
-                hdr.ipv4.identification,
-                hdr.ipv4.flags,
-                hdr.ipv4.fragment_offset,
-                hdr.ipv4.ttl,
-                hdr.ipv4.protocol,
-                hdr.ipv4.src,
-                hdr.ipv4.dst
-            },
+            { IPV4_BESIDE_CHECKSUM(hdr.ipv4) },
             hdr.ipv4.checksum,
             HashAlgorithm.csum16);
     }

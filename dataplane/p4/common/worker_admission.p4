@@ -2,19 +2,20 @@
 #ifndef SWITCHML_WORKER_ADMISSION_P4
 #define SWITCHML_WORKER_ADMISSION_P4
 
-#include "arch.p4"
-#include "../common/headers.p4"
+#include "headers.p4"
 
-control WorkerAdmission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_port, out bit<1> admitted) {
+control WorkerAdmission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_port) {
     @name(".SwitchMLIngress.worker_counter")
-    direct_counter(CounterType.packets_and_bytes) worker_counter;
+    DIRECT_COUNTER worker_counter;
 
     @name(".SwitchMLIngress.admit")
     action admit(bitmap_t worker_bit, bitmap_t job_mask, bit<16> epoch, MulticastGroupId_t group) {
+        meta.admitted = 1;
         meta.worker_bit = worker_bit;
         meta.job_mask = job_mask;
         meta.epoch = epoch;
         meta.job_group = group;
+        COUNT_ENTRY(worker_counter)
     }
 
     @name(".SwitchMLIngress.worker_table")
@@ -35,14 +36,11 @@ control WorkerAdmission(in headers_t hdr, inout metadata_t meta, in PortId_t ing
         }
         const default_action = NoAction();
         counters = worker_counter;
-        size = 4096;
+        size = WORKER_ENTRIES;
     }
 
     apply {
-        admitted = 0;
-        if (worker_table.apply().hit) {
-            admitted = 1;
-        }
+        worker_table.apply();
     }
 }
 

@@ -1,0 +1,21 @@
+// What a packet of ours looks like when nothing is wrong with it: groups of columns of the two tables that ask.
+#ifndef SWITCHML_WELL_FORMED_P4
+#define SWITCHML_WELL_FORMED_P4
+
+#include "headers.p4"
+
+// UDP length, IPv4 total length
+#define LENGTHS_EMPTY UDP_LENGTH_EMPTY, IPV4_LENGTH_EMPTY
+#define LENGTHS_WITH_VALUES UDP_LENGTH_VALUES, IPV4_LENGTH_VALUES
+// version, kind, format
+#define OURS PROTOCOL_VERSION, KIND_CONTRIBUTION, FORMAT_INT32
+// exponent
+#define ANY_EXPONENT 0 .. EXPONENT_UNKNOWN
+// the flag FLAG_EXPONENT_ONLY, count
+#define EMPTY 1, 0 .. 0
+#define WITH_VALUES 0, 1 .. VALUES
+// the half in slot, the half in phase
+#define HALF_0 0, 0
+#define HALF_1 1, 1
+
+#endif

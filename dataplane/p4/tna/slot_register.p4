@@ -1,0 +1,43 @@
+// A register that adds one field of our header up over the workers of a phase: the exponent, the check.
+#ifndef SWITCHML_SLOT_REGISTER_P4
+#define SWITCHML_SLOT_REGISTER_P4
+
+#include "arch.p4"
+#include "../common/headers.p4"
+
+#define STRING(text) #text
+
+// A control NAME with a register of TYPE. FIRST and NEXT are statements that make `stored` of the field `FIELD` of the
+// first packet of a phase and of each one that follows.
+#define SLOT_REGISTER(NAME, REGISTER, TYPE, FIELD, FIRST, NEXT)                                      \
+control NAME(inout switchml_t packet, in relation_t relation, in bitmap_t seen) {                     \
+    @name(STRING(.SwitchMLIngress.REGISTER))                                                          \
+    Register<TYPE, slot_t>(SLOT_ENTRIES) REGISTER;                                                    \
+    RegisterAction<TYPE, slot_t, TYPE>(REGISTER) overwrite_register = {                               \
+        void apply(inout TYPE stored, out TYPE result) { FIRST; result = stored; }                    \
+    };                                                                                                \
+    RegisterAction<TYPE, slot_t, TYPE>(REGISTER) combine_register = {                                 \
+        void apply(inout TYPE stored, out TYPE result) { NEXT; result = stored; }                     \
+    };                                                                                                \
+    RegisterAction<TYPE, slot_t, TYPE>(REGISTER) fetch_register = {                                   \
+        void apply(inout TYPE stored, out TYPE result) { result = stored; }                           \
+    };                                                                                                \
+    @hidden action overwrite() { FIELD = overwrite_register.execute(packet.slot); }                   \
+    @hidden action combine() { FIELD = combine_register.execute(packet.slot); }                       \
+    @hidden action fetch() { FIELD = fetch_register.execute(packet.slot); }                           \
+    @hidden                                                                                           \
+    table register_table {                                                                            \
+        key = { relation: ternary; seen: ternary; }                                                   \
+        actions = { overwrite; combine; fetch; @defaultonly NoAction; }                               \
+        const default_action = NoAction();                                                            \
+        const entries = {                                                                             \
+            (PHASE_NEWER, _): overwrite();                                                            \
+            (PHASE_SAME, 0): combine();                                                               \
+            (PHASE_SAME, _): fetch();                                                                 \
+        }                                                                                             \
+        size = 3;                                                                                     \
+    }                                                                                                 \
+    apply { register_table.apply(); }                                                                 \
+}
+
+#endif

@@ -1,0 +1,156 @@
+// What decides about a contribution: the epoch, phase and worker bitmap of its slot.
+//
+// A stateful ALU answers with one word, so that a question with two answers is asked of two registers. They hold the
+// same, as both are always changed together in one stage.
+#ifndef SWITCHML_SLOT_STATE_P4
+#define SWITCHML_SLOT_STATE_P4
+
+#include "arch.p4"
+#include "../common/headers.p4"
+
+// The epoch is as wide as the phase because both are halves of one register.
+struct position_t {
+    bit<32> phase;
+    bit<32> epoch;
+}
+
+control SlotState(in switchml_t contribution, inout metadata_t meta) {
+    @name(".SwitchMLIngress.slot_position")
+    Register<position_t, slot_t>(SLOT_ENTRIES) slot_position;
+    @name(".SwitchMLIngress.slot_position_2")
+    Register<position_t, slot_t>(SLOT_ENTRIES) slot_position_2;
+    @name(".SwitchMLIngress.slot_bitmap")
+    Register<bitmap_t, slot_t>(SLOT_ENTRIES) slot_bitmap;
+    @name(".SwitchMLIngress.slot_bitmap_2")
+    Register<bitmap_t, slot_t>(SLOT_ENTRIES) slot_bitmap_2;
+
+    // Returns the phase that the slot then holds.
+    RegisterAction<position_t, slot_t, bit<32>>(slot_position) enter = {
+        void apply(inout position_t stored, out bit<32> phase) {
+            if (stored.epoch != (bit<32>)contribution.epoch || stored.phase < contribution.phase) {
+                stored.phase = contribution.phase;
+                stored.epoch = (bit<32>)contribution.epoch;
+            }
+            phase = stored.phase;
+        }
+    };
+
+    // Does the same, and returns the epoch if the phase is newer.
+    RegisterAction<position_t, slot_t, bit<32>>(slot_position_2) enter_2 = {
+        void apply(inout position_t stored, out bit<32> epoch) {
+            epoch = 0;
+            if (stored.epoch != (bit<32>)contribution.epoch || stored.phase < contribution.phase) {
+                stored.phase = contribution.phase;
+                stored.epoch = (bit<32>)contribution.epoch;
+                epoch = stored.epoch;
+            }
+        }
+    };
+
+    // The ranks that have contributed to this phase, the sender among them.
+    RegisterAction<bitmap_t, slot_t, bitmap_t>(slot_bitmap) begin_bitmap = {
+        void apply(inout bitmap_t stored, out bitmap_t bitmap) {
+            stored = meta.worker_bit;
+            bitmap = stored;
+        }
+    };
+    RegisterAction<bitmap_t, slot_t, bitmap_t>(slot_bitmap) join_bitmap = {
+        void apply(inout bitmap_t stored, out bitmap_t bitmap) {
+            stored = stored | meta.worker_bit;
+            bitmap = stored;
+        }
+    };
+
+    // The same, but the sender's bit as it was before is returned.
+    RegisterAction<bitmap_t, slot_t, bitmap_t>(slot_bitmap_2) begin_bitmap_2 = {
+        void apply(inout bitmap_t stored) {
+            stored = meta.worker_bit;
+        }
+    };
+    RegisterAction<bitmap_t, slot_t, bitmap_t>(slot_bitmap_2) join_bitmap_2 = {
+        void apply(inout bitmap_t stored, out bitmap_t seen) {
+            seen = stored & meta.worker_bit;
+            stored = stored | meta.worker_bit;
+        }
+    };
+
+    @hidden
+    action enter_phase() {
+        meta.phase_now = enter.execute(contribution.slot);
+    }
+
+    @hidden
+    action enter_phase_2() {
+        meta.new_epoch = enter_2.execute(contribution.slot);
+    }
+
+    @hidden
+    action begin() {
+        meta.relation = PHASE_NEWER;
+        meta.bitmap = begin_bitmap.execute(contribution.slot);
+    }
+
+    @hidden
+    action join() {
+        meta.relation = PHASE_SAME;
+        meta.bitmap = join_bitmap.execute(contribution.slot);
+    }
+
+    @hidden
+    action begin_2() {
+        begin_bitmap_2.execute(contribution.slot);
+    }
+
+    @hidden
+    action join_2() {
+        meta.seen = join_bitmap_2.execute(contribution.slot);
+    }
+
+    @hidden
+    table bitmap_table {
+        key = {
+            meta.new_epoch: ternary;
+        }
+        actions = {
+            begin;
+            join;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            0: join();
+            _: begin();
+        }
+        size = 2;
+    }
+
+    @hidden
+    table bitmap_table_2 {
+        key = {
+            meta.new_epoch: ternary;
+        }
+        actions = {
+            begin_2;
+            join_2;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            0: join_2();
+            _: begin_2();
+        }
+        size = 2;
+    }
+
+    apply {
+        enter_phase();
+        enter_phase_2();
+        // Of a stale packet nothing is kept.
+        if (meta.phase_now == contribution.phase) {
+            bitmap_table.apply();
+            bitmap_table_2.apply();
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,86 @@
+// The sums of the workers' values, modulo 2^32: one register for each pair of lanes, so that four stateful ALUs a stage
+// hold eight values. A stateful ALU returns one word: of each pair a packet gets the even lane at its first pass, which
+// is enough for all but the RESULT, and the odd one at the second (second_pass.p4). How values are laid out in registers
+// is this file's choice alone; dataplane/README.md compares it with others.
+#ifndef SWITCHML_SLOT_VALUES_P4
+#define SWITCHML_SLOT_VALUES_P4
+
+#include "arch.p4"
+#include "../common/headers.p4"
+#include "second_pass.p4"
+#include "slot_register.p4"
+
+struct pair_t {
+    bit<32> even;
+    bit<32> odd;
+}
+
+control SlotValues(inout values_t values, in slot_t slot, in relation_t relation, in bitmap_t seen) {
+#define PAIR(i, j)                                                                              \
+    @name(STRING(.SwitchMLIngress.lanes_##i##_##j))                                             \
+    Register<pair_t, slot_t>(SLOT_ENTRIES) lanes_##i;                                           \
+                                                                                                \
+    RegisterAction<pair_t, slot_t, bit<32>>(lanes_##i) overwrite_lanes_##i = {                  \
+        void apply(inout pair_t stored, out bit<32> even) {                                     \
+            stored.even = values.value_##i;                                                     \
+            stored.odd = values.value_##j;                                                      \
+            even = stored.even;                                                                 \
+        }                                                                                       \
+    };                                                                                          \
+    RegisterAction<pair_t, slot_t, bit<32>>(lanes_##i) add_lanes_##i = {                        \
+        void apply(inout pair_t stored, out bit<32> even) {                                     \
+            stored.even = stored.even + values.value_##i;                                       \
+            stored.odd = stored.odd + values.value_##j;                                         \
+            even = stored.even;                                                                 \
+        }                                                                                       \
+    };                                                                                          \
+    RegisterAction<pair_t, slot_t, bit<32>>(lanes_##i) fetch_even_##i = {                       \
+        void apply(inout pair_t stored, out bit<32> even) {                                     \
+            even = stored.even;                                                                 \
+        }                                                                                       \
+    };                                                                                          \
+    RegisterAction<pair_t, slot_t, bit<32>>(lanes_##i) fetch_odd_##i = {                        \
+        void apply(inout pair_t stored, out bit<32> odd) {                                      \
+            odd = stored.odd;                                                                   \
+        }                                                                                       \
+    };                                                                                          \
+                                                                                                \
+    @hidden action overwrite_##i() { values.value_##i = overwrite_lanes_##i.execute(slot); }    \
+    @hidden action add_##i() { values.value_##i = add_lanes_##i.execute(slot); }                \
+    @hidden action fetch_##i() { values.value_##i = fetch_even_##i.execute(slot); }             \
+    @hidden action fetch_##j() { values.value_##j = fetch_odd_##i.execute(slot); }              \
+                                                                                                \
+    @hidden                                                                                     \
+    table lanes_table_##i {                                                                     \
+        key = {                                                                                 \
+            values.isValid(): ternary;                                                          \
+            relation: ternary;                                                                  \
+            seen: ternary;                                                                      \
+        }                                                                                       \
+        actions = {                                                                             \
+            overwrite_##i;                                                                      \
+            add_##i;                                                                            \
+            fetch_##i;                                                                          \
+            fetch_##j;                                                                          \
+            @defaultonly NoAction;                                                              \
+        }                                                                                       \
+        const default_action = NoAction();                                                      \
+        const entries = {                                                                       \
+            (true, PHASE_NEWER, _): overwrite_##i();                                            \
+            (true, PHASE_SAME, 0): add_##i();                                                   \
+            (true, PHASE_SAME, _): fetch_##i();                                                 \
+            (true, SECOND_PASS, _): fetch_##j();                                                \
+        }                                                                                       \
+        size = 4;                                                                               \
+    }
+    FOR_EACH_PAIR(PAIR)
+#undef PAIR
+
+    apply {
+#define PAIR(i, j) lanes_table_##i.apply();
+        FOR_EACH_PAIR(PAIR)
+#undef PAIR
+    }
+}
+
+#endif

@@ -1,0 +1,165 @@
+// SwitchML for Tofino (TNA). The target's own code is in this folder, all else in ../common.
+#include "arch.p4"
+#include "../common/headers.p4"
+#include "../common/parser.p4"
+#include "counters.p4"
+#include "second_pass.p4"
+#include "slot_state.p4"
+#include "slot_exponent.p4"
+#include "slot_check.p4"
+#include "slot_values.p4"
+#include "../common/ingress.p4"
+#include "../common/rank_address.p4"
+
+parser SwitchMLIngressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
+                             out ingress_intrinsic_metadata_t ig_intr_md) {
+    PacketParser() packet_parser;
+
+    port_metadata_t port;
+
+    state start {
+        packet.extract(ig_intr_md);
+        port = port_metadata_unpack<port_metadata_t>(packet);
+        meta = {
+            switch_mac = 0, switch_ip = 0, switch_mac_set = 0, switch_ip_set = 0, own_mac_source = 0, own_ip_source = 0,
+            ours = 0,
+            admitted = 0, worker_bit = 0, job_mask = 0, epoch = 0, job_group = 0,
+            relation = PHASE_STALE, seen = 0, bitmap = 0,
+            reason = DROP_REASON_NONE, verdict = VERDICT_NONE, destination = DESTINATION_NONE, port = 0, group = 0,
+            new_ipv4_header = 0, forwarded = 0, flooded = 0,
+            second_pass_port = 0, phase_now = 0, new_epoch = 0
+        };
+        meta.second_pass_port = port.second_pass_port;
+        transition select(port.is_second_pass) {
+            1: parse_carried;
+            default: parse_packet;
+        }
+    }
+
+    state parse_carried {
+        packet.extract(hdr.carried);
+        meta.admitted = 1;
+        meta.relation = SECOND_PASS;
+        transition parse_packet;
+    }
+
+    state parse_packet {
+        packet_parser.apply(packet, hdr);
+        transition accept;
+    }
+}
+
+// Words that a stateful ALU takes or returns: in pieces, they share containers with other fields, and of two tables that
+// write into one container each needs a stage of its own.
+@pa_container_size("ingress", "meta.worker_bit", 32)
+@pa_container_size("ingress", "meta.bitmap", 32)
+@pa_container_size("ingress", "meta.seen", 32)
+@pa_container_size("ingress", "meta.phase_now", 32)
+@pa_container_size("ingress", "meta.new_epoch", 32)
+control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t ig_intr_md,
+                        in ingress_intrinsic_metadata_from_parser_t from_parser,
+                        inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
+                        inout ingress_intrinsic_metadata_for_tm_t for_traffic_manager) {
+    PacketProcessing() packet_processing;
+    Departure() departure;
+    IngressDropCounter() drop_counter_of_ingress;
+
+    apply {
+        packet_processing.apply(hdr, meta, ig_intr_md.ingress_port, from_parser.parser_err);
+        departure.apply(hdr, meta, ig_intr_md.ingress_port, for_deparser, for_traffic_manager);
+        if (meta.reason != DROP_REASON_NONE) {
+            drop_counter_of_ingress.apply(meta.reason);
+        }
+    }
+}
+
+control SwitchMLIngressDeparser(packet_out packet, inout headers_t hdr, in metadata_t meta,
+                                in ingress_intrinsic_metadata_for_deparser_t for_deparser) {
+    PacketDeparser() packet_deparser;
+
+    apply {
+        packet.emit(hdr.carried);
+        packet_deparser.apply(packet, hdr);
+    }
+}
+
+// Only what is rewritten or asked about there. The rest, values above all, passes by as payload.
+parser SwitchMLEgressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
+                            out egress_intrinsic_metadata_t eg_intr_md) {
+    state start {
+        packet.extract(eg_intr_md);
+        meta.reason = DROP_REASON_NONE;
+        packet.extract(hdr.carried);
+        transition select(hdr.carried.verdict, hdr.carried.new_ipv4_header) {
+            (VERDICT_NONE, 0): accept;
+            (VERDICT_NONE, 1): parse_answer;
+            default: parse_result;
+        }
+    }
+
+    state parse_answer {
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        transition accept;
+    }
+
+    state parse_result {
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.switchml);
+        transition accept;
+    }
+}
+
+control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, in egress_intrinsic_metadata_t eg_intr_md,
+                       in egress_intrinsic_metadata_from_parser_t from_parser,
+                       inout egress_intrinsic_metadata_for_deparser_t for_deparser,
+                       inout egress_intrinsic_metadata_for_output_port_t for_output_port) {
+    RankAddress() rank_address;
+    EgressDropCounter() drop_counter_of_egress;
+
+    ReplicationId_t rank;
+
+    apply {
+        if (hdr.switchml.isValid()) {
+            // A multicast copy is for its replica's rank, a resend for the rank that asked.
+            rank = eg_intr_md.egress_rid;
+            if (hdr.carried.verdict == VERDICT_RESENT) {
+                rank = (ReplicationId_t)hdr.switchml.worker;
+            }
+            rank_address.apply(hdr, meta, rank);
+        }
+        if (hdr.carried.flooded == 1 && eg_intr_md.egress_port == hdr.carried.port) {
+            for_deparser.drop_ctl = 1;
+        }
+        if (meta.reason != DROP_REASON_NONE) {
+            drop_counter_of_egress.apply(hdr, meta.reason);
+            for_deparser.drop_ctl = 1;
+        }
+        hdr.carried.setInvalid();
+    }
+}
+
+control SwitchMLEgressDeparser(packet_out packet, inout headers_t hdr, in metadata_t meta,
+                               in egress_intrinsic_metadata_for_deparser_t for_deparser) {
+    Checksum() ipv4_checksum;
+
+    apply {
+        // The packets whose IPv4 header was parsed are those where the switch wrote it: all others keep their checksum,
+        // right or wrong, for their receiver to judge.
+        if (hdr.ipv4.isValid()) {
+            hdr.ipv4.checksum = ipv4_checksum.update({ IPV4_BESIDE_CHECKSUM(hdr.ipv4) });
+        }
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.switchml);
+    }
+}
+
+@pkginfo(name="switchml", version="0.1.0")
+Pipeline(SwitchMLIngressParser(), SwitchMLIngress(), SwitchMLIngressDeparser(), SwitchMLEgressParser(),
+         SwitchMLEgress(), SwitchMLEgressDeparser()) pipe;
+
+Switch(pipe) main;

@@ -1,0 +1,189 @@
+"""Every state of a slot, every packet: the TNA program does what DESIGN section 6 says (tna_reference.py)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tna_harness import INGRESS, Chip, Job, program, unsigned
+from tna_reference import DECISIONS, Contribution, Half, Relation, Sums, contribute
+
+from dataplane.constants import DropReason, Flag, Kind, Verdict
+from dataplane.tna_emulator.lookup import Lookup
+from dataplane.tna_emulator.program import values_per_packet
+from dataplane.wire import Packet
+
+EPOCHS = (1, 2)
+PHASES = (0, 1, 2, 3)
+LANES = 4  # of them all cases are tried; the others are tried by random sequences and by the packet tests
+OTHER = Half(9, 9, 9, 9, 9)
+
+
+def with_lanes(compiled: Mapping[str, Any], lanes: int) -> Mapping[str, Any]:
+    """Return the program with the sums of its first lanes alone, which makes it fast; nothing else is changed."""
+    lighter = copy.deepcopy(compiled)
+    tables = lighter["ingress"]["tables"]
+
+    def is_left_out(statement: list[Any]) -> bool:
+        name = tables[statement[1]]["name"].rsplit(".", 1)[-1] if statement[0] == "apply" else ""
+        return name.startswith("lanes_table_") and int(name.removeprefix("lanes_table_")) >= lanes
+
+    def lighten(node: Any) -> None:
+        if isinstance(node, list):
+            node[:] = [one for one in node if not (isinstance(one, list) and one and is_left_out(one))]
+            for one in node:
+                lighten(one)
+
+    lighten(lighter["ingress"]["control"])
+    return lighter
+
+
+@pytest.fixture(scope="module")
+def chip() -> Chip:
+    return Chip(with_lanes(program(), LANES))
+
+
+# ---- the tables of the program beside the table of the reference -----------------------------------------------------
+
+
+RELATIONS = {Relation.STALE: 0, Relation.SAME: 1, Relation.NEWER: 2}  # common/types.p4
+SUM_ACTIONS = {
+    Sums.OVERWRITE: {"overwrite"},
+    Sums.ADD: {"add", "combine"},
+    Sums.FETCH: {"fetch"},
+    Sums.NOTHING: {"NoAction"},
+}
+
+
+def run_table(compiled: Mapping[str, Any], name: str, **columns: int) -> tuple[str, tuple[int, ...]]:
+    """Return the last part of the name of the action that const entries give, without a number, and its arguments.
+
+    ``columns`` are the key, by the last part of the names in the source.
+    """
+    parts = compiled["ingress"]
+    table = next(one for one in parts["tables"].values() if one["name"].endswith(f".{name}"))
+    names = ["valid" if isinstance(one, list) else public.rsplit(".", 1)[-1] for one, _, public, _ in table["keys"]]
+    key = tuple(columns[one] for one in names)
+    _, number, arguments, _ = Lookup(table, parts["actions"], None)(key)
+    action = parts["actions"][table["actions"][number]]["name"].rsplit(".", 1)[-1]
+    return action.rsplit("_", 1)[0] if action[-1].isdigit() else action, arguments
+
+
+@pytest.mark.parametrize(("relation", "seen", "full"), DECISIONS)
+def test_const_entries_are_the_reference(relation: Relation, seen: bool, full: bool) -> None:
+    decision = DECISIONS[relation, seen, full]
+    for bit in (1, 1 << 31) if seen else (0,):
+        slot = {"relation": RELATIONS[relation], "seen": bit}
+        expected = [decision.verdict] + ([] if decision.drop is None else [decision.drop])
+        # Of those that were admitted and whose epoch is the job's.
+        _, arguments = run_table(program(), "decision_table", admitted=1, verdict=0, full=int(full), **slot)
+        assert list(arguments) == expected
+        for table in ("slot_exponent.register_table", "slot_check.register_table"):
+            assert run_table(program(), table, **slot)[0] in SUM_ACTIONS[decision.sums]
+        for lane in range(0, values_per_packet(program()), 2):
+            table = f"lanes_table_{lane}"
+            assert run_table(program(), table, valid=1, **slot)[0] in SUM_ACTIONS[decision.sums]
+            assert run_table(program(), table, valid=0, **slot)[0] == "NoAction"
+
+
+# ---- every state and every packet ------------------------------------------------------------------------------------
+
+
+def stored_halves(job: Job, values: int) -> Iterator[Half]:
+    """Yield all states of a half in small widths: epoch 0 is that of registers that were never used."""
+    pattern = tuple((0xFFFFFFF0 + 7 * lane) & 0xFFFFFFFF for lane in range(values))
+    for epoch, phase, bitmap, exponent in itertools.product((0, *EPOCHS), PHASES, range(job.mask + 1), (0, 255)):
+        yield Half(epoch, phase, bitmap, exponent, 0xFFFFFFFE - bitmap, pattern)
+
+
+def packets(job: Job, values: int) -> Iterator[Packet]:
+    """Yield all packets of the job's epoch that can meet such a state, and some of another epoch."""
+    for phase, rank, exponent, empty in itertools.product(PHASES, range(job.ranks), (1, 256), (False, True)):
+        pattern = () if empty else tuple(0x20 + rank + lane for lane in range(values))
+        yield Packet(
+            job=job.id,
+            worker=rank,
+            slot=job.base << 1 | phase & 1,
+            phase=phase,
+            epoch=job.epoch,
+            values=pattern,
+            count=len(pattern),
+            exponent=exponent,
+            chunk=77,
+            check=5 + rank,
+            flags=Flag.EXPONENT_ONLY if empty else Flag(0),
+        )
+
+
+def contribution(packet: Packet) -> Contribution:
+    values = None if packet.flags & Flag.EXPONENT_ONLY else unsigned(packet).values[:LANES]
+    return Contribution(packet.epoch, packet.phase, 1 << packet.worker, packet.exponent, packet.check, values)
+
+
+def result_of(packet: Packet, half: Half) -> Packet:
+    """Return the RESULT that a packet becomes; the lanes that are left out are the packet's own."""
+    values = half.values + packet.values[LANES:] if packet.values else ()
+    return replace(packet, kind=Kind.RESULT, exponent=half.exponent, check=half.check, values=values)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_state_and_packet(chip: Chip, ranks: int) -> None:
+    cases = 0
+    for epoch in EPOCHS:
+        job = chip.add_job(Job(ranks, ranks, epoch, base=0))
+        contributions = list(packets(job, chip.values))
+        frames = [chip.frame(job, packet) for packet in contributions]
+        for stored in stored_halves(job, LANES):
+            for packet, frame in zip(contributions, frames, strict=True):
+                chip.store(packet.slot, stored)
+                chip.store(packet.slot ^ 1, OTHER)
+                chip.out.clear()
+                chip.clear_counters(job)
+                chip.pipeline.receive(packet.worker + 1, frame)
+                after, decision = contribute(stored, contribution(packet), job.mask)
+                case = f"{stored} then {packet}: {decision}"
+                assert chip.load(packet.slot, LANES) == after, case
+                assert chip.load(packet.slot ^ 1, 0) == OTHER, case
+                assert chip.verdicts(job) == {decision.verdict: 1}, case
+                assert chip.drops() == ({} if decision.drop is None else {decision.drop: 1}), case
+                receivers: tuple[int, ...] = ()
+                if decision.verdict is Verdict.COMPLETED:
+                    receivers = tuple(range(ranks))
+                elif decision.verdict is Verdict.RESENT:
+                    receivers = (packet.worker,)
+                result = result_of(packet, after)
+                assert chip.out == [chip.result(job, rank, result) for rank in receivers], case
+                cases += 1
+    assert cases == 2 * (3 * 4 * 2**ranks * 2) * (4 * ranks * 2 * 2)
+
+
+def test_another_epoch_touches_nothing(chip: Chip) -> None:
+    job = chip.add_job(Job(2, 2, epoch=1))
+    for packet in packets(replace(job, epoch=2), chip.values):
+        for stored in stored_halves(job, 0):
+            chip.store(packet.slot, stored)
+            chip.clear_counters(job)
+            assert chip.send(job, packet) == []
+            assert chip.load(packet.slot, 0) == stored
+            assert chip.verdicts(job) == {Verdict.WRONG_EPOCH: 1}
+            assert chip.drops() == {DropReason.WRONG_EPOCH: 1}
+
+
+@pytest.mark.parametrize("phase", [0, 1, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1])
+@pytest.mark.parametrize("stored", [0, 1, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1])
+def test_phases_are_compared_without_a_sign(chip: Chip, stored: int, phase: int) -> None:
+    job = chip.add_job(Job(2, 2, epoch=1))
+    packet = Packet(job=2, worker=0, slot=phase & 1, phase=phase, epoch=1, flags=Flag.EXPONENT_ONLY)
+    chip.store(phase & 1, Half(1, stored, 2, 0, 0))
+    chip.clear_counters(job)
+    chip.send(job, packet)
+    verdict = Verdict.STALE if phase < stored else Verdict.AGGREGATED if phase > stored else Verdict.COMPLETED
+    assert chip.verdicts(job) == {verdict: 1}
+
+
+def test_the_register_names_are_those_of_the_program() -> None:
+    assert f"{INGRESS}.slot_position" in Chip().state.registers

@@ -1,0 +1,100 @@
+"""What a contribution does to its slot (DESIGN section 6), as one table, independent of the P4 program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple
+
+from dataplane.constants import DropReason, Verdict
+
+WORD = 0xFFFFFFFF
+
+
+class Relation(Enum):
+    """How the packet's phase stands to the slot's; NEWER also when the slot holds another epoch."""
+
+    STALE = 0
+    SAME = 1
+    NEWER = 2
+
+
+class Sums(Enum):
+    """What happens to exponent, check and values, and what the packet then holds."""
+
+    OVERWRITE = "the slot takes the packet's"
+    ADD = "the slot adds the packet's (maximum of exponents), the packet takes the slot's"
+    FETCH = "the packet takes the slot's"
+    NOTHING = "neither changes"
+
+
+class Decision(NamedTuple):
+    """All that follows from relation, seen and full."""
+
+    sums: Sums
+    verdict: Verdict
+    drop: DropReason | None = None
+
+
+# (relation, the worker has contributed to this phase, everyone has, the sender included) -> what happens.
+DECISIONS = {
+    (Relation.NEWER, False, False): Decision(Sums.OVERWRITE, Verdict.AGGREGATED),
+    (Relation.NEWER, False, True): Decision(Sums.OVERWRITE, Verdict.COMPLETED),
+    (Relation.SAME, False, False): Decision(Sums.ADD, Verdict.AGGREGATED),
+    (Relation.SAME, False, True): Decision(Sums.ADD, Verdict.COMPLETED),
+    (Relation.SAME, True, True): Decision(Sums.FETCH, Verdict.RESENT),
+    (Relation.SAME, True, False): Decision(Sums.FETCH, Verdict.DUPLICATE, DropReason.DUPLICATE),
+    **{
+        (Relation.STALE, seen, full): Decision(Sums.NOTHING, Verdict.STALE, DropReason.STALE)
+        for seen in (False, True)
+        for full in (False, True)
+    },
+}
+
+
+@dataclass(frozen=True)
+class Half:
+    """What one half of a slot holds. Values are unsigned."""
+
+    epoch: int = 0
+    phase: int = 0
+    bitmap: int = 0
+    exponent: int = 0
+    check: int = 0
+    values: tuple[int, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """The fields of a packet that count. ``values`` is None in an exponent-only packet."""
+
+    epoch: int
+    phase: int
+    worker_bit: int
+    exponent: int
+    check: int
+    values: tuple[int, ...] | None = field(repr=False)
+
+
+def contribute(stored: Half, packet: Contribution, mask: int) -> tuple[Half, Decision]:
+    """Return the slot afterwards and what was decided; the job's epoch is the packet's."""
+    if stored.epoch != packet.epoch or packet.phase > stored.phase:
+        relation, before = Relation.NEWER, 0
+    elif packet.phase < stored.phase:
+        relation, before = Relation.STALE, stored.bitmap
+    else:
+        relation, before = Relation.SAME, stored.bitmap
+    seen = bool(before & packet.worker_bit)
+    bitmap = before | packet.worker_bit
+    decision = DECISIONS[relation, seen, bitmap == mask]
+    if decision.sums is Sums.OVERWRITE:
+        values = stored.values if packet.values is None else packet.values
+        return Half(packet.epoch, packet.phase, bitmap, packet.exponent, packet.check, values), decision
+    if decision.sums is Sums.ADD:
+        sums = stored.values
+        if packet.values is not None:
+            sums = tuple((one + other) & WORD for one, other in zip(stored.values, packet.values, strict=True))
+        exponent = max(stored.exponent, packet.exponent)
+        check = (stored.check + packet.check) & WORD
+        return replace(stored, bitmap=bitmap, exponent=exponent, check=check, values=sums), decision
+    return stored, decision
