@@ -1,7 +1,9 @@
 # What people type. Every target does its own set-up in .venv; the second run of each is quick.
 #   make demo        eight workers train through the embedded switch
 #   make test        lint, types, unit, loopback and fabric tests, and the packet tests
-#   make ptf         the packet tests alone; TARGET=soft or TARGET=bmv2
+#   make ptf         the packet tests alone; TARGET=soft, bmv2, tofino-emulator or tofino-model
+#   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
+#   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
 #   make lint        what `make test` does before the tests
 #   make format      rewrite the sources in the house style
 #   make wheel-test  build a wheel, install it elsewhere, run the demo there
@@ -14,12 +16,15 @@ BIN := $(CURDIR)/$(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 DEMO_RUN_DIR := $(CURDIR)/.run/demo
 
+TORCH_VENV := .venv-torch
+TORCH := torch==2.13.0
+
 CXX_SOURCES := $(shell find dataplane host_agent switchml -name '*.cc')
 CXX_HEADERS := $(shell find dataplane host_agent switchml -name '*.h')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test ptf differential lint format wheel-test sanitize clean machine python-lint native-lint docker-lint
+.PHONY: help demo test test-torch ptf differential lint format wheel-test sanitize clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -36,15 +41,23 @@ test: lint
 	$(BIN)/pytest tests/fabric
 	$(MAKE) --no-print-directory ptf TARGET=soft
 	$(MAKE) --no-print-directory ptf TARGET=bmv2
+	$(MAKE) --no-print-directory ptf TARGET=tofino-emulator
 	$(MAKE) --no-print-directory differential
 	@echo "make test: ran lint, types, unit, loopback and fabric tests, and the packet tests on the targets that were found"
 
 ptf: $(VENV)/dev.stamp
 	$(BIN)/python -m ptf_tests.run --target $(TARGET)
 
-# Random sequences on the soft switch and on BMv2, compared.
+test-torch: $(TORCH_VENV)/torch.stamp
+	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
+
+# Random sequences on the soft switch and on BMv2, compared, and on the soft switch and the model of Tofino's pipeline.
 differential: $(VENV)/dev.stamp
 	$(BIN)/python -m ptf_tests.differential.run --sequences $(SEQUENCES)
+	$(BIN)/python -m ptf_tests.differential.run --target tofino-emulator --sequences $$((($(SEQUENCES) + 1) / 2))
+
+p4: $(VENV)/dev.stamp
+	$(BIN)/python -m dataplane.compile_p4 --target $(if $(filter soft,$(TARGET)),bmv2,$(TARGET))
 
 lint: python-lint native-lint docker-lint
 
@@ -97,6 +110,17 @@ $(VENV)/dev.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 	@$(PIP) install --no-build-isolation --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
+# PyTorch is large, so it has an environment of its own. Where pip is to take another build of it than the index's (for
+# the CPU alone, say), point PIP_INDEX_URL or PIP_FIND_LINKS there.
+$(TORCH_VENV)/torch.stamp: $(BUILD_INPUTS) | machine
+	@echo "make: setting up $(TORCH_VENV) with $(TORCH); this is done once"
+	@$(PYTHON) -m venv $(TORCH_VENV)
+	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(BUILD_TOOLS) \
+	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'expecttest>=0.3' 'hypothesis>=6.100' '$(TORCH)'
+	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+	  --config-settings build-dir=build/torch --editable '.[demo,torch]'
+	@touch $@
+
 # ---- the wheel -------------------------------------------------------------------------------------------------------
 
 wheel-test: | machine
@@ -122,6 +146,6 @@ sanitize: | machine
 	  tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_collectives.py
 
 clean:
-	rm -rf $(VENV) .venv-wheel .venv-sanitize .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find dataplane host_agent switchml -name '*.so' -delete

@@ -29,6 +29,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict:
     environment = {**os.environ, "SWITCHML_RUN_DIR": str(directory / "run"), "OMP_NUM_THREADS": "1"}
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={options.workers}"]
     arguments = [str(WORKER), f"--rounds={options.rounds}", f"--output={output}"]
+    arguments.append(f"--partition-megabytes={options.partition_megabytes}")
     subprocess.run([control, "up"], env=environment, check=True, stdout=subprocess.DEVNULL)
     try:
         subprocess.run([*launcher, *arguments], env=environment, check=True, timeout=DEADLINE)
@@ -42,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--partition-megabytes", type=int, default=8, help="of the priority hook (default %(default)s)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="swml-") as directory:
         result = measure(options, Path(directory))

@@ -100,6 +100,7 @@ def main() -> None:
     """Run one rank."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--partition-megabytes", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -108,7 +109,9 @@ def main() -> None:
     ways = {
         "gloo": way(all_reduce_hook, gloo, gloo),
         "switchml": way(all_reduce_hook, None, dist.group.WORLD),
-        "switchml, priorities": way(priority_hook, PriorityState(), dist.group.WORLD),
+        "switchml, priorities": way(
+            priority_hook, PriorityState(None, options.partition_megabytes << 20), dist.group.WORLD
+        ),
     }
     pixels = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(dist.get_rank()))
     for number in range(WARM_UP + options.rounds):

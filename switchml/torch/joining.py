@@ -13,9 +13,9 @@ from typing import Any, Final
 import switchml
 from switchml.communicator import Communicator
 from switchml.environment import find_target, job_of_launch
-from switchml.errors import ConnectError
+from switchml.errors import ConnectError, SwitchMLError
 
-__all__ = ["Group", "NotJoined", "join"]
+__all__ = ["Group", "NotJoined", "RanksAbsent", "join"]
 
 _PROBE_SECONDS: Final = 5.0  # for the agent on this host to accept a connection
 _START_SECONDS: Final = 30.0  # for the agent and the controller to answer: all ranks are on their way by then
@@ -52,6 +52,14 @@ class NotJoined(ConnectError):
     """The ranks of a group did not become a job, for the same reasons at all of them."""
 
 
+class RanksAbsent(SwitchMLError):
+    """Ranks of a group did not come at all, so nothing else is left to try. `ranks` are those, as ranks of the group."""
+
+    def __init__(self, message: str, ranks: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
 def join(group: Group) -> Communicator:
     """Attach this rank to the job of `group`, which begins when all ranks have come.
 
@@ -60,6 +68,7 @@ def join(group: Group) -> Communicator:
 
     Raises:
         NotJoined: a rank could not; all ranks raise it, with the words of each that could not.
+        RanksAbsent: ranks had not come when the group's timeout was over.
 
     """
     # First whether there is an agent at all, or the others would wait for a rank that cannot come.
@@ -123,7 +132,14 @@ def _agree(group: Group, step: str, problem: str) -> None:
     try:
         group.store.wait(keys, group.timeout)
     except Exception as error:  # what a store raises depends on its kind
-        raise NotJoined(f"not all ranks of {group} came within {group.timeout}: {error}") from error
+        absent = tuple(rank for rank, key in enumerate(keys) if not group.store.check([key]))
+        if absent:
+            raise RanksAbsent(
+                f"Timed out after {group.timeout.total_seconds():g} s in the first collective: rank "
+                f"{', '.join(map(str, absent))} had not come to it. All ranks of a group have to make it; see what "
+                "became of these, or allow more time (the group's timeout).",
+                absent,
+            ) from error
     problems = {rank: json.loads(value) for rank, value in enumerate(group.store.multi_get(keys))}
     reasons: dict[str, list[int]] = {}
     for rank, reason in problems.items():

@@ -94,7 +94,7 @@ class PriorityState:
     def __init__(
         self,
         process_group: dist.ProcessGroup | None = None,
-        partition_bytes: int = 4 << 20,
+        partition_bytes: int = 8 << 20,
         priority: Callable[[Bucket], int] = lambda bucket: bucket.index(),
         timeout: float = 300.0,
     ) -> None:

@@ -31,7 +31,7 @@ from switchml.errors import (
 from switchml.torch.callbacks import run_callback
 from switchml.torch.collectives import Collective, broadcast_over_gloo
 from switchml.torch.errors import SwitchMLBackendError, backend_error
-from switchml.torch.joining import Group, NotJoined, join
+from switchml.torch.joining import Group, NotJoined, RanksAbsent, join
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 from switchml.torch.statistics import count
 
@@ -178,6 +178,8 @@ class NetworkQueue:
         """Become a job, else use Gloo where that is allowed."""
         try:
             comm = join(self._group)
+        except RanksAbsent as error:
+            raise self._as_backend_error(error) from error
         except NotJoined as error:
             if required:
                 raise self._as_backend_error(error) from error

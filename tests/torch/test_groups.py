@@ -1,6 +1,7 @@
 """Sub-groups: each a job of its own, or Gloo with a reason."""
 
 import logging
+from datetime import timedelta
 
 import pytest
 import torch
@@ -154,3 +155,22 @@ def test_ctl_lists_the_jobs(ranks: Ranks, fabric: Ctl) -> None:
 
 def job_of_default(rank: int) -> str:
     return dist.group.WORLD.job
+
+
+def absent(rank: int) -> str:
+    """Rank 2 never comes to the sub-group's first collective."""
+    group = dist.new_group([0, 2], timeout=timedelta(seconds=2))
+    message = ""
+    if rank == 0:
+        with pytest.raises(switchml.torch.SwitchMLBackendError) as caught:
+            dist.all_reduce(torch.ones(3), group=group)
+        assert caught.value.ranks == (2,)
+        message = str(caught.value)
+    dist.barrier()
+    return message
+
+
+def test_a_rank_that_does_not_come_to_a_sub_group_is_named(ranks: Ranks) -> None:
+    message = ranks.run(3, absent)[0]
+    assert "Timed out after 2 s in the first collective: rank 1 had not come to it" in message
+    assert "These ranks are 2 in the default group" in message
