@@ -53,7 +53,7 @@ class NotJoined(ConnectError):
 
 
 class RanksAbsent(SwitchMLError):
-    """Ranks of a group did not come at all, so nothing else is left to try. `ranks` are those, as ranks of the group."""
+    """Ranks of a group did not come at all, so there is nothing else to try. `ranks` are ranks of the group."""
 
     def __init__(self, message: str, ranks: tuple[int, ...]) -> None:
         super().__init__(message)
