@@ -3,6 +3,7 @@
 #   make test        lint, types, unit, loopback and fabric tests, and the packet tests
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, tofino-emulator or tofino-model
 #   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
+#   make torch-suite PyTorch's own tests of a backend, run against ours; takes a quarter of an hour
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
 #   make lint        what `make test` does before the tests
 #   make format      rewrite the sources in the house style
@@ -24,7 +25,7 @@ CXX_HEADERS := $(shell find dataplane host_agent switchml -name '*.h')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test test-torch ptf differential lint format wheel-test sanitize clean machine python-lint native-lint docker-lint
+.PHONY: help demo test test-torch torch-suite ptf differential lint format wheel-test sanitize clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -50,6 +51,9 @@ ptf: $(VENV)/dev.stamp
 
 test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
+
+torch-suite: $(TORCH_VENV)/torch.stamp
+	$(TORCH_VENV)/bin/python tests/torch/pytorch_suite.py $(ARGS)
 
 # Random sequences on the soft switch and on BMv2, compared, and on the soft switch and the model of Tofino's pipeline.
 differential: $(VENV)/dev.stamp

@@ -1,5 +1,6 @@
-/* What becomes of a contribution: the decision_table of dataplane/p4/common/slot_decision.p4, row for row. The numbers are
- * those of constants.p4 and types.p4. tests/unit/test_protocol_model.py compares all of it with the P4 sources. */
+/* What becomes of a contribution: the decision_table of dataplane/p4/common/slot_decision.p4, row for row. The
+ * numbers are those of constants.p4 and types.p4. tests/unit/test_protocol_model.py compares all of it with the P4
+ * sources. */
 
 #define VERDICT_AGGREGATED 1
 #define VERDICT_COMPLETED 2

@@ -12,15 +12,15 @@ from model.spin import Event
 
 __all__ = ["draw"]
 
-_MARGIN = 90
-_LANE = 200  # from lifeline to lifeline
+_LEFT, _RIGHT = 160, 190  # of the first and last lifeline
+_LANE = 210  # from lifeline to lifeline
 _ROW = 34
 _HEAD = 64
 _INK, _GREY, _RED, _GREEN = "#1f2937", "#9ca3af", "#c81e1e", "#15803d"
 _ENDS = {
-    "wrong_sum": "a wrong sum is accepted",
+    "wrong_sum": "a wrong sum: worker 0's contribution is not in it",
     "disagreement": "one survivor holds this chunk, the other does not",
-    "mixed": "a mixed RESULT; who gets it holds this phase and ignores it",
+    "mixed": "half phase 0, half phase 2; worker 1 holds phase 0 and ignores it",
     "witness": "everyone is finished, every sum is right",
 }
 
@@ -45,7 +45,7 @@ class _Chart:
         return self.workers + 1 + self.with_controller
 
     def x(self, lane: int) -> int:
-        return _MARGIN + lane * _LANE
+        return _LEFT + lane * _LANE
 
     def worker(self, rank: int) -> int:
         """The switch stands between the first worker and the others."""
@@ -58,6 +58,11 @@ class _Chart:
     @property
     def controller(self) -> int:
         return self.x(self.workers + 1)
+
+    def beside(self, rank: int, row: float, words: str, colour: str = _INK) -> None:
+        """Say something of a worker on the side where the switch is not."""
+        side, anchor = (-10, "end") if rank == 0 else (10, "start")
+        self.text(self.worker(rank) + side, row, words, colour, anchor)
 
     def text(self, x: int, row: float, words: str, colour: str = _INK, anchor: str = "start") -> None:
         y = _HEAD + row * _ROW
@@ -94,8 +99,7 @@ def _place(chart: _Chart, event: Event) -> str:
 
 def _begin(chart: _Chart, row: int, event: Event) -> None:
     chart.begun[_key(event)] = row
-    x = chart.worker(event.values["worker"])
-    chart.text(x, row - 0.25, f"sends {_place(chart, event)}", anchor="middle")
+    chart.beside(event.values["worker"], row + 0.1, f"sends {_place(chart, event)}")
 
 
 def _deliver(chart: _Chart, row: int, event: Event) -> None:
@@ -133,40 +137,40 @@ def _accept(chart: _Chart, row: int, event: Event) -> None:
     chart.held.add(key)
     right = event.values["right"] == 1
     colour = _GREEN if right else _RED
-    x = chart.worker(key[2])
-    chart.arrow((chart.switch, chart.results[key]), (x, row), colour)
-    side, anchor = (8, "start") if key[2] != 0 else (-8, "end")
-    chart.text(x + side, row + 0.1, "holds" if right else "accepts", colour, anchor)
-    chart.text(x + side, row + 0.55, f"phase {key[3]}", colour, anchor)
+    chart.arrow((chart.switch, chart.results[key]), (chart.worker(key[2]), row), colour)
+    chart.beside(key[2], row + 0.1, f"{'holds' if right else 'accepts'} phase {key[3]}", colour)
 
 
-def _controller_says(words: str) -> object:
-    def handle(chart: _Chart, row: int, event: Event) -> None:
-        x = chart.worker(event.values["worker"])
-        chart.arrow((chart.controller, row - 0.5), (x, row), _GREY)
-        chart.text(chart.controller, row - 0.55, words, anchor="middle")
+def _asked(chart: _Chart, row: int, event: Event) -> None:
+    _control(chart, row, chart.worker(event.values["worker"]), f"worker {event.values['worker']}: quiesce")
 
-    return handle
+
+def _told(chart: _Chart, row: int, event: Event) -> None:
+    _control(chart, row, chart.worker(event.values["worker"]), f"worker {event.values['worker']}: new epoch")
+
+
+def _changed(chart: _Chart, row: int, event: Event) -> None:
+    _control(chart, row, chart.switch, f"table entry of worker {event.values['worker']}")
+
+
+def _control(chart: _Chart, row: int, receiver: int, words: str) -> None:
+    chart.arrow((chart.controller, row - 0.5), (receiver, row), _GREY)
+    chart.text(chart.controller + 10, row - 0.4, words)
 
 
 def _lost(chart: _Chart, row: int, event: Event) -> None:
-    chart.text(chart.controller, row, f"worker {event.values['worker']} is taken for lost", _RED, "middle")
+    chart.text(chart.controller + 10, row, f"worker {event.values['worker']} is lost", _RED)
 
 
 def _fetching(chart: _Chart, row: int, event: Event) -> None:
     del event
-    chart.text(chart.controller, row, "all reported: fetch what one holds", anchor="middle")
-
-
-def _changed(chart: _Chart, row: int, event: Event) -> None:
-    chart.arrow((chart.controller, row - 0.3), (chart.switch, row), _GREY)
-    chart.text(chart.controller, row - 0.35, f"changes entry of worker {event.values['worker']}", anchor="middle")
+    chart.text(chart.controller + 10, row, "fetch what one of you holds")
 
 
 def _end(chart: _Chart, row: int, event: Event) -> None:
     good = event.name == "witness"
-    words = _ENDS.get(event.name, event.name)
-    chart.text(chart.x(0) - 60, row + 0.4, words, _GREEN if good else _RED)
+    words = "both survivors hold phase 0, or neither would" if good and chart.with_controller else _ENDS[event.name]
+    chart.text(20, row + 0.4, words, _GREEN if good else _RED)
 
 
 _HANDLERS = {
@@ -175,10 +179,10 @@ _HANDLERS = {
     "second_pass": _second_pass,
     "accept": _accept,
     "lost": _lost,
-    "asked": _controller_says("quiesce"),
+    "asked": _asked,
     "fetching": _fetching,
     "changed": _changed,
-    "told": _controller_says("the new epoch"),
+    "told": _told,
 }
 
 
@@ -187,7 +191,7 @@ def _marker(colour: str) -> str:
 
 
 def _document(chart: _Chart, rows: int) -> str:
-    width = 2 * _MARGIN + (chart.lanes - 1) * _LANE
+    width = _LEFT + _RIGHT + (chart.lanes - 1) * _LANE
     height = _HEAD + (rows + 1) * _ROW
     names = {chart.worker(rank): f"worker {rank}" for rank in range(chart.workers)}
     names[chart.switch] = "switch"

@@ -1,5 +1,6 @@
-/* Two epochs: at any moment the controller takes a worker for lost, and the job goes on in a new epoch, without it or with
- * a new process at its rank. The lost one need not be dead: it may go on in the old epoch for as long as it likes.
+/* Two epochs: at any moment the controller takes a worker for lost, and the job goes on in a new epoch, without it or
+ * with a new process at its rank. The lost one need not be dead: it may go on in the old epoch for as long as it
+ * likes.
  *
  *   disagreement  survivors leave the old epoch with different chunks complete
  *   wrong_sum, overwritten, stuck  as in aggregation.pml, for the members of an epoch
@@ -10,8 +11,8 @@
  *   2. Of each slot, the furthest report is what all shall hold. The survivors fetch up to there, and no further.
  *   3. The controller changes or deletes every entry of the old epoch in the worker table, one after the other.
  *   4. When all are acknowledged, it tells the members the new epoch, one after the other.
- * NO_QUIESCE leaves out 1 and 2; NO_FREEZE lets them accept whatever still comes while they quiesce; EARLY tells each
- * member as soon as its own entry is changed. None of these three is ours. */
+ * NO_QUIESCE leaves out 1 and 2; NO_FREEZE lets the survivors accept whatever still comes while they quiesce; EARLY
+ * tells each member as soon as its own entry is changed. None of these three is ours. */
 
 #define EPOCHS 2
 
@@ -56,8 +57,8 @@ byte entry_mask[WORKERS];
 #include "switch.pml"
 #include "results.pml"
 
-/* In its own epoch anyone may still need a half. In the new one, those of the old who obey may, if it is complete: the lost
- * worker is what the new epoch is there to keep out. */
+/* In its own epoch anyone may still need a half. In the new one, those of the old who obey may, if it is complete:
+ * the lost worker is what the new epoch is there to keep out. */
 #define NEEDS(old, epoch, slot, worker, phase) \
     (MEMBER(old, worker) && held[PLACE(old, slot, worker)] <= (phase) && WANTS(old, slot, worker, phase) && \
      ((old) >= (epoch) || OBEYS(worker) && stored_bitmap[half] == ALL))
@@ -119,7 +120,8 @@ inline ask(worker) {
 inline raise_targets(worker) {
     for (other_slot : 0 .. SLOTS - 1) {
         if
-        :: held[PLACE(0, other_slot, worker)] > target[other_slot] -> target[other_slot] = held[PLACE(0, other_slot, worker)]
+        :: held[PLACE(0, other_slot, worker)] > target[other_slot] ->
+            target[other_slot] = held[PLACE(0, other_slot, worker)]
         :: else
         fi
     }
@@ -178,8 +180,9 @@ inline tell(worker) {
     told = told | (1 << (worker))
 }
 
-/* When all are told, nothing looks at this any more: the switch drops the contributions, and those who wanted the RESULTs
- * are in the new epoch. Otherwise the states of the new one would be counted once for every way to end the old one. */
+/* When all are told, nothing looks at this any more: the switch drops the contributions, and those who wanted the
+ * RESULTs are in the new epoch. Otherwise the states of the new one would be counted once for every way to end the
+ * old one. */
 inline end_change() {
     if
     :: stage == telling && told == new_members ->

@@ -1,8 +1,8 @@
-/* One epoch over a network that really loses packets, and the temporal property: if from some moment on it loses none,
- * every worker finishes. To be checked under weak fairness: who can always act, acts some time.
+/* One epoch over a network that really loses packets, and the temporal property: if from some moment on it loses
+ * none, every worker finishes. To be checked under weak fairness: who can always act, acts some time.
  *
- * Until that moment, which may be any, the network loses, duplicates and reorders as it likes; what it has duplicated may
- * still come later. NO_RESEND is not ours: see switch.pml. */
+ * Until that moment, which may be any, the network loses, duplicates and reorders as it likes; what it has duplicated
+ * may still come later. NO_RESEND is not ours: see switch.pml. */
 
 #define EPOCHS 1
 #define MEMBER(epoch, worker) ((worker) < WORKERS)
@@ -31,7 +31,8 @@ end:
     do
     :: d_step { MAY_BEGIN(0, slot, worker) ->
                 begin(0, slot, worker); ADD_PHASE(contributions, PLACE(0, slot, worker), held[PLACE(0, slot, worker)]) }
-    :: d_step { WAITS(0, slot, worker) -> ADD_PHASE(contributions, PLACE(0, slot, worker), held[PLACE(0, slot, worker)]) }
+    :: d_step { WAITS(0, slot, worker) ->
+                ADD_PHASE(contributions, PLACE(0, slot, worker), held[PLACE(0, slot, worker)]) }
     od
 }
 

@@ -1,6 +1,7 @@
-/* The published switch (p4lang/p4app-switchML: bitmap_checker.p4, workers_counter.p4, processor.p4; Sapio et al., NSDI 2021,
- * algorithm 3). A packet says which half it is for, by one version bit, and nothing about its phase or epoch. A
- * contribution to one half takes the sender's bit out of the other, and that is how a half becomes free again. */
+/* The published switch (p4lang/p4app-switchML: bitmap_checker.p4, workers_counter.p4, processor.p4; Sapio et al.,
+ * NSDI 2021, algorithm 3). A packet says which half it is for, by one version bit, and nothing about its phase or
+ * epoch. A contribution to one half takes the sender's bit out of the other, and that is how a half becomes free
+ * again. */
 
 #include "decision.pml"
 

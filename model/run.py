@@ -68,7 +68,9 @@ def _words(result: str) -> str:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m model.run", description="Check the protocol with SPIN.")
     parser.add_argument("--short", action="store_true", help="only the cases that take seconds")
-    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="only the cases with a picture; draw them there")
+    parser.add_argument(
+        "--pictures", type=Path, metavar="FOLDER", help="only the cases with a picture; draw them there"
+    )
     return parser.parse_args()
 
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.cases import HOLDS, Case
+from model.cases import DEADLOCK, HOLDS, STARVATION, Case
 
 __all__ = ["Event", "Outcome", "SpinError", "missing_tools", "parse_report", "parse_trace", "run"]
 
@@ -58,16 +58,13 @@ def missing_tools() -> str | None:
 def run(case: Case) -> Outcome:
     """Check one case.
 
-    Raises SpinError when a tool fails, when the search was not exhaustive, or when the verifier runs out of memory or time.
+    Raises SpinError when a tool fails, when the search was not exhaustive, or when memory or time did not suffice.
     """
     with tempfile.TemporaryDirectory(prefix="switchml-model-") as name:
         directory = Path(name)
         _build(case, directory)
         start = time.monotonic()
-        if case.picture:
-            report = _search_shortest(case, directory)
-        else:
-            report = _verify(case, directory, _DEEPEST)
+        report = _search_shortest(case, directory) if case.picture else _verify(case, directory, _DEEPEST)
         seconds = time.monotonic() - start
         states, depth, errors = parse_report(report)
         if not errors:
@@ -80,7 +77,7 @@ def run(case: Case) -> Outcome:
 
 def _build(case: Case, directory: Path) -> None:
     definitions = [f"-D{definition}" for definition in case.definitions]
-    _call(["spin", *definitions, "-a", str(_HERE / case.source)], directory, _TRANSLATION_DEADLINE)
+    _call(["spin", *definitions, "-a", str(_HERE / f"{case.model}.pml")], directory, _TRANSLATION_DEADLINE)
     if not (directory / "pan.c").exists():
         raise SpinError(f"{case.title}: spin wrote no verifier")
     # No partial order reduction: every step of ours touches what others see, so that there is nothing to gain.
@@ -108,7 +105,7 @@ def _search_shortest(case: Case, directory: Path) -> str:
 def _replay(case: Case, directory: Path) -> tuple[Event, ...]:
     definitions = [f"-D{definition}" for definition in case.definitions]
     (trail,) = directory.glob("*.trail")
-    command = ["spin", *definitions, "-t", "-k", trail.name, "-T", "-B", str(_HERE / case.source)]
+    command = ["spin", *definitions, "-t", "-k", trail.name, "-T", "-B", str(_HERE / f"{case.model}.pml")]
     return parse_trace(_call(command, directory, _TRANSLATION_DEADLINE))
 
 
@@ -137,7 +134,7 @@ def parse_report(report: str) -> tuple[int, int, int]:
 
 def parse_trace(output: str) -> tuple[Event, ...]:
     """Return what the model printed: lines ``@name key=value ...``, up to the first violation."""
-    events = []
+    events: list[Event] = []
     for line in output.splitlines():
         found = re.match(r"\s*@(\w+)(.*)", line)
         if found is None:
@@ -150,8 +147,9 @@ def parse_trace(output: str) -> tuple[Event, ...]:
 
 
 def _violated(report: str, trace: tuple[Event, ...]) -> str:
-    if "invalid end state" in report.split("Spin Version")[0]:
-        return "deadlock"
-    if "acceptance cycle" in report.split("Spin Version")[0]:
-        return "starvation"
+    findings = report.split("(Spin Version")[0]  # behind it SPIN says what it has looked for
+    if "invalid end state" in findings:
+        return DEADLOCK
+    if "acceptance cycle" in findings:
+        return STARVATION
     return trace[-1].name if trace else "violation"

@@ -1,5 +1,5 @@
-/* What a half's values really are: for each worker the contribution that they contain. The switch does not know this; it
- * is here to tell a right sum from a wrong one. */
+/* What a half's values really are: for each worker the contribution that they contain. The switch does not know this;
+ * it is here to tell a right sum from a wrong one. */
 
 #define NOTHING 0
 #define SEVERAL 255

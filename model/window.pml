@@ -1,10 +1,11 @@
-/* What a worker's window counts. A chunk takes one phase or two (its exponent first), the same at every rank. Between the
- * two it is with the training process for a while, so that the second is queued behind other chunks, in another order at
- * each rank. The network is perfect and each chunk has a slot of its own: this is about the window alone, which every rank
- * chooses for itself. SPIN looks for a state in which no rank can go on ("invalid end state").
+/* What a worker's window counts. A chunk takes one phase or two (its exponent first), the same at every rank. Between
+ * the two it is with the training process for a while, so that the second is queued behind other chunks, in another
+ * order at each rank. The network is perfect and each chunk has a slot of its own: this is about the window alone,
+ * which every rank chooses for itself. SPIN looks for a state in which no rank can go on ("invalid end state").
  *
- * Ours is a stretch of the stream: of the queued chunks, those may be sent that lie less than the window beyond the lowest
- * one that the agent has. With PACKETS, not ours, it is a number of packets, sent in the order in which they were queued. */
+ * Ours is a stretch of the stream: of the queued chunks, those may be sent that lie less than the window beyond the
+ * lowest one that the agent has. With PACKETS, not ours, it is a number of packets, sent in the order in which they
+ * were queued. */
 
 mtype = { with_process, queued, in_flight, complete };
 

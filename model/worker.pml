@@ -1,13 +1,14 @@
 /* The workers and the network.
  *
- * A worker is at one place of its stream in each slot: it has sent the contributions of the phases below `sent` and holds
- * the RESULTs of those below `held`; where the two differ it waits, and retransmits. Epoch, slot and rank index both.
+ * A worker is at one place of its stream in each slot: it has sent the contributions of the phases below `sent` and
+ * holds the RESULTs of those below `held`; where the two differ it waits, and retransmits. Epoch, slot and rank index
+ * both.
  *
- * The network keeps every packet that was ever sent and delivers any of them at any time, in any order, again and again:
- * reordering and duplication without bound. A packet that is lost is one that it never delivers. So nothing is ever taken
- * out of it, and it need not be stored: the contributions in it are those below `sent`, since a retransmission is equal to
- * what was sent first. A RESULT is kept as what matters of it: for whom, of which phase, and whether its sum is right.
- */
+ * The network keeps every packet that was ever sent and delivers any of them at any time, in any order, again and
+ * again: reordering and duplication without bound. A packet that is lost is one that it never delivers. So nothing is
+ * ever taken out of it, and it need not be stored: the contributions in it are those below `sent`, since a
+ * retransmission is equal to what was sent first. A RESULT is kept as what matters of it: for whom, of which phase,
+ * and whether its sum is right. */
 
 #define PLACE(epoch, slot, worker) (((epoch) * SLOTS + (slot)) * WORKERS + (worker))
 
@@ -19,8 +20,8 @@ byte wrong_results[EPOCHS * SLOTS * WORKERS];
 #define WAITS(epoch, slot, worker) (sent[PLACE(epoch, slot, worker)] != held[PLACE(epoch, slot, worker)])
 #define IS_SENT(epoch, slot, worker, phase) ((phase) < sent[PLACE(epoch, slot, worker)])
 
-/* Position s of the stream uses slot s mod SLOTS. A worker's window is a stretch of at most SLOTS positions from the lowest
- * that is unfinished; a smaller window only means that it begins later, which it may at any time. */
+/* Position s of the stream uses slot s mod SLOTS. A worker's window is a stretch of at most SLOTS positions from the
+ * lowest that is unfinished; a smaller window only means that it begins later, which it may at any time. */
 #define NEXT_POSITION(epoch, slot, worker) (held[PLACE(epoch, slot, worker)] * SLOTS + (slot))
 #define IN_WINDOW(epoch, slot, worker) \
     (NEXT_POSITION(epoch, slot, worker) < NEXT_POSITION(epoch, 0, worker) + SLOTS && \
