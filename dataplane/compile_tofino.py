@@ -129,10 +129,11 @@ def compile_tofino(device: str = "tofino") -> Compilation:
 
 
 def check_parser(assembly: str) -> None:
-    """See that the ingress parser of an assembly still chooses by what it reads.
+    """See that the ingress parser of an assembly does what two faults of the compiler keep it from doing.
 
-    p4c of 16 February 2026 and later (commit e3af57f, pull request 5063) loses what a parser state selects by on
-    Tofino 1, says nothing, and makes a parser that takes every packet for the first choice.
+    p4c since 16 February 2026 (commit e3af57f, pull request 5063) forgets what a parser state selects by, says nothing,
+    and makes a parser that takes every packet for the first choice. And it may place the parser's error field somewhere
+    inside a wider container, at whose lower end the chip writes it.
 
     Raises:
         TofinoCompileError: it does not.
@@ -141,9 +142,13 @@ def check_parser(assembly: str) -> None:
     parser = assembly.partition("\nparser ingress:")[2].partition("\ndeparser ingress:")[0]
     if not re.search(r"^\s+match: \[", parser, re.MULTILINE):
         raise TofinoCompileError(
-            f"{COMPILER} made a parser that selects by nothing: this p4c has the bug of pull request 5063 (in "
-            "backends/tofino/bf-p4c/parde/allocate_parser_match_register.cpp, bind_use keeps scratch registers only); "
-            "use an older one, or one in which it is mended"
+            f"{COMPILER} made a parser that selects by nothing: this p4c has the fault of its pull request 5063 "
+            "(bind_use in backends/tofino/bf-p4c/parde/allocate_parser_match_register.cpp keeps scratch registers "
+            "only); use an older one, or one in which it is mended"
+        )
+    if not re.search(r"^\s+parser_error: M?H\d+$", parser, re.MULTILINE):
+        raise TofinoCompileError(
+            f"{COMPILER} did not give the parser's error a container of 16 bits: the chip would write beside it"
         )
 
 

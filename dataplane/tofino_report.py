@@ -18,7 +18,17 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["BudgetError", "Figure", "Report", "Stage", "check_budget", "read_budget", "read_report", "report_lines"]
+__all__ = [
+    "BudgetError",
+    "Figure",
+    "Report",
+    "Stage",
+    "check_budget",
+    "markdown_lines",
+    "read_budget",
+    "read_report",
+    "report_lines",
+]
 
 
 class BudgetError(Exception):
@@ -121,6 +131,15 @@ def report_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
     lines += ["", "stage " + "".join(f"{column.replace('_', ' '):>15}" for column in columns)]
     for stage in report.stages:
         lines.append(f"{stage.number:>5} " + "".join(f"{getattr(stage, column):>15}" for column in columns))
+    return lines
+
+
+def markdown_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
+    """Return the figures as a table in Markdown; it stands in dataplane/README.md."""
+    lines = ["| | used | chip | budget |", "|---|---|---|---|"]
+    for name, figure in sorted(report.figures.items()):
+        available = "" if figure.available is None else figure.available
+        lines.append(f"| {name.replace('_', ' ')} | {figure.used} | {available} | {budget.get(name, '')} |")
     return lines
 
 

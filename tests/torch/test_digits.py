@@ -22,8 +22,8 @@ def trained(rank: int, model: str, epochs: int) -> dict:
     ("model", "world_size", "epochs"),
     [
         ("convolutional", 4, 8),
-        pytest.param("transformer", 4, 20, marks=pytest.mark.long),
-        pytest.param("convolutional", 8, 20, marks=pytest.mark.long),
+        pytest.param("transformer", 4, 10, marks=pytest.mark.long),
+        pytest.param("convolutional", 8, 8, marks=pytest.mark.long),
     ],
 )
 def test_gloo_and_the_switch_end_alike_and_the_switch_always_the_same(

@@ -21,6 +21,7 @@ from dataplane.tofino_report import (
     Report,
     Stage,
     check_budget,
+    markdown_lines,
     read_budget,
     read_report,
     report_lines,
@@ -70,6 +71,11 @@ def test_printed_report_names_every_figure_and_stage() -> None:
     lines = report_lines(report, read_budget(P4 / compile_tofino.BUDGET))
     assert len(lines) == 1 + len(report.figures) + 2 + len(report.stages)
     assert "ingress stages              12      12      12" in lines
+
+
+def test_readme_shows_the_figures_of_the_program() -> None:
+    table = "\n".join(markdown_lines(checked_in(), read_budget(P4 / compile_tofino.BUDGET)))
+    assert table in (P4.parent / "README.md").read_text(encoding="utf-8"), f"it should hold\n{table}"
 
 
 def test_report_is_read_from_the_reports_of_the_compiler(tmp_path: Path) -> None:
@@ -190,12 +196,16 @@ def test_bfrt_schema_is_the_face_that_the_driver_expects() -> None:
     assert {found[name]["size"] for name in registers} == {4096}
 
 
-def test_parser_that_lost_its_choices_is_noticed() -> None:
-    start = "\nparser ingress:\n  states:\n    start:\n"
-    end = "      0x0800:\n        next: end\ndeparser ingress:\n    match: [ byte0 ]\n"
-    compile_tofino.check_parser(f"{start}      match: [ half ]\n{end}")
+def test_faults_of_the_compiler_in_the_parser_are_noticed() -> None:
+    assembly = (
+        "\nparser ingress:\n  parser_error: H1\n  states:\n    start:\n      match: [ half ]\n"
+        "      0x0800:\n        next: end\ndeparser ingress:\nparser egress:\n      match: [ byte0 ]\n"
+    )
+    compile_tofino.check_parser(assembly)
     with pytest.raises(compile_tofino.TofinoCompileError, match="a parser that selects by nothing"):
-        compile_tofino.check_parser(start + end)
+        compile_tofino.check_parser(assembly.replace("      match: [ half ]\n", ""))
+    with pytest.raises(compile_tofino.TofinoCompileError, match="a container of 16 bits"):
+        compile_tofino.check_parser(assembly.replace("H1", "W3"))
 
 
 @pytest.mark.timeout(3600)

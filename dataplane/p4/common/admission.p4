@@ -1,6 +1,6 @@
-// May this packet of ours touch its slot? It must be well-formed, its sender must stand in the worker table, and its epoch
-// must be the job's. Then the slot is asked, in an order that a pipeline of stages can keep: worker table, epoch and
-// phase, bitmap. Why a packet is refused is found out later, beside the sums (refusal.p4).
+// May this packet of ours touch its slot? It must be well-formed, its sender must stand in the worker table, and its
+// epoch must be the job's. Then the slot is asked, in an order that a pipeline of stages can keep: worker table, epoch
+// and phase, bitmap. Why a packet is refused is found out later, beside the sums (refusal.p4).
 //
 // The target brings the control that holds state, under the name SlotState.
 #ifndef SWITCHML_ADMISSION_P4

@@ -1,7 +1,8 @@
 // One CONTRIBUTION after its slot was asked: the sums, side by side, and what becomes of the packet. Each register is
 // touched once.
 //
-// The target brings the controls that hold state, under these names: SlotExponent, SlotCheck, SlotValues and JobCounter.
+// The target brings the controls that hold state, under these names: SlotExponent, SlotCheck, SlotValues and
+// JobCounter.
 #ifndef SWITCHML_AGGREGATION_P4
 #define SWITCHML_AGGREGATION_P4
 
@@ -26,8 +27,8 @@ control ResultHeaders(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Whatever meta.relation and meta.seen say is done to the slot's exponent, check and values. Afterwards the packet holds
-// what the slot does.
+// Whatever meta.relation and meta.seen say is done to the slot's exponent, check and values. Afterwards the packet
+// holds what the slot does.
 control Summation(inout headers_t hdr, in metadata_t meta) {
     SlotExponent() slot_exponent;
     SlotCheck() slot_check;

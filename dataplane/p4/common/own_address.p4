@@ -104,6 +104,7 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
         to_own_mac = 0;
         arp_to_own_ip = 0;
         ipv4_to_own_ip = 0;
+        // Where a header is not there, answer_table does not ask.
         if (hdr.ethernet.dst[47:16] == meta.switch_mac[47:16]) {
             if (hdr.ethernet.dst[15:0] == meta.switch_mac[15:0]) {
                 to_own_mac = 1;

@@ -45,7 +45,7 @@ struct metadata_t {
     bit<1> switch_ip_set;
     bit<1> own_mac_source;  // the source address is the switch's own: forged
     bit<1> own_ip_source;
-    bit<1> ours;        // UDP to our port
+    bit<1> ours;            // UDP to our port
 
     // What the worker table says of the sender.
     bit<1> admitted;
@@ -66,8 +66,8 @@ struct metadata_t {
     PortId_t port;
     MulticastGroupId_t group;
     bit<1> new_ipv4_header;  // the switch wrote it: its checksum is to be computed
-    bit<1> forwarded;  // ordinary traffic for one port
-    bit<1> flooded;  // ordinary traffic for a whole group: no copy goes back to where it came from
+    bit<1> forwarded;        // ordinary traffic for one port
+    bit<1> flooded;          // ordinary traffic for a whole group: no copy goes back to where it came from
 
     TARGET_METADATA
 }

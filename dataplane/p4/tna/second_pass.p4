@@ -1,12 +1,12 @@
 // A RESULT with values goes through ingress twice. The first pass decides, adds, writes the RESULT's headers and reads
-// the even lanes; then the packet is recirculated with carried_t in front of it, and the second pass reads the odd lanes
-// and sends it to its group or port. The first pass of all other packets is their only one.
+// the even lanes; then the packet is recirculated with carried_t in front of it, and the second pass reads the odd
+// lanes and sends it to its group or port. The first pass of all other packets is their only one.
 //
 // Nothing holds the slot between the passes, and nothing needs to: the odd lanes of phase p change only when its half
-// enters p+2 (or another epoch). A rank enters p+2 with the result of p+1 in hand, which is complete when all ranks have
-// contributed to p+1, which each does with the result of p in hand. So if the second pass reads lanes of p+2, every rank
-// holds p already (by a resend that overtook it), and ignores the mixed RESULT, which names p (DESIGN section 6). One
-// that names an epoch that is over is ignored likewise.
+// enters p+2 (or another epoch). A rank enters p+2 with the result of p+1 in hand, which is complete when all ranks
+// have contributed to p+1, which each does with the result of p in hand. So if the second pass reads lanes of p+2,
+// every rank holds p already (by a resend that overtook it), and ignores the mixed RESULT, which names p (DESIGN
+// section 6). One that names an epoch that is over is ignored likewise.
 //
 // Which ports recirculate, the controller tells in the port metadata; a packet that came in through any other is never
 // read as one at its second pass, whatever its first bytes are.

@@ -1,4 +1,4 @@
-// A register that adds one field of our header up over the workers of a phase: the exponent, the check.
+// A register for one field of our header, which it combines over the workers of a phase: the exponent, the check.
 #ifndef SWITCHML_SLOT_REGISTER_P4
 #define SWITCHML_SLOT_REGISTER_P4
 
@@ -7,9 +7,9 @@
 
 #define STRING(text) #text
 
-// A control NAME with a register of TYPE. FIRST and NEXT are statements that make `stored` of the field `FIELD` of the
-// first packet of a phase and of each one that follows.
-#define SLOT_REGISTER(NAME, REGISTER, TYPE, FIELD, FIRST, NEXT)                                      \
+// A control NAME with a register of TYPE. FIRST and NEXT are the statements that take FIELD of a phase's first packet,
+// and of each later one, into `stored`.
+#define SLOT_REGISTER(NAME, REGISTER, TYPE, FIELD, FIRST, NEXT)                                       \
 control NAME(inout switchml_t packet, in relation_t relation, in bitmap_t seen) {                     \
     @name(STRING(.SwitchMLIngress.REGISTER))                                                          \
     Register<TYPE, slot_t>(SLOT_ENTRIES) REGISTER;                                                    \

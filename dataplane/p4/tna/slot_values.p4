@@ -1,7 +1,7 @@
 // The sums of the workers' values, modulo 2^32: one register for each pair of lanes, so that four stateful ALUs a stage
 // hold eight values. A stateful ALU returns one word: of each pair a packet gets the even lane at its first pass, which
-// is enough for all but the RESULT, and the odd one at the second (second_pass.p4). How values are laid out in registers
-// is this file's choice alone; dataplane/README.md compares it with others.
+// is enough for all but the RESULT, and the odd one at the second (second_pass.p4). How values are laid out in
+// registers is this file's choice alone; dataplane/README.md compares it with others.
 #ifndef SWITCHML_SLOT_VALUES_P4
 #define SWITCHML_SLOT_VALUES_P4
 

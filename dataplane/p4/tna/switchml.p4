@@ -49,13 +49,15 @@ parser SwitchMLIngressParser(packet_in packet, out headers_t hdr, out metadata_t
     }
 }
 
-// Words that a stateful ALU takes or returns: in pieces, they share containers with other fields, and of two tables that
-// write into one container each needs a stage of its own.
+// Words that a stateful ALU takes or returns: in pieces, they share containers with other fields, and of two tables
+// that write into one container each needs a stage of its own.
 @pa_container_size("ingress", "meta.worker_bit", 32)
 @pa_container_size("ingress", "meta.bitmap", 32)
 @pa_container_size("ingress", "meta.seen", 32)
 @pa_container_size("ingress", "meta.phase_now", 32)
 @pa_container_size("ingress", "meta.new_epoch", 32)
+// The parser writes 16 bits there, at the lower end of whatever container it is.
+@pa_container_size("ingress", "ig_intr_md_from_prsr.parser_err", 16)
 control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t ig_intr_md,
                         in ingress_intrinsic_metadata_from_parser_t from_parser,
                         inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
