@@ -397,6 +397,8 @@ class BfrtDriver(Driver):
         except asyncio.CancelledError:
             await asyncio.wait({task})
             raise
+        if task.cancelled():  # a connection that closes cancels what waits on it, which is not the caller's end
+            raise self._unavailable("the connection was closed")
         try:
             return task.result()
         except BfrtError as error:
