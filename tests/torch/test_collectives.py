@@ -154,10 +154,11 @@ def points(rank: int, world_size: int) -> None:
         request.wait()
     assert torch.equal(got, of(before, 3))
     if rank == 0:
-        sources = [dist.recv(got) for _ in range(world_size - 1)]
+        # A tag of their own: the last rank's next message is on its way to rank 0 as well.
+        sources = [dist.recv(got, tag=7) for _ in range(world_size - 1)]
         assert sorted(sources) == list(range(1, world_size))
     else:
-        dist.send(of(rank, 3), 0)
+        dist.send(of(rank, 3), 0, tag=7)
     batch = [dist.P2POp(dist.isend, of(rank, 3), after), dist.P2POp(dist.irecv, got, before)]
     for request in dist.batch_isend_irecv(batch):
         request.wait()
