@@ -346,7 +346,7 @@ def test_an_interrupt_fails_the_communicator_and_ends_the_process(fabric: Fabric
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
-    time.sleep(1.5)  # nothing tells from outside that it waits; too early an interrupt would only end the array's making
+    time.sleep(1.5)  # nothing tells from outside that it waits, and an interrupt before that is another test
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, errors
