@@ -394,7 +394,8 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Wait until all ranks have come here; rank 0 raises an error that names those that have not."""
         count("gloo_calls")
-        self._gloo.monitored_barrier(self._timeout(None, timeout), wait_all_ranks)
+        # A timeout of zero is one here: whether all have come already.
+        self._gloo.monitored_barrier(self._timeout(None, None) if timeout is None else timeout, wait_all_ranks)
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced

@@ -39,7 +39,6 @@ _BY_NAME = "torch.distributed.monitored_barrier refuses every group whose backen
 EXPECTED_FAILURES = {
     "test_monitored_barrier_failure_order": _BY_NAME,
     "test_monitored_barrier_gloo": _BY_NAME,
-    "test_monitored_barrier_gloo_rank_0_timeout": _BY_NAME,
     "test_monitored_barrier_gloo_subgroup": _BY_NAME,
     "test_monitored_barrier_wait_all_ranks": _BY_NAME,
 }
