@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/native/shared_memory.h"
 #include "switchml/native/call.h"
 #include "switchml/native/stream.h"
 
@@ -20,9 +21,9 @@ namespace switchml {
 
 class Communicator {
  public:
-  // Duplicates both descriptors. Throws std::invalid_argument when the memory is not a channel's and
-  // std::system_error.
-  Communicator(int memory_fd, int doorbell_fd);
+  // Duplicates the descriptors; `results_fd` is -1 where results come into the rank's own memory. Throws
+  // std::invalid_argument when the memory is not a channel's and std::system_error.
+  Communicator(int memory_fd, int doorbell_fd, int results_fd);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -57,9 +58,9 @@ class Communicator {
   void end(const std::vector<std::shared_ptr<Call>>& ended);
   std::shared_ptr<Call>& find(uint64_t sequence);
 
+  SharedMemory memory_;
   Geometry geometry_{};
-  size_t memory_bytes_ = 0;
-  void* memory_ = nullptr;
+  SharedMemory results_;
   Channel channel_;
   int doorbell_ = -1;
   int attention_ = -1;

@@ -141,7 +141,7 @@ NB_MODULE(_native, module) {
 
   const auto free = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<Communicator>(module, "Communicator")
-      .def(nb::init<int, int>(), nb::arg("memory_fd"), nb::arg("doorbell_fd"))
+      .def(nb::init<int, int, int>(), nb::arg("memory_fd"), nb::arg("doorbell_fd"), nb::arg("results_fd") = -1)
       .def("submit", &submit, nb::arg("kind"), nb::arg("address"), nb::arg("size"), nb::arg("contributes"),
            nb::arg("call_hash"))
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"))
