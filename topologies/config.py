@@ -26,10 +26,10 @@ DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
 TRANSPORTS: Final = ("auto", "shm", "udp")
 """How ranks of the embedded fabric reach their switch; auto is shm."""
 
-SHM_VALUES: Final = 1024
+SHM_VALUES: Final = 2048
 """Values per packet of the soft switch where none are asked for and ranks share memory with it."""
 
-SHM_POOL: Final = 256
+SHM_POOL: Final = 128
 """Slots of a job there: with SHM_VALUES 1 MiB, which with the tensor's part stays in a core's L2 cache."""
 
 DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}

@@ -13,6 +13,7 @@
 #include <string>
 #include <system_error>
 
+#include "dataplane/native/short_slice.h"
 #include "switchml/native/stopwatch.h"
 
 namespace switchml {
@@ -207,6 +208,7 @@ void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
 }
 
 void Communicator::run() {
+  ask_for_short_slices();
   std::vector<std::shared_ptr<Call>> ended;
   while (!abandoning_) {
     take_inbox();

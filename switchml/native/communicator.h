@@ -49,6 +49,8 @@ class Communicator {
   int attention_fd() const { return attention_; }
   // Position and sequence number of the call whose check failed.
   std::optional<std::pair<uint64_t, uint64_t>> check_failure();
+  // Where the progress thread's time went so far.
+  const ProcessCounters& spent() const { return channel_.control().process; }
   uint64_t position() const { return position_.load(std::memory_order_relaxed); }
 
  private:

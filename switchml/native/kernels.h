@@ -23,7 +23,10 @@ uint16_t block_exponent(const float* values, size_t count);
 // The product must fit 32 bits; where it does not, the word is undefined.
 // With `streaming`, words (then at a multiple of 64 bytes) bypass the caches where that can be done: others see them
 // after a release store only if fence_streaming_stores() comes before it.
-uint32_t quantize(const float* values, size_t count, int shift, uint8_t* words, bool streaming = false);
+// `next`, unless it is null, is as much memory that will be read soon: it is fetched meanwhile, because one block is
+// too short for the processor to see where reading goes on.
+uint32_t quantize(const float* values, size_t count, int shift, uint8_t* words, bool streaming = false,
+                  const float* next = nullptr);
 void fence_streaming_stores();
 
 // values[i] = words[i] * 2^-shift / divisor, each step rounded once. Returns the sum of weight_i * words[i].

@@ -71,6 +71,16 @@ nb::object check_failure(Communicator& communicator) {
   return failure ? nb::object(nb::make_tuple(failure->first, failure->second)) : nb::none();
 }
 
+nb::dict spent(const Communicator& communicator) {
+  const switchml::ProcessCounters& counters = communicator.spent();
+  nb::dict result;
+  result["quantize"] = counters.quantize.load(std::memory_order_relaxed);
+  result["waiting"] = counters.waiting.load(std::memory_order_relaxed);
+  result["dequantize"] = counters.dequantize.load(std::memory_order_relaxed);
+  result["sleeps"] = counters.sleeps.load(std::memory_order_relaxed);
+  return result;
+}
+
 template <typename Value>
 using Vector = nb::ndarray<Value, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -149,6 +159,7 @@ NB_MODULE(_native, module) {
       .def("release", &Communicator::release, nb::arg("ticket"))
       .def("abandon", &Communicator::abandon, free)
       .def("check_failure", &check_failure)
+      .def("spent", &spent)
       .def_prop_ro("attention_fd", &Communicator::attention_fd)
       .def_prop_ro("position", &Communicator::position)
       .def_prop_ro("rank", [](const Communicator& c) { return c.geometry().rank; })

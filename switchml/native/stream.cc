@@ -175,7 +175,8 @@ uint32_t Stream::write_values(uint32_t index) {
     std::replace_if(finite.begin(), finite.end(), [](float value) { return !std::isfinite(value); }, 0.0F);
     weighed = kernels::quantize(finite.data(), count, shift_of(slot.scaled_by), words, streams());
   } else if (call.is_float()) {
-    weighed = kernels::quantize(floats_of(call, chunk), count, shift_of(slot.scaled_by), words, streams());
+    weighed = kernels::quantize(floats_of(call, chunk), count, shift_of(slot.scaled_by), words, streams(),
+                                floats_ahead(call, chunk + geometry_.slots + 1));
   } else if (!call.contributes) {
     written = 0;
   } else {
@@ -190,7 +191,9 @@ uint32_t Stream::write_values(uint32_t index) {
       weighed += kernels::weigh(words + whole * sizeof rest, whole, 1);
     }
   }
-  std::memset(words + written * sizeof(uint32_t), 0, (geometry_.values - written) * sizeof(uint32_t));
+  if (written < geometry_.values) {
+    std::memset(words + written * sizeof(uint32_t), 0, (geometry_.values - written) * sizeof(uint32_t));
+  }
   return weighed;
 }
 
@@ -329,6 +332,10 @@ uint16_t Stream::exponent_ahead(uint64_t position) const {
   }
   const uint64_t chunk = position - (*call)->first_position;
   return kernels::block_exponent(floats_of(**call, chunk), values_of(**call, chunk));
+}
+
+const float* Stream::floats_ahead(const Call& call, uint64_t chunk) const {
+  return chunk + 1 < call.chunks ? floats_of(call, chunk) : nullptr;
 }
 
 const float* Stream::floats_of(const Call& call, uint64_t chunk) const {

@@ -74,6 +74,8 @@ class Stream {
   uint64_t chunk_in_call(const Slot& slot) const { return slot.position - slot.call->first_position; }
   uint32_t values_of(const Call& call, uint64_t chunk) const;
   const float* floats_of(const Call& call, uint64_t chunk) const;
+  // Those of a later chunk, if it is a whole one of the same call; else null.
+  const float* floats_ahead(const Call& call, uint64_t chunk) const;
   int shift_of(uint16_t exponent) const;
   bool streams() const { return geometry_.streaming != 0; }
   uint32_t own_terms(const Slot& slot) const;

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "dataplane/native/short_slice.h"
 #include "dataplane/softswitch/native/frame_port.h"
 #include "dataplane/softswitch/native/packet_port.h"
 #include "dataplane/softswitch/native/store_choice.h"
@@ -110,6 +111,7 @@ void Switch::wake() {
 }
 
 void Switch::run() {
+  ask_for_short_slices();
   ReceiveBuffers buffers;
   std::vector<Port*> ports;
   std::vector<ShmPort*> shm_ports;
