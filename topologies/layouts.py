@@ -109,9 +109,7 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
     slots = options.slots or DEFAULT_SLOTS[target]
     if topology is not None:
         if options.transport == "shm":
-            raise ConfigurationError(
-                "hosts in network namespaces share no memory with their switch; leave --transport out"
-            )
+            raise ConfigurationError("hosts in network namespaces share no memory with a switch; leave --transport out")
         if options.agents != FabricOptions.agents:
             raise ConfigurationError("in network namespaces each host has one agent; give --workers, not --agents")
         needed = _IPV4_UDP_HEADER_BYTES + PROTOCOL_HEADER_BYTES + 4 * values

@@ -1,4 +1,4 @@
-"""A training process's end of a rank that shares memory with the switch, by hand: what is in the memory, byte by byte."""
+"""A training process's end of a rank that shares memory with the switch, by hand, byte by byte."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ namespace switchml {
 namespace {
 
 constexpr size_t kMostClients = 4096;
+constexpr int kBacklog = 128;
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
@@ -32,6 +33,7 @@ sockaddr_un address_of(const std::string& path) {
 
 bool somebody_listens(const sockaddr_un& address) {
   const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return true;
   const bool connected = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   const bool full = !connected && errno == EAGAIN;
   close(probe);
@@ -70,21 +72,26 @@ ShmRank rank_of(const ShmRequest& request) {
 ShmListener::ShmListener(std::string path, uint16_t port, ShmHost* host)
     : path_(std::move(path)), port_(port), host_(host) {
   const sockaddr_un address = address_of(path_);
+  const auto failure = [this] { return std::system_error(errno, std::generic_category(), "socket " + path_); };
   socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (socket_ < 0) throw failure();
   const auto bind_path = [&] {
-    return bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    return ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   };
-  bool bound = socket_ >= 0 && stop_ >= 0 && bind_path();
-  if (!bound && errno == EADDRINUSE && !somebody_listens(address)) {
-    unlink(path_.c_str());
-    bound = bind_path();
+  bool bound = bind_path();
+  if (!bound && errno == EADDRINUSE) {
+    if (somebody_listens(address)) {
+      errno = EADDRINUSE;
+    } else {
+      unlink(path_.c_str());
+      bound = bind_path();
+    }
   }
-  if (!bound || listen(socket_, 128) < 0) {
-    const std::system_error failure(errno, std::generic_category(), "socket " + path_);
+  if (bound && listen(socket_, kBacklog) == 0) stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (stop_ < 0) {
+    const std::system_error why = failure();
     close(socket_);
-    close(stop_);
-    throw failure;
+    throw why;
   }
 }
 
@@ -155,9 +162,6 @@ bool ShmListener::serve(Client* client) {
     const ShmGrant grant = host_->bind(port_, rank_of(request));
     client->connection = granted.connection = grant.connection;
     answer(*client, granted, &grant);
-    close(grant.memory);
-    close(grant.doorbell);
-    close(grant.results);
     return true;
   } catch (const std::exception& refusal) {
     answer(*client, answer_of(port_, refusal.what()), nullptr);
@@ -173,14 +177,13 @@ void ShmListener::answer(const Client& client, const ShmAnswer& answer, const Sh
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   if (grant != nullptr) {
-    const std::array<int, kShmDescriptors> descriptors{grant->memory, grant->doorbell, grant->results};
     message.msg_control = control.data();
     message.msg_controllen = control.size();
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof descriptors);
-    std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
+    header->cmsg_len = CMSG_LEN(sizeof grant->descriptors);
+    std::memcpy(CMSG_DATA(header), grant->descriptors.data(), sizeof grant->descriptors);
   }
   // Who does not take its answer has gone, or will see that nothing comes.
   sendmsg(client.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -2,9 +2,13 @@
 // milliseconds.
 #pragma once
 
+#include <unistd.h>
+
+#include <array>
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dataplane/native/shm_messages.h"
@@ -12,12 +16,22 @@
 
 namespace switchml {
 
-// What a rank's connection is given; the descriptors are the receiver's to close.
+// What a rank's connection is given: its number, and its own descriptors of memory, doorbell and results.
 struct ShmGrant {
   uint16_t connection = 0;
-  int memory = -1;
-  int doorbell = -1;
-  int results = -1;
+  std::array<int, kShmDescriptors> descriptors{-1, -1, -1};
+
+  ShmGrant() = default;
+  ~ShmGrant() {
+    for (const int descriptor : descriptors) {
+      if (descriptor >= 0) close(descriptor);
+    }
+  }
+  ShmGrant(ShmGrant&& other) noexcept
+      : connection(other.connection), descriptors(std::exchange(other.descriptors, {-1, -1, -1})) {}
+  ShmGrant& operator=(ShmGrant&&) = delete;
+  ShmGrant(const ShmGrant&) = delete;
+  ShmGrant& operator=(const ShmGrant&) = delete;
 };
 
 // The switch, as the listener sees it.

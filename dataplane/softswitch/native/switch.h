@@ -25,7 +25,7 @@ class Switch : private ShmHost {
  public:
   // Throws what SlotMemory throws; std::system_error when the kernel gives no event descriptor.
   Switch(size_t slots, size_t values);
-  ~Switch();
+  ~Switch() override;
   Switch(const Switch&) = delete;
   Switch& operator=(const Switch&) = delete;
 

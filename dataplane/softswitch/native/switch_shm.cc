@@ -61,9 +61,9 @@ ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
   ShmConnection& bound = *connection;
 
   ShmGrant grant;
-  grant.memory = duplicate(bound.memory().fd());
-  grant.doorbell = duplicate(doorbell);
-  grant.results = duplicate(job->results().fd());
+  grant.descriptors[0] = duplicate(bound.memory().fd());
+  grant.descriptors[1] = duplicate(doorbell);
+  grant.descriptors[2] = duplicate(job->results().fd());
   bound.memory().close_descriptor();
   const TurnLock lock(this);
   if (find_shm_job(port, rank) != (is_new ? nullptr : job)) {
