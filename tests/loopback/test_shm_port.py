@@ -255,9 +255,13 @@ signal.pause()
 def test_a_process_that_is_killed_in_the_middle(fabric: Fabric) -> None:
     fabric.add_job(1, 2)
     command = [sys.executable, "-c", _VICTIM, str(fabric.socket)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim, fabric.connect(0) as comm:
+    here = fabric.directory  # and not where the sources are, which would be imported
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=here) as victim,
+        fabric.connect(0) as comm,
+    ):
         try:
-            comm.all_reduce(np.ones(100_000, np.float32))
+            comm.all_reduce(np.ones(100_000, np.float32), timeout=30)
             assert victim.stdout is not None
             assert victim.stdout.readline() == "in the middle\n"
             work = comm.all_reduce(np.ones(50_000_000, np.float32), async_op=True)
