@@ -29,8 +29,8 @@ TRANSPORTS: Final = ("auto", "shm", "udp")
 SHM_VALUES: Final = 2048
 """Values per packet of the soft switch where none are asked for and ranks share memory with it."""
 
-SHM_POOL: Final = 128
-"""Slots of a job there: with SHM_VALUES 1 MiB, which with the tensor's part stays in a core's L2 cache."""
+SHM_POOL: Final = 256
+"""Slots of a job there: 2 MiB for each rank with SHM_VALUES. Fewer mean more wake-ups, more leave the caches."""
 
 DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 """Slots of a switch, by target, where none are asked for; those of bmv2 are compiled in."""
