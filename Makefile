@@ -152,7 +152,8 @@ sanitize: | machine
 	.venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
 	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=ON --config-settings build-dir=build/sanitize .
 	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest tests/unit/test_kernels.py \
-	  tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_collectives.py
+	  tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py \
+	  tests/loopback/test_collectives.py
 
 clean:
 	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -91,6 +91,7 @@ def cli(context: click.Context, controller: str | None, run_dir: str | None, con
 Examples:
   switchml-ctl up
   switchml-ctl up --agents 4 --values 1024
+  switchml-ctl up --transport udp
   switchml-ctl up --drop 0.01 --duplicate 0.01 --delay 0.01 --seed 7
   switchml-ctl up --switch bmv2 --workers 4
   switchml-ctl up --switch soft --topology my-topology.yaml"""
@@ -99,6 +100,7 @@ Examples:
 @setting("fabric.workers", "--workers")
 @setting("fabric.topology", "--topology")
 @setting("fabric.agents", "--agents")
+@setting("fabric.transport", "--transport")
 @setting("fabric.values", "--values")
 @setting("fabric.slots", "--slots")
 @setting("fabric.drop", "--drop")

@@ -9,6 +9,7 @@ ratios of the repetitions (Gloo's time / SwitchML's time).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -34,9 +35,19 @@ def run_switchml(options: argparse.Namespace, directory: Path) -> list[float]:
     """Return the seconds of each all-reduce of one job."""
     output = directory / "switchml.json"
     control = Path(sysconfig.get_path("scripts")) / "switchml-ctl"
-    command = [str(control), "--run-dir", str(directory / "run"), "job", "start", "--workers", str(options.workers)]
-    worker = [sys.executable, *worker_arguments("switchml", options, output)]
-    subprocess.run([*command, "--json", "--", *worker], check=True, timeout=DEADLINE, stdout=subprocess.DEVNULL)
+    command = [str(control), "--run-dir", str(directory / "run")]
+    silent = {"check": True, "timeout": DEADLINE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([*command, "up", "--transport", options.transport], **silent)
+    try:
+        status = subprocess.run([*command, "status", "--json"], check=True, timeout=DEADLINE, stdout=subprocess.PIPE)
+        for process in json.loads(status.stdout)["processes"]:
+            with contextlib.suppress(OSError):  # as allreduce_worker.take_share
+                Path(f"/proc/{process['pid']}/autogroup").write_text("-20", encoding="ascii")
+        worker = [sys.executable, *worker_arguments("switchml", options, output)]
+        job = ["job", "start", "--workers", str(options.workers), "--json", "--", *worker]
+        subprocess.run([*command, *job], **silent)
+    finally:
+        subprocess.run([*command, "down"], **silent)
     return list(json.loads(output.read_text(encoding="utf-8"))["seconds"])
 
 
@@ -58,7 +69,7 @@ def run_gloo(options: argparse.Namespace, directory: Path) -> list[float]:
             "OMP_NUM_THREADS": "1",
         }
         command = [options.torch_python, *worker_arguments("gloo", options, output)]
-        workers.append(subprocess.Popen(command, env=environment))
+        workers.append(subprocess.Popen(command, env=environment, start_new_session=True))
     try:
         statuses = [worker.wait(DEADLINE) for worker in workers]
     finally:
@@ -76,6 +87,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=64)
     parser.add_argument("--iterations", type=int, default=5)
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--transport", choices=("shm", "udp"), default="shm")
     parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has PyTorch and numpy")
     options = parser.parse_args()
 
@@ -90,7 +102,10 @@ def main() -> None:
         ratios.append(statistics.median(theirs) / statistics.median(ours))
 
     elements = options.megabytes * (1 << 20) / 4
-    print(f"float32 all-reduce, {options.workers} workers, {options.megabytes} MiB, {options.repetitions} repetitions")
+    print(
+        f"float32 all-reduce, {options.workers} workers, {options.megabytes} MiB, {options.transport}, "
+        f"{options.repetitions} repetitions"
+    )
     print(f"{'':10} {'median ms':>10} {'min ms':>8} {'max ms':>8} {'Melem/s/worker':>15}")
     for name, times in seconds.items():
         median = statistics.median(times)

@@ -13,6 +13,9 @@ class RankStatus(TypedDict):
     ignored: int
     round_trip_seconds: float
 
+# The number of the shm port whose switch listens at `path`. Raises as Engine.open_shm_rank.
+def shm_port_at(path: str) -> int: ...
+
 class Engine:
     """All ranks of one agent. Its methods do not wait for the network."""
 
@@ -32,7 +35,23 @@ class Engine:
         slots: int,
         values: int,
     ) -> int: ...
+    # A rank that shares memory with the switch that listens at `path`. Raises OSError when no switch answers there, and
+    # ValueError when it refuses.
+    def open_shm_rank(
+        self,
+        path: str,
+        address: str,
+        job: int,
+        rank: int,
+        epoch: int,
+        world_size: int,
+        slot_base: int,
+        slots: int,
+        values: int,
+    ) -> int: ...
+    # What a packet of the rank would have as its UDP source port: of a rank that shares memory, its connection.
     def udp_port(self, handle: int) -> int: ...
-    def open_channel(self, handle: int) -> tuple[int, int]: ...
+    # Memory and doorbell; of a rank that shares memory with the switch also the results.
+    def open_channel(self, handle: int) -> tuple[int, ...]: ...
     def close_rank(self, handle: int) -> None: ...
     def status(self, handle: int) -> RankStatus: ...

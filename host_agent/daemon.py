@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import click
 
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_VERSION
-from host_agent._engine import Engine
+from host_agent._engine import Engine, shm_port_at
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
 from host_agent.messages import Failure
@@ -43,6 +43,8 @@ class AgentOptions:
     switch_port: int = 1
     mac: str = "00:00:00:00:00:00"
     max_ranks: int = 64
+    transport: str = "auto"
+    switch_socket: Path | None = None
     ready_file: Path | None = None
 
     def registration(self) -> pb.Register:
@@ -63,19 +65,43 @@ class AgentOptions:
         )
 
 
+def _choose_transport(options: AgentOptions) -> AgentOptions:
+    """Return the options with the transport that will be used, and the switch port that goes with it.
+
+    Raises:
+        OSError, ValueError: shared memory was asked for, and there is no switch at its socket.
+
+    """
+    if options.transport == "udp" or (options.transport == "auto" and options.switch_socket is None):
+        return replace(options, transport="udp", switch_socket=None)
+    if options.switch_socket is None:
+        raise ValueError("shared memory needs the switch's socket (--switch-socket)")
+    try:
+        port = shm_port_at(str(options.switch_socket))
+    except (OSError, ValueError) as error:
+        if options.transport == "shm":
+            raise
+        _log.warning("packets go over UDP: %s", error)
+        return replace(options, transport="udp", switch_socket=None)
+    _log.info("ranks share memory with the switch at %s, port %d", options.switch_socket, port)
+    return replace(options, transport="shm", switch_port=port)
+
+
 async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     """Be an agent until `stop` is set.
 
     Raises:
         RegistrationRefused: the controller will not have it.
         SocketUnusable: its socket cannot be made.
+        OSError, ValueError: the switch with which it is to share memory is not there.
 
     """
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier run
+    options = _choose_transport(options)
     engine = Engine()
     engine.start()
-    jobs = Jobs(engine, options.address, options.max_ranks, options.name)
+    jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
     session = Session(options.controller, options.registration(), jobs)
     server = SocketServer(options.socket, jobs, session.missing_ranks)
     session.on_registered = lambda: _write_ready_file(options)
@@ -187,6 +213,20 @@ Example:
     callback=_check_mac,
     help="MAC address of the data interface; all zeros on UDP ports of the soft switch.",
 )
+@click.option(
+    "--transport",
+    type=click.Choice(["auto", "shm", "udp"]),
+    default="auto",
+    show_default=True,
+    help="How ranks reach the switch: over UDP, or by memory that they share with a soft switch on this machine; auto "
+    "takes the latter where --switch-socket leads to one. The switch then says which port it is.",
+)
+@click.option(
+    "--switch-socket",
+    envvar="SWITCHML_SWITCH_SOCKET",
+    type=click.Path(path_type=Path, resolve_path=True, dir_okay=False),
+    help="Unix socket of the switch's shm port.  [env: SWITCHML_SWITCH_SOCKET]",
+)
 @click.option("--max-ranks", type=click.IntRange(1, 4096), default=64, show_default=True, help="Ranks of all jobs.")
 @click.option(
     "--ready-file",
@@ -203,6 +243,8 @@ def main(
     switch_port: int,
     mac: str,
     max_ranks: int,
+    transport: str,
+    switch_socket: Path | None,
     ready_file: Path | None,
 ) -> None:
     """Move the packets of this host's ranks between their processes and the switch.
@@ -210,10 +252,22 @@ def main(
     Exit status: 0 when stopped by SIGTERM or SIGINT, 1 when it cannot go on, 2 for wrong options.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    options = AgentOptions(controller, name, address, socket_path, switch, switch_port, mac, max_ranks, ready_file)
+    options = AgentOptions(
+        controller=controller,
+        name=name,
+        address=address,
+        socket=socket_path,
+        switch=switch,
+        switch_port=switch_port,
+        mac=mac,
+        max_ranks=max_ranks,
+        transport=transport,
+        switch_socket=switch_socket,
+        ready_file=ready_file,
+    )
     try:
         asyncio.run(_run(options))
-    except (AgentError, OSError) as error:
+    except (AgentError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from controller.proto import switchml_pb2 as pb
@@ -81,12 +82,16 @@ class LocalJob:
 class Jobs:
     """All jobs of this agent. One event loop uses it; nothing here waits for the network but `attach`.
 
+    With a `switch_socket`, a shm port of the switch, ranks share memory with the switch; else packets go over UDP.
     `report` takes messages for the controller and may lose them while there is none: `summary` has all that matters.
     """
 
-    def __init__(self, engine: Engine, address: str, max_ranks: int, agent: str) -> None:
+    def __init__(
+        self, engine: Engine, address: str, max_ranks: int, agent: str, switch_socket: Path | None = None
+    ) -> None:
         self._engine = engine
         self._address = address
+        self._switch_socket = switch_socket
         self._max_ranks = max_ranks
         self._agent = agent
         self._jobs: dict[int, LocalJob] = {}  # by id, which is unique among live jobs
@@ -180,11 +185,12 @@ class Jobs:
 
     # ---- what the processes do ----
 
-    async def attach(self, request: Attach, process: Process) -> tuple[LocalJob, LocalRank, tuple[int, int]]:
+    async def attach(self, request: Attach, process: Process) -> tuple[LocalJob, LocalRank, tuple[int, ...]]:
         """Give a rank to a process, once its job is active.
 
         Returns:
-            The job, the rank, and two descriptors for the process, which the caller closes: shared memory, doorbell.
+            The job, the rank, and descriptors for the process, which the caller closes: shared memory, doorbell and,
+            where the switch shares that memory, the job's results.
 
         Raises:
             AttachRefused: it cannot have it.
@@ -222,7 +228,7 @@ class Jobs:
 
     async def attach_created(
         self, request: Attach, process: Process, gone: asyncio.Future[bytes]
-    ) -> tuple[LocalJob, LocalRank, tuple[int, int]]:
+    ) -> tuple[LocalJob, LocalRank, tuple[int, ...]]:
         """Announce a rank of a job that nobody has started, and give it to the process once the job is active.
 
         `gone` is done when the process went away, or said something, before that: then nothing comes of it.
@@ -280,7 +286,7 @@ class Jobs:
             f"agent {self._agent} had no word from its controller within {request.timeout:g} s; see the agent's log",
         )
 
-    def _give(self, job: LocalJob, rank: LocalRank, process: Process) -> tuple[int, int]:
+    def _give(self, job: LocalJob, rank: LocalRank, process: Process) -> tuple[int, ...]:
         """Make the process the rank's, and return the descriptors that it needs."""
         assert rank.handle is not None
         try:
@@ -349,10 +355,7 @@ class Jobs:
                 raise AssignmentRefused(f"agent {self._agent} cannot take job {assignment.job} with {what}")
 
     def _open_rank(self, assignment: pb.Assignment, rank: int) -> LocalRank:
-        handle = self._engine.open_rank(
-            self._address,
-            assignment.switch_address,
-            assignment.switch_udp_port,
+        binding = (
             assignment.job,
             rank,
             assignment.epoch,
@@ -361,6 +364,12 @@ class Jobs:
             assignment.slots,
             assignment.values_per_packet,
         )
+        if self._switch_socket is not None:
+            handle = self._engine.open_shm_rank(str(self._switch_socket), self._address, *binding)
+        else:
+            handle = self._engine.open_rank(
+                self._address, assignment.switch_address, assignment.switch_udp_port, *binding
+            )
         return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle))
 
     def _ready(self, job: LocalJob) -> pb.AssignmentReady:

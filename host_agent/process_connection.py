@@ -126,7 +126,7 @@ class ProcessConnection:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    async def _attach_created(self, request: Attach) -> tuple[LocalJob, LocalRank, tuple[int, int]]:
+    async def _attach_created(self, request: Attach) -> tuple[LocalJob, LocalRank, tuple[int, ...]]:
         """Wait for the other ranks, and watch meanwhile whether the process goes away; it has nothing to say."""
         gone = asyncio.ensure_future(self._receive())
         try:

@@ -50,12 +50,12 @@ class Failure:
 
 def attach(
     path: Path, request: Mapping[str, object], timeout: float
-) -> tuple[AgentConnection, Attachment, tuple[int, int]]:
+) -> tuple[AgentConnection, Attachment, tuple[int, ...]]:
     """Connect to the agent at `path` and attach as `request` says.
 
     Returns:
-        The connection, what was attached to, and two descriptors that the caller closes: the memory shared with the
-        agent, and the doorbell.
+        The connection, what was attached to, and descriptors that the caller closes: the rank's shared memory, the
+        doorbell and, where a switch on this host shares that memory, the results of the job.
 
     Raises:
         ConnectError: no agent answers there within `timeout` seconds, or it refuses.
@@ -68,7 +68,7 @@ def attach(
         _connect(sock, path)
         try:
             sock.send(json.dumps(request).encode(), socket.MSG_NOSIGNAL)
-            data, descriptors, flags, _ = socket.recv_fds(sock, MESSAGE_BYTES + 1, 2, socket.MSG_CMSG_CLOEXEC)
+            data, descriptors, flags, _ = socket.recv_fds(sock, MESSAGE_BYTES + 1, 3, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError as error:
             raise ConnectError(
                 f"the agent at {path} did not answer within {timeout:g} s; it may be stopped: see its log"
@@ -81,7 +81,7 @@ def attach(
         if answer.get("type") == "refused":
             raise ConnectError(str(answer.get("message")), str(answer.get("error")))
         attachment = _attachment(answer)
-        if attachment is None or len(descriptors) != 2 or flags & socket.MSG_CTRUNC:
+        if attachment is None or len(descriptors) not in (2, 3) or flags & socket.MSG_CTRUNC:
             raise ConnectError(
                 f"what listens at {path} does not answer as an agent does; "
                 "check SWITCHML_AGENT, and that this process may open more files (ulimit -n)"
@@ -92,7 +92,7 @@ def attach(
             os.close(descriptor)
         raise
     sock.settimeout(_SEND_SECONDS)
-    return AgentConnection(sock), attachment, (descriptors[0], descriptors[1])
+    return AgentConnection(sock), attachment, tuple(descriptors)
 
 
 def _connect(sock: socket.socket, path: Path) -> None:

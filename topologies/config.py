@@ -17,10 +17,20 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "KEYS", "FabricOptions", "Key", "Settings", "default_config_file", "load"]
+__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "KEYS", "SHM_POOL", "SHM_VALUES", "TRANSPORTS"]
+__all__ += ["FabricOptions", "Key", "Settings", "default_config_file", "load"]
 
 DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
 """Values per packet, by target, where none are asked for."""
+
+TRANSPORTS: Final = ("auto", "shm", "udp")
+"""How ranks of the embedded fabric reach their switch; auto is shm."""
+
+SHM_VALUES: Final = 2048
+"""Values per packet of the soft switch where none are asked for and ranks share memory with it."""
+
+SHM_POOL: Final = 256
+"""Slots of a job there: 2 MiB for each rank with SHM_VALUES. Fewer mean more wake-ups, more leave the caches."""
 
 DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 """Slots of a switch, by target, where none are asked for; those of bmv2 are compiled in."""
@@ -32,13 +42,14 @@ class FabricOptions:
 
     With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
     `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
-    agents. 0 `values` and `slots` are the target's own.
+    agents, whose ranks reach the switch by `transport`. 0 `values` and `slots` are the target's own.
     """
 
     switch: str = ""
     workers: int = 0
     topology: str = ""
     agents: int = 1
+    transport: str = "auto"
     values: int = 0
     slots: int = 0
     drop: float = 0.0
@@ -88,6 +99,12 @@ def _text(value: Any) -> str:
 def _target(value: Any) -> str:
     if value not in TARGETS:
         raise ValueError(f"{value!r} is none of {', '.join(TARGETS)}")
+    return _text(value)
+
+
+def _transport(value: Any) -> str:
+    if value not in TRANSPORTS:
+        raise ValueError(f"{value!r} is none of {', '.join(TRANSPORTS)}")
     return _text(value)
 
 
@@ -146,11 +163,19 @@ KEYS: Final[dict[str, Key]] = {
         ),
         Key("fabric.agents", "SWITCHML_FABRIC_AGENTS", _whole(1, 64), _FABRIC.agents, "Agents of the embedded fabric."),
         Key(
+            "fabric.transport",
+            "SWITCHML_FABRIC_TRANSPORT",
+            _transport,
+            _FABRIC.transport,
+            "How ranks of the embedded fabric reach the switch: shm (shared memory), udp, or auto, which is shm.",
+        ),
+        Key(
             "fabric.values",
             "SWITCHML_FABRIC_VALUES",
             _whole(1, PROTOCOL_MAX_VALUES),
             None,
-            f"Values per packet; on soft by default {DEFAULT_VALUES['soft']}, on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
+            f"Values per packet; by default {SHM_VALUES} over shared memory, else on soft {DEFAULT_VALUES['soft']}, "
+            f"on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
         ),
         Key(
             "fabric.slots",

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from controller.slots import MINIMUM_SLOTS
 from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
-from topologies.config import DEFAULT_SLOTS, DEFAULT_VALUES, FabricOptions
+from topologies.config import DEFAULT_SLOTS, DEFAULT_VALUES, SHM_POOL, SHM_VALUES, FabricOptions
 from topologies.errors import ConfigurationError, ProgramNotFoundError, TopologyFileError
 from topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
 from topologies.processes import find_program
@@ -80,7 +81,7 @@ def layout_of(options: FabricOptions, run_directory: Path, socket_directory: Pat
     """
     topology = _topology(options)
     if topology is None:
-        return _Loopback(options)
+        return _Loopback(options, socket_directory)
     return _InNamespaces(options, topology, Namespaces(run_directory), socket_directory)
 
 
@@ -109,9 +110,12 @@ def _topology(options: FabricOptions) -> Topology | None:
 
 def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions:
     target = "soft" if topology is None else topology.switch.target
-    values = options.values or DEFAULT_VALUES[target]
+    shared = topology is None and options.transport != "udp"
+    values = options.values or (SHM_VALUES if shared else DEFAULT_VALUES[target])
     slots = options.slots or DEFAULT_SLOTS[target]
     if topology is not None:
+        if options.transport == "shm":
+            raise ConfigurationError("hosts in network namespaces share no memory with a switch; leave --transport out")
         if options.agents != FabricOptions.agents:
             raise ConfigurationError("in network namespaces each host has one agent; give --workers, not --agents")
         needed = _IPV4_UDP_HEADER_BYTES + PROTOCOL_HEADER_BYTES + 4 * values
@@ -136,6 +140,7 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
         options,
         switch="" if topology is None else target,
         workers=0 if topology is None else len(topology.hosts),
+        transport="shm" if shared else "udp",
         values=values,
         slots=slots,
     )
@@ -150,16 +155,19 @@ def _soft_arguments(options: FabricOptions) -> list[str]:
 
 
 class _Loopback(Layout):
-    """The embedded fabric: one soft switch with one UDP port, everything on 127.0.0.0/8."""
+    """The embedded fabric: one soft switch with a UDP port and one for shared memory, all on 127.0.0.0/8."""
 
     switch_name = "switch-0"
     listen = "127.0.0.1:0"
 
-    def __init__(self, options: FabricOptions) -> None:
+    def __init__(self, options: FabricOptions, socket_directory: Path) -> None:
         self._options = options
+        self._switch_socket = socket_directory / "switch.sock"
 
     def switch_command(self) -> list[str]:
         ports = ["--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0"]
+        if self._options.transport == "shm":
+            ports += ["--shm-port", f"2={self._switch_socket}"]
         return [find_program("switchml-switch"), *ports, *_soft_arguments(self._options)]
 
     def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +179,15 @@ class _Loopback(Layout):
             "udp_port": ready["ports"]["1"]["udp_port"],
             "values_per_packet": self._options.values,
             "slots": self._options.slots,
+            "default_pool": self._default_pool(),
         }
+
+    def _default_pool(self) -> int:
+        if self._options.transport != "shm":
+            return 0  # the target's own
+        # As many bytes whatever the packets' size, and never more than a quarter of the switch.
+        most = max(MINIMUM_SLOTS, min(SHM_POOL * SHM_VALUES // self._options.values, self._options.slots // 4))
+        return int(1 << (most.bit_length() - 1))
 
     def controller_command(self, command: Sequence[str]) -> list[str]:
         return list(command)
@@ -181,7 +197,10 @@ class _Loopback(Layout):
         found = []
         for number in range(self._options.agents):
             address = f"127.0.0.{number + 1}"
-            found.append(AgentPlace(f"agent-{number}", [program, "--address", address], {"address": address}))
+            command = [program, "--address", address, "--transport", self._options.transport]
+            if self._options.transport == "shm":
+                command += ["--switch-socket", str(self._switch_socket)]
+            found.append(AgentPlace(f"agent-{number}", command, {"address": address}))
         return found
 
 

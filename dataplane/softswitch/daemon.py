@@ -24,9 +24,11 @@ from dataplane.softswitch.ports import (
     FramePort,
     PacketPort,
     Port,
+    ShmPort,
     UdpPort,
     parse_frame_port,
     parse_packet_port,
+    parse_shm_port,
     parse_udp_port,
 )
 from dataplane.softswitch.server import create_server, parse_host_port
@@ -173,6 +175,16 @@ _FRACTION = click.FloatRange(0, 1)
     help="A switch port that is a network interface.",
 )
 @click.option(
+    "--shm-port",
+    "shm_ports",
+    envvar="SWITCHML_SWITCH_SHM_PORT",
+    type=_option(parse_shm_port),
+    metavar="PORT=PATH",
+    multiple=True,
+    help="A switch port for ranks on this machine, which share memory with the switch; agents reach it at the Unix "
+    "socket PATH.",
+)
+@click.option(
     "--values",
     type=click.IntRange(1, PROTOCOL_MAX_VALUES),
     default=256,
@@ -200,6 +212,7 @@ def main(
     udp_ports: tuple[UdpPort, ...],
     frame_ports: tuple[FramePort, ...],
     packet_ports: tuple[PacketPort, ...],
+    shm_ports: tuple[ShmPort, ...],
     values: int,
     slots: int,
     drop: float,
@@ -221,7 +234,7 @@ def main(
       switchml-switch --grpc 127.0.0.1:0 --udp-port 1=127.0.0.1:0 --ready-file /tmp/switch.json --drop 0.01
       switchml-switch --packet-port 1=eth1 --packet-port 2=eth2
     """  # noqa: D301 (the escape is click's: keep these lines as they are)
-    ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports) or (_DEFAULT_PORT,)
+    ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports, *shm_ports) or (_DEFAULT_PORT,)
     if len({port.number for port in ports}) != len(ports):
         raise click.UsageError("a switch port is given twice")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

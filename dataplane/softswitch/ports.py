@@ -13,9 +13,11 @@ __all__ = [
     "FramePort",
     "PacketPort",
     "Port",
+    "ShmPort",
     "UdpPort",
     "parse_frame_port",
     "parse_packet_port",
+    "parse_shm_port",
     "parse_udp_port",
 ]
 
@@ -65,7 +67,20 @@ class PacketPort:
         return {"interface": self.interface}
 
 
-Port: TypeAlias = UdpPort | FramePort | PacketPort
+@dataclass(frozen=True)
+class ShmPort:
+    """A switch port for ranks on this machine: agents bind them at the Unix socket ``path``, and they share memory."""
+
+    number: int
+    path: str
+
+    def add_to(self, switch: Switch) -> dict[str, str | int]:
+        """Open the port and return what a peer needs to reach it. Raises OSError."""
+        switch.add_shm_port(self.number, self.path)
+        return {"path": self.path}
+
+
+Port: TypeAlias = UdpPort | FramePort | PacketPort | ShmPort
 
 
 def parse_udp_port(text: str) -> UdpPort:
@@ -89,6 +104,14 @@ def parse_packet_port(text: str) -> PacketPort:
     if not interface:
         raise ValueError(f"{text!r} names no interface")
     return PacketPort(number, interface)
+
+
+def parse_shm_port(text: str) -> ShmPort:
+    """Read ``PORT=PATH``. Raises ValueError."""
+    number, path = _split(text, "PORT=PATH")
+    if not path:
+        raise ValueError(f"{text!r} names no socket")
+    return ShmPort(number, path)
 
 
 def _split(text: str, form: str) -> tuple[int, str]:

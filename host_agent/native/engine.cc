@@ -115,13 +115,28 @@ uint64_t Engine::open_rank(const RankAssignment& assignment) {
   return handle;
 }
 
+uint64_t Engine::open_shm_rank(const std::string& path, const RankAssignment& assignment) {
+  auto rank = std::make_unique<ShmRank>(path, assignment);
+  const ControlCall call(*this);
+  const uint64_t handle = next_handle_++;
+  shm_ranks_.emplace(handle, std::move(rank));
+  return handle;
+}
+
 uint16_t Engine::udp_port(uint64_t handle) {
   const ControlCall call(*this);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    return found->second->connection();
+  }
   return rank(handle).socket().port();
 }
 
 Engine::Descriptors Engine::open_channel(uint64_t handle) {
   const ControlCall call(*this);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    const auto descriptors = found->second->take_descriptors();
+    return {descriptors[0], descriptors[1], descriptors[2]};
+  }
   Rank& opened = rank(handle);
   const int memory = opened.open_channel();
   const int doorbell = fcntl(opened.doorbell(), F_DUPFD_CLOEXEC, 0);
@@ -135,6 +150,9 @@ Engine::Descriptors Engine::open_channel(uint64_t handle) {
 
 void Engine::close_rank(uint64_t handle) {
   const ControlCall call(*this);
+  if (shm_ranks_.erase(handle) != 0) {
+    return;
+  }
   const Rank& closing = rank(handle);
   epoll_ctl(epoll_, EPOLL_CTL_DEL, closing.socket().fd(), nullptr);
   epoll_ctl(epoll_, EPOLL_CTL_DEL, closing.doorbell(), nullptr);
@@ -143,6 +161,9 @@ void Engine::close_rank(uint64_t handle) {
 
 RankStatus Engine::status(uint64_t handle) {
   const ControlCall call(*this);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    return found->second->status();
+  }
   return rank(handle).status();
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "host_agent/native/rank.h"
+#include "host_agent/native/shm_rank.h"
 
 namespace switchml {
 
@@ -27,11 +28,16 @@ class Engine {
 
   // Throws as Rank's constructor does.
   uint64_t open_rank(const RankAssignment& assignment);
+  // A rank that shares memory with the switch at `path`; it waits for that switch, a few milliseconds. Throws as
+  // ShmRank's constructor does.
+  uint64_t open_shm_rank(const std::string& path, const RankAssignment& assignment);
+  // The rank's UDP port, or what takes its place.
   uint16_t udp_port(uint64_t handle);
-  // Two new descriptors for the process, which the caller closes.
+  // New descriptors for the process, which the caller closes.
   struct Descriptors {
     int memory;
     int doorbell;
+    int results = -1;  // of a rank that shares memory with the switch
   };
   Descriptors open_channel(uint64_t handle);
   void close_rank(uint64_t handle);
@@ -56,6 +62,7 @@ class Engine {
   bool stopping_ = false;
   std::thread thread_;
   std::map<uint64_t, std::unique_ptr<Rank>> ranks_;
+  std::map<uint64_t, std::unique_ptr<ShmRank>> shm_ranks_;  // in which the data thread has no part
   uint64_t next_handle_ = 1;
   ReceiveBatch receive_batch_;
   SendBatch send_batch_;

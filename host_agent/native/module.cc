@@ -21,21 +21,36 @@ Integer narrow(uint64_t value, const char* name) {
   return static_cast<Integer>(value);
 }
 
+RankAssignment assignment_of(const std::string& address, const std::string& switch_address, uint64_t switch_udp_port,
+                             uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size, uint64_t slot_base,
+                             uint64_t slots, uint64_t values) {
+  return {address,
+          switch_address,
+          narrow<uint16_t>(switch_udp_port, "switch_udp_port"),
+          narrow<uint16_t>(job, "job"),
+          narrow<uint8_t>(rank, "rank"),
+          narrow<uint16_t>(epoch, "epoch"),
+          narrow<uint32_t>(world_size, "world_size"),
+          narrow<uint16_t>(slot_base, "slot_base"),
+          narrow<uint32_t>(slots, "slots"),
+          narrow<uint32_t>(values, "values")};
+}
+
 uint64_t open_rank(Engine& engine, const std::string& address, const std::string& switch_address,
                    uint64_t switch_udp_port, uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size,
                    uint64_t slot_base, uint64_t slots, uint64_t values) {
-  const RankAssignment assignment{address,
-                                  switch_address,
-                                  narrow<uint16_t>(switch_udp_port, "switch_udp_port"),
-                                  narrow<uint16_t>(job, "job"),
-                                  narrow<uint8_t>(rank, "rank"),
-                                  narrow<uint16_t>(epoch, "epoch"),
-                                  narrow<uint32_t>(world_size, "world_size"),
-                                  narrow<uint16_t>(slot_base, "slot_base"),
-                                  narrow<uint32_t>(slots, "slots"),
-                                  narrow<uint32_t>(values, "values")};
+  const RankAssignment assignment =
+      assignment_of(address, switch_address, switch_udp_port, job, rank, epoch, world_size, slot_base, slots, values);
   const nb::gil_scoped_release release;
   return engine.open_rank(assignment);
+}
+
+uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::string& address, uint64_t job, uint64_t rank,
+                       uint64_t epoch, uint64_t world_size, uint64_t slot_base, uint64_t slots, uint64_t values) {
+  const RankAssignment assignment =
+      assignment_of(address, "", 0, job, rank, epoch, world_size, slot_base, slots, values);
+  const nb::gil_scoped_release release;
+  return engine.open_shm_rank(path, assignment);
 }
 
 nb::dict status(Engine& engine, uint64_t handle) {
@@ -75,6 +90,13 @@ NB_MODULE(_engine, module) {
   module.doc() = "The agent's data path: packets between shared memory and the switch.";
   nb::register_exception_translator(translate);
   const auto free = nb::call_guard<nb::gil_scoped_release>();
+  module.def(
+      "shm_port_at",
+      [](const std::string& path) {
+        const nb::gil_scoped_release release;
+        return switchml::shm_port_at(path);
+      },
+      nb::arg("path"));
   nb::class_<Engine>(module, "Engine")
       .def(nb::init<>())
       .def("start", &Engine::start, free)
@@ -82,12 +104,16 @@ NB_MODULE(_engine, module) {
       .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),
            nb::arg("job"), nb::arg("rank"), nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"),
            nb::arg("slots"), nb::arg("values"))
+      .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
+           nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"))
       .def("udp_port", &Engine::udp_port, nb::arg("handle"), free)
       .def(
           "open_channel",
           [](Engine& engine, uint64_t handle) {
             const Engine::Descriptors descriptors = engine.open_channel(handle);
-            return nb::make_tuple(descriptors.memory, descriptors.doorbell);
+            return descriptors.results < 0
+                       ? nb::make_tuple(descriptors.memory, descriptors.doorbell)
+                       : nb::make_tuple(descriptors.memory, descriptors.doorbell, descriptors.results);
           },
           nb::arg("handle"))
       .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)

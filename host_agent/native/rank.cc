@@ -26,6 +26,15 @@ constexpr uint32_t kLargestPool = (protocol::max_slot_index + 1);
 
 std::system_error system_failure(const char* what) { return {errno, std::generic_category(), what}; }
 
+// Chunk numbers wrap around; those of one pool are close together.
+bool is_before(uint32_t chunk, uint32_t other) { return static_cast<int32_t>(chunk - other) < 0; }
+uint32_t earlier(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? chunk : other; }
+uint32_t later(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? other : chunk; }
+
+Clock::duration ticks(RoundTrip::Duration seconds) { return std::chrono::duration_cast<Clock::duration>(seconds); }
+
+}  // namespace
+
 RankAssignment checked(RankAssignment assignment) {
   const auto require = [](bool holds, const char* what) {
     if (!holds) {
@@ -42,15 +51,6 @@ RankAssignment checked(RankAssignment assignment) {
   return assignment;
 }
 
-// Chunk numbers wrap around; those of one pool are close together.
-bool is_before(uint32_t chunk, uint32_t other) { return static_cast<int32_t>(chunk - other) < 0; }
-uint32_t earlier(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? chunk : other; }
-uint32_t later(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? other : chunk; }
-
-Clock::duration ticks(RoundTrip::Duration seconds) { return std::chrono::duration_cast<Clock::duration>(seconds); }
-
-}  // namespace
-
 Rank::Rank(const RankAssignment& assignment)
     : assignment_(checked(assignment)),
       socket_(assignment.address, 0, kSocketBufferBytes),
@@ -66,7 +66,7 @@ Rank::Rank(const RankAssignment& assignment)
 
 Rank::~Rank() {
   if (memory_ != nullptr) {
-    munmap(memory_, Channel::bytes(assignment_.slots, assignment_.values));
+    munmap(memory_, Channel::bytes(assignment_.slots, assignment_.values, false));
   }
   close(doorbell_);
 }
@@ -75,7 +75,7 @@ int Rank::open_channel() {
   if (memory_ != nullptr) {
     throw std::logic_error("the rank has a channel already");
   }
-  const size_t bytes = Channel::bytes(assignment_.slots, assignment_.values);
+  const size_t bytes = Channel::bytes(assignment_.slots, assignment_.values, false);
   const int fd = memfd_create("switchml-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) {
     throw system_failure("memfd_create");
@@ -93,8 +93,8 @@ int Rank::open_channel() {
   memory_ = memory;
   channel_ = Channel(memory, assignment_.slots, assignment_.values);
   auto* control = new (memory) ChannelControl{};
-  control->geometry = {Geometry::kMagic, assignment_.slots, assignment_.values, assignment_.rank,
-                       assignment_.world_size};
+  control->geometry = {
+      Geometry::kMagic, assignment_.slots, assignment_.values, assignment_.rank, assignment_.world_size, 0, 0, 0, 0};
   return fd;
 }
 
@@ -104,7 +104,9 @@ bool Rank::submissions_wait() const {
 
 void Rank::set_sleeping(bool sleeping) {
   if (memory_ != nullptr) {
-    channel_.control().agent_sleeps.store(sleeping ? 1 : 0, std::memory_order_seq_cst);
+    ChannelControl& control = channel_.control();
+    control.server_wakes_at.store(submitted_ + 1, std::memory_order_relaxed);
+    control.server_sleeps.store(sleeping ? 1 : 0, std::memory_order_seq_cst);
   }
 }
 

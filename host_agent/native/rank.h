@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/native/channel.h"
 #include "dataplane/native/udp_batch.h"
 #include "dataplane/native/wire.h"
-#include "host_agent/native/channel.h"
 #include "host_agent/native/round_trip.h"
 #include "host_agent/native/window.h"
 
@@ -30,6 +30,9 @@ struct RankAssignment {
   uint32_t slots;      // a power of two
   uint32_t values;     // per packet
 };
+
+// `assignment` again. Throws std::invalid_argument for what cannot be.
+RankAssignment checked(RankAssignment assignment);
 
 struct RankStatus {
   uint64_t position = 0;  // contributions sent for the first time: the rank that lags is the one with the fewest

@@ -4,8 +4,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +12,9 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+
+#include "dataplane/native/short_slice.h"
+#include "switchml/native/stopwatch.h"
 
 namespace switchml {
 
@@ -30,16 +31,17 @@ uint32_t mix(uint32_t value) {
   return value ^ value >> 16;
 }
 
-Geometry checked_geometry(const void* memory, size_t bytes) {
+Geometry checked_geometry(const SharedMemory& memory) {
   Geometry geometry{};
-  if (bytes >= sizeof(ChannelControl)) {
-    std::memcpy(&geometry, memory, sizeof geometry);
+  if (memory.bytes() >= sizeof(ChannelControl)) {
+    std::memcpy(&geometry, memory.data(), sizeof geometry);
   }
   const bool right = geometry.magic == Geometry::kMagic && geometry.slots >= 1 &&
                      geometry.slots <= protocol::max_slot_index + 1 && (geometry.slots & (geometry.slots - 1)) == 0 &&
                      geometry.values >= 1 && geometry.values <= protocol::max_values && geometry.world_size >= 1 &&
                      geometry.world_size <= protocol::max_workers && geometry.rank < geometry.world_size &&
-                     Channel::bytes(geometry.slots, geometry.values) == bytes;
+                     geometry.results_apart <= 1 &&
+                     Channel::bytes(geometry.slots, geometry.values, geometry.results_apart == 1) <= memory.bytes();
   if (!right) {
     throw std::invalid_argument("the shared memory is not a channel of this version of the agent");
   }
@@ -48,21 +50,21 @@ Geometry checked_geometry(const void* memory, size_t bytes) {
 
 }  // namespace
 
-Communicator::Communicator(int memory_fd, int doorbell_fd) {
-  struct stat status{};
-  if (fstat(memory_fd, &status) < 0) {
-    throw system_failure("shared memory of the agent");
+Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd)
+    : memory_(SharedMemory::map(memory_fd, SharedMemory::Others::may_write)), geometry_(checked_geometry(memory_)) {
+  if ((geometry_.results_apart == 1) != (results_fd >= 0)) {
+    throw std::invalid_argument("the job's results and the rank's memory do not belong together");
   }
-  memory_bytes_ = static_cast<size_t>(status.st_size);
-  memory_ = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory_fd, 0);
-  if (memory_ == MAP_FAILED) {
-    throw system_failure("mapping the agent's shared memory");
+  if (results_fd >= 0) {
+    results_ = SharedMemory::map(results_fd, SharedMemory::Others::may_read);
+    if (results_.bytes() < Channel::result_bytes(geometry_.slots, geometry_.values)) {
+      throw std::invalid_argument("the memory of the job's results is too small");
+    }
   }
+  channel_ = Channel(memory_.data(), geometry_.slots, geometry_.values, results_.data());
+  doorbell_ = fcntl(doorbell_fd, F_DUPFD_CLOEXEC, 0);
+  attention_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   try {
-    geometry_ = checked_geometry(memory_, memory_bytes_);
-    channel_ = Channel(memory_, geometry_.slots, geometry_.values);
-    doorbell_ = fcntl(doorbell_fd, F_DUPFD_CLOEXEC, 0);
-    attention_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (doorbell_ < 0 || attention_ < 0) {
       throw system_failure("eventfd");
     }
@@ -78,7 +80,6 @@ Communicator::Communicator(int memory_fd, int doorbell_fd) {
   } catch (...) {
     close(doorbell_);
     close(attention_);
-    munmap(memory_, memory_bytes_);
     throw;
   }
 }
@@ -88,7 +89,6 @@ Communicator::~Communicator() {
   thread_.join();
   close(doorbell_);
   close(attention_);
-  munmap(memory_, memory_bytes_);
 }
 
 uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash) {
@@ -180,12 +180,19 @@ void Communicator::take_inbox() {
 
 void Communicator::sleep() {
   ChannelControl& control = channel_.control();
+  control.process_saw.store(stream_->taken(), std::memory_order_relaxed);
+  control.process_wakes_at.store(stream_->taken() + stream_->results_wanted(), std::memory_order_relaxed);
   control.process_sleeps.store(1, std::memory_order_seq_cst);
   const uint32_t event = control.process_event.load(std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool results = !stream_->check_failed() && stream_->results_wait();
   if (!results && !has_inbox_ && !abandoning_) {
+    const Stopwatch asleep;
     futex_wait(control.process_event, event, nullptr);
+    if (stream_->waits_for_results()) {  // and not for a call
+      control.process.waiting.fetch_add(asleep.nanoseconds(), std::memory_order_relaxed);
+      control.process.sleeps.fetch_add(1, std::memory_order_relaxed);
+    }
   }
   control.process_sleeps.store(0, std::memory_order_relaxed);
 }
@@ -201,6 +208,7 @@ void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
 }
 
 void Communicator::run() {
+  ask_for_short_slices();
   std::vector<std::shared_ptr<Call>> ended;
   while (!abandoning_) {
     take_inbox();

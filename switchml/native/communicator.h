@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/native/shared_memory.h"
 #include "switchml/native/call.h"
 #include "switchml/native/stream.h"
 
@@ -20,9 +21,9 @@ namespace switchml {
 
 class Communicator {
  public:
-  // Duplicates both descriptors. Throws std::invalid_argument when the memory is not a channel's and
-  // std::system_error.
-  Communicator(int memory_fd, int doorbell_fd);
+  // Duplicates the descriptors; `results_fd` is -1 where results come into the rank's own memory. Throws
+  // std::invalid_argument when the memory is not a channel's and std::system_error.
+  Communicator(int memory_fd, int doorbell_fd, int results_fd);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -48,6 +49,8 @@ class Communicator {
   int attention_fd() const { return attention_; }
   // Position and sequence number of the call whose check failed.
   std::optional<std::pair<uint64_t, uint64_t>> check_failure();
+  // Where the progress thread's time went so far.
+  const ProcessCounters& spent() const { return channel_.control().process; }
   uint64_t position() const { return position_.load(std::memory_order_relaxed); }
 
  private:
@@ -57,9 +60,9 @@ class Communicator {
   void end(const std::vector<std::shared_ptr<Call>>& ended);
   std::shared_ptr<Call>& find(uint64_t sequence);
 
+  SharedMemory memory_;
   Geometry geometry_{};
-  size_t memory_bytes_ = 0;
-  void* memory_ = nullptr;
+  SharedMemory results_;
   Channel channel_;
   int doorbell_ = -1;
   int attention_ = -1;

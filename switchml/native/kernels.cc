@@ -126,8 +126,8 @@ uint32_t unpack_portable(const uint8_t* words, size_t first, size_t count, uint8
 // ---- x86: each handles the whole vectors of a block and says how many values those were ----
 
 // NOLINTBEGIN(portability-simd-intrinsics)
-#define SWITCHML_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq")))
-#define SWITCHML_AVX2 __attribute__((target("avx2,fma")))
+#define SWITCHML_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,prfchw")))
+#define SWITCHML_AVX2 __attribute__((target("avx2,fma,prfchw")))
 
 SWITCHML_AVX512 inline __m512i swap_512(__m512i words) {
   const __m512i order = _mm512_broadcast_i32x4(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
@@ -138,6 +138,28 @@ SWITCHML_AVX2 inline __m256i swap_256(__m256i words) {
   const __m256i order = _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
   return _mm256_shuffle_epi8(words, order);
 }
+
+template <bool kStreaming>
+SWITCHML_AVX512 inline void store_512(uint8_t* to, __m512i words) {
+  if (kStreaming) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), words);
+  } else {
+    _mm512_storeu_si512(to, words);
+  }
+}
+
+template <bool kStreaming>
+SWITCHML_AVX2 inline void store_256(uint8_t* to, __m256i words) {
+  if (kStreaming) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), words);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
+  }
+}
+
+// How many bytes before its use a cache line is fetched. The processor sees by itself where reading goes on, but not
+// across a page, and not that a line will be written which another core has.
+constexpr size_t kAhead = 2048;
 
 // The compiler's own reduction adds signed integers, which must not wrap.
 SWITCHML_AVX512 inline uint32_t sum_512(__m512i lanes) {
@@ -164,6 +186,7 @@ SWITCHML_AVX512 uint32_t block_exponent_512(const float* values, size_t vectors)
   __m512i largest = _mm512_setzero_si512();
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
   for (size_t i = 0; i < vectors; ++i) {
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values) + 64 * i + kAhead, _MM_HINT_T0);
     largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_loadu_si512(values + 16 * i), magnitude));
   }
   return _mm512_reduce_max_epu32(largest);
@@ -185,19 +208,24 @@ SWITCHML_AVX2 uint32_t block_exponent_256(const float* values, size_t vectors) {
   return result;
 }
 
-SWITCHML_AVX512 uint32_t quantize_512(const float* values, size_t vectors, Factors factors, uint8_t* words) {
+template <bool kStreaming>
+SWITCHML_AVX512 uint32_t quantize_512(const float* values, size_t vectors, Factors factors, uint8_t* words,
+                                      const uint8_t* next) {
   const __m512 first = _mm512_set1_ps(factors.first);
   const __m512 second = _mm512_set1_ps(factors.second);
   __m512i sum = _mm512_setzero_si512();
   for (size_t i = 0; i < vectors; ++i) {
+    _mm_prefetch(next + 64 * i, _MM_HINT_T1);
+    __builtin_prefetch(words + 64 * i + kAhead, 1);
     const __m512 scaled = _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(values + 16 * i), first), second);
     const __m512i word = _mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(word, _mm512_load_si512(&kWeights.of[16 * i])));
-    _mm512_storeu_si512(words + 64 * i, swap_512(word));
+    store_512<kStreaming>(words + 64 * i, swap_512(word));
   }
   return sum_512(sum);
 }
 
+template <bool kStreaming>
 SWITCHML_AVX2 uint32_t quantize_256(const float* values, size_t vectors, Factors factors, uint8_t* words) {
   const __m256 first = _mm256_set1_ps(factors.first);
   const __m256 second = _mm256_set1_ps(factors.second);
@@ -207,7 +235,7 @@ SWITCHML_AVX2 uint32_t quantize_256(const float* values, size_t vectors, Factors
     const __m256i word = _mm256_cvtps_epi32(scaled);
     const __m256i weight = _mm256_load_si256(reinterpret_cast<const __m256i*>(&kWeights.of[8 * i]));
     sum = _mm256_add_epi32(sum, _mm256_mullo_epi32(word, weight));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + 32 * i), swap_256(word));
+    store_256<kStreaming>(words + 32 * i, swap_256(word));
   }
   return sum_256(sum);
 }
@@ -219,6 +247,8 @@ SWITCHML_AVX512 uint32_t dequantize_512(const uint8_t* words, size_t vectors, fl
   const bool divides = divisor != 1.0F;
   __m512i sum = _mm512_setzero_si512();
   for (size_t i = 0; i < vectors; ++i) {
+    _mm_prefetch(words + 64 * i + kAhead, _MM_HINT_T0);
+    __builtin_prefetch(reinterpret_cast<const uint8_t*>(values) + 64 * i + kAhead, 1);
     const __m512i word = swap_512(_mm512_loadu_si512(words + 64 * i));
     sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(word, _mm512_load_si512(&kWeights.of[16 * i])));
     __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(word), by);
@@ -249,6 +279,7 @@ SWITCHML_AVX2 uint32_t dequantize_256(const uint8_t* words, size_t vectors, floa
   return sum_256(sum);
 }
 
+template <bool kStreaming>
 SWITCHML_AVX512 uint32_t swap_words_512(const uint8_t* from, size_t vectors, bool to_wire, uint8_t* to) {
   __m512i sum = _mm512_setzero_si512();
   for (size_t i = 0; i < vectors; ++i) {
@@ -256,11 +287,12 @@ SWITCHML_AVX512 uint32_t swap_words_512(const uint8_t* from, size_t vectors, boo
     const __m512i after = swap_512(before);
     const __m512i native = to_wire ? before : after;
     sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(native, _mm512_load_si512(&kWeights.of[16 * i])));
-    _mm512_storeu_si512(to + 64 * i, after);
+    store_512<kStreaming>(to + 64 * i, after);
   }
   return sum_512(sum);
 }
 
+template <bool kStreaming>
 SWITCHML_AVX2 uint32_t swap_words_256(const uint8_t* from, size_t vectors, bool to_wire, uint8_t* to) {
   __m256i sum = _mm256_setzero_si256();
   for (size_t i = 0; i < vectors; ++i) {
@@ -268,7 +300,7 @@ SWITCHML_AVX2 uint32_t swap_words_256(const uint8_t* from, size_t vectors, bool 
     const __m256i after = swap_256(before);
     const __m256i weight = _mm256_load_si256(reinterpret_cast<const __m256i*>(&kWeights.of[8 * i]));
     sum = _mm256_add_epi32(sum, _mm256_mullo_epi32(to_wire ? before : after, weight));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32 * i), after);
+    store_256<kStreaming>(to + 32 * i, after);
   }
   return sum_256(sum);
 }
@@ -320,13 +352,28 @@ uint16_t block_exponent(const float* values, size_t count) {
   return of_vectors > of_rest ? of_vectors : of_rest;
 }
 
-uint32_t quantize(const float* values, size_t count, int shift, uint8_t* words) {
+uint32_t quantize(const float* values, size_t count, int shift, uint8_t* words, bool streaming, const float* next) {
   const Factors factors(shift);
+  // What is in the cache already costs nothing to fetch.
+  const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
   size_t done;
   const uint32_t sum = in_vectors(
-      count, &done, [&](size_t n) { return quantize_512(values, n, factors, words); },
-      [&](size_t n) { return quantize_256(values, n, factors, words); });
+      count, &done,
+      [&](size_t n) {
+        return streaming ? quantize_512<true>(values, n, factors, words, fetched)
+                         : quantize_512<false>(values, n, factors, words, fetched);
+      },
+      [&](size_t n) {
+        return streaming ? quantize_256<true>(values, n, factors, words)
+                         : quantize_256<false>(values, n, factors, words);
+      });
   return sum + quantize_portable(values, done, count, factors, words);
+}
+
+void fence_streaming_stores() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
 }
 
 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, float* values) {
@@ -342,19 +389,24 @@ uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor
   return sum + dequantize_portable(words, done, count, std::ldexp(1.0, -shift), divisor, values);
 }
 
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words) {
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
   size_t done;
   const uint32_t sum = in_vectors(
-      count, &done, [&](size_t n) { return swap_words_512(values, n, true, words); },
-      [&](size_t n) { return swap_words_256(values, n, true, words); });
+      count, &done,
+      [&](size_t n) {
+        return streaming ? swap_words_512<true>(values, n, true, words) : swap_words_512<false>(values, n, true, words);
+      },
+      [&](size_t n) {
+        return streaming ? swap_words_256<true>(values, n, true, words) : swap_words_256<false>(values, n, true, words);
+      });
   return sum + pack_portable(values, done, count, words);
 }
 
 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
   size_t done;
   const uint32_t sum = in_vectors(
-      count, &done, [&](size_t n) { return swap_words_512(words, n, false, values); },
-      [&](size_t n) { return swap_words_256(words, n, false, values); });
+      count, &done, [&](size_t n) { return swap_words_512<false>(words, n, false, values); },
+      [&](size_t n) { return swap_words_256<false>(words, n, false, values); });
   return sum + unpack_portable(words, done, count, values);
 }
 

@@ -21,13 +21,20 @@ uint16_t block_exponent(const float* values, size_t count);
 
 // words[i] = values[i] * 2^shift, rounded to nearest even. Returns the sum of weight_i * words[i] modulo 2^32.
 // The product must fit 32 bits; where it does not, the word is undefined.
-uint32_t quantize(const float* values, size_t count, int shift, uint8_t* words);
+// With `streaming`, words (then at a multiple of 64 bytes) bypass the caches where that can be done: others see them
+// after a release store only if fence_streaming_stores() comes before it.
+// `next`, unless it is null, is as much memory that will be read soon: it is fetched meanwhile, because one block is
+// too short for the processor to see where reading goes on.
+uint32_t quantize(const float* values, size_t count, int shift, uint8_t* words, bool streaming = false,
+                  const float* next = nullptr);
+void fence_streaming_stores();
 
 // values[i] = words[i] * 2^-shift / divisor, each step rounded once. Returns the sum of weight_i * words[i].
 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, float* values);
 
-// Native 32-bit integers at any address to words and back. Both return the sum of weight_i * words[i].
-uint32_t pack(const uint8_t* values, size_t count, uint8_t* words);
+// Native 32-bit integers at any address to words, like quantize(), and back. Both return the sum of weight_i *
+// words[i].
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming = false);
 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values);
 
 // The sum of weight_(first + i) * words[i]: for what lies behind the end of a tensor.

@@ -71,6 +71,16 @@ nb::object check_failure(Communicator& communicator) {
   return failure ? nb::object(nb::make_tuple(failure->first, failure->second)) : nb::none();
 }
 
+nb::dict spent(const Communicator& communicator) {
+  const switchml::ProcessCounters& counters = communicator.spent();
+  nb::dict result;
+  result["quantize"] = counters.quantize.load(std::memory_order_relaxed);
+  result["waiting"] = counters.waiting.load(std::memory_order_relaxed);
+  result["dequantize"] = counters.dequantize.load(std::memory_order_relaxed);
+  result["sleeps"] = counters.sleeps.load(std::memory_order_relaxed);
+  return result;
+}
+
 template <typename Value>
 using Vector = nb::ndarray<Value, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -141,7 +151,7 @@ NB_MODULE(_native, module) {
 
   const auto free = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<Communicator>(module, "Communicator")
-      .def(nb::init<int, int>(), nb::arg("memory_fd"), nb::arg("doorbell_fd"))
+      .def(nb::init<int, int, int>(), nb::arg("memory_fd"), nb::arg("doorbell_fd"), nb::arg("results_fd") = -1)
       .def("submit", &submit, nb::arg("kind"), nb::arg("address"), nb::arg("size"), nb::arg("contributes"),
            nb::arg("call_hash"))
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"))
@@ -149,6 +159,7 @@ NB_MODULE(_native, module) {
       .def("release", &Communicator::release, nb::arg("ticket"))
       .def("abandon", &Communicator::abandon, free)
       .def("check_failure", &check_failure)
+      .def("spent", &spent)
       .def_prop_ro("attention_fd", &Communicator::attention_fd)
       .def_prop_ro("position", &Communicator::position)
       .def_prop_ro("rank", [](const Communicator& c) { return c.geometry().rank; })

@@ -7,6 +7,7 @@
 
 #include "dataplane/native/wire.h"
 #include "switchml/native/kernels.h"
+#include "switchml/native/stopwatch.h"
 
 namespace switchml {
 
@@ -14,6 +15,8 @@ namespace {
 
 // The agent sends these while the next ones are being quantized.
 constexpr uint32_t kSubmissionsPerPublication = 16;
+// What part of a pool of results must be there before it is worth waking this thread.
+constexpr uint32_t kShareOfPool = 2;
 
 int bits_for(uint32_t world_size) {
   int bits = 0;
@@ -46,19 +49,31 @@ bool Stream::results_wait() const { return channel_.control().completed.load(std
 
 bool Stream::advance(std::vector<std::shared_ptr<Call>>* ended) {
   bool any = false;
+  ProcessCounters& spent = channel_.control().process;
+  const Stopwatch whole;
   const uint32_t completed = channel_.control().completed.load(std::memory_order_acquire);
   while (!check_failed() && taken_ != completed) {
     const uint32_t index = channel_.completion_ring()[taken_++ % geometry_.slots];
     take_result(index % geometry_.slots, ended);
     any = true;
   }
+  const uint64_t dequantizing = whole.nanoseconds();
   while (!check_failed() && next_position_ < end_position_ &&
          slots_[next_position_ % geometry_.slots].stage == Stage::idle) {
     begin(next_position_++);
     any = true;
   }
-  publish();
+  publish(true);
+  if (any) {
+    spent.dequantize.fetch_add(dequantizing, std::memory_order_relaxed);
+    spent.quantize.fetch_add(whole.nanoseconds() - dequantizing, std::memory_order_relaxed);
+  }
   return any;
+}
+
+uint32_t Stream::results_wanted() const {
+  const uint32_t in_flight = submitted_ - taken_;
+  return std::max(1U, std::min(in_flight, geometry_.slots / kShareOfPool));
 }
 
 void Stream::begin(uint64_t position) {
@@ -131,7 +146,7 @@ void Stream::submit(uint32_t index, Stage stage) {
   channel_.contribution_tickets()[index] = ticket;
   channel_.submission_ring()[submitted_++ % geometry_.slots] = static_cast<uint16_t>(index);
   if (++unpublished_ >= kSubmissionsPerPublication) {
-    publish();
+    publish(false);
   }
 }
 
@@ -158,16 +173,17 @@ uint32_t Stream::write_values(uint32_t index) {
   if (call.is_float() && !slot.named.empty()) {
     std::vector<float> finite(floats_of(call, chunk), floats_of(call, chunk) + count);
     std::replace_if(finite.begin(), finite.end(), [](float value) { return !std::isfinite(value); }, 0.0F);
-    weighed = kernels::quantize(finite.data(), count, shift_of(slot.scaled_by), words);
+    weighed = kernels::quantize(finite.data(), count, shift_of(slot.scaled_by), words, streams());
   } else if (call.is_float()) {
-    weighed = kernels::quantize(floats_of(call, chunk), count, shift_of(slot.scaled_by), words);
+    weighed = kernels::quantize(floats_of(call, chunk), count, shift_of(slot.scaled_by), words, streams(),
+                                floats_ahead(call, chunk + geometry_.slots + 1));
   } else if (!call.contributes) {
     written = 0;
   } else {
     const uint64_t offset = chunk * geometry_.values * sizeof(uint32_t);
     const uint64_t bytes = call.kind == CallKind::bytes ? call.size - offset : count * sizeof(uint32_t);
     const auto whole = static_cast<uint32_t>(std::min<uint64_t>(count, bytes / sizeof(uint32_t)));
-    weighed = kernels::pack(call.memory + offset, whole, words);
+    weighed = kernels::pack(call.memory + offset, whole, words, streams());
     if (whole < count) {  // the last bytes of a broadcast are no whole word
       uint32_t rest = 0;
       std::memcpy(&rest, call.memory + offset + whole * sizeof rest, bytes % sizeof rest);
@@ -175,7 +191,9 @@ uint32_t Stream::write_values(uint32_t index) {
       weighed += kernels::weigh(words + whole * sizeof rest, whole, 1);
     }
   }
-  std::memset(words + written * sizeof(uint32_t), 0, (geometry_.values - written) * sizeof(uint32_t));
+  if (written < geometry_.values) {
+    std::memset(words + written * sizeof(uint32_t), 0, (geometry_.values - written) * sizeof(uint32_t));
+  }
   return weighed;
 }
 
@@ -280,14 +298,17 @@ void Stream::fail(const Slot& slot) {
   failed_position_ = slot.position;
 }
 
-void Stream::publish() {
-  if (unpublished_ == 0) {
-    return;
-  }
-  unpublished_ = 0;
+void Stream::publish(bool all) {
   ChannelControl& control = channel_.control();
-  control.submitted.store(submitted_, std::memory_order_seq_cst);
-  if (control.agent_sleeps.load(std::memory_order_seq_cst) != 0 && control.agent_sleeps.exchange(0) != 0) {
+  if (unpublished_ > 0) {
+    unpublished_ = 0;
+    kernels::fence_streaming_stores();
+    control.submitted.store(submitted_, std::memory_order_seq_cst);
+  }
+  if (rung_ != submitted_ && control.server_sleeps.load(std::memory_order_seq_cst) != 0 &&
+      (all || has_reached(submitted_, control.server_wakes_at.load(std::memory_order_relaxed))) &&
+      control.server_sleeps.exchange(0) != 0) {
+    rung_ = submitted_;
     ring(doorbell_);
   }
 }
@@ -311,6 +332,10 @@ uint16_t Stream::exponent_ahead(uint64_t position) const {
   }
   const uint64_t chunk = position - (*call)->first_position;
   return kernels::block_exponent(floats_of(**call, chunk), values_of(**call, chunk));
+}
+
+const float* Stream::floats_ahead(const Call& call, uint64_t chunk) const {
+  return chunk + 1 < call.chunks ? floats_of(call, chunk) : nullptr;
 }
 
 const float* Stream::floats_of(const Call& call, uint64_t chunk) const {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "host_agent/native/channel.h"
+#include "dataplane/native/channel.h"
 #include "switchml/native/call.h"
 
 namespace switchml {
@@ -33,6 +33,10 @@ class Stream {
   // last chunk arrived. After a failed check nothing is done any more.
   bool advance(std::vector<std::shared_ptr<Call>>* ended);
   bool results_wait() const;
+  // How many results were taken, and how many more are worth being woken for.
+  uint32_t taken() const { return taken_; }
+  uint32_t results_wanted() const;
+  bool waits_for_results() const { return submitted_ != taken_; }
 
   bool check_failed() const { return failed_call_ != nullptr; }
   uint64_t failed_position() const { return failed_position_; }
@@ -61,7 +65,8 @@ class Stream {
   void read_flags(uint32_t index);
   void finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended);
   void fail(const Slot& slot);
-  void publish();
+  // Lets the server see what was submitted; `all` that can be for now, or else there is more to come.
+  void publish(bool all);
 
   // The call that owns a position, or null when no such call is queued.
   const std::shared_ptr<Call>* call_at(uint64_t position) const;
@@ -69,7 +74,10 @@ class Stream {
   uint64_t chunk_in_call(const Slot& slot) const { return slot.position - slot.call->first_position; }
   uint32_t values_of(const Call& call, uint64_t chunk) const;
   const float* floats_of(const Call& call, uint64_t chunk) const;
+  // Those of a later chunk, if it is a whole one of the same call; else null.
+  const float* floats_ahead(const Call& call, uint64_t chunk) const;
   int shift_of(uint16_t exponent) const;
+  bool streams() const { return geometry_.streaming != 0; }
   uint32_t own_terms(const Slot& slot) const;
 
   Channel channel_;
@@ -83,6 +91,7 @@ class Stream {
   uint64_t finished_chunks_ = 0;
   uint32_t submitted_ = 0;
   uint32_t unpublished_ = 0;
+  uint32_t rung_ = 0;   // what had been submitted at the last ring of the doorbell
   uint32_t taken_ = 0;  // results
   std::shared_ptr<Call> failed_call_;
   uint64_t failed_position_ = 0;

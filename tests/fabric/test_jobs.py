@@ -19,7 +19,7 @@ def test_a_job_brings_its_fabric_up_and_takes_it_down(ctl: Ctl) -> None:
     assert result.keys() >= RESULT_KEYS
     assert (result["name"], result["workers"], result["state"]) == ("sums", 4, "COMPLETED")
     assert result["exit_codes"] == [0, 0, 0, 0]
-    assert result["switch"]["results"] > 1000
+    assert result["switch"]["results"] > 100
     assert result["switch"]["contributions"] >= 4 * result["switch"]["results"]
     logs = sorted(path.name for path in Path(result["run_dir"]).glob("rank-*.log"))
     assert logs == [f"rank-{rank}.log" for rank in range(4)]

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,32 +25,46 @@ from host_agent.socket_server import SocketServer
 ADDRESS = "127.0.0.1"
 ADDRESS_NUMBER = 0x7F000001
 PORT = 1
+SHM_PORT = 2
 DEADLINE = 60.0
 T = TypeVar("T")
 
 
-class Fabric:
-    """Jobs of this fabric are numbered from 1; each rank of them is on this one agent."""
+@dataclass
+class Agent:
+    socket: Path
+    jobs: Jobs
+    server: SocketServer
+    port: int  # of the switch
 
-    def __init__(self, directory: Path, values: int = 64, pool: int = 512) -> None:
-        self.socket = directory / "agent.sock"
+
+class Fabric:
+    """Jobs of this fabric are numbered from 1; each rank of them is on this one agent, unless `add_agent` was called.
+
+    `transport` is udp or shm.
+    """
+
+    def __init__(self, directory: Path, values: int = 64, pool: int = 512, transport: str = "udp") -> None:
+        self.directory = directory
         self.values = values
+        self.port = {"udp": PORT, "shm": SHM_PORT}[transport]
         self.switch = Switch(pool, values)
         self.switch_udp_port = self.switch.add_udp_port(PORT, ADDRESS, 0)
+        self.switch_socket = directory / "switch.sock"
+        self.switch.add_shm_port(SHM_PORT, str(self.switch_socket))
         self.switch.set_switch_address(0x020000000001, ADDRESS_NUMBER)
         self.switch.start()
         self.engine = Engine()
         self.engine.start()
-        self.jobs = Jobs(self.engine, ADDRESS, 4096, "agent-under-test")
-        self.jobs.report = self._control
         self.events: list[pb.RankEvent] = []
         self.held_back: set[int] = set()  # kinds of events that this controller does not act upon
         self._next_base = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agent-loop", daemon=True)
         self._thread.start()
-        self._server = SocketServer(self.socket, self.jobs, self._missing_ranks)
-        self.call(self._start)
+        self.agents: list[Agent] = []
+        agent = self.add_agent(transport)
+        self.socket, self.jobs = agent.socket, agent.jobs
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Run a function on the agent's event loop."""
@@ -62,44 +77,60 @@ class Fabric:
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE)
 
-    def _start(self) -> None:
-        self._server.start()
+    def add_agent(self, transport: str) -> Agent:
+        """Let one more agent share the ranks of the jobs to come, in turns."""
+        switch_socket = self.switch_socket if transport == "shm" else None
+        jobs = Jobs(self.engine, ADDRESS, 4096, "agent-under-test", switch_socket)
+        jobs.report = self._control
 
-    async def _missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
-        return self.jobs.stalled(job, rank, {})
+        async def missing_ranks(job: LocalJob, rank: int) -> list[int]:
+            return jobs.stalled(job, rank, {})
+
+        socket = self.directory / f"agent-{len(self.agents)}.sock"
+        port = {"udp": PORT, "shm": SHM_PORT}[transport]
+        agent = Agent(socket, jobs, SocketServer(socket, jobs, missing_ranks), port)
+        self.agents.append(agent)
+        self.call(agent.server.start)
+        return agent
+
+    def agent_of(self, rank: int) -> Agent:
+        return self.agents[rank % len(self.agents)]
 
     def add_job(self, job: int, world_size: int, slots: int = 64, epoch: int = 1) -> None:
         """Open the ranks, install the tables, activate."""
         base = (self._next_base + slots - 1) // slots * slots
         self._next_base = base + slots
-        assignment = pb.Assignment(
-            job=job,
-            epoch=epoch,
-            name=f"job-{job}",
-            world_size=world_size,
-            ranks=range(world_size),
-            slot_base=base,
-            slots=slots,
-            values_per_packet=self.values,
-            switch_address=ADDRESS,
-            switch_udp_port=self.switch_udp_port,
-        )
-        ready = self.call(self.jobs.open, assignment)
-        self.switch.set_group(job, [(PORT, rank) for rank in range(world_size)])
+        self.switch.set_group(job, [(self.agent_of(rank).port, rank) for rank in range(world_size)])
         self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
-        for endpoint in ready.endpoints:
-            rank, udp_port = endpoint.rank, endpoint.udp_port
-            self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port)
-            key = (PORT, 0, ADDRESS_NUMBER, udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)
-            self.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, epoch, job)
-        self.call(self.jobs.activate, pb.Activation(job=job, epoch=epoch))
+        for agent in self.agents[:world_size]:
+            assignment = pb.Assignment(
+                job=job,
+                epoch=epoch,
+                name=f"job-{job}",
+                world_size=world_size,
+                ranks=[rank for rank in range(world_size) if self.agent_of(rank) is agent],
+                slot_base=base,
+                slots=slots,
+                values_per_packet=self.values,
+                switch_address=ADDRESS,
+                switch_udp_port=self.switch_udp_port,
+            )
+            ready = self.call(agent.jobs.open, assignment)
+            for endpoint in ready.endpoints:
+                rank, udp_port = endpoint.rank, endpoint.udp_port
+                self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port)
+                key = (agent.port, 0, ADDRESS_NUMBER, udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)
+                self.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, epoch, job)
+        for agent in self.agents[:world_size]:
+            self.call(agent.jobs.activate, pb.Activation(job=job, epoch=epoch))
 
     def connect(self, rank: int, job: int = 1, world_size: int | None = None) -> switchml.Communicator:
-        return switchml.connect(agent=self.socket, job=job, rank=rank, world_size=world_size)
+        return switchml.connect(agent=self.agent_of(rank).socket, job=job, rank=rank, world_size=world_size)
 
     def revoke(self, job: int, reason: pb.RevocationReason, ranks: tuple[int, ...] = (), message: str = "") -> None:
         revocation = pb.Revocation(job=job, epoch=1, reason=reason, ranks=ranks, message=message)
-        self.call(self.jobs.revoke, revocation, failure_of(revocation))
+        for agent in self.agents:
+            self.call(agent.jobs.revoke, revocation, failure_of(revocation))
 
     def run_ranks(
         self, world_size: int, function: Callable[[switchml.Communicator], T], job: int = 1, deadline: float = DEADLINE
@@ -144,10 +175,12 @@ class Fabric:
                 ranks=[event.rank],
                 message=event.detail or "the ranks made different calls",
             )
-            self.jobs.revoke(revocation, failure_of(revocation))
+            for agent in self.agents:
+                agent.jobs.revoke(revocation, failure_of(revocation))
 
     def close(self) -> None:
-        self.wait(self._server.close())
+        for agent in self.agents:
+            self.wait(agent.server.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE)
         self._loop.close()
@@ -156,8 +189,8 @@ class Fabric:
 
 
 @contextmanager
-def running_fabric(directory: Path, values: int = 64, pool: int = 512) -> Iterator[Fabric]:
-    fabric = Fabric(directory, values, pool)
+def running_fabric(directory: Path, values: int = 64, pool: int = 512, transport: str = "udp") -> Iterator[Fabric]:
+    fabric = Fabric(directory, values, pool, transport)
     try:
         yield fabric
     finally:

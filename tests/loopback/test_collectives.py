@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from collective_harness import PORT, Fabric, running_fabric
+from collective_harness import Fabric, running_fabric
 
 import switchml
 from dataplane.constants import Verdict
@@ -21,9 +21,15 @@ WORLD_SIZES = (1, 2, 3, 8)
 Floats = npt.NDArray[np.float32]
 
 
+@pytest.fixture(params=["udp", "shm"])
+def transport(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def fabric(tmp_path: Path) -> Iterator[Fabric]:
-    with running_fabric(tmp_path, VALUES) as running:
+def fabric(tmp_path: Path, transport: str) -> Iterator[Fabric]:
+    with running_fabric(tmp_path, VALUES, transport=transport) as running:
         yield running
 
 
@@ -118,9 +124,9 @@ def test_a_million_values_by_eight_ranks(fabric: Fabric, make: Callable[[int, in
         assert_is_sum(results[0], contributions)
 
 
-def test_25_million_values(tmp_path: Path) -> None:
+def test_25_million_values(tmp_path: Path, transport: str) -> None:
     size = 25_000_000
-    with running_fabric(tmp_path, VALUES) as fabric:
+    with running_fabric(tmp_path, VALUES, transport=transport) as fabric:
         fabric.add_job(1, 2, slots=256)
         results = [
             result[0]
@@ -153,7 +159,7 @@ def test_averages(fabric: Fabric) -> None:
     np.testing.assert_allclose(results[0], exact, rtol=1e-6, atol=1e-7)
 
 
-def test_same_bits_whoever_is_late(tmp_path: Path) -> None:
+def test_same_bits_whoever_is_late(tmp_path: Path, transport: str) -> None:
     def run(seed: int) -> bytes:
         def rank(comm: switchml.Communicator) -> bytes:
             delays = np.random.default_rng((seed, comm.rank))
@@ -165,7 +171,7 @@ def test_same_bits_whoever_is_late(tmp_path: Path) -> None:
 
         directory = tmp_path / str(seed)
         directory.mkdir()
-        with running_fabric(directory, VALUES) as fabric:
+        with running_fabric(directory, VALUES, transport=transport) as fabric:
             fabric.add_job(1, 4)
             results = fabric.run_ranks(4, rank)
         assert len(set(results)) == 1
@@ -174,18 +180,18 @@ def test_same_bits_whoever_is_late(tmp_path: Path) -> None:
     assert run(1) == run(2)
 
 
-def test_faults_change_nothing(tmp_path: Path) -> None:
+def test_faults_change_nothing(tmp_path: Path, transport: str) -> None:
     """1 % of packets dropped, 1 % duplicated, 1 % delayed past their successors, in each direction."""
     sizes = (1, 65, 1000, 200_000, 7)
-    with running_fabric(tmp_path, VALUES) as fabric:
-        fabric.switch.set_faults(PORT, 0.01, 0.01, 0.01, 7)
+    with running_fabric(tmp_path, VALUES, transport=transport) as fabric:
+        fabric.switch.set_faults(fabric.port, 0.01, 0.01, 0.01, 7)
         fabric.add_job(1, 4)
 
         def run(comm: switchml.Communicator) -> list[npt.NDArray[np.generic]]:
             return reduced(comm, [make(comm.rank, n) for n in sizes for make in (int32s, mixed)])
 
         results = fabric.run_ranks(4, run)
-        counters = fabric.switch.port_counters(PORT)
+        counters = fabric.switch.port_counters(fabric.port)
         verdicts = fabric.verdicts()
     for index, size in enumerate(sizes):
         ints, floats = ([result[2 * index + kind] for result in results] for kind in (0, 1))
@@ -202,10 +208,10 @@ def test_faults_change_nothing(tmp_path: Path) -> None:
     assert verdicts[Verdict.DUPLICATE] > 0
 
 
-def test_heavy_loss_does_not_stall(tmp_path: Path) -> None:
+def test_heavy_loss_does_not_stall(tmp_path: Path, transport: str) -> None:
     """5 % each way: windows shrink, and what is repeated after a timeout must be what the other rank waits for."""
-    with running_fabric(tmp_path, VALUES) as fabric:
-        fabric.switch.set_faults(PORT, 0.05, 0, 0, 3)
+    with running_fabric(tmp_path, VALUES, transport=transport) as fabric:
+        fabric.switch.set_faults(fabric.port, 0.05, 0, 0, 3)
         fabric.add_job(1, 2, slots=512)
 
         def run(comm: switchml.Communicator) -> list[npt.NDArray[np.generic]]:

@@ -17,12 +17,15 @@ NOBODY = 65534
 
 
 def test_the_embedded_fabric_has_the_soft_switch_s_defaults() -> None:
-    assert resolve(FabricOptions(agents=3)) == FabricOptions(agents=3, values=256, slots=8192)
+    shared = FabricOptions(agents=3, transport="shm", values=2048, slots=8192)
+    assert resolve(FabricOptions(agents=3)) == shared
+    over_udp = FabricOptions(agents=3, transport="udp", values=256, slots=8192)
+    assert resolve(FabricOptions(agents=3, transport="udp")) == over_udp
 
 
 @pytest.mark.parametrize(("target", "values", "slots"), [("soft", 256, 8192), ("bmv2", 64, 2048)])
 def test_each_target_has_its_own_defaults(target: str, values: int, slots: int) -> None:
-    expected = FabricOptions(switch=target, workers=4, values=values, slots=slots)
+    expected = FabricOptions(switch=target, workers=4, transport="udp", values=values, slots=slots)
     assert resolve(FabricOptions(switch=target, workers=4)) == expected
 
 

@@ -1,4 +1,4 @@
-// The one operation on values: adding a packet to a slot.
+// The one operation on values: adding them up.
 #pragma once
 
 #include <cstddef>
@@ -9,5 +9,11 @@ namespace switchml {
 // sums[i] += values[i] modulo 2^32 for `count` big-endian 32-bit words. `sums` starts at a multiple of 64 bytes,
 // `values` anywhere.
 void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count);
+
+// sums[i] = the sum of sources[0..source_count)[i] modulo 2^32, in one pass. There is at least one source; all of them
+// and `sums` start at a multiple of 64 bytes. With `streaming` the sums bypass the caches, where that can be done: they
+// are seen by others after a release store only if fence_streaming_stores() comes before it.
+void sum_big_endian(const uint8_t* const* sources, size_t source_count, uint8_t* sums, size_t count, bool streaming);
+void fence_streaming_stores();
 
 }  // namespace switchml

@@ -84,6 +84,15 @@ void bind_ports(nb::class_<Switch>* cls) {
       },
       nb::arg("port"), nb::arg("interface"), "Make an Ethernet interface switch port `port`.");
   cls->def(
+      "add_shm_port",
+      [](Switch* self, Int port, const std::string& path) {
+        const auto switch_port = port_number(port);
+        const nb::gil_scoped_release unlocked;
+        self->add_shm_port(switch_port, path);
+      },
+      nb::arg("port"), nb::arg("path"),
+      "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`.");
+  cls->def(
       "set_faults",
       [](Switch* self, Int port, double drop, double duplicate, double delay, Int seed) {
         const auto switch_port = port_number(port);

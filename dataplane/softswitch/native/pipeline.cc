@@ -1,9 +1,6 @@
 #include "dataplane/softswitch/native/pipeline.h"
 
 #include <algorithm>
-#include <cstring>
-
-#include "dataplane/softswitch/native/accumulate.h"
 
 namespace switchml {
 namespace {
@@ -27,8 +24,10 @@ std::optional<DropReason> drop_reason_of(Verdict verdict) {
 
 }  // namespace
 
-Pipeline::Pipeline(size_t slot_count, size_t values, const Ports* ports)
+Pipeline::Pipeline(size_t slot_count, size_t values, const Ports* ports, const ShmJobs* shm_jobs)
     : slots(slot_count, values),
+      sums(&slots),
+      shm_jobs_(shm_jobs),
       job_counters_(kJobCounterEntries),
       egress_(&tables, ports, &drops),
       results_(&tables, &egress_, &drops),
@@ -75,22 +74,42 @@ void Pipeline::contribute(const Port& ingress, const PacketView& packet) {
     return;
   }
   const Header header = wire::load_header(packet.payload);
+  decide(ingress, packet, header, {packet.payload + protocol::header_bytes, nullptr, 0});
+}
+
+std::optional<Verdict> Pipeline::contribute_in_place(const Port& ingress, const InPlaceContribution& contribution) {
+  const Header& header = contribution.header;
+  const size_t values = has_values(header) ? contribution.job->key().values * sizeof(uint32_t) : 0;
+  PacketView packet;
+  packet.content = PacketView::Content::ours;
+  packet.payload_bytes = protocol::header_bytes + values;
+  packet.udp_length = udp::bytes + packet.payload_bytes;
+  packet.ipv4_length = ipv4::bytes + packet.udp_length;
+  packet.frame_bytes = kHeadersBeforeUdpPayload + packet.payload_bytes;
+  packet.ipv4_src = contribution.ipv4_src;
+  packet.udp_src = contribution.udp_src;
+  return decide(ingress, packet, header, {nullptr, contribution.job, header.worker});
+}
+
+std::optional<Verdict> Pipeline::decide(const Port& ingress, const PacketView& packet, const Header& header,
+                                        const Values& values) {
   if (const auto reason = malformed(ingress, packet, header)) {
     drops[*reason].add(1, packet.frame_bytes);
-    return;
+    return std::nullopt;
   }
   const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.udp_src, header.job, header.worker};
   // An entry may cover more slots than there are registers.
   WorkerEntry* worker = header.slot < slots.halves() ? tables.workers.find(key, header.slot) : nullptr;
   if (worker == nullptr) {
     drops[why_not_admitted(header)].add(1, packet.frame_bytes);
-    return;
+    return std::nullopt;
   }
   worker->counter.add(1, packet.frame_bytes);
-  const Verdict verdict = aggregate(ingress, packet, header, worker->admission);
+  const Verdict verdict = aggregate(ingress, packet, header, values, worker->admission);
   const size_t job_index = static_cast<size_t>(header.job) << 4U | static_cast<size_t>(verdict);
   if (job_index < job_counters_.size()) job_counters_[job_index].add(1, packet.frame_bytes);
   if (const auto reason = drop_reason_of(verdict)) drops[*reason].add(1, packet.frame_bytes);
+  return verdict;
 }
 
 // The first rows of malformed_table in the P4 program. Values that the frame does not have are missing only where the
@@ -130,10 +149,9 @@ DropReason Pipeline::why_not_admitted(const Header& header) const {
   return known_slot ? DropReason::unknown_worker : DropReason::slot_out_of_range;
 }
 
-Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const Header& header,
+Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const Header& header, const Values& values,
                             const Admission& admission) {
   if (header.epoch != admission.epoch) return Verdict::wrong_epoch;
-  const uint8_t* values = packet.payload + protocol::header_bytes;
   HalfState& half = slots.state(header.slot);
   Verdict verdict = Verdict::aggregated;
   if (half.epoch != header.epoch || header.phase > half.phase) {
@@ -153,7 +171,11 @@ Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const
   answer.kind = static_cast<uint8_t>(Kind::result);
   answer.exponent = half.exponent;
   answer.check = half.check;
-  const ResultSender::Result result{answer, payload_bytes(header), &half, slots.values(header.slot)};
+  const uint8_t* sum = sums.result(header.slot);
+  if (has_values(header) && verdict != Verdict::resent) {
+    sum = sums.finish(header.slot, shm_jobs_->find(header.job, header.epoch));
+  }
+  const ResultSender::Result result{answer, payload_bytes(header), &half, sum};
   if (verdict == Verdict::resent) {
     results_.resend(ingress.number(), packet, result);
     return verdict;
@@ -163,23 +185,27 @@ Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const
 }
 
 // The first of a phase overwrites: nothing is ever cleared.
-void Pipeline::store_first(const Header& header, const uint8_t* values, const Admission& admission, HalfState* half) {
+void Pipeline::store_first(const Header& header, const Values& values, const Admission& admission, HalfState* half) {
   if (results_.holds(*half)) results_.flush();
   half->epoch = header.epoch;
   half->phase = header.phase;
   half->bitmap = admission.worker_bit;
   half->exponent = header.exponent;
   half->check = header.check;
-  if (has_values(header)) std::memcpy(slots.values(header.slot), values, payload_bytes(header));
+  if (has_values(header)) {
+    sums.begin(header.slot, values);
+  } else {
+    sums.begin(header.slot);
+  }
 }
 
-void Pipeline::add(const Header& header, const uint8_t* values, const Admission& admission, HalfState* half) {
+void Pipeline::add(const Header& header, const Values& values, const Admission& admission, HalfState* half) {
   // Only while a job's entries disagree about its mask can a half be complete for one worker and not for another.
   if (results_.holds(*half)) results_.flush();
   half->bitmap |= admission.worker_bit;
   half->exponent = std::max(half->exponent, header.exponent);
   half->check += header.check;
-  if (has_values(header)) add_big_endian(slots.values(header.slot), values, slots.values_per_packet());
+  if (has_values(header)) sums.add(header.slot, values);
 }
 
 }  // namespace switchml

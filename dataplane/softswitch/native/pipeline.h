@@ -16,10 +16,20 @@
 #include "dataplane/softswitch/native/packet_view.h"
 #include "dataplane/softswitch/native/port.h"
 #include "dataplane/softswitch/native/result_sender.h"
+#include "dataplane/softswitch/native/shm_job.h"
 #include "dataplane/softswitch/native/slot_memory.h"
+#include "dataplane/softswitch/native/slot_sums.h"
 #include "dataplane/softswitch/native/tables.h"
 
 namespace switchml {
+
+// A contribution without a packet: what would stand in its headers, and whose buffers hold the values.
+struct InPlaceContribution {
+  Header header;
+  uint32_t ipv4_src = 0;
+  uint16_t udp_src = 0;  // the number of the connection
+  ShmJob* job = nullptr;
+};
 
 // Tables, registers and counters of one switch, and the path of a packet through them. Not thread-safe: the owner
 // lets one thread at a time in.
@@ -27,13 +37,16 @@ class Pipeline {
  public:
   static constexpr size_t kJobCounterEntries = protocol::max_jobs << 4U;
 
-  // Throws what SlotMemory throws. `ports` outlive the pipeline.
-  Pipeline(size_t slots, size_t values, const Ports* ports);
+  // Throws what SlotMemory throws. `ports` and `shm_jobs` outlive the pipeline.
+  Pipeline(size_t slots, size_t values, const Ports* ports, const ShmJobs* shm_jobs);
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
   // Takes one packet from a port, through the port's faults. What it sends may wait until flush(). Does not throw.
   void receive(Port* ingress, const Datagram& packet);
+  // Takes one contribution whose values, if it has any, stay where the rank of a shm port wrote them. What became of
+  // it; nothing when it was dropped before the slot was looked at.
+  std::optional<Verdict> contribute_in_place(const Port& ingress, const InPlaceContribution& contribution);
   // Lets go of packets that a port's faults held long enough.
   void release_expired(Port* port, Port::Clock::time_point now);
   // Sends everything that waits. Call it at the end of a burst, before anything else touches this object.
@@ -41,6 +54,7 @@ class Pipeline {
 
   Tables tables;
   SlotMemory slots;
+  SlotSums sums;
   DropCounters drops;
 
   // job_counter; `index` is (job << 4) | verdict, below kJobCounterEntries.
@@ -49,6 +63,8 @@ class Pipeline {
  private:
   void process(const Port& ingress, const Datagram& received);
   void contribute(const Port& ingress, const PacketView& packet);
+  std::optional<Verdict> decide(const Port& ingress, const PacketView& packet, const Header& header,
+                                const Values& values);
   // Whether the lengths in a frame's headers end before our header or our values do, or the frame does.
   bool ends_early(const PacketView& packet) const;
   // Why a packet cannot be a contribution, whoever sent it.
@@ -56,15 +72,17 @@ class Pipeline {
   // Why worker_table has no entry for a packet.
   DropReason why_not_admitted(const Header& header) const;
   // The slot's decision; what it means for the registers is done, too.
-  Verdict aggregate(const Port& ingress, const PacketView& packet, const Header& header, const Admission& admission);
-  void store_first(const Header& header, const uint8_t* values, const Admission& admission, HalfState* half);
-  void add(const Header& header, const uint8_t* values, const Admission& admission, HalfState* half);
+  Verdict aggregate(const Port& ingress, const PacketView& packet, const Header& header, const Values& values,
+                    const Admission& admission);
+  void store_first(const Header& header, const Values& values, const Admission& admission, HalfState* half);
+  void add(const Header& header, const Values& values, const Admission& admission, HalfState* half);
 
   static bool has_values(const Header& header) { return (header.flags & flag::exponent_only) == 0; }
   size_t payload_bytes(const Header& header) const {
     return has_values(header) ? slots.values_per_packet() * sizeof(uint32_t) : 0;
   }
 
+  const ShmJobs* shm_jobs_;
   std::vector<Counter> job_counters_;
   Egress egress_;
   ResultSender results_;

@@ -114,7 +114,7 @@ class Port {
     egress_faults_.take_expired(now, &egress_due_);
     send_due();
   }
-  std::optional<Clock::time_point> next_deadline() const;
+  virtual std::optional<Clock::time_point> next_deadline() const;
 
  protected:
   // Where a UDP socket is bound. The address is 0 when it is bound to every address.
@@ -132,6 +132,9 @@ class Port {
   int copies_to_send(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes,
                      const sockaddr_in& destination, Counter* injected_loss);
   bool has_egress_faults() const { return egress_faults_.active(); }
+  bool has_faults() const { return ingress_faults_.active() || egress_faults_.active(); }
+  // Of a packet that does not go through deliver().
+  void count_received() { ++received_; }
   std::vector<HeldPacket>& egress_due() { return egress_due_; }
   // Sends egress_due() and empties it.
   virtual void send_due() = 0;

@@ -35,7 +35,7 @@ void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, 
   const size_t datagram_bytes = protocol::header_bytes + result.payload_bytes;
   const size_t trailer_bytes = trigger.payload_bytes - datagram_bytes;
   packets_.push_back({stored, protocol::header_bytes, result.values, result.payload_bytes, trigger.traffic_class,
-                      trigger.payload + datagram_bytes, trailer_bytes});
+                      trailer_bytes > 0 ? trigger.payload + datagram_bytes : nullptr, trailer_bytes});
   if (result.payload_bytes > 0) result.half->result_burst = burst_;
   // The trailer lies in the packet, which does not wait.
   if (packets_.size() == most_packets_ || trailer_bytes > 0) flush();

@@ -8,6 +8,8 @@
 
 namespace switchml {
 
+class ShmJob;
+
 // All of a half but its values.
 struct HalfState {
   uint64_t bitmap = 0;
@@ -16,6 +18,11 @@ struct HalfState {
   uint16_t epoch = 0;
   uint16_t exponent = 0;
   uint32_t result_burst = 0;  // the burst of results that may still point at the values; see ResultSender
+  // Where the values are; see SlotSums.
+  bool has_sum = false;    // some or all are added up in the slot's memory
+  bool is_shared = false;  // the complete sum is among the job's results
+  uint64_t in_place = 0;   // ranks whose values are still where they wrote them
+  ShmJob* job = nullptr;   // whose ranks and results these are
 };
 
 // `slots` pool indexes of two halves with `values` values each. Values are kept in network byte order, so that a

@@ -10,24 +10,28 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "dataplane/native/short_slice.h"
 #include "dataplane/softswitch/native/frame_port.h"
 #include "dataplane/softswitch/native/packet_port.h"
+#include "dataplane/softswitch/native/store_choice.h"
 #include "dataplane/softswitch/native/udp_port.h"
 
 namespace switchml {
 
 Switch::Switch(size_t slots, size_t values)
-    : pipeline_(std::make_unique<Pipeline>(slots, values, &ports_)), wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    : pipeline_(std::make_unique<Pipeline>(slots, values, &ports_, &shm_jobs_)),
+      wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (wake_fd_ < 0) throw std::system_error(errno, std::generic_category(), "cannot open an eventfd");
 }
 
 Switch::~Switch() {
+  shm_listeners_.clear();
   stop();
   close(wake_fd_);
 }
 
 void Switch::reset(size_t slots, size_t values) {
-  auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_);
+  auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_, &shm_jobs_);
   const TurnLock lock(this);
   pipeline_.swap(pipeline);
 }
@@ -55,6 +59,20 @@ void Switch::add_frame_port(uint16_t port, const std::string& path, const std::s
 }
 
 void Switch::add_packet_port(uint16_t port, const std::string& interface) { add_port<PacketPort>(port, interface); }
+
+void Switch::add_shm_port(uint16_t port, const std::string& path) {
+  // The socket first: a port that is there already must not be left without one.
+  ShmHost* host = this;
+  auto listener = std::make_unique<ShmListener>(path, port, host);
+  const bool streaming = streaming_is_faster();
+  add_port<ShmPort>(port);
+  {
+    const TurnLock lock(this);
+    streaming_ = streaming;
+  }
+  listener->start();
+  shm_listeners_.push_back(std::move(listener));
+}
 
 Port& Switch::port_at(uint16_t port) {
   if (port >= ports_.size() || ports_[port] == nullptr) {
@@ -93,23 +111,31 @@ void Switch::wake() {
 }
 
 void Switch::run() {
+  ask_for_short_slices();
   ReceiveBuffers buffers;
   std::vector<Port*> ports;
+  std::vector<ShmPort*> shm_ports;
   std::vector<pollfd> polled;  // wake_fd_, then one for each of `ports`
   const auto list_ports = [&] {
     const TurnLock lock(this);
     ports.clear();
+    shm_ports.clear();
     polled.assign(1, {wake_fd_, POLLIN, 0});
     for (const auto& port : ports_) {
       if (port == nullptr) continue;
       ports.push_back(port.get());  // ports are never removed
       polled.push_back({port->fd(), POLLIN, 0});
+      if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_ports.push_back(shm_port);
     }
   };
   list_ports();
   while (!stopping_) {
-    const int timeout = release_held(ports);
-    if (poll(polled.data(), polled.size(), timeout) < 0) {
+    const bool busy = serve(shm_ports);
+    int timeout = release_held(ports);
+    if (busy || !prepare_sleep(shm_ports)) timeout = 0;
+    const int ready = poll(polled.data(), polled.size(), timeout);
+    if (!busy) end_sleep(shm_ports);
+    if (ready < 0) {
       for (pollfd& each : polled) each.revents = 0;  // a signal: they hold what was there before
       continue;
     }
@@ -150,6 +176,28 @@ int Switch::release_held(const std::vector<Port*>& ports) {
     }
   }
   return timeout;
+}
+
+bool Switch::serve(const std::vector<ShmPort*>& ports) {
+  if (ports.empty()) return false;
+  const TurnLock lock(this);
+  bool any = false;
+  for (ShmPort* port : ports) any = port->serve(pipeline_.get()) || any;
+  return any;
+}
+
+bool Switch::prepare_sleep(const std::vector<ShmPort*>& ports) {
+  if (ports.empty()) return true;
+  const TurnLock lock(this);
+  bool may_sleep = true;
+  for (ShmPort* port : ports) may_sleep = port->prepare_sleep() && may_sleep;
+  return may_sleep;
+}
+
+void Switch::end_sleep(const std::vector<ShmPort*>& ports) {
+  if (ports.empty()) return;
+  const TurnLock lock(this);
+  for (ShmPort* port : ports) port->end_sleep();
 }
 
 }  // namespace switchml

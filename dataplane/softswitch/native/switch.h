@@ -14,16 +14,18 @@
 #include "dataplane/softswitch/native/fault_injector.h"
 #include "dataplane/softswitch/native/pipeline.h"
 #include "dataplane/softswitch/native/port.h"
+#include "dataplane/softswitch/native/shm_listener.h"
+#include "dataplane/softswitch/native/shm_port.h"
 
 namespace switchml {
 
 // Every member function may be called from any thread, start() and stop() from one at a time. A control operation
 // takes effect between two bursts of packets, never within one.
-class Switch {
+class Switch : private ShmHost {
  public:
   // Throws what SlotMemory throws; std::system_error when the kernel gives no event descriptor.
   Switch(size_t slots, size_t values);
-  ~Switch();
+  ~Switch() override;
   Switch(const Switch&) = delete;
   Switch& operator=(const Switch&) = delete;
 
@@ -35,6 +37,8 @@ class Switch {
   uint16_t add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port);
   void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
   void add_packet_port(uint16_t port, const std::string& interface);
+  // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
+  void add_shm_port(uint16_t port, const std::string& path);
   // Throws std::out_of_range for a port that is not there, like every function that names one.
   void set_faults(uint16_t port, const FaultRates& rates, uint64_t seed);
   PortCounters port_counters(uint16_t port);
@@ -68,8 +72,17 @@ class Switch {
   template <class Kind, class... Arguments>
   Kind& add_port(uint16_t port, const Arguments&... arguments);
   Port& port_at(uint16_t port);
+  ShmGrant bind(uint16_t port, const ShmRank& rank) override;
+  void unbind(uint16_t port, uint16_t connection) override;
+  ShmPort& shm_port_at(uint16_t port);
+  std::shared_ptr<ShmJob> find_shm_job(uint16_t port, const ShmRank& rank);
   void run();
   void process_burst(Port* port, ReceiveBuffers* buffers);
+  // Takes what the ranks of shm ports have submitted. Returns whether there was anything.
+  bool serve(const std::vector<ShmPort*>& ports);
+  // Tells those ranks that the data thread is about to sleep. False when it may not.
+  bool prepare_sleep(const std::vector<ShmPort*>& ports);
+  void end_sleep(const std::vector<ShmPort*>& ports);
   // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
   int release_held(const std::vector<Port*>& ports);
   void wake();
@@ -77,11 +90,14 @@ class Switch {
   std::mutex turn_;
   std::mutex pipeline_mutex_;  // guards everything below but the thread's own
   Ports ports_;
+  ShmJobs shm_jobs_;
   std::unique_ptr<Pipeline> pipeline_;
+  bool streaming_ = false;  // stores to memory of shm ports bypass the caches
 
   std::thread thread_;
   std::atomic<bool> stopping_{false};
   int wake_fd_ = -1;  // tells the data thread that ports_ or stopping_ has changed
+  std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
 };
 
 }  // namespace switchml

@@ -1,0 +1,44 @@
+// What an agent and a switch on the same machine say to each other over the SEQPACKET socket of a shm port, once per
+// rank. Both are parts of one release on one machine, so these are the structures as they lie in memory.
+//
+// The agent sends a ShmRequest; the switch answers with a ShmAnswer. After a `bind` that was granted the connection
+// stands for the rank: its number takes the place of the UDP source port in worker_table and rank_table, and the rank
+// is served until the connection is closed. Three descriptors come with the answer: the rank's memory (channel.h), its
+// doorbell (an eventfd), and the memory of the job's results.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace switchml {
+
+struct ShmRequest {
+  static constexpr uint64_t kMagic = 0x53574D4C53523031;  // "SWMLSR01"
+  static constexpr uint32_t kWhoAreYou = 1;               // which port of which switch this is
+  static constexpr uint32_t kBind = 2;
+
+  uint64_t magic;
+  uint32_t kind;
+  uint32_t ipv4;  // the agent's, in host byte order, as it stands in worker_table
+  uint32_t slots;
+  uint32_t values;
+  uint16_t slot_base;
+  uint16_t job;
+  uint16_t epoch;
+  uint8_t rank;
+  uint8_t world_size;
+};
+
+struct ShmAnswer {
+  static constexpr uint64_t kMagic = 0x53574D4C53413031;  // "SWMLSA01"
+
+  uint64_t magic;
+  uint32_t granted;  // 0: no, for the reason that follows
+  uint16_t port;     // of the switch
+  uint16_t connection;
+  std::array<char, 240> reason;  // ends with a zero
+};
+
+constexpr int kShmDescriptors = 3;
+
+}  // namespace switchml

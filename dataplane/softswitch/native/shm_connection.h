@@ -1,0 +1,106 @@
+// One rank of a shm port: its rings, and per slot what a packet's sender would keep in mind.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/native/channel.h"
+#include "dataplane/native/shared_memory.h"
+#include "dataplane/native/wire.h"
+#include "dataplane/softswitch/native/shm_job.h"
+
+namespace switchml {
+
+// What the agent binds to a connection.
+struct ShmRank {
+  ShmJobKey job;
+  uint8_t rank = 0;
+  uint32_t ipv4 = 0;  // the agent's
+};
+
+class ShmConnection {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Makes the rank's memory. `doorbell` is an eventfd, which becomes its own. Throws std::system_error.
+  ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell);
+  ~ShmConnection();
+  ShmConnection(const ShmConnection&) = delete;
+  ShmConnection& operator=(const ShmConnection&) = delete;
+
+  const ShmRank& rank() const { return rank_; }
+  ShmJob& job() const { return *job_; }
+  const std::shared_ptr<ShmJob>& shared_job() const { return job_; }
+  const uint8_t* contributions() const { return channel_.contribution(0); }
+  SharedMemory& memory() { return memory_; }
+  int doorbell() const { return doorbell_; }
+
+  // Whether there is something in the submission ring.
+  bool submissions_wait() const;
+  // Takes one slot out of it; `header` is what its packet would have. False when there is none, or none that makes
+  // sense: a process that writes nonsense is served no more.
+  bool take(Header* header);
+  // Whether the rank is missing wherever a result is: it waits for nothing.
+  bool has_nothing_in_flight() const { return in_flight_ == 0; }
+
+  // Puts a result into the completion ring, if it answers what is in flight.
+  void complete(const Header& result);
+  // Lets the process see what was completed, and wakes it if it waits for so much, or if `nothing_left`.
+  void publish(bool nothing_left);
+
+  // The process must ring the doorbell once it has submitted `share` more slots, or all that it can.
+  void expect_ring(uint32_t share);
+  void expect_no_ring();
+  bool expects_ring() const { return expects_ring_; }
+
+  // What may have been lost is repeated: arm() says that something may have been, repeat() calls
+  // again(header) for all that is in flight and overdue.
+  void arm(Clock::time_point now);
+  Clock::time_point overdue_at() const { return overdue_at_; }
+  template <class Again>
+  void repeat(Clock::time_point now, Again&& again) {
+    for (uint32_t index = 0; index < slots_.size(); ++index) {
+      if (!slots_[index].in_flight) continue;
+      Header header = header_of(index);
+      header.flags |= flag::retransmission;
+      count(control().server.retransmissions);
+      count(control().server.sent);
+      again(header);
+    }
+    repetitions_ += 1;
+    overdue_at_ = in_flight_ == 0 ? Clock::time_point::max() : now + patience();
+  }
+
+ private:
+  struct Slot {
+    uint32_t phase = 0;
+    bool in_flight = false;
+    Ticket ticket{};  // as it was when the slot was taken: the process can change its own copy at any time
+  };
+
+  ChannelControl& control() const { return channel_.control(); }
+  Header header_of(uint32_t index) const;
+  Clock::duration patience() const;
+  static void count(std::atomic<uint64_t>& counter) {
+    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+
+  ShmRank rank_;
+  std::shared_ptr<ShmJob> job_;
+  int doorbell_;
+  SharedMemory memory_;
+  Channel channel_;
+  bool broken_ = false;
+  std::vector<Slot> slots_;
+  uint32_t submitted_ = 0;  // entries taken from the submission ring
+  uint32_t completed_ = 0;  // entries put into the completion ring
+  uint32_t published_ = 0;
+  uint32_t in_flight_ = 0;
+  bool expects_ring_ = false;
+  unsigned repetitions_ = 0;  // in a row, without a result between them
+  Clock::time_point overdue_at_ = Clock::time_point::max();
+};
+
+}  // namespace switchml

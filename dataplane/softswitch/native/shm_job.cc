@@ -1,0 +1,35 @@
+#include "dataplane/softswitch/native/shm_job.h"
+
+#include <algorithm>
+
+#include "dataplane/native/channel.h"
+
+namespace switchml {
+
+bool ShmJobKey::operator==(const ShmJobKey& other) const {
+  return job == other.job && epoch == other.epoch && slot_base == other.slot_base && world_size == other.world_size &&
+         slots == other.slots && values == other.values;
+}
+
+ShmJob::ShmJob(const ShmJobKey& key, bool streaming)
+    : key_(key),
+      streaming_(streaming),
+      stride_(Channel::payload_stride(key.values)),
+      results_("switchml-results", Channel::result_bytes(key.slots, key.values), SharedMemory::Others::may_read) {}
+
+bool ShmJob::has_ranks() const {
+  return std::any_of(contributions_.begin(), contributions_.end(),
+                     [](const uint8_t* first) { return first != nullptr; });
+}
+
+std::shared_ptr<ShmJob> ShmJobs::get(const ShmJobKey& key) const {
+  const auto& found = jobs_.at(key.job);
+  return found != nullptr && found->key() == key ? found : nullptr;
+}
+
+void ShmJobs::remove(const ShmJob& job) {
+  auto& found = jobs_.at(job.key().job);
+  if (found.get() == &job) found.reset();
+}
+
+}  // namespace switchml

@@ -1,0 +1,148 @@
+#include "host_agent/native/shm_rank.h"
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include "dataplane/native/channel.h"
+
+namespace switchml {
+
+namespace {
+
+constexpr timeval kPatience{5, 0};  // the switch only makes the rank's memory meanwhile
+
+std::system_error failure(const std::string& what) { return {errno, std::generic_category(), what}; }
+
+void close_all(const std::array<int, kShmDescriptors>& descriptors) {
+  for (const int descriptor : descriptors) {
+    if (descriptor >= 0) {
+      close(descriptor);
+    }
+  }
+}
+
+}  // namespace
+
+ShmConnector::ShmConnector(const std::string& path) : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_ >= 0 && path.size() >= sizeof address.sun_path) {
+    close(socket_);
+    throw std::invalid_argument("the path of the switch's socket is too long: " + path);
+  }
+  path.copy(address.sun_path, path.size());
+  const bool connected = socket_ >= 0 &&
+                         setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience) == 0 &&
+                         setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience) == 0 &&
+                         connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  if (!connected) {
+    const std::system_error nobody = failure("no switch at " + path);
+    close(socket_);
+    throw nobody;
+  }
+}
+
+ShmConnector::~ShmConnector() { close(socket_); }
+
+ShmConnector::Reply ShmConnector::ask(const ShmRequest& request) const {
+  if (send(socket_, &request, sizeof request, MSG_NOSIGNAL) < 0) {
+    throw failure("the switch does not take requests");
+  }
+  Reply reply;
+  iovec piece{&reply.answer, sizeof reply.answer};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kShmDescriptors * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t got = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
+  if (got < 0) {
+    throw failure("the switch does not answer");
+  }
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    std::memcpy(reply.descriptors.data(), CMSG_DATA(header),
+                std::min(header->cmsg_len - CMSG_LEN(0), sizeof reply.descriptors));
+  }
+  const bool bind = request.kind == ShmRequest::kBind;
+  if (static_cast<size_t>(got) != sizeof reply.answer || reply.answer.magic != ShmAnswer::kMagic) {
+    close_all(reply.descriptors);
+    throw std::invalid_argument("what listens there is no switch of this version");
+  }
+  if (reply.answer.granted == 0 || (bind && reply.descriptors.back() < 0)) {
+    close_all(reply.descriptors);
+    reply.answer.reason.back() = '\0';
+    throw std::invalid_argument(std::string("the switch refuses: ") + reply.answer.reason.data());
+  }
+  return reply;
+}
+
+ShmRank::ShmRank(const std::string& path, const RankAssignment& given) : connector_(path) {
+  const RankAssignment assignment = checked(given);
+  const ShmRequest request{ShmRequest::kMagic,
+                           ShmRequest::kBind,
+                           parse_ipv4(assignment.address),
+                           assignment.slots,
+                           assignment.values,
+                           assignment.slot_base,
+                           assignment.job,
+                           assignment.epoch,
+                           assignment.rank,
+                           static_cast<uint8_t>(assignment.world_size)};
+  const ShmConnector::Reply reply = connector_.ask(request);
+  connection_ = reply.answer.connection;
+  descriptors_ = reply.descriptors;
+  try {
+    memory_ = SharedMemory::map(descriptors_.front(), SharedMemory::Others::may_read);
+    if (memory_.bytes() < Channel::bytes(assignment.slots, assignment.values, true)) {
+      throw std::invalid_argument("the switch gave less memory than the rank needs");
+    }
+  } catch (...) {
+    close_all(descriptors_);
+    throw;
+  }
+}
+
+ShmRank::~ShmRank() {
+  if (!taken_) {
+    close_all(descriptors_);
+  }
+}
+
+std::array<int, kShmDescriptors> ShmRank::take_descriptors() {
+  if (taken_) {
+    throw std::logic_error("the rank's memory was handed out already");
+  }
+  taken_ = true;
+  return descriptors_;
+}
+
+RankStatus ShmRank::status() const {
+  const auto* control = std::launder(reinterpret_cast<const ChannelControl*>(memory_.data()));
+  RankStatus status;
+  status.position = control->server.position.load(std::memory_order_relaxed);
+  status.sent = control->server.sent.load(std::memory_order_relaxed);
+  status.received = control->server.received.load(std::memory_order_relaxed);
+  status.retransmissions = control->server.retransmissions.load(std::memory_order_relaxed);
+  status.ignored = control->server.ignored.load(std::memory_order_relaxed);
+  return status;
+}
+
+uint16_t shm_port_at(const std::string& path) {
+  ShmRequest question{};
+  question.magic = ShmRequest::kMagic;
+  question.kind = ShmRequest::kWhoAreYou;
+  return ShmConnector(path).ask(question).answer.port;
+}
+
+}  // namespace switchml

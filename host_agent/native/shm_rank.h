@@ -1,0 +1,59 @@
+// A rank whose process shares its memory with the switch: the agent binds it there, hands the memory on and looks at
+// the counters, but moves nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "dataplane/native/shared_memory.h"
+#include "dataplane/native/shm_messages.h"
+#include "host_agent/native/rank.h"
+
+namespace switchml {
+
+// An agent's connection to a shm port.
+class ShmConnector {
+ public:
+  // Throw std::system_error when nobody answers at `path` in time, and std::invalid_argument when the switch refuses.
+  explicit ShmConnector(const std::string& path);
+  ~ShmConnector();
+  ShmConnector(const ShmConnector&) = delete;
+  ShmConnector& operator=(const ShmConnector&) = delete;
+
+  struct Reply {
+    ShmAnswer answer{};
+    std::array<int, kShmDescriptors> descriptors{-1, -1, -1};  // the caller closes those that are there
+  };
+  Reply ask(const ShmRequest& request) const;
+
+ private:
+  int socket_ = -1;
+};
+
+class ShmRank {
+ public:
+  // `switch_address` and `switch_udp_port` of the assignment are not used. Throws what ShmConnector throws.
+  ShmRank(const std::string& path, const RankAssignment& assignment);
+  // The switch serves the rank no longer.
+  ~ShmRank();
+  ShmRank(const ShmRank&) = delete;
+  ShmRank& operator=(const ShmRank&) = delete;
+
+  uint16_t connection() const { return connection_; }
+  // Memory, doorbell and results, for the process; the caller closes them. Throws std::logic_error the second time.
+  std::array<int, kShmDescriptors> take_descriptors();
+  RankStatus status() const;
+
+ private:
+  ShmConnector connector_;
+  uint16_t connection_ = 0;
+  std::array<int, kShmDescriptors> descriptors_{-1, -1, -1};
+  bool taken_ = false;
+  SharedMemory memory_;  // read only
+};
+
+// The number of the shm port that is reached at `path`. Throws what ShmConnector throws.
+uint16_t shm_port_at(const std::string& path);
+
+}  // namespace switchml

@@ -1,0 +1,110 @@
+"""A training process's end of a rank that shares memory with the switch, by hand, byte by byte."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+from soft_switch import wait_until
+
+from dataplane.constants import Flag, Format
+from host_agent._engine import Engine
+
+# dataplane/native/channel.h
+SUBMITTED = 128
+COMPLETED = 256
+SERVER_SLEEPS = 384
+RINGS = 1024
+_TICKET = struct.Struct("<IIHHHH")  # chunk, check, exponent, count, flags, format
+
+
+def _round_up(number: int, to: int) -> int:
+    return -(-number // to) * to
+
+
+class ShmProcess:
+    """One rank of a job, bound to the switch at `path`; job, epoch and slots are as in worker_table."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        path: str,
+        job: int,
+        rank: int,
+        world_size: int,
+        slot_base: int,
+        slots: int,
+        values: int,
+        address: str = "127.0.0.1",
+    ) -> None:
+        self._engine = engine
+        self.handle = engine.open_shm_rank(path, address, job, rank, 1, world_size, slot_base, slots, values)
+        self.connection = engine.udp_port(self.handle)
+        self.slots, self.values = slots, values
+        self.memory_fd, self.doorbell_fd, self.results_fd = engine.open_channel(self.handle)
+        self.memory = mmap.mmap(self.memory_fd, 0)
+        self.results = mmap.mmap(self.results_fd, 0, prot=mmap.PROT_READ)
+        self._tickets = _round_up(RINGS + 4 * slots, 128)
+        self._payload = _round_up(self._tickets + 2 * slots * _TICKET.size, 4096)
+        self._stride = _round_up(4 * values, 64)
+        self._submitted = 0
+
+    def __enter__(self) -> ShmProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.memory.close()
+        self.results.close()
+        for descriptor in (self.memory_fd, self.doorbell_fd, self.results_fd):
+            os.close(descriptor)
+        if self.handle:
+            self.unbind()
+
+    def unbind(self) -> None:
+        """Let the agent close the rank, as when its process has died."""
+        self._engine.close_rank(self.handle)
+        self.handle = 0
+
+    def write_ticket(
+        self, slot: int, chunk: int, exponent: int = 0, count: int | None = None, flags: int = 0, format_: int = 1
+    ) -> None:
+        count = self.values if count is None else count
+        _TICKET.pack_into(self.memory, self._tickets + slot * _TICKET.size, chunk, 0, exponent, count, flags, format_)
+
+    def submit_index(self, index: int) -> None:
+        """Put anything into the submission ring."""
+        struct.pack_into("<H", self.memory, RINGS + 2 * (self._submitted % self.slots), index)
+        self._submitted += 1
+        self.publish(self._submitted)
+
+    def publish(self, submitted: int) -> None:
+        struct.pack_into("<I", self.memory, SUBMITTED, submitted & 0xFFFFFFFF)
+        os.eventfd_write(self.doorbell_fd, 1)
+
+    def contribute(self, slot: int, chunk: int, values: npt.NDArray[np.int32]) -> None:
+        at = self._payload + slot * self._stride
+        self.memory[at : at + 4 * self.values] = values.astype(">i4").tobytes()
+        self.write_ticket(slot, chunk, format_=Format.INT32)
+        self.submit_index(slot)
+
+    def contribute_nothing(self, slot: int, chunk: int) -> None:
+        self.write_ticket(slot, chunk, count=0, flags=Flag.EXPONENT_ONLY)
+        self.submit_index(slot)
+
+    @property
+    def completed(self) -> int:
+        (count,) = struct.unpack_from("<I", self.memory, COMPLETED)
+        return int(count)
+
+    def wait_completed(self, count: int) -> None:
+        wait_until(lambda: self.completed == count, f"{count} results have come")
+
+    def result(self, slot: int) -> npt.NDArray[np.int32]:
+        at = slot * self._stride
+        return np.frombuffer(self.results[at : at + 4 * self.values], ">i4").astype(np.int32)

@@ -1,0 +1,285 @@
+"""Ranks that share memory with the switch: beside others, against others, and when they go away."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from collective_harness import ADDRESS_NUMBER, PORT, SHM_PORT, Fabric, running_fabric
+from shm_process import ShmProcess
+from soft_switch import wait_until
+from softswitch_harness import Worker
+
+import switchml
+from dataplane.constants import DropReason, Verdict
+from dataplane.wire import Packet
+
+VALUES = 64
+SLOTS = 8
+JOB = 9  # of the ranks that are made by hand
+BASE = 256  # their first slot
+SLOT_MASK = ~(2 * SLOTS - 1) & 0xFFFF
+
+Ints = npt.NDArray[np.int32]
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Iterator[Fabric]:
+    with running_fabric(tmp_path, VALUES, transport="shm") as running:
+        yield running
+
+
+def int32s(rank: int, size: int) -> Ints:
+    return np.random.default_rng((rank, size)).integers(-(2**31), 2**31, size, np.int32)
+
+
+def total(world_size: int, size: int) -> Ints:
+    return np.sum([int32s(rank, size) for rank in range(world_size)], axis=0, dtype=np.int32)
+
+
+def bound(fabric: Fabric, rank: int, world_size: int) -> ShmProcess:
+    """A rank by hand, with its entries in the tables."""
+    process = ShmProcess(fabric.engine, str(fabric.switch_socket), JOB, rank, world_size, BASE, SLOTS, VALUES)
+    admit(fabric, SHM_PORT, rank, world_size, process.connection)
+    return process
+
+
+def admit(fabric: Fabric, port: int, rank: int, world_size: int, udp_port: int) -> None:
+    fabric.switch.set_job(JOB, BASE << 1, SLOT_MASK)
+    fabric.switch.set_rank(JOB, rank, 0, ADDRESS_NUMBER, udp_port)
+    key = (port, 0, ADDRESS_NUMBER, udp_port, JOB, rank, BASE << 1, SLOT_MASK, 1)
+    fabric.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, 1, JOB)
+
+
+def drops(fabric: Fabric, reason: DropReason) -> int:
+    return fabric.switch.read_drop_counter(reason)[0]
+
+
+# ---- with others ----
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+@pytest.mark.parametrize("world_size", [2, 5])
+def test_ranks_over_both_transports(tmp_path: Path, world_size: int, faulty: bool) -> None:
+    sizes = (1, 64, 1000, 100_000, 3)
+    with running_fabric(tmp_path, VALUES, transport="shm") as fabric:
+        fabric.add_agent("udp")
+        if faulty:
+            for port in (PORT, SHM_PORT):
+                fabric.switch.set_faults(port, 0.01, 0.01, 0.01, 5)
+        fabric.add_job(1, world_size)
+
+        def run(comm: switchml.Communicator) -> list[Ints]:
+            arrays = [int32s(comm.rank, size) for size in sizes]
+            for array in arrays:
+                comm.all_reduce(array)
+            return arrays
+
+        results = fabric.run_ranks(world_size, run)
+        verdicts = fabric.verdicts()
+    for result in results:
+        for array, size in zip(result, sizes, strict=True):
+            np.testing.assert_array_equal(array, total(world_size, size))
+    assert verdicts[Verdict.COMPLETED] > 0
+    assert (verdicts[Verdict.RESENT] > 0) == faulty
+
+
+@pytest.mark.parametrize("direction", ["ingress", "egress"])
+def test_loss_tables(fabric: Fabric, direction: str) -> None:
+    fabric.switch.set_loss(SHM_PORT, direction, int(0.01 * 2**32))
+    fabric.add_job(1, 3)
+
+    def run(comm: switchml.Communicator) -> Ints:
+        array = int32s(comm.rank, 100_000)
+        comm.all_reduce(array)
+        return array
+
+    for result in fabric.run_ranks(3, run):
+        np.testing.assert_array_equal(result, total(3, 100_000))
+    assert drops(fabric, DropReason.INJECTED_LOSS) > 0
+
+
+def test_contributions_before_the_tables_are_there_are_repeated(fabric: Fabric) -> None:
+    process = ShmProcess(fabric.engine, str(fabric.switch_socket), JOB, 0, 1, BASE, SLOTS, VALUES)
+    with process:
+        process.contribute(0, 0, int32s(0, VALUES))
+        wait_until(lambda: drops(fabric, DropReason.UNKNOWN_JOB) > 1, "it was tried again")
+        fabric.switch.set_group(JOB, [(SHM_PORT, 0)])
+        admit(fabric, SHM_PORT, 0, 1, process.connection)
+        process.wait_completed(1)
+        np.testing.assert_array_equal(process.result(0), int32s(0, VALUES))
+
+
+def test_what_a_rank_contributed_outlives_its_memory(fabric: Fabric) -> None:
+    """Ranks 0 and 1 share memory, rank 2 has UDP; 0 goes away when it has contributed, and the sum holds it all."""
+    fabric.switch.set_group(JOB, [(SHM_PORT, 1), (PORT, 2)])
+    udp = Worker(fabric.switch_udp_port)
+    admit(fabric, PORT, 2, 3, udp.udp_port)
+    packet = Packet(JOB, 2, (BASE + 3) << 1, 0, 1, tuple(int32s(2, VALUES).tolist()), VALUES, chunk=3)
+    with udp.socket, bound(fabric, 1, 3) as stays:
+        leaves = bound(fabric, 0, 3)
+        with leaves:
+            leaves.contribute(3, 3, int32s(0, VALUES))
+            wait_until(lambda: fabric.switch.read_job_counter(JOB << 4 | Verdict.AGGREGATED)[0] == 1, "it is taken")
+        stays.contribute(3, 3, int32s(1, VALUES))
+        udp.send(packet)
+        stays.wait_completed(1)
+        np.testing.assert_array_equal(stays.result(3), total(3, VALUES))
+        assert udp.receive().values == tuple(total(3, VALUES).tolist())
+        stays.unbind()
+        # The result outlives the job's memory, for those who must ask for it again.
+        udp.send(packet)
+        assert udp.receive().values == tuple(total(3, VALUES).tolist())
+
+
+# ---- against others ----
+
+
+def nonsense_index(process: ShmProcess) -> None:
+    process.submit_index(SLOTS)
+
+
+def nonsense_twice(process: ShmProcess) -> None:
+    process.contribute(1, 1, int32s(0, VALUES))
+    process.contribute(1, 1, int32s(0, VALUES))
+
+
+def nonsense_count(process: ShmProcess) -> None:
+    process.publish(1_000_000)
+
+
+def nonsense_backwards(process: ShmProcess) -> None:
+    process.publish(-1)
+
+
+def nonsense_chunk(process: ShmProcess) -> None:
+    process.write_ticket(2, chunk=3)
+    process.submit_index(2)
+
+
+@pytest.mark.parametrize(
+    "nonsense", [nonsense_index, nonsense_twice, nonsense_count, nonsense_backwards, nonsense_chunk]
+)
+def test_a_process_that_writes_nonsense_harms_only_itself(fabric: Fabric, nonsense: object) -> None:
+    assert callable(nonsense)
+    fabric.add_job(1, 2)
+    fabric.switch.set_group(JOB, [(SHM_PORT, 0), (SHM_PORT, 1)])
+    with bound(fabric, 0, 2) as hostile, bound(fabric, 1, 2) as other:
+        nonsense(hostile)
+        hostile.memory[1024:4096] = os.urandom(3072)
+
+        def run(comm: switchml.Communicator) -> Ints:
+            array = int32s(comm.rank, 10_000)
+            comm.all_reduce(array)
+            return array
+
+        for result in fabric.run_ranks(2, run):
+            np.testing.assert_array_equal(result, total(2, 10_000))
+        other.contribute(5, 5, int32s(1, VALUES))  # of the same job: it waits for ever, as the hostile rank's fault
+        wait_until(lambda: fabric.switch.read_job_counter(JOB << 4 | Verdict.AGGREGATED)[0] >= 1, "it is taken")
+        assert other.completed == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"format_": 0xFFFF}, DropReason.BAD_FORMAT),
+        ({"exponent": 0xFFFF}, DropReason.BAD_EXPONENT),
+        ({"count": VALUES + 1}, DropReason.BAD_COUNT),
+        ({"count": 0}, DropReason.BAD_COUNT),
+    ],
+)
+def test_tickets_are_checked_as_headers_are(fabric: Fabric, changes: dict[str, int], reason: DropReason) -> None:
+    fabric.switch.set_group(JOB, [(SHM_PORT, 0)])
+    with bound(fabric, 0, 1) as process:
+        process.write_ticket(0, 0, **changes)
+        process.submit_index(0)
+        wait_until(lambda: drops(fabric, reason) > 0, "it was dropped")
+        assert process.completed == 0
+
+
+def test_results_are_read_only(fabric: Fabric) -> None:
+    with bound(fabric, 0, 1) as process:
+        with pytest.raises(PermissionError):
+            mmap.mmap(process.results_fd, 0, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        with pytest.raises(PermissionError):
+            os.pwrite(process.results_fd, b"forged", 0)
+
+
+@pytest.mark.parametrize(
+    ("job", "rank", "world_size", "slot_base", "slots", "values", "why"),
+    [
+        (JOB, 0, 1, BASE, SLOTS, VALUES * 2, "64 values, not 128"),
+        (JOB, 0, 1, 512, SLOTS, VALUES, "512 slots"),
+        (0, 0, 1, BASE, SLOTS, VALUES, "id"),
+        (JOB, 1, 2, BASE, SLOTS, VALUES, "has a connection already"),
+    ],
+)
+def test_bindings_that_are_refused(
+    fabric: Fabric, job: int, rank: int, world_size: int, slot_base: int, slots: int, values: int, why: str
+) -> None:
+    with bound(fabric, 1, 2), pytest.raises(ValueError, match=why):
+        ShmProcess(fabric.engine, str(fabric.switch_socket), job, rank, world_size, slot_base, slots, values)
+
+
+def test_many_ranks_come_and_go(fabric: Fabric) -> None:
+    """Neither memory nor descriptors remain."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(100):
+        with bound(fabric, 0, 1):
+            pass
+    wait_until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before, "every descriptor is closed")
+
+
+# ---- when a process dies ----
+
+_VICTIM = """
+import os, signal, sys, numpy as np, switchml
+comm = switchml.connect(agent=sys.argv[1], job=1, rank=1)
+comm.all_reduce(np.ones(100_000, np.float32))
+comm.all_reduce(np.ones(50_000_000, np.float32), async_op=True)
+comm.all_reduce(np.ones(1, np.float32), async_op=True)
+print("in the middle", flush=True)
+signal.pause()
+"""
+
+
+def test_a_process_that_is_killed_in_the_middle(fabric: Fabric) -> None:
+    fabric.add_job(1, 2)
+    command = [sys.executable, "-c", _VICTIM, str(fabric.socket)]
+    here = fabric.directory  # and not where the sources are, which would be imported
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=here) as victim,
+        fabric.connect(0) as comm,
+    ):
+        try:
+            comm.all_reduce(np.ones(100_000, np.float32), timeout=30)
+            assert victim.stdout is not None
+            assert victim.stdout.readline() == "in the middle\n"
+            work = comm.all_reduce(np.ones(50_000_000, np.float32), async_op=True)
+            assert work is not None
+            wait_until(lambda: fabric.jobs.statuses()[0].position > 1000, "the call is under way")
+            victim.send_signal(signal.SIGKILL)
+            with pytest.raises(switchml.WorkerLost) as raised:
+                work.wait()
+            assert raised.value.ranks == (1,)
+        finally:
+            victim.kill()
+    # The switch goes on with other jobs, in the same slots.
+    fabric.add_job(2, 2)
+
+    def run(again: switchml.Communicator) -> Ints:
+        array = int32s(again.rank, 1000)
+        again.all_reduce(array)
+        return array
+
+    for result in fabric.run_ranks(2, run, job=2):
+        np.testing.assert_array_equal(result, total(2, 1000))
