@@ -38,10 +38,13 @@ _WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime wants one fo
 def job_entities(job: JobTables) -> list[Entity]:
     """Return what stands in the switch for a job, in the order of installation.
 
-    The worker table comes last: nobody is admitted before results can be sent.
+    The worker table comes last: nobody is admitted before results can be sent. Ranks that listen at one place, which
+    are those of one agent, get one copy of each result, addressed as the first of them is.
     """
     world = len(job.ranks)
-    group = fy.P4MulticastGroupEntry(job.job, replicas=[(r.port, r.rank) for r in job.ranks])
+    listeners = {(r.port, r.mac, r.address, r.udp_port): r for r in reversed(job.ranks)}
+    copies = [(r.port, r.rank) for r in job.ranks if listeners[r.port, r.mac, r.address, r.udp_port] is r]
+    group = fy.P4MulticastGroupEntry(job.job, replicas=copies)
     described = fy.P4TableEntry(
         "job_table",
         match=fy.Match(job=job.job),

@@ -27,9 +27,10 @@ uint32_t parse_ipv4(const std::string& text);
 class UdpSocket {
  public:
   // Binds to `address` (dotted quad) and `port` (0: the kernel picks one) and asks for socket buffers of
-  // `buffer_bytes` in each direction; receive_buffer() and send_buffer() tell what the kernel gave.
+  // `buffer_bytes` in each direction; receive_buffer() and send_buffer() tell what the kernel gave. A `shared` port may
+  // be bound by several sockets of this user.
   // Throws std::invalid_argument for a bad address and std::system_error when the socket cannot be had.
-  UdpSocket(const std::string& address, uint16_t port, size_t buffer_bytes);
+  UdpSocket(const std::string& address, uint16_t port, size_t buffer_bytes, bool shared = false);
   ~UdpSocket();
   UdpSocket(UdpSocket&& other) noexcept;
   UdpSocket& operator=(UdpSocket&& other) noexcept;
@@ -53,6 +54,11 @@ class UdpSocket {
   size_t send_buffer_ = 0;
   bool gro_ = false;
 };
+
+// Binds `count` sockets to one address and port, a thread's each: the slot in a SwitchML header decides which of them
+// gets a packet, as part_of_slot() says (slot_blocks.h). Of packets that the kernel has put together on the way (GRO)
+// the first decides, so a thread may get those of others, too. Throws as UdpSocket does.
+std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes, unsigned count);
 
 // One datagram inside a ReceiveBatch; valid until the next receive().
 struct Datagram {
@@ -110,6 +116,8 @@ class SendBatch {
   // Queues one packet made of a header and a payload (which may be empty). Packets of equal size that follow each
   // other leave together.
   void add(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes);
+  // The next packet does not leave together with those before.
+  void end_run() { ends_run_ = true; }
   size_t size() const { return packets_.size(); }
   bool empty() const { return packets_.empty(); }
   void clear();
@@ -127,6 +135,7 @@ class SendBatch {
   struct Packet {
     size_t first_piece;
     size_t bytes;
+    bool begins_run;
   };
   // Packets of equal size that follow each other: one message when GSO is on.
   struct Run {
@@ -149,6 +158,7 @@ class SendBatch {
   std::vector<mmsghdr> messages_;
   SendCounters counters_;
   bool gso_ = true;
+  bool ends_run_ = false;
 };
 
 }  // namespace switchml

@@ -98,7 +98,7 @@ NB_MODULE(_engine, module) {
       },
       nb::arg("path"));
   nb::class_<Engine>(module, "Engine")
-      .def(nb::init<>())
+      .def(nb::init<unsigned>(), nb::arg("threads") = 1)
       .def("start", &Engine::start, free)
       .def("stop", &Engine::stop, free)
       .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),
@@ -111,9 +111,7 @@ NB_MODULE(_engine, module) {
           "open_channel",
           [](Engine& engine, uint64_t handle) {
             const Engine::Descriptors descriptors = engine.open_channel(handle);
-            return descriptors.results < 0
-                       ? nb::make_tuple(descriptors.memory, descriptors.doorbell)
-                       : nb::make_tuple(descriptors.memory, descriptors.doorbell, descriptors.results);
+            return nb::make_tuple(descriptors.memory, descriptors.doorbell, descriptors.results);
           },
           nb::arg("handle"))
       .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)
