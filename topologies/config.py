@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "KEYS", "SHM_POOL", "SHM_VALUES", "TRANSPORTS"]
+__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS", "TRANSPORTS"]
 __all__ += ["FabricOptions", "Key", "Settings", "default_config_file", "load"]
 
 DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
@@ -26,11 +26,11 @@ DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
 TRANSPORTS: Final = ("auto", "shm", "udp")
 """How ranks of the embedded fabric reach their switch; auto is shm."""
 
-SHM_VALUES: Final = 2048
-"""Values per packet of the soft switch where none are asked for and ranks share memory with it."""
+EMBEDDED_VALUES: Final = 2048
+"""Values per packet of the embedded fabric where none are asked for: loopback takes packets of up to 64 KiB."""
 
-SHM_POOL: Final = 256
-"""Slots of a job there: 2 MiB for each rank with SHM_VALUES. Fewer mean more wake-ups, more leave the caches."""
+EMBEDDED_POOL: Final = 256
+"""Slots of a job there: 2 MiB for each rank with EMBEDDED_VALUES. Fewer mean more wake-ups, more leave the caches."""
 
 DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 """Slots of a switch, by target, where none are asked for; those of bmv2 are compiled in."""
@@ -174,7 +174,7 @@ KEYS: Final[dict[str, Key]] = {
             "SWITCHML_FABRIC_VALUES",
             _whole(1, PROTOCOL_MAX_VALUES),
             None,
-            f"Values per packet; by default {SHM_VALUES} over shared memory, else on soft {DEFAULT_VALUES['soft']}, "
+            f"Values per packet; by default {EMBEDDED_VALUES} in the embedded fabric, else on soft {DEFAULT_VALUES['soft']}, "
             f"on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
         ),
         Key(

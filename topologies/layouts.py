@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from controller.slots import MINIMUM_SLOTS
 from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
-from topologies.config import DEFAULT_SLOTS, DEFAULT_VALUES, SHM_POOL, SHM_VALUES, FabricOptions
+from topologies.config import DEFAULT_SLOTS, DEFAULT_VALUES, EMBEDDED_POOL, EMBEDDED_VALUES, FabricOptions
 from topologies.errors import ConfigurationError, ProgramNotFoundError, TopologyFileError
 from topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
 from topologies.processes import find_program
@@ -111,7 +111,7 @@ def _topology(options: FabricOptions) -> Topology | None:
 def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions:
     target = "soft" if topology is None else topology.switch.target
     shared = topology is None and options.transport != "udp"
-    values = options.values or (SHM_VALUES if shared else DEFAULT_VALUES[target])
+    values = options.values or (EMBEDDED_VALUES if topology is None else DEFAULT_VALUES[target])
     slots = options.slots or DEFAULT_SLOTS[target]
     if topology is not None:
         if options.transport == "shm":
@@ -183,10 +183,8 @@ class _Loopback(Layout):
         }
 
     def _default_pool(self) -> int:
-        if self._options.transport != "shm":
-            return 0  # the target's own
         # As many bytes whatever the packets' size, and never more than a quarter of the switch.
-        most = max(MINIMUM_SLOTS, min(SHM_POOL * SHM_VALUES // self._options.values, self._options.slots // 4))
+        most = max(MINIMUM_SLOTS, min(EMBEDDED_POOL * EMBEDDED_VALUES // self._options.values, self._options.slots // 4))
         return int(1 << (most.bit_length() - 1))
 
     def controller_command(self, command: Sequence[str]) -> list[str]:
