@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "dataplane/native/constants.h"
-#include "dataplane/softswitch/native/frame_headers.h"
+#include "dataplane/native/frame_headers.h"
 
 namespace switchml {
 namespace {

@@ -1,6 +1,6 @@
 #include "dataplane/softswitch/native/forwarding.h"
 
-#include "dataplane/softswitch/native/frame_headers.h"
+#include "dataplane/native/frame_headers.h"
 #include "dataplane/softswitch/native/own_address.h"
 
 namespace switchml {

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "dataplane/softswitch/native/frame_headers.h"
+#include "dataplane/native/frame_headers.h"
 
 namespace switchml {
 namespace {

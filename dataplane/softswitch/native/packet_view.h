@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/native/frame_headers.h"
 #include "dataplane/native/udp_batch.h"
-#include "dataplane/softswitch/native/frame_headers.h"
 
 namespace switchml {
 

@@ -9,11 +9,11 @@
 #include <optional>
 #include <vector>
 
+#include "dataplane/native/frame_headers.h"
 #include "dataplane/native/udp_batch.h"
 #include "dataplane/softswitch/native/counter.h"
 #include "dataplane/softswitch/native/fault_injector.h"
 #include "dataplane/softswitch/native/frame_batch.h"
-#include "dataplane/softswitch/native/frame_headers.h"
 #include "dataplane/softswitch/native/packet_view.h"
 #include "dataplane/softswitch/native/tables.h"
 

@@ -1,0 +1,72 @@
+// When to look at a device again that cannot say that frames wait, and how long to look before going to sleep.
+#pragma once
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <system_error>
+
+namespace switchml {
+
+// Adaptive: after traffic, look on for a few microseconds, then sleep: until the device's descriptor wakes the thread,
+// or, where it has none, for a pause that doubles from a burst's time to a millisecond. Busy: never sleep. One thread
+// uses it.
+class PollSchedule {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Throws std::system_error.
+  explicit PollSchedule(bool busy) : busy_(busy), timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    if (timer_ < 0) throw std::system_error(errno, std::generic_category(), "timerfd_create");
+  }
+  ~PollSchedule() { close(timer_); }
+  PollSchedule(const PollSchedule&) = delete;
+  PollSchedule& operator=(const PollSchedule&) = delete;
+
+  // Readable when a pause is over.
+  int timer() const { return timer_; }
+
+  // Says whether the last look found anything, and returns whether to look again at once. A busy schedule lets its
+  // thread look at descriptors once in so many looks.
+  bool look_again(bool found, Clock::time_point now) {
+    if (found) {
+      last_found_ = now;
+      pause_ = kShortestPause;
+      return true;
+    }
+    if (busy_) return ++looks_ % kLooksBetweenWaits != 0;
+    return now - last_found_ < kLookOn;
+  }
+
+  bool may_sleep() const { return !busy_; }
+
+  // Starts a pause, at the end of which timer() is readable.
+  void start_pause() {
+    itimerspec when{};
+    when.it_value.tv_nsec = std::chrono::nanoseconds(pause_).count();
+    timerfd_settime(timer_, 0, &when, nullptr);
+    pause_ = std::min(2 * pause_, kLongestPause);
+  }
+  void end_pause() const {
+    uint64_t expirations = 0;
+    [[maybe_unused]] const ssize_t got = read(timer_, &expirations, sizeof expirations);
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kLookOn{10};
+  static constexpr std::chrono::microseconds kShortestPause{20};
+  static constexpr std::chrono::microseconds kLongestPause{1000};
+  static constexpr uint32_t kLooksBetweenWaits = 256;
+
+  bool busy_;
+  int timer_;
+  uint32_t looks_ = 0;
+  Clock::time_point last_found_;
+  std::chrono::microseconds pause_ = kShortestPause;
+};
+
+}  // namespace switchml
