@@ -55,6 +55,8 @@ void FrameReceiveBatch::prepare(const FrameSocket& socket) {
 
 bool FrameReceiveBatch::receive(const FrameSocket& socket) {
   filled_ = message_ = 0;
+  lent_.clear();
+  next_lent_ = 0;
   prepare(socket);
   int received = 0;
   do {
@@ -65,6 +67,10 @@ bool FrameReceiveBatch::receive(const FrameSocket& socket) {
 }
 
 bool FrameReceiveBatch::next(Datagram* frame) {
+  if (next_lent_ < lent_.size()) {
+    *frame = lent_[next_lent_++];
+    return true;
+  }
   while (message_ < filled_) {
     const mmsghdr& message = messages_[message_];
     const size_t before = unfinished_frames_ ? sizeof(VirtioHeader) : 0;

@@ -37,6 +37,12 @@ class FrameReceiveBatch {
   // Forgets the frames of the call before and takes what waits at the socket, without blocking. Returns whether there
   // was anything. Does not throw.
   bool receive(const FrameSocket& socket);
+  // Takes frames of somebody else's memory instead, which stay as they are until the next call of either.
+  void lend(const Datagram* frames, size_t count) {
+    filled_ = message_ = 0;
+    lent_.assign(frames, frames + count);
+    next_lent_ = 0;
+  }
   // Steps to the next frame, in order of arrival; it has no source address. False at the end. A frame that does not fit
   // a buffer (64 KiB) is left out. Frames are whole: a checksum or VLAN tag that was left to an interface is there.
   bool next(Datagram* frame);
@@ -59,6 +65,8 @@ class FrameReceiveBatch {
   bool unfinished_frames_ = false;
   size_t filled_ = 0;   // messages received
   size_t message_ = 0;  // message being read
+  std::vector<Datagram> lent_;
+  size_t next_lent_ = 0;
 };
 
 // Frames on their way out. They are copied. One thread uses a queue.

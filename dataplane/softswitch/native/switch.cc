@@ -9,6 +9,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include "dataplane/native/short_slice.h"
 #include "dataplane/softswitch/native/frame_port.h"
@@ -37,13 +38,13 @@ void Switch::reset(size_t slots, size_t values) {
 }
 
 template <class Kind, class... Arguments>
-Kind& Switch::add_port(uint16_t port, const Arguments&... arguments) {
+Kind& Switch::add_port(uint16_t port, Arguments&&... arguments) {
   const TurnLock lock(this);
   if (port >= ports_.size()) {
     throw std::invalid_argument("port " + std::to_string(port) + " is above " + std::to_string(ports_.size() - 1));
   }
   if (ports_[port] != nullptr) throw std::invalid_argument("port " + std::to_string(port) + " is already there");
-  auto made = std::make_unique<Kind>(port, arguments...);
+  auto made = std::make_unique<Kind>(port, std::forward<Arguments>(arguments)...);
   Kind& added = *made;
   ports_[port] = std::move(made);
   wake();
@@ -59,6 +60,10 @@ void Switch::add_frame_port(uint16_t port, const std::string& path, const std::s
 }
 
 void Switch::add_packet_port(uint16_t port, const std::string& interface) { add_port<PacketPort>(port, interface); }
+
+void Switch::add_device_port(uint16_t port, std::unique_ptr<FrameDevice> device, bool busy) {
+  add_port<DevicePort>(port, std::move(device), busy);
+}
 
 void Switch::add_shm_port(uint16_t port, const std::string& path) {
   // The socket first: a port that is there already must not be left without one.
@@ -115,26 +120,38 @@ void Switch::run() {
   ReceiveBuffers buffers;
   std::vector<Port*> ports;
   std::vector<ShmPort*> shm_ports;
+  std::vector<DevicePort*> device_ports;
   std::vector<pollfd> polled;  // wake_fd_, then one for each of `ports`
   const auto list_ports = [&] {
     const TurnLock lock(this);
     ports.clear();
     shm_ports.clear();
+    for (DevicePort* port : device_ports) port->leave_thread();
+    device_ports.clear();
     polled.assign(1, {wake_fd_, POLLIN, 0});
     for (const auto& port : ports_) {
       if (port == nullptr) continue;
       ports.push_back(port.get());  // ports are never removed
       polled.push_back({port->fd(), POLLIN, 0});
       if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_ports.push_back(shm_port);
+      if (auto* device_port = dynamic_cast<DevicePort*>(port.get())) device_ports.push_back(device_port);
     }
+    for (DevicePort* port : device_ports) port->enter_thread();
   };
   list_ports();
   while (!stopping_) {
-    const bool busy = serve(shm_ports);
+    bool busy = serve(shm_ports);
+    if (!device_ports.empty()) busy = serve(device_ports, &buffers, busy);
     int timeout = release_held(ports);
     if (busy || !prepare_sleep(shm_ports)) timeout = 0;
+    if (!busy) {
+      for (DevicePort* port : device_ports) timeout = port->prepare_sleep() ? timeout : 0;
+    }
     const int ready = poll(polled.data(), polled.size(), timeout);
-    if (!busy) end_sleep(shm_ports);
+    if (!busy) {
+      end_sleep(shm_ports);
+      for (DevicePort* port : device_ports) port->end_sleep();
+    }
     if (ready < 0) {
       for (pollfd& each : polled) each.revents = 0;  // a signal: they hold what was there before
       continue;
@@ -148,6 +165,19 @@ void Switch::run() {
       list_ports();
     }
   }
+  for (DevicePort* port : device_ports) port->leave_thread();
+}
+
+bool Switch::serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffers, bool found) {
+  for (DevicePort* port : ports) {
+    if (!port->receive(buffers)) continue;
+    process_burst(port, buffers);
+    found = true;
+  }
+  const auto now = Port::Clock::now();
+  bool again = false;
+  for (DevicePort* port : ports) again = port->look_again(found, now) || again;
+  return again;
 }
 
 void Switch::process_burst(Port* port, ReceiveBuffers* buffers) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/softswitch/native/device_port.h"
 #include "dataplane/softswitch/native/fault_injector.h"
 #include "dataplane/softswitch/native/pipeline.h"
 #include "dataplane/softswitch/native/port.h"
@@ -37,6 +38,8 @@ class Switch : private ShmHost {
   uint16_t add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port);
   void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
   void add_packet_port(uint16_t port, const std::string& interface);
+  // A network device whose frames this process moves itself; see DevicePort.
+  void add_device_port(uint16_t port, std::unique_ptr<FrameDevice> device, bool busy);
   // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
   void add_shm_port(uint16_t port, const std::string& path);
   // Throws std::out_of_range for a port that is not there, like every function that names one.
@@ -70,7 +73,7 @@ class Switch : private ShmHost {
 
   // Makes a port of the given class from its number and `arguments`.
   template <class Kind, class... Arguments>
-  Kind& add_port(uint16_t port, const Arguments&... arguments);
+  Kind& add_port(uint16_t port, Arguments&&... arguments);
   Port& port_at(uint16_t port);
   ShmGrant bind(uint16_t port, const ShmRank& rank) override;
   void unbind(uint16_t port, uint16_t connection) override;
@@ -80,6 +83,9 @@ class Switch : private ShmHost {
   void process_burst(Port* port, ReceiveBuffers* buffers);
   // Takes what the ranks of shm ports have submitted. Returns whether there was anything.
   bool serve(const std::vector<ShmPort*>& ports);
+  // Takes what waits at device ports. Returns whether any of them is to be looked at again at once; `found` says that
+  // others had something to do.
+  bool serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffers, bool found);
   // Tells those ranks that the data thread is about to sleep. False when it may not.
   bool prepare_sleep(const std::vector<ShmPort*>& ports);
   void end_sleep(const std::vector<ShmPort*>& ports);
