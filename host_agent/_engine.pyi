@@ -1,4 +1,4 @@
-"""The packet side: every rank's window, retransmission and transport, on one data thread."""
+"""The packet side: every rank's window, retransmission and transport, on one data thread or several."""
 
 from typing import TypedDict
 
@@ -13,13 +13,40 @@ class RankStatus(TypedDict):
     ignored: int
     round_trip_seconds: float
 
+class LinkCounters(TypedDict):
+    """Frames of an engine's device, in this process."""
+
+    received: int
+    receive_overflow: int  # dropped by the device, because nobody took them in time
+    receive_errors: int  # dropped because the device found a wrong checksum or length
+    sent: int
+    send_errors: int  # lost: the device had no room
+    uncopied: int  # sent with a payload that the device read from the process's memory
+    malformed: int  # shorter than their headers, or lengths that contradict each other
+    bad_checksum: int  # of the IPv4 header
+    not_for_us: int  # neither ARP nor UDP to our address
+    unknown_port: int  # UDP, but to no job
+    unresolved: int  # not sent, because nobody had answered for the switch's address yet
+
 # The number of the shm port whose switch listens at `path`. Raises as Engine.open_shm_rank.
 def shm_port_at(path: str) -> int: ...
 
 class Engine:
     """All ranks of one agent. Its methods do not wait for the network."""
 
-    def __init__(self) -> None: ...
+    # With a device of dataplane.devices, packets travel over it as frames from `address` instead of over the kernel's
+    # UDP; it takes one thread. All go to the MAC address `next_hop`, or else to whom ARP finds. Busy: never sleep. Raises
+    # ValueError and OSError.
+    def __init__(
+        self,
+        threads: int = 1,
+        device: object = None,
+        address: str = "",
+        next_hop: int | None = None,
+        busy: bool = False,
+    ) -> None: ...
+    # Raises ValueError without a device.
+    def link_counters(self) -> LinkCounters: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def open_rank(

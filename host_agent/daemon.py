@@ -18,6 +18,7 @@ import click
 
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_VERSION
+from dataplane.devices import Poll, open_dpdk, open_xdp
 from host_agent._engine import Engine, shm_port_at
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
@@ -29,6 +30,8 @@ from host_agent.version import VERSION
 __all__ = ["AgentOptions", "main", "serve"]
 
 _log = logging.getLogger(__name__)
+
+_DEVICE_TRANSPORTS = ("dpdk", "xdp")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,11 @@ class AgentOptions:
     max_ranks: int = 64
     transport: str = "auto"
     switch_socket: Path | None = None
+    device: str = ""
+    dpdk_eal: str = ""
+    dpdk_mtu: int = 0
+    poll: Poll = "adaptive"
+    next_hop: str | None = None
     ready_file: Path | None = None
 
     def registration(self) -> pb.Register:
@@ -72,6 +80,10 @@ def _choose_transport(options: AgentOptions) -> AgentOptions:
         OSError, ValueError: shared memory was asked for, and there is no switch at its socket.
 
     """
+    if options.transport in _DEVICE_TRANSPORTS:
+        if not options.device:
+            raise ValueError(f"transport {options.transport} needs a device (--device)")
+        return replace(options, switch_socket=None)
     if options.transport == "udp" or (options.transport == "auto" and options.switch_socket is None):
         return replace(options, transport="udp", switch_socket=None)
     if options.switch_socket is None:
@@ -87,6 +99,25 @@ def _choose_transport(options: AgentOptions) -> AgentOptions:
     return replace(options, transport="shm", switch_port=port)
 
 
+def _make_engine(options: AgentOptions) -> tuple[Engine, AgentOptions]:
+    """Return the engine, and the options with the MAC address of the device that it uses.
+
+    Raises:
+        OSError, ValueError: the device cannot be had; the message says why.
+
+    """
+    if options.transport not in _DEVICE_TRANSPORTS:
+        return Engine(), options
+    if options.transport == "dpdk":
+        device = open_dpdk(options.device, options.dpdk_eal, options.dpdk_mtu)
+    else:
+        device = open_xdp(options.device)
+    _log.info("packets go over %s: %s, MAC %s", options.device, device.description, device.mac_text)
+    next_hop = None if options.next_hop is None else int(options.next_hop.replace(":", ""), 16)
+    engine = Engine(device=device.handle, address=options.address, next_hop=next_hop, busy=options.poll == "busy")
+    return engine, replace(options, mac=device.mac_text)
+
+
 async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     """Be an agent until `stop` is set.
 
@@ -99,7 +130,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier run
     options = _choose_transport(options)
-    engine = Engine()
+    engine, options = _make_engine(options)
     engine.start()
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
     session = Session(options.controller, options.registration(), jobs)
@@ -121,6 +152,8 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         if options.ready_file is not None:
             options.ready_file.unlink(missing_ok=True)
         engine.stop()
+        if options.transport in _DEVICE_TRANSPORTS:
+            _log.info("%s: %s", options.device, engine.link_counters())
 
 
 def _write_ready_file(options: AgentOptions) -> None:
@@ -160,6 +193,10 @@ def _check_mac(_context: click.Context, _parameter: click.Parameter, value: str)
     if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", value):
         raise click.BadParameter(f"{value!r} is no MAC address like 02:00:00:00:00:01")
     return value.lower()
+
+
+def _check_optional_mac(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else _check_mac(context, parameter, value)
 
 
 def _default_socket(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
@@ -215,17 +252,46 @@ Example:
 )
 @click.option(
     "--transport",
-    type=click.Choice(["auto", "shm", "udp"]),
+    type=click.Choice(["auto", "shm", "udp", "dpdk", "xdp"]),
     default="auto",
     show_default=True,
     help="How ranks reach the switch: over UDP, or by memory that they share with a soft switch on this machine; auto "
-    "takes the latter where --switch-socket leads to one. The switch then says which port it is.",
+    "takes the latter where --switch-socket leads to one. The switch then says which port it is. dpdk and xdp move "
+    "frames of --device themselves (docs/transports.md).",
 )
 @click.option(
     "--switch-socket",
     envvar="SWITCHML_SWITCH_SOCKET",
     type=click.Path(path_type=Path, resolve_path=True, dir_okay=False),
     help="Unix socket of the switch's shm port.  [env: SWITCHML_SWITCH_SOCKET]",
+)
+@click.option(
+    "--device",
+    default="",
+    metavar="DEVARGS|INTERFACE",
+    help="The data interface: of dpdk a PCI address or a virtual device and its options, of xdp an interface's name. "
+    "Its MAC address is taken for --mac.",
+)
+@click.option("--dpdk-eal", default="", metavar="ARGUMENTS", help="Arguments of DPDK's environment, in one string.")
+@click.option(
+    "--dpdk-mtu",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="MTU of the DPDK device, in bytes; 0: as it has it.",
+)
+@click.option(
+    "--poll",
+    type=click.Choice(["adaptive", "busy"]),
+    default="adaptive",
+    show_default=True,
+    help="Whether the data thread of dpdk and xdp sleeps when nothing comes; busy takes a processor of its own.",
+)
+@click.option(
+    "--next-hop",
+    callback=_check_optional_mac,
+    metavar="MAC",
+    help="Where dpdk and xdp send frames to, when the switch is not on the same network.  [default: whom ARP finds]",
 )
 @click.option("--max-ranks", type=click.IntRange(1, 4096), default=64, show_default=True, help="Ranks of all jobs.")
 @click.option(
@@ -245,6 +311,11 @@ def main(
     max_ranks: int,
     transport: str,
     switch_socket: Path | None,
+    device: str,
+    dpdk_eal: str,
+    dpdk_mtu: int,
+    poll: Poll,
+    next_hop: str | None,
     ready_file: Path | None,
 ) -> None:
     """Move the packets of this host's ranks between their processes and the switch.
@@ -263,6 +334,11 @@ def main(
         max_ranks=max_ranks,
         transport=transport,
         switch_socket=switch_socket,
+        device=device,
+        dpdk_eal=dpdk_eal,
+        dpdk_mtu=dpdk_mtu,
+        poll=poll,
+        next_hop=next_hop,
         ready_file=ready_file,
     )
     try:

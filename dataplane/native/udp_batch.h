@@ -121,6 +121,19 @@ class SendBatch {
   size_t size() const { return packets_.size(); }
   bool empty() const { return packets_.empty(); }
   void clear();
+  // Calls send(header, header_bytes, payload, payload_bytes) for every queued packet, instead of sending it here, and
+  // empties the queue.
+  template <class Send>
+  void hand_over(Send&& send) {
+    for (size_t i = 0; i < packets_.size(); ++i) {
+      const size_t first = packets_[i].first_piece;
+      const size_t end = i + 1 < packets_.size() ? packets_[i + 1].first_piece : pieces_.size();
+      const iovec payload = end - first > 1 ? pieces_[first + 1] : iovec{};
+      send(static_cast<const uint8_t*>(pieces_[first].iov_base), pieces_[first].iov_len,
+           static_cast<const uint8_t*>(payload.iov_base), payload.iov_len);
+    }
+    clear();
+  }
 
   // Sends every queued packet to `destination`, or to each of `destinations`, and empties the queue. Does not throw
   // and does not block: a datagram that the kernel refuses is counted as lost.

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias, TypedDict, type_check_only
 class PortCounters(TypedDict):
     received: int  # datagrams or frames, before injected faults
     receive_overflow: int  # dropped by the kernel because the port's receive buffer was full
+    receive_errors: int  # frames that a device dropped because of a wrong checksum or length
     sent: int  # datagrams or frames
     send_errors: int  # those that the kernel refused: lost
     last_send_errno: int  # of the last refusal; 0 when there was none
@@ -39,6 +40,8 @@ class Switch:
     # An Ethernet interface, which becomes promiscuous; takes CAP_NET_RAW. Checksum offload may be on, segmentation
     # offload (TSO, GSO, GRO) must be off there, and at the other end of a veth.
     def add_packet_port(self, port: int, interface: str) -> None: ...
+    # What dataplane.devices has opened, which is the switch's from then on; a busy port never sleeps.
+    def add_device_port(self, port: int, device: object, busy: bool) -> None: ...
     # Agents on this machine bind ranks at the Unix socket `path`; the ranks share memory with the switch.
     def add_shm_port(self, port: int, path: str) -> None: ...
     def set_faults(self, port: int, drop: float, duplicate: float, delay: float, seed: int) -> None: ...

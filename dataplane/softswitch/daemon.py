@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
@@ -17,19 +17,24 @@ from typing import TypeVar
 import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+from dataplane.devices import Poll
 from dataplane.softswitch._native import Switch
 from dataplane.softswitch.device import Device
 from dataplane.softswitch.pipeline_config import Dimensions
 from dataplane.softswitch.ports import (
+    DpdkPort,
     FramePort,
     PacketPort,
     Port,
     ShmPort,
     UdpPort,
+    XdpPort,
+    parse_dpdk_port,
     parse_frame_port,
     parse_packet_port,
     parse_shm_port,
     parse_udp_port,
+    parse_xdp_port,
 )
 from dataplane.softswitch.server import create_server, parse_host_port
 from dataplane.softswitch.servicer import Servicer
@@ -185,6 +190,35 @@ _FRACTION = click.FloatRange(0, 1)
     "socket PATH.",
 )
 @click.option(
+    "--dpdk-port",
+    "dpdk_ports",
+    envvar="SWITCHML_SWITCH_DPDK_PORT",
+    type=_option(parse_dpdk_port),
+    metavar="PORT=DEVARGS",
+    multiple=True,
+    help="A switch port that is a DPDK port: a PCI address or a virtual device, such as "
+    "1=net_memif0,role=server,socket=/run/switchml/memif.sock.",
+)
+@click.option(
+    "--xdp-port",
+    "xdp_ports",
+    envvar="SWITCHML_SWITCH_XDP_PORT",
+    type=_option(parse_xdp_port),
+    metavar="PORT=INTERFACE",
+    multiple=True,
+    help="A switch port that is an AF_XDP socket on a network interface; what is not SwitchML stays with the kernel.",
+)
+@click.option("--dpdk-eal", default="", metavar="ARGUMENTS", help="Arguments of DPDK's environment, in one string.")
+@click.option(
+    "--dpdk-mtu", type=click.IntRange(0, 65535), default=0, help="MTU of DPDK ports, in bytes; 0: as they have it."
+)
+@click.option(
+    "--poll",
+    type=click.Choice(["adaptive", "busy"]),
+    default="adaptive",
+    help="Whether DPDK and AF_XDP ports let the data thread sleep when nothing comes; busy takes a whole processor.",
+)
+@click.option(
     "--values",
     type=click.IntRange(1, PROTOCOL_MAX_VALUES),
     default=256,
@@ -213,6 +247,11 @@ def main(
     frame_ports: tuple[FramePort, ...],
     packet_ports: tuple[PacketPort, ...],
     shm_ports: tuple[ShmPort, ...],
+    dpdk_ports: tuple[DpdkPort, ...],
+    xdp_ports: tuple[XdpPort, ...],
+    dpdk_eal: str,
+    dpdk_mtu: int,
+    poll: Poll,
     values: int,
     slots: int,
     drop: float,
@@ -233,8 +272,14 @@ def main(
       switchml-switch --grpc 0.0.0.0:9559 --udp-port 1=10.0.0.1:48864
       switchml-switch --grpc 127.0.0.1:0 --udp-port 1=127.0.0.1:0 --ready-file /tmp/switch.json --drop 0.01
       switchml-switch --packet-port 1=eth1 --packet-port 2=eth2
+      switchml-switch --xdp-port 1=eth1
+      switchml-switch --dpdk-port 1=0000:3b:00.0 --poll busy
     """  # noqa: D301 (the escape is click's: keep these lines as they are)
-    ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports, *shm_ports) or (_DEFAULT_PORT,)
+    devices: tuple[Port, ...] = (
+        *(replace(port, eal=dpdk_eal, mtu=dpdk_mtu, poll=poll) for port in dpdk_ports),
+        *(replace(port, poll=poll) for port in xdp_ports),
+    )
+    ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports, *shm_ports, *devices) or (_DEFAULT_PORT,)
     if len({port.number for port in ports}) != len(ports):
         raise click.UsageError("a switch port is given twice")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

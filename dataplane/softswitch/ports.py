@@ -6,19 +6,24 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dataplane.devices import Device, Poll, open_dpdk, open_xdp
 from dataplane.softswitch._native import Switch
 from dataplane.softswitch.server import parse_host_port
 
 __all__ = [
+    "DpdkPort",
     "FramePort",
     "PacketPort",
     "Port",
     "ShmPort",
     "UdpPort",
+    "XdpPort",
+    "parse_dpdk_port",
     "parse_frame_port",
     "parse_packet_port",
     "parse_shm_port",
     "parse_udp_port",
+    "parse_xdp_port",
 ]
 
 _MAX_PORT = 511
@@ -80,7 +85,49 @@ class ShmPort:
         return {"path": self.path}
 
 
-Port: TypeAlias = UdpPort | FramePort | PacketPort | ShmPort
+@dataclass(frozen=True)
+class DpdkPort:
+    """A switch port that is a DPDK port: ``devargs`` are a PCI address or a virtual device, and its options.
+
+    ``eal`` are the arguments of DPDK's environment; ``mtu`` is in bytes, 0 for the device's own.
+    """
+
+    number: int
+    devargs: str
+    eal: str = ""
+    mtu: int = 0
+    poll: Poll = "adaptive"
+
+    def add_to(self, switch: Switch) -> dict[str, str | int]:
+        """Open the port and return what a peer needs to reach it. Raises OSError and ValueError."""
+        device = open_dpdk(self.devargs, self.eal, self.mtu, promiscuous=True)
+        return _add_device(switch, self.number, self.devargs, device, self.poll)
+
+
+@dataclass(frozen=True)
+class XdpPort:
+    """A switch port that is an AF_XDP socket on a network interface; what is not SwitchML stays with the kernel."""
+
+    number: int
+    interface: str
+    poll: Poll = "adaptive"
+
+    def add_to(self, switch: Switch) -> dict[str, str | int]:
+        """Open the port and return what a peer needs to reach it. Raises OSError and ValueError."""
+        return _add_device(switch, self.number, self.interface, open_xdp(self.interface), self.poll)
+
+
+def _add_device(switch: Switch, number: int, name: str, device: Device, poll: Poll) -> dict[str, str | int]:
+    switch.add_device_port(number, device.handle, poll == "busy")
+    return {
+        "device": name,
+        "mac": device.mac_text,
+        "largest_frame": device.largest_frame,
+        "capabilities": device.description,
+    }
+
+
+Port: TypeAlias = UdpPort | FramePort | PacketPort | ShmPort | DpdkPort | XdpPort
 
 
 def parse_udp_port(text: str) -> UdpPort:
@@ -104,6 +151,22 @@ def parse_packet_port(text: str) -> PacketPort:
     if not interface:
         raise ValueError(f"{text!r} names no interface")
     return PacketPort(number, interface)
+
+
+def parse_dpdk_port(text: str) -> DpdkPort:
+    """Read ``PORT=DEVARGS``. Raises ValueError."""
+    number, devargs = _split(text, "PORT=DEVARGS")
+    if not devargs:
+        raise ValueError(f"{text!r} names no device")
+    return DpdkPort(number, devargs)
+
+
+def parse_xdp_port(text: str) -> XdpPort:
+    """Read ``PORT=INTERFACE``. Raises ValueError."""
+    number, interface = _split(text, "PORT=INTERFACE")
+    if not interface:
+        raise ValueError(f"{text!r} names no interface")
+    return XdpPort(number, interface)
 
 
 def parse_shm_port(text: str) -> ShmPort:

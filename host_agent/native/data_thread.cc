@@ -21,42 +21,37 @@ std::system_error failure(const char* what) { return {errno, std::generic_catego
 
 }  // namespace
 
-// Holds the thread still.
-class DataThread::Pause {
- public:
-  explicit Pause(DataThread& thread) : thread_(thread) {
-    {
-      const std::lock_guard<std::mutex> count(thread_.pauses_mutex_);
-      thread_.waiting_pauses_ += 1;
-    }
-    ring(thread_.wake_);
-    lock_ = std::unique_lock<std::mutex>(thread_.mutex_);
+DataThread::Pause::Pause(DataThread& thread) : thread_(thread) {
+  {
+    const std::lock_guard<std::mutex> count(thread_.pauses_mutex_);
+    thread_.waiting_pauses_ += 1;
   }
-  ~Pause() {
-    lock_.unlock();
-    {
-      const std::lock_guard<std::mutex> count(thread_.pauses_mutex_);
-      thread_.waiting_pauses_ -= 1;
-    }
-    thread_.no_pauses_.notify_one();
+  ring(thread_.wake_);
+  lock_ = std::unique_lock<std::mutex>(thread_.mutex_);
+}
+
+DataThread::Pause::~Pause() {
+  lock_.unlock();
+  {
+    const std::lock_guard<std::mutex> count(thread_.pauses_mutex_);
+    thread_.waiting_pauses_ -= 1;
   }
-  Pause(const Pause&) = delete;
-  Pause& operator=(const Pause&) = delete;
+  thread_.no_pauses_.notify_one();
+}
 
- private:
-  DataThread& thread_;
-  std::unique_lock<std::mutex> lock_;
-};
-
-DataThread::DataThread(unsigned index, const Peers* peers)
+DataThread::DataThread(unsigned index, const Peers* peers, FrameLink* link)
     : index_(index),
       peers_(peers),
+      link_(link),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (epoll_ < 0 || wake_ < 0) {
     throw failure("epoll");
   }
   watch(wake_, true);
+  if (link_ != nullptr) {
+    watch(link_->fd(), false);
+  }
 }
 
 DataThread::~DataThread() {
@@ -93,6 +88,9 @@ void DataThread::stop() {
 }
 
 void DataThread::watch(int fd, bool is_eventfd) const {
+  if (fd < 0) {
+    return;
+  }
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = static_cast<uint64_t>(fd) << 1 | (is_eventfd ? 1 : 0);
@@ -103,7 +101,7 @@ void DataThread::watch(int fd, bool is_eventfd) const {
 
 void DataThread::add_job(JobKey key, std::unique_ptr<JobRanks> job) {
   const Pause pause(*this);
-  watch(job->socket().fd(), false);
+  watch(job->transport().fd(), false);
   jobs_.emplace(key, std::move(job));
 }
 
@@ -127,7 +125,7 @@ void DataThread::remove_rank(JobKey key, uint8_t rank, int doorbell) {
   JobRanks& job = *found->second;
   job.remove(rank);
   if (job.empty()) {
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, job.socket().fd(), nullptr);
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, job.transport().fd(), nullptr);
     jobs_.erase(found);
   }
 }
@@ -172,7 +170,7 @@ void DataThread::take_handed_over(Clock::time_point now) {
 }
 
 bool DataThread::serve(Clock::time_point now) {
-  bool busy = false;
+  bool busy = link_ != nullptr && link_->receive(now);
   uint64_t others = 0;
   const bool has_peers = peers_->size() > 1;
   if (has_peers) {
@@ -219,7 +217,8 @@ void DataThread::sleep(std::unique_lock<std::mutex>& lock) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool any = handed_over() || std::any_of(jobs_.begin(), jobs_.end(),
                                                 [](const auto& each) { return each.second->submissions_wait(); });
-  const int timeout = any ? 0 : wait_milliseconds(Clock::now());
+  const bool look_now = any || (link_ != nullptr && !link_->prepare_sleep());
+  const int timeout = look_now ? 0 : wait_milliseconds(Clock::now());
   std::array<epoll_event, 64> events;
   lock.unlock();
   const int ready = epoll_wait(epoll_, events.data(), events.size(), timeout);
@@ -236,6 +235,9 @@ void DataThread::sleep(std::unique_lock<std::mutex>& lock) {
     }
   }
   sleeping_.store(false, std::memory_order_relaxed);
+  if (link_ != nullptr) {
+    link_->end_sleep();
+  }
   for (auto& [key, job] : jobs_) {
     job->set_sleeping(false);
   }
@@ -244,8 +246,12 @@ void DataThread::sleep(std::unique_lock<std::mutex>& lock) {
 void DataThread::run() {
   ask_for_short_slices();
   std::unique_lock<std::mutex> lock(mutex_);
+  if (link_ != nullptr) {
+    link_->enter_thread();
+  }
   while (!stopping_) {
-    if (!serve(Clock::now())) {
+    const auto now = Clock::now();
+    if (!look_again(serve(now), now)) {
       sleep(lock);
       continue;
     }
@@ -257,6 +263,9 @@ void DataThread::run() {
     if (paused) {
       sleep(lock);
     }
+  }
+  if (link_ != nullptr) {
+    link_->leave_thread();
   }
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "host_agent/native/frame_link.h"
 #include "host_agent/native/job_ranks.h"
 
 namespace switchml {
@@ -20,8 +21,9 @@ class DataThread {
   using Peers = std::vector<std::unique_ptr<DataThread>>;
   using JobKey = uint64_t;
 
-  // Thread number `index` of `peers`, which outlives it. Throws std::system_error.
-  DataThread(unsigned index, const Peers* peers);
+  // Thread number `index` of `peers`, which outlives it. With a `link`, which outlives it as well, its jobs use that.
+  // Throws std::system_error.
+  DataThread(unsigned index, const Peers* peers, FrameLink* link);
   ~DataThread();
   DataThread(const DataThread&) = delete;
   DataThread& operator=(const DataThread&) = delete;
@@ -37,13 +39,30 @@ class DataThread {
   // Removes the job, too, if it was the last.
   void remove_rank(JobKey key, uint8_t rank, int doorbell);
   RankStatus status(JobKey key, uint8_t rank);
+  // Runs `operation` while this thread stands still.
+  template <class Operation>
+  auto paused(Operation&& operation) {
+    const Pause pause(*this);
+    return operation();
+  }
 
   // From a peer: there is something for this thread.
   void nudge();
   void hand_over(JobKey key, StrayDatagram stray);
 
  private:
-  class Pause;
+  // Holds the thread still.
+  class Pause {
+   public:
+    explicit Pause(DataThread& thread);
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    DataThread& thread_;
+    std::unique_lock<std::mutex> lock_;
+  };
 
   void run();
   bool serve(Clock::time_point now);
@@ -51,10 +70,15 @@ class DataThread {
   bool handed_over();
   int wait_milliseconds(Clock::time_point now) const;
   void sleep(std::unique_lock<std::mutex>& lock);
+  // Nothing where there is no descriptor.
   void watch(int fd, bool is_eventfd) const;
+  bool look_again(bool found, Clock::time_point now) const {
+    return link_ == nullptr ? found : link_->look_again(found, now);
+  }
 
   unsigned index_;
   const Peers* peers_;
+  FrameLink* link_;
   int epoll_ = -1;
   int wake_ = -1;
   std::atomic<bool> sleeping_{false};

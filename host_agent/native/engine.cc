@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "dataplane/native/udp_batch.h"
+#include "host_agent/native/udp_transport.h"
 
 namespace switchml {
 
@@ -27,14 +28,17 @@ int duplicate(int descriptor, const char* what) {
 
 }  // namespace
 
-Engine::Engine(unsigned threads) {
+Engine::Engine(unsigned threads, std::unique_ptr<FrameLink> link) : link_(std::move(link)) {
+  if (link_ != nullptr && threads != 1) {
+    throw std::invalid_argument("frames of a device are moved by one data thread, not " + std::to_string(threads));
+  }
   if (threads < 1 || threads > kMostThreads) {
     throw std::invalid_argument("an agent has 1 to " + std::to_string(kMostThreads) + " data threads, not " +
                                 std::to_string(threads));
   }
   threads_.reserve(threads);
   for (unsigned index = 0; index < threads; ++index) {
-    threads_.push_back(std::make_unique<DataThread>(index, &threads_));
+    threads_.push_back(std::make_unique<DataThread>(index, &threads_, link_.get()));
   }
 }
 
@@ -52,16 +56,35 @@ void Engine::stop() {
   }
 }
 
+std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAssignment& assignment,
+                                                                   uint16_t* udp_port) {
+  const sockaddr_in switch_endpoint = ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
+  std::vector<std::unique_ptr<JobTransport>> transports;
+  if (link_ != nullptr) {
+    threads_.front()->paused([&] {
+      const size_t packet_bytes = protocol::header_bytes + assignment.values * sizeof(uint32_t);
+      transports.push_back(link_->open(switch_endpoint, packet_bytes, udp_port));
+    });
+    return transports;
+  }
+  const auto count = static_cast<unsigned>(threads_.size());
+  std::vector<UdpSocket> sockets = open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
+  *udp_port = sockets.front().port();
+  for (UdpSocket& socket : sockets) {
+    transports.push_back(std::make_unique<UdpTransport>(std::move(socket), switch_endpoint));
+  }
+  return transports;
+}
+
 void Engine::open_job(const RankAssignment& assignment, Job* job) {
   job->key = next_job_++;
   job->results = SharedMemory("switchml-results", Channel::result_bytes(assignment.slots, assignment.values),
                               SharedMemory::Others::may_read);
   const auto count = static_cast<unsigned>(threads_.size());
-  std::vector<UdpSocket> sockets = open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
-  job->udp_port = sockets.front().port();
+  auto transports = open_transports(assignment, &job->udp_port);
   for (unsigned index = 0; index < count; ++index) {
-    threads_[index]->add_job(job->key, std::make_unique<JobRanks>(assignment, index, count, std::move(sockets[index]),
-                                                                  job->results.data()));
+    threads_[index]->add_job(job->key, std::make_unique<JobRanks>(assignment, index, count,
+                                                                  std::move(transports[index]), job->results.data()));
   }
 }
 
@@ -78,6 +101,9 @@ void Engine::add_rank(const RankAssignment& assignment, Job* job) {
 void Engine::remove_rank(const JobName& name, uint8_t rank) {
   Job& job = jobs_.at(name);
   const auto channel = job.ranks.find(rank);
+  if (link_ != nullptr && channel != job.ranks.end() && channel->second->is_open()) {
+    threads_.front()->paused([&] { link_->unshare(*channel->second->memory()); });
+  }
   for (unsigned index = 0; index < threads_.size(); ++index) {
     const bool has_doorbell = index == home_of(rank) && channel != job.ranks.end();
     threads_[index]->remove_rank(job.key, rank, has_doorbell ? channel->second->doorbell() : -1);
@@ -149,6 +175,9 @@ Engine::Descriptors Engine::open_channel(uint64_t handle) {
     descriptors.doorbell = duplicate(channel.doorbell(), "the doorbell");
     descriptors.results = duplicate(job.results.fd(), "the job's results");
     descriptors.memory = channel.open();
+    if (link_ != nullptr) {
+      threads_.front()->paused([&] { link_->share(channel.memory()); });
+    }
   } catch (...) {
     for (const int descriptor : {descriptors.doorbell, descriptors.results}) {
       if (descriptor >= 0) {
@@ -189,6 +218,13 @@ RankStatus Engine::status(uint64_t handle) {
     sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
   }
   return sum;
+}
+
+Engine::LinkCounters Engine::link_counters() {
+  if (link_ == nullptr) {
+    throw std::invalid_argument("the agent uses the kernel's UDP");
+  }
+  return threads_.front()->paused([this] { return LinkCounters{link_->device_counters(), link_->counters()}; });
 }
 
 }  // namespace switchml

@@ -22,8 +22,9 @@ class Engine {
  public:
   static constexpr unsigned kMostThreads = 64;
 
-  // Each rank's slots are divided among `threads` data threads. Throws std::invalid_argument and std::system_error.
-  explicit Engine(unsigned threads);
+  // Each rank's slots are divided among `threads` data threads. With a link, which has one, packets travel over that
+  // instead of the kernel's UDP. Throws std::invalid_argument and std::system_error.
+  explicit Engine(unsigned threads, std::unique_ptr<FrameLink> link = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -48,6 +49,12 @@ class Engine {
   Descriptors open_channel(uint64_t handle);
   void close_rank(uint64_t handle);
   RankStatus status(uint64_t handle);
+  // What is counted by no rank. Throws std::invalid_argument without a link.
+  struct LinkCounters {
+    FrameDeviceCounters device;
+    FrameLinkCounters link;
+  };
+  LinkCounters link_counters();
 
  private:
   // What tells the jobs of an agent apart: addresses and port, job and epoch.
@@ -63,6 +70,8 @@ class Engine {
     uint8_t rank;
   };
 
+  // The ways of all threads to the switch, and the UDP port that they share.
+  std::vector<std::unique_ptr<JobTransport>> open_transports(const RankAssignment& assignment, uint16_t* udp_port);
   // Gives every thread its part of a job.
   void open_job(const RankAssignment& assignment, Job* job);
   void add_rank(const RankAssignment& assignment, Job* job);
@@ -71,7 +80,8 @@ class Engine {
   unsigned home_of(uint8_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
   OpenRank& rank_at(uint64_t handle);
 
-  std::mutex mutex_;  // guards all but the threads' own
+  std::mutex mutex_;                 // guards all but the threads' own
+  std::unique_ptr<FrameLink> link_;  // which the threads use
   DataThread::Peers threads_;
   std::map<JobName, Job> jobs_;
   std::map<uint64_t, OpenRank> ranks_;

@@ -12,12 +12,12 @@
 
 namespace switchml {
 
-JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads, UdpSocket socket,
-                   uint8_t* results)
+JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads,
+                   std::unique_ptr<JobTransport> transport, uint8_t* results)
     : assignment_(assignment),
       thread_(thread),
       threads_(threads),
-      socket_(std::move(socket)),
+      transport_(std::move(transport)),
       switch_endpoint_(ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
       results_(results) {}
 
@@ -41,11 +41,11 @@ RankStatus JobRanks::status(uint8_t rank) const {
 }
 
 bool JobRanks::receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
-  if (!batch.receive(socket_)) {
+  if (!transport_->receive(&batch)) {
     return false;
   }
   Datagram datagram;
-  while (batch.next(&datagram)) {
+  while (transport_->next(&batch, &datagram)) {
     take(datagram, now, strays);
   }
   return true;
@@ -55,8 +55,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   if (ranks_.empty()) {
     return;
   }
-  if (datagram.length < protocol::header_bytes ||
-      datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
+  if (datagram.length < protocol::header_bytes || datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
       datagram.source.sin_port != switch_endpoint_.sin_port) {
     return ranks_.front()->ignore_result();
   }
@@ -109,7 +108,7 @@ void JobRanks::transmit(SendBatch& batch, Clock::time_point now) {
     rank->transmit(batch, now);
   }
   if (!batch.empty()) {
-    batch.flush(socket_, switch_endpoint_);
+    transport_->send(&batch);
   }
 }
 

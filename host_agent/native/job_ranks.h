@@ -10,6 +10,7 @@
 #include "host_agent/native/assignment.h"
 #include "host_agent/native/rank.h"
 #include "host_agent/native/rank_channel.h"
+#include "host_agent/native/transport.h"
 
 namespace switchml {
 
@@ -26,10 +27,11 @@ struct StrayDatagram {
 class JobRanks {
  public:
   // `assignment` is that of any of the ranks. `thread` of `threads` moves the slots that belong to it, and results of
-  // them come to `socket`; `results` has one buffer a slot, which all ranks read.
-  JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads, UdpSocket socket, uint8_t* results);
+  // them come over `transport`; `results` has one buffer a slot, which all ranks read.
+  JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads, std::unique_ptr<JobTransport> transport,
+           uint8_t* results);
 
-  const UdpSocket& socket() const { return socket_; }
+  JobTransport& transport() const { return *transport_; }
 
   // `channel` outlives the rank here.
   void add(const RankAssignment& assignment, RankChannel* channel);
@@ -63,7 +65,7 @@ class JobRanks {
   RankAssignment assignment_;
   unsigned thread_;
   unsigned threads_;
-  UdpSocket socket_;
+  std::unique_ptr<JobTransport> transport_;
   sockaddr_in switch_endpoint_;
   uint8_t* results_;
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -1,10 +1,14 @@
 // host_agent._engine: the agent's data path for Python.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <cerrno>
+#include <memory>
+#include <optional>
 #include <system_error>
 
+#include "dataplane/native/device_capsule.h"
 #include "host_agent/native/engine.h"
 
 namespace nb = nanobind;
@@ -53,6 +57,37 @@ uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::strin
   return engine.open_shm_rank(path, assignment);
 }
 
+void make_engine(Engine* self, unsigned threads, const nb::object& device, const std::string& address,
+                 const std::optional<uint64_t>& next_hop, bool busy) {
+  std::unique_ptr<switchml::FrameLink> link;
+  if (!device.is_none()) {
+    const switchml::FrameLinkOptions options{switchml::parse_ipv4(address), next_hop, busy};
+    link = std::make_unique<switchml::FrameLink>(switchml::take_device(device), options);
+  }
+  new (self) Engine(threads, std::move(link));
+}
+
+nb::dict link_counters(Engine& engine) {
+  Engine::LinkCounters counters;
+  {
+    const nb::gil_scoped_release release;
+    counters = engine.link_counters();
+  }
+  nb::dict result;
+  result["received"] = counters.device.received;
+  result["receive_overflow"] = counters.device.receive_overflow;
+  result["receive_errors"] = counters.device.receive_errors;
+  result["sent"] = counters.device.sending.sent;
+  result["send_errors"] = counters.device.sending.lost;
+  result["uncopied"] = counters.device.uncopied;
+  result["malformed"] = counters.link.malformed;
+  result["bad_checksum"] = counters.link.bad_checksum;
+  result["not_for_us"] = counters.link.not_for_us;
+  result["unknown_port"] = counters.link.unknown_port;
+  result["unresolved"] = counters.link.unresolved;
+  return result;
+}
+
 nb::dict status(Engine& engine, uint64_t handle) {
   switchml::RankStatus status;
   {
@@ -98,7 +133,9 @@ NB_MODULE(_engine, module) {
       },
       nb::arg("path"));
   nb::class_<Engine>(module, "Engine")
-      .def(nb::init<unsigned>(), nb::arg("threads") = 1)
+      .def("__init__", &make_engine, nb::arg("threads") = 1, nb::arg("device") = nb::none(), nb::arg("address") = "",
+           nb::arg("next_hop") = nb::none(), nb::arg("busy") = false)
+      .def("link_counters", &link_counters)
       .def("start", &Engine::start, free)
       .def("stop", &Engine::stop, free)
       .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),

@@ -93,7 +93,7 @@ class Rank {
   uint32_t in_flight_ = 0;
   std::vector<uint16_t> submitted_;  // being taken
   std::vector<uint16_t> finished_;   // with results, not yet published
-  uint16_t last_sent_ = 0;  // slot
+  uint16_t last_sent_ = 0;           // slot
   uint64_t next_order_ = 0;
   uint64_t newest_finished_ = 0;  // highest order with a result, of packets sent once
   Clock::time_point next_deadline_ = Clock::time_point::max();

@@ -38,21 +38,21 @@ int RankChannel::open() {
   if (is_open()) {
     throw std::logic_error("the rank has a channel already");
   }
-  memory_ = SharedMemory("switchml-channel", Channel::bytes(assignment_.slots, assignment_.values, true),
-                         SharedMemory::Others::may_write);
-  channel_ = Channel(memory_.data(), assignment_.slots, assignment_.values, results_);
-  auto* control = new (memory_.data()) ChannelControl{};
+  memory_ = std::make_shared<SharedMemory>(
+      "switchml-channel", Channel::bytes(assignment_.slots, assignment_.values, true), SharedMemory::Others::may_write);
+  channel_ = Channel(memory_->data(), assignment_.slots, assignment_.values, results_);
+  auto* control = new (memory_->data()) ChannelControl{};
   control->geometry.magic = Geometry::kMagic;
   control->geometry.slots = assignment_.slots;
   control->geometry.values = assignment_.values;
   control->geometry.rank = assignment_.rank;
   control->geometry.world_size = assignment_.world_size;
   control->geometry.results_apart = 1;
-  const int descriptor = fcntl(memory_.fd(), F_DUPFD_CLOEXEC, 0);
+  const int descriptor = fcntl(memory_->fd(), F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) {
     throw failure("dup of shared memory");
   }
-  memory_.close_descriptor();
+  memory_->close_descriptor();
   open_.store(true, std::memory_order_release);
   return descriptor;
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -30,6 +31,7 @@ class RankChannel {
   bool is_open() const { return open_.load(std::memory_order_acquire); }
   // Only of an open one.
   const Channel& channel() const { return channel_; }
+  const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
 
   // Of the home alone.
   bool submissions_wait() const;
@@ -52,7 +54,7 @@ class RankChannel {
   RankAssignment assignment_;
   uint8_t* results_;
   int doorbell_ = -1;
-  SharedMemory memory_;
+  std::shared_ptr<SharedMemory> memory_;  // a device may read it a little longer
   Channel channel_;
   std::atomic<bool> open_{false};
   std::atomic<bool> broken_{false};

@@ -170,6 +170,7 @@ void Switch::run() {
 
 bool Switch::serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffers, bool found) {
   for (DevicePort* port : ports) {
+    port->flush();  // what it had no room for before
     if (!port->receive(buffers)) continue;
     process_burst(port, buffers);
     found = true;

@@ -1,0 +1,94 @@
+"""Network devices whose frames a process moves itself: DPDK ports and AF_XDP sockets, where this build has them."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import shlex
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["Device", "Poll", "built", "open_dpdk", "open_xdp"]
+
+Poll: TypeAlias = Literal["adaptive", "busy"]
+"""Whether the data thread sleeps when no frames come, or keeps a processor to itself."""
+
+_PACKAGES: Final = {"dpdk": "libdpdk-dev", "xdp": "libxdp-dev libbpf-dev"}
+_NAMES: Final = {"dpdk": "DPDK", "xdp": "AF_XDP"}
+
+
+@dataclass(frozen=True)
+class Device:
+    """An open device. ``handle`` is for one Engine or Switch, which closes the device when it ends.
+
+    ``largest_frame`` is in bytes, from the Ethernet header on and without the frame check sequence.
+    """
+
+    handle: object
+    mac: int
+    largest_frame: int
+    description: str
+
+    @property
+    def mac_text(self) -> str:
+        """The MAC address as people write it."""
+        return self.mac.to_bytes(6, "big").hex(":")
+
+
+def built(kind: Literal["dpdk", "xdp"]) -> bool:
+    """Return whether this build has the transport and its libraries are there."""
+    try:
+        _module(kind)
+    except OSError:
+        return False
+    return True
+
+
+def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = False) -> Device:
+    """Open one queue of a DPDK port.
+
+    Args:
+        devargs: A PCI address, or the name of a virtual device such as ``net_memif0``, and its options after commas.
+        eal: Arguments of DPDK's environment, as in a shell; the first device of a process decides about them.
+        mtu: Bytes of IPv4 that a frame may carry; 0 leaves that to the device.
+        promiscuous: Also take frames that are addressed to others.
+
+    Raises:
+        OSError: This build has no DPDK, or DPDK refuses.
+        ValueError: There is no such device, it is open already, or the arguments cannot be.
+
+    """
+    module = _module("dpdk")
+    try:
+        arguments = shlex.split(eal)
+    except ValueError as error:
+        raise ValueError(f"arguments of DPDK's environment {eal!r}: {error}") from None
+    module.start_eal(arguments)
+    atexit.register(module.stop_eal)
+    return Device(*module.open_device(devargs, mtu, promiscuous))
+
+
+def open_xdp(interface: str) -> Device:
+    """Open an AF_XDP socket on a network interface; it gets our UDP packets, and the kernel everything else.
+
+    Raises:
+        OSError: This build has no AF_XDP, or the kernel refuses.
+        ValueError: There is no such interface, or it has several receive queues.
+
+    """
+    return Device(*_module("xdp").open_device(interface))
+
+
+def _module(kind: Literal["dpdk", "xdp"]) -> ModuleType:
+    try:
+        return importlib.import_module(f"dataplane._{kind}")
+    except ModuleNotFoundError:
+        raise OSError(
+            f"this build of SwitchML has no {_NAMES[kind]}: install its library (Debian: apt-get install "
+            f"{_PACKAGES[kind]} pkg-config) and build SwitchML again"
+        ) from None
+    except ImportError as error:
+        raise OSError(
+            f"the library of {_NAMES[kind]} is not there any more (Debian: apt-get install {_PACKAGES[kind]}): {error}"
+        ) from None

@@ -1,0 +1,187 @@
+#include "host_agent/native/frame_link.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <random>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "dataplane/native/udp_frame.h"
+
+namespace switchml {
+namespace {
+
+constexpr uint16_t kFirstEphemeral = 49152;  // RFC 6335, section 6
+constexpr uint32_t kEphemeralPorts = 65536 - kFirstEphemeral;
+constexpr size_t kNoBuffer = 1;  // the socket that holds a port is never read
+
+std::string dotted_quad(uint32_t address) {
+  std::string text = std::to_string(address >> 24U);
+  for (const unsigned shift : {16U, 8U, 0U}) text += "." + std::to_string(address >> shift & 0xFFU);
+  return text;
+}
+
+uint16_t any_ephemeral_port() {
+  std::random_device random;
+  return static_cast<uint16_t>(kFirstEphemeral + random() % kEphemeralPorts);
+}
+
+}  // namespace
+
+class FrameLink::JobLink : public JobTransport {
+ public:
+  JobLink(FrameLink* link, const sockaddr_in& switch_endpoint) : link_(link) {
+    addresses_.eth_src = link->device_->mac();
+    addresses_.ipv4_src = link->options_.address;
+    addresses_.ipv4_dst = ntohl(switch_endpoint.sin_addr.s_addr);
+    addresses_.udp_src = link->reserve_port(this);
+    addresses_.udp_dst = ntohs(switch_endpoint.sin_port);
+    link->neighbours_.mac_of(addresses_.ipv4_dst, Clock::now());  // so that it is known when the first packet leaves
+  }
+  ~JobLink() override {
+    link_->jobs_.erase(udp_port());
+    try {
+      link_->device_->accept_udp_port(udp_port(), false);
+    } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch): what still comes is counted as unknown_port
+    }
+  }
+  JobLink(const JobLink&) = delete;
+  JobLink& operator=(const JobLink&) = delete;
+
+  uint16_t udp_port() const { return addresses_.udp_src; }
+  int fd() const override { return -1; }
+  void send(SendBatch* batch) override;
+  bool receive(ReceiveBatch* /*batch*/) override {
+    reading_ = 0;
+    taken_.clear();
+    taken_.swap(inbox_);
+    return !taken_.empty();
+  }
+  bool next(ReceiveBatch* /*batch*/, Datagram* datagram) override {
+    if (reading_ == taken_.size()) return false;
+    *datagram = taken_[reading_++];
+    return true;
+  }
+
+  void deliver(const Datagram& datagram) { inbox_.push_back(datagram); }
+  // Holds the port in the kernel's eyes.
+  void hold(UdpSocket socket) { holder_ = std::move(socket); }
+
+ private:
+  FrameLink* link_;
+  std::optional<UdpSocket> holder_;
+  FrameAddresses addresses_;
+  std::vector<Datagram> inbox_;
+  std::vector<Datagram> taken_;
+  size_t reading_ = 0;
+};
+
+void FrameLink::JobLink::send(SendBatch* batch) {
+  const auto mac = link_->neighbours_.mac_of(addresses_.ipv4_dst, Clock::now());
+  if (!mac) {
+    link_->counters_.unresolved += batch->size();
+    batch->clear();
+    return;
+  }
+  addresses_.eth_dst = *mac;
+  std::array<uint8_t, kHeadersBeforeUdpPayload + protocol::header_bytes> headers;
+  batch->hand_over([&](const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes) {
+    store_frame_headers(headers.data(), addresses_, header_bytes + payload_bytes);
+    std::memcpy(&headers[kHeadersBeforeUdpPayload], header, protocol::header_bytes);
+    link_->device_->send({headers.data(), headers.size(), 1}, payload, payload_bytes, Checksums::ipv4_and_udp);
+  });
+  link_->device_->flush();
+}
+
+FrameLink::FrameLink(std::unique_ptr<FrameDevice> device, const FrameLinkOptions& options)
+    : device_(std::move(device)),
+      options_(options),
+      schedule_(options.busy),
+      neighbours_(device_.get(), options.address, options.next_hop),
+      next_port_(any_ephemeral_port()) {}
+
+FrameLink::~FrameLink() = default;
+
+std::unique_ptr<JobTransport> FrameLink::open(const sockaddr_in& switch_endpoint, size_t packet_bytes,
+                                              uint16_t* udp_port) {
+  const size_t frame = kHeadersBeforeUdpPayload + packet_bytes;
+  if (frame > device_->largest_frame()) {
+    throw std::invalid_argument("frames of " + std::to_string(frame) + " bytes do not fit " + device_->name() +
+                                ", which takes " + std::to_string(device_->largest_frame()) +
+                                ": raise its MTU, or have fewer values in a packet");
+  }
+  auto job = std::make_unique<JobLink>(this, switch_endpoint);
+  *udp_port = job->udp_port();
+  return job;
+}
+
+uint16_t FrameLink::reserve_port(JobLink* job) {
+  uint16_t port = 0;
+  try {
+    UdpSocket socket(dotted_quad(options_.address), 0, kNoBuffer);
+    port = socket.port();
+    job->hold(std::move(socket));
+  } catch (const std::system_error& error) {
+    if (error.code().value() != EADDRNOTAVAIL) throw;  // else the address is not the kernel's, but ours alone
+    for (uint32_t tried = 0; port == 0 && tried < kEphemeralPorts; ++tried) {
+      if (jobs_.count(next_port_) == 0) port = next_port_;
+      next_port_ = next_port_ == UINT16_MAX ? kFirstEphemeral : static_cast<uint16_t>(next_port_ + 1);
+    }
+  }
+  if (port == 0) throw std::system_error(EADDRINUSE, std::generic_category(), "no UDP port is left");
+  device_->accept_udp_port(port, true);
+  jobs_[port] = job;
+  return port;
+}
+
+bool FrameLink::receive(Clock::time_point now) {
+  device_->flush();  // what it had no room for before
+  const size_t count = device_->receive(frames_.data());
+  for (size_t i = 0; i < count; ++i) take_frame(frames_[i], now);
+  return count > 0;
+}
+
+void FrameLink::take_frame(const Datagram& frame, Clock::time_point now) {
+  const auto drop = [](uint64_t* counter) { *counter += 1; };
+  if (frame.length < ethernet::bytes) return drop(&counters_.malformed);
+  const uint16_t type = wire::load16(frame.data + ethernet::type);
+  if (type == ethernet::type_arp) return neighbours_.take_arp(frame.data, frame.length, now);
+  if (type != ethernet::type_ipv4 || wire::load48(frame.data + ethernet::dst) != device_->mac()) {
+    return drop(&counters_.not_for_us);
+  }
+  const size_t there = frame.length - ethernet::bytes;
+  const uint8_t* ip = frame.data + ethernet::bytes;
+  if (there < ipv4::bytes) return drop(&counters_.malformed);
+  if (ip[ipv4::version_and_length] != ipv4::version_4_without_options || ip[ipv4::protocol] != ipv4::protocol_udp ||
+      (wire::load16(ip + ipv4::fragment) & ipv4::more_fragments_or_offset) != 0 ||
+      wire::load32(ip + ipv4::dst) != options_.address) {
+    return drop(&counters_.not_for_us);
+  }
+  if (ones_complement_sum(ip, ipv4::bytes) != 0xFFFF) return drop(&counters_.bad_checksum);
+  // A short frame is padded, so there may be more than the lengths say, but never less.
+  const size_t ip_length = wire::load16(ip + ipv4::total_length);
+  const uint8_t* datagram = ip + ipv4::bytes;
+  if (ip_length < ipv4::bytes + udp::bytes || ip_length > there ||
+      wire::load16(datagram + udp::length) != ip_length - ipv4::bytes) {
+    return drop(&counters_.malformed);
+  }
+  const auto job = jobs_.find(wire::load16(datagram + udp::dst));
+  if (job == jobs_.end()) return drop(&counters_.unknown_port);
+  const sockaddr_in source = ipv4_endpoint(wire::load32(ip + ipv4::src), wire::load16(datagram + udp::src));
+  job->second->deliver({datagram + udp::bytes, ip_length - ipv4::bytes - udp::bytes, source});
+}
+
+bool FrameLink::prepare_sleep() {
+  if (!schedule_.may_sleep() || !device_->prepare_sleep()) return false;
+  if (device_->fd() < 0) schedule_.start_pause();
+  return true;
+}
+
+void FrameLink::end_sleep() {
+  device_->end_sleep();
+  schedule_.end_pause();
+}
+
+}  // namespace switchml

@@ -1,0 +1,87 @@
+// All jobs' packets over one FrameDevice: the agent makes and takes whole Ethernet frames itself.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dataplane/native/frame_device.h"
+#include "dataplane/native/poll_schedule.h"
+#include "dataplane/native/shared_memory.h"
+#include "host_agent/native/neighbours.h"
+#include "host_agent/native/transport.h"
+
+namespace switchml {
+
+struct FrameLinkOptions {
+  uint32_t address = 0;              // IPv4, of this host on the device
+  std::optional<uint64_t> next_hop;  // MAC address that all packets go to; without it ARP finds the switch's
+  bool busy = false;                 // never sleep: for a processor that does nothing else
+};
+
+// Frames that no job got, beside those that the device counts.
+struct FrameLinkCounters {
+  uint64_t malformed = 0;     // shorter than their headers, or lengths that contradict each other
+  uint64_t bad_checksum = 0;  // of the IPv4 header
+  uint64_t not_for_us = 0;    // neither ARP nor UDP to our address
+  uint64_t unknown_port = 0;  // UDP, but to no job
+  uint64_t unresolved = 0;    // packets not sent, because nobody has answered for the switch's address yet
+};
+
+// One thread at a time uses it: the data thread, or one that holds it still.
+class FrameLink {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Throws std::system_error.
+  FrameLink(std::unique_ptr<FrameDevice> device, const FrameLinkOptions& options);
+  ~FrameLink();
+  FrameLink(const FrameLink&) = delete;
+  FrameLink& operator=(const FrameLink&) = delete;
+
+  // A job's way to the switch, with a UDP port of its own; the link outlives it. Throws std::invalid_argument when
+  // packets with so many bytes of UDP payload do not fit the device, and std::system_error when no UDP port is left.
+  std::unique_ptr<JobTransport> open(const sockaddr_in& switch_endpoint, size_t packet_bytes, uint16_t* udp_port);
+  // Payloads of contributions are in this memory, or no longer: a device that can reads them there.
+  void share(const std::shared_ptr<SharedMemory>& memory) { device_->share({memory, memory->data()}, memory->bytes()); }
+  void unshare(const SharedMemory& memory) { device_->unshare(memory.data()); }
+
+  // For the thread that moves packets, when it begins and ends.
+  void enter_thread() { device_->enter_thread(); }
+  void leave_thread() { device_->leave_thread(); }
+
+  // Takes a burst of frames and gives them to their jobs, until the next call. Returns whether there were any.
+  bool receive(Clock::time_point now);
+  // Whether to look again at once, `found` saying that somebody had something to do in the last round.
+  bool look_again(bool found, Clock::time_point now) { return schedule_.look_again(found, now); }
+  // Readable when to look again after prepare_sleep(), which returns false when that is now.
+  int fd() const { return device_->fd() >= 0 ? device_->fd() : schedule_.timer(); }
+  bool prepare_sleep();
+  void end_sleep();
+
+  FrameDeviceCounters device_counters() const { return device_->counters(); }
+  const FrameLinkCounters& counters() const { return counters_; }
+
+ private:
+  class JobLink;
+
+  void take_frame(const Datagram& frame, Clock::time_point now);
+  // A port that no other program of this host uses on our address, where the kernel knows that address.
+  uint16_t reserve_port(JobLink* job);
+
+  std::unique_ptr<FrameDevice> device_;
+  FrameLinkOptions options_;
+  PollSchedule schedule_;
+  Neighbours neighbours_;
+  std::map<uint16_t, JobLink*> jobs_;  // by UDP port
+  uint16_t next_port_;
+  std::array<Datagram, FrameDevice::kBurst> frames_{};
+  FrameLinkCounters counters_;
+};
+
+}  // namespace switchml

@@ -1,0 +1,96 @@
+#include "host_agent/native/neighbours.h"
+
+#include <net/if_arp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "dataplane/native/frame_headers.h"
+
+namespace switchml {
+namespace {
+
+constexpr std::chrono::milliseconds kAskAgain{20};
+constexpr std::chrono::seconds kBelieve{30};  // an answer, before it is asked again
+constexpr std::chrono::seconds kAskInVain{1};
+constexpr uint64_t kBroadcast = 0xFFFFFFFFFFFF;
+constexpr uint16_t kDiscard = 9;  // RFC 863: a packet that nobody minds makes the kernel resolve an address
+
+}  // namespace
+
+std::optional<uint64_t> Neighbours::mac_of(uint32_t address, Clock::time_point now) {
+  if (next_hop_) return next_hop_;
+  Neighbour& neighbour = known_[address];
+  if (!neighbour.mac) {
+    if (now - neighbour.asked >= kAskAgain || neighbour.asked == Clock::time_point::min()) {
+      ask(address, &neighbour, now);
+    }
+  } else if (now - neighbour.told >= kBelieve && now - neighbour.asked >= kAskInVain) {
+    ask(address, &neighbour, now);
+  }
+  return neighbour.mac;
+}
+
+void Neighbours::ask(uint32_t address, Neighbour* neighbour, Clock::time_point now) {
+  neighbour->asked = now;
+  if (!device_->kernel_interface().empty()) return ask_kernel(address, neighbour, now);
+  send_arp(arp::request, 0, address);
+}
+
+void Neighbours::ask_kernel(uint32_t address, Neighbour* neighbour, Clock::time_point now) const {
+  const int descriptor = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (descriptor < 0) return;  // asked again soon
+  arpreq question{};
+  const sockaddr_in asked = ipv4_endpoint(address, kDiscard);
+  std::memcpy(&question.arp_pa, &asked, sizeof asked);
+  device_->kernel_interface().copy(question.arp_dev, sizeof question.arp_dev - 1);
+  if (ioctl(descriptor, SIOCGARP, &question) == 0 && (question.arp_flags & ATF_COM) != 0) {
+    neighbour->mac = wire::load48(reinterpret_cast<const uint8_t*>(question.arp_ha.sa_data));
+    neighbour->told = now;
+  } else {
+    sendto(descriptor, nullptr, 0, 0, reinterpret_cast<const sockaddr*>(&asked), sizeof asked);
+  }
+  close(descriptor);
+}
+
+void Neighbours::send_arp(uint16_t operation, uint64_t target_mac, uint32_t target_address) {
+  std::array<uint8_t, ethernet::bytes + arp::bytes> frame{};
+  wire::store48(&frame[ethernet::dst], operation == arp::request ? kBroadcast : target_mac);
+  wire::store48(&frame[ethernet::src], device_->mac());
+  wire::store16(&frame[ethernet::type], ethernet::type_arp);
+  uint8_t* message = &frame[ethernet::bytes];
+  wire::store16(message + arp::hardware_type, arp::hardware_ethernet);
+  wire::store16(message + arp::protocol_type, ethernet::type_ipv4);
+  wire::store16(message + arp::lengths, arp::lengths_of_mac_and_ipv4);
+  wire::store16(message + arp::operation, operation);
+  wire::store48(message + arp::sender_mac, device_->mac());
+  wire::store32(message + arp::sender_ip, own_address_);
+  wire::store48(message + arp::target_mac, target_mac);
+  wire::store32(message + arp::target_ip, target_address);
+  device_->send({frame.data(), frame.size(), 1}, nullptr, 0, Checksums::finished);
+  device_->flush();
+}
+
+void Neighbours::take_arp(const uint8_t* frame, size_t bytes, Clock::time_point now) {
+  if (bytes < ethernet::bytes + arp::bytes) return;
+  const uint8_t* message = frame + ethernet::bytes;
+  if (wire::load16(message + arp::hardware_type) != arp::hardware_ethernet ||
+      wire::load16(message + arp::protocol_type) != ethernet::type_ipv4 ||
+      wire::load16(message + arp::lengths) != arp::lengths_of_mac_and_ipv4 ||
+      wire::load32(message + arp::target_ip) != own_address_) {
+    return;
+  }
+  const uint32_t sender = wire::load32(message + arp::sender_ip);
+  const uint64_t mac = wire::load48(message + arp::sender_mac);
+  const uint16_t operation = wire::load16(message + arp::operation);
+  if (operation == arp::request) return send_arp(arp::reply, mac, sender);
+  const auto asked = known_.find(sender);
+  // Nobody tells us what we did not ask.
+  if (operation != arp::reply || asked == known_.end() || asked->second.told >= asked->second.asked) return;
+  asked->second.mac = mac;
+  asked->second.told = now;
+}
+
+}  // namespace switchml
