@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import re
 import shlex
 from dataclasses import dataclass
 from types import ModuleType
@@ -15,6 +16,7 @@ Poll: TypeAlias = Literal["adaptive", "busy"]
 """Whether the data thread sleeps when no frames come, or keeps a processor to itself."""
 
 _PACKAGES: Final = {"dpdk": "libdpdk-dev", "xdp": "libxdp-dev libbpf-dev"}
+_PCI_ADDRESS: Final = re.compile(r"([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 _NAMES: Final = {"dpdk": "DPDK", "xdp": "AF_XDP"}
 
 
@@ -64,7 +66,7 @@ def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = Fal
         arguments = shlex.split(eal)
     except ValueError as error:
         raise ValueError(f"arguments of DPDK's environment {eal!r}: {error}") from None
-    module.start_eal(arguments)
+    module.start_eal(arguments, _probe_nothing_else(devargs, arguments))
     atexit.register(module.stop_eal)
     return Device(*module.open_device(devargs, mtu, promiscuous))
 
@@ -78,6 +80,15 @@ def open_xdp(interface: str) -> Device:
 
     """
     return Device(*_module("xdp").open_device(interface))
+
+
+def _probe_nothing_else(devargs: str, arguments: list[str]) -> list[str]:
+    """Arguments that keep DPDK from taking network cards that nobody named, unless the user's own are about that."""
+    if any(argument in ("-a", "-b", "--allow", "--block", "--no-pci") for argument in arguments):
+        return []
+    if _PCI_ADDRESS.match(devargs):
+        return ["-a", devargs]
+    return ["--no-pci"]
 
 
 def _module(kind: Literal["dpdk", "xdp"]) -> ModuleType:

@@ -35,8 +35,8 @@ class Engine:
     """All ranks of one agent. Its methods do not wait for the network."""
 
     # With a device of dataplane.devices, packets travel over it as frames from `address` instead of over the kernel's
-    # UDP; it takes one thread. All go to the MAC address `next_hop`, or else to whom ARP finds. Busy: never sleep. Raises
-    # ValueError and OSError.
+    # UDP; it takes one thread. All go to the MAC address `next_hop`, or else to whom ARP finds. Busy: never sleep.
+    # Raises ValueError and OSError.
     def __init__(
         self,
         threads: int = 1,

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "dataplane/native/dpdk/eal.h"
 #include "dataplane/native/dpdk/shared_region.h"
 #include "dataplane/native/frame_headers.h"
 
@@ -88,11 +89,17 @@ DpdkDevice::DpdkDevice(const Options& options) : name_(options.devargs) {
     close();
     throw;
   }
+  close_before_stop(this, [this] { close(); });
 }
 
-DpdkDevice::~DpdkDevice() { close(); }
+DpdkDevice::~DpdkDevice() {
+  take_back(this);
+  close();
+}
 
 void DpdkDevice::close() {
+  if (closed_) return;
+  closed_ = true;
   release_received();
   rte_pktmbuf_free_bulk(queue_.data(), static_cast<unsigned>(queue_.size()));
   queue_.clear();

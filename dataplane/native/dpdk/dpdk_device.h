@@ -73,6 +73,7 @@ class DpdkDevice : public FrameDevice {
   bool on_virtual_bus_ = false;
   int interrupt_fd_ = -1;
   bool registered_lcore_ = false;
+  bool closed_ = false;
   rte_mempool* frames_ = nullptr;   // mbufs with room for a frame
   rte_mempool* headers_ = nullptr;  // mbufs with room for headers, and those that point to shared memory
   std::vector<rte_mbuf*> received_;

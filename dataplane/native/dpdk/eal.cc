@@ -10,10 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace switchml {
 namespace {
@@ -23,8 +25,9 @@ enum class State { stopped, running, spent };
 struct Eal {
   std::mutex mutex;
   State state = State::stopped;
-  std::vector<std::string> arguments;  // as they were asked for
-  std::vector<std::string> complete;   // as DPDK got them, which keeps pointers to them
+  std::vector<std::string> arguments;                    // as they were asked for
+  std::vector<std::string> complete;                     // as DPDK got them, which keeps pointers to them
+  std::map<const void*, std::function<void()>> devices;  // how to close them
 };
 
 Eal& the_eal() {
@@ -96,7 +99,7 @@ std::pair<int, int> initialize(std::vector<std::string>* complete) {
 
 }  // namespace
 
-void start_eal(const std::vector<std::string>& arguments) {
+void start_eal(const std::vector<std::string>& arguments, const std::vector<std::string>& defaults) {
   Eal& eal = the_eal();
   const std::lock_guard<std::mutex> lock(eal.mutex);
   if (eal.state == State::running) {
@@ -107,6 +110,7 @@ void start_eal(const std::vector<std::string>& arguments) {
     throw std::invalid_argument("DPDK was ended, or failed to start, in this process and cannot be started again");
   }
   eal.complete = completed(arguments);
+  eal.complete.insert(eal.complete.end(), defaults.begin(), defaults.end());
   const auto [result, error] = initialize(&eal.complete);
   if (result < 0) {
     eal.state = State::spent;
@@ -125,6 +129,8 @@ void stop_eal() {
   const std::lock_guard<std::mutex> lock(eal.mutex);
   if (eal.state != State::running) return;
   eal.state = State::spent;
+  for (const auto& [device, close] : eal.devices) close();
+  eal.devices.clear();
   const std::filesystem::path directory = rte_eal_get_runtime_dir();
   rte_eal_cleanup();
   // Of this process alone where the prefix is ours; DPDK itself leaves it to the next process of that name.
@@ -132,6 +138,18 @@ void stop_eal() {
     std::error_code ignored;
     std::filesystem::remove_all(directory, ignored);
   }
+}
+
+void close_before_stop(const void* device, std::function<void()> close) {
+  Eal& eal = the_eal();
+  const std::lock_guard<std::mutex> lock(eal.mutex);
+  eal.devices[device] = std::move(close);
+}
+
+void take_back(const void* device) {
+  Eal& eal = the_eal();
+  const std::lock_guard<std::mutex> lock(eal.mutex);
+  eal.devices.erase(device);
 }
 
 }  // namespace switchml

@@ -44,7 +44,8 @@ nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous
 NB_MODULE(_dpdk, module) {
   module.doc() = "Frame devices that are queues of DPDK ports.";
   nb::register_exception_translator(translate);
-  module.def("start_eal", &switchml::start_eal, nb::arg("arguments"), nb::call_guard<nb::gil_scoped_release>());
+  module.def("start_eal", &switchml::start_eal, nb::arg("arguments"), nb::arg("defaults"),
+             nb::call_guard<nb::gil_scoped_release>());
   module.def("stop_eal", &switchml::stop_eal, nb::call_guard<nb::gil_scoped_release>());
   module.def("open_device", &open_device, nb::arg("devargs"), nb::arg("mtu"), nb::arg("promiscuous"));
 }

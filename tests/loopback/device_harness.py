@@ -1,0 +1,171 @@
+"""A whole fabric of processes whose switch and agents move Ethernet frames themselves: DPDK or AF_XDP.
+
+Everything is real: switch, controller and agents are the daemons; the ranks are threads of the test that use the library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from soft_switch import DEADLINE, wait_until
+
+import switchml
+from controller.client import ControllerClient
+from controller.proto import switchml_pb2 as pb
+
+SWITCH_IP, SWITCH_MAC = "10.9.0.254", "02:00:00:00:09:fe"
+EAL = "--no-huge -m 160"
+VALUES = 256
+T = TypeVar("T")
+
+
+@dataclass
+class AgentPlace:
+    """An agent: its address, the switch port that it hangs on, and the options that name its transport."""
+
+    address: str
+    switch_port: int
+    options: Sequence[str]
+    prefix: Sequence[str] = ()  # of its command line: `ip netns exec ...`
+
+
+@dataclass
+class DeviceFabric:
+    client: ControllerClient
+    sockets: list[Path]
+    logs: list[Path] = field(default_factory=list)
+
+    def run_job(self, world_size: int, function: Callable[[switchml.Communicator], T]) -> list[T]:
+        """Run `function` for every rank of a new job, each in a thread of its own; what it returned by rank."""
+        job = self.client.start_job(world_size)
+        agents = {rank.rank: rank.agent for rank in job.ranks}
+        results: dict[int, T] = {}
+        errors: dict[int, BaseException] = {}
+
+        def run(rank: int) -> None:
+            try:
+                socket = self.sockets[int(agents[rank].removeprefix("a"))]
+                with switchml.connect(agent=socket, job=job.id, rank=rank, world_size=world_size) as comm:
+                    results[rank] = function(comm)
+            except BaseException as error:
+                errors[rank] = error
+
+        threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world_size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads), f"ranks that do not end; others: {errors}"
+        for error in errors.values():
+            raise error
+        *_, last = self.client.watch_job(job.id)
+        assert last.state == pb.COMPLETED
+        return [results[rank] for rank in range(world_size)]
+
+    def check_all_reduce(self, world_size: int, elements: int, seed: int = 1) -> None:
+        """All-reduce random integers and floats; compare every element of every rank with numpy's sums."""
+        random = np.random.default_rng(seed)
+        integers = random.integers(-(2**31), 2**31, (world_size, elements), dtype=np.int32)
+        floats = random.standard_normal((world_size, elements), dtype=np.float32)
+
+        def reduce(comm: switchml.Communicator) -> tuple[Any, Any]:
+            whole, real = integers[comm.rank].copy(), floats[comm.rank].copy()
+            comm.all_reduce(whole)
+            comm.all_reduce(real)
+            return whole, real
+
+        with np.errstate(over="ignore"):
+            expected = integers.sum(axis=0, dtype=np.int32)
+        for whole, real in self.run_job(world_size, reduce):
+            np.testing.assert_array_equal(whole, expected)
+            np.testing.assert_allclose(real, floats.sum(axis=0), atol=1e-5 * world_size)
+
+    def drop_reasons(self) -> dict[str, int]:
+        return {name: counter.packets for name, counter in self.client.show_switch().drop_reasons.items()}
+
+
+def link_counters(log: Path) -> dict[str, int]:
+    """What an agent that has ended logged about its device."""
+    (line,) = [line for line in log.read_text().splitlines() if "'unknown_port'" in line]
+    counters = json.loads(line[line.index("{") :].replace("'", '"'))
+    assert isinstance(counters, dict)
+    return counters
+
+
+def port_counters(log: Path, port: int) -> dict[str, Any]:
+    """What a switch that has ended logged about a port."""
+    (line,) = [line for line in log.read_text().splitlines() if f"port {port}: {{" in line]
+    text = line[line.index("{") :].replace("'", '"').replace("True", "true").replace("False", "false")
+    counters = json.loads(text)
+    assert isinstance(counters, dict)
+    return counters
+
+
+@contextlib.contextmanager
+def daemon(command: Sequence[str], ready_file: Path, log: Path) -> Iterator[dict[str, Any]]:
+    """Run a daemon until the end of the block, once it is ready; its ready file's content."""
+    with log.open("w") as stderr:
+        process = subprocess.Popen([*command, "--ready-file", str(ready_file)], stdout=stderr, stderr=stderr)
+    try:
+        wait_until(lambda: ready_file.exists() or process.poll() is not None, f"{log.stem} is ready")
+        assert process.poll() is None, log.read_text()
+        yield json.loads(ready_file.read_text())
+    finally:
+        process.terminate()
+        try:
+            assert process.wait(DEADLINE) == 0, log.read_text()
+        finally:
+            process.kill()
+    assert "Traceback" not in log.read_text(), log.read_text()
+
+
+@contextlib.contextmanager
+def running_fabric(
+    directory: Path,
+    switch_options: Sequence[str],
+    agents: Sequence[AgentPlace],
+    prefix: Sequence[str] = (),
+    switch_mac: str = SWITCH_MAC,
+    values: int = VALUES,
+) -> Iterator[DeviceFabric]:
+    """A switch, its controller, both behind `prefix`, and agents a0, a1, ..."""
+    with contextlib.ExitStack() as stack:
+        log = directory / "switch.log"
+        command = [*prefix, sys.executable, "-m", "dataplane.softswitch.daemon", "--grpc", "127.0.0.1:0"]
+        ready = stack.enter_context(daemon([*command, *switch_options], directory / "switch.ready", log))
+        table = {
+            "name": "s1",
+            "target": "soft",
+            "p4runtime": ready["grpc"],
+            "address": SWITCH_IP,
+            "mac": switch_mac,
+            "values_per_packet": values,
+            "slots": 4096,
+            "default_pool": 512,
+        }
+        config = directory / "controller.toml"
+        config.write_text("[[switches]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
+        command = [*prefix, sys.executable, "-m", "controller.daemon", "--config", str(config)]
+        command += ["--store", str(directory / "store.sqlite"), "--listen", f"unix:{directory}/controller.sock"]
+        stack.enter_context(daemon(command, directory / "controller.ready", directory / "controller.log"))
+        client = stack.enter_context(ControllerClient(f"unix:{directory}/controller.sock"))
+        wait_until(lambda: all(switch.connected for switch in client.list_switches()), "the switch is connected")
+        fabric = DeviceFabric(client, [], [log])
+        for number, place in enumerate(agents):
+            socket, log = directory / f"agent-{number}.sock", directory / f"agent-{number}.log"
+            command = [*place.prefix, sys.executable, "-m", "host_agent.daemon", "--name", f"a{number}"]
+            command += ["--controller", f"unix:{directory}/controller.sock", "--socket", str(socket)]
+            command += ["--address", place.address, "--switch-port", str(place.switch_port), *place.options]
+            stack.enter_context(daemon(command, directory / f"agent-{number}.ready", log))
+            fabric.sockets.append(socket)
+            fabric.logs.append(log)
+        yield fabric
