@@ -45,6 +45,7 @@ class AgentOptions:
     max_ranks: int = 64
     transport: str = "auto"
     switch_socket: Path | None = None
+    threads: int = 1
     ready_file: Path | None = None
 
     def registration(self) -> pb.Register:
@@ -99,7 +100,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier run
     options = _choose_transport(options)
-    engine = Engine()
+    engine = Engine(options.threads)
     engine.start()
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
     session = Session(options.controller, options.registration(), jobs)
@@ -227,6 +228,14 @@ Example:
     type=click.Path(path_type=Path, resolve_path=True, dir_okay=False),
     help="Unix socket of the switch's shm port.  [env: SWITCHML_SWITCH_SOCKET]",
 )
+@click.option(
+    "--threads",
+    envvar="SWITCHML_AGENT_THREADS",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Data threads that each rank's slots are divided among, over UDP.  [env: SWITCHML_AGENT_THREADS]",
+)
 @click.option("--max-ranks", type=click.IntRange(1, 4096), default=64, show_default=True, help="Ranks of all jobs.")
 @click.option(
     "--ready-file",
@@ -245,6 +254,7 @@ def main(
     max_ranks: int,
     transport: str,
     switch_socket: Path | None,
+    threads: int,
     ready_file: Path | None,
 ) -> None:
     """Move the packets of this host's ranks between their processes and the switch.
@@ -263,6 +273,7 @@ def main(
         max_ranks=max_ranks,
         transport=transport,
         switch_socket=switch_socket,
+        threads=threads,
         ready_file=ready_file,
     )
     try:
