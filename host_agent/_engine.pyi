@@ -1,4 +1,4 @@
-"""The packet side: every rank's window, retransmission and transport, on one data thread or several."""
+"""The packet side: every rank's window, retransmission and transport, and the threads that run it."""
 
 from typing import TypedDict
 
@@ -32,11 +32,11 @@ class LinkCounters(TypedDict):
 def shm_port_at(path: str) -> int: ...
 
 class Engine:
-    """All ranks of one agent. Its methods do not wait for the network."""
+    """All ranks of one agent, their slots divided among `threads`. Its methods do not wait for the network."""
 
     # With a device of dataplane.devices, packets travel over it as frames from `address` instead of over the kernel's
     # UDP; it takes one thread. All go to the MAC address `next_hop`, or else to whom ARP finds. Busy: never sleep.
-    # Raises ValueError and OSError.
+    # Raises ValueError, also for threads outside 1..64, and OSError.
     def __init__(
         self,
         threads: int = 1,
@@ -76,9 +76,10 @@ class Engine:
         slots: int,
         values: int,
     ) -> int: ...
-    # What a packet of the rank would have as its UDP source port: of a rank that shares memory, its connection.
+    # What a packet of the rank has as its UDP source port, the same for all ranks of a job here: of a rank that shares
+    # memory, its connection.
     def udp_port(self, handle: int) -> int: ...
-    # Memory and doorbell; of a rank that shares memory with the switch also the results.
-    def open_channel(self, handle: int) -> tuple[int, ...]: ...
+    # Memory, doorbell, and the memory of the job's results.
+    def open_channel(self, handle: int) -> tuple[int, int, int]: ...
     def close_rank(self, handle: int) -> None: ...
     def status(self, handle: int) -> RankStatus: ...

@@ -53,6 +53,7 @@ class AgentOptions:
     dpdk_mtu: int = 0
     poll: Poll = "adaptive"
     next_hop: str | None = None
+    threads: int = 1
     ready_file: Path | None = None
 
     def registration(self) -> pb.Register:
@@ -107,14 +108,16 @@ def _make_engine(options: AgentOptions) -> tuple[Engine, AgentOptions]:
 
     """
     if options.transport not in _DEVICE_TRANSPORTS:
-        return Engine(), options
+        return Engine(options.threads), options
     if options.transport == "dpdk":
         device = open_dpdk(options.device, options.dpdk_eal, options.dpdk_mtu)
     else:
         device = open_xdp(options.device)
     _log.info("packets go over %s: %s, MAC %s", options.device, device.description, device.mac_text)
     next_hop = None if options.next_hop is None else int(options.next_hop.replace(":", ""), 16)
-    engine = Engine(device=device.handle, address=options.address, next_hop=next_hop, busy=options.poll == "busy")
+    engine = Engine(
+        options.threads, device=device.handle, address=options.address, next_hop=next_hop, busy=options.poll == "busy"
+    )
     return engine, replace(options, mac=device.mac_text)
 
 
@@ -293,6 +296,14 @@ Example:
     metavar="MAC",
     help="Where dpdk and xdp send frames to, when the switch is not on the same network.  [default: whom ARP finds]",
 )
+@click.option(
+    "--threads",
+    envvar="SWITCHML_AGENT_THREADS",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Data threads that each rank's slots are divided among, over UDP.  [env: SWITCHML_AGENT_THREADS]",
+)
 @click.option("--max-ranks", type=click.IntRange(1, 4096), default=64, show_default=True, help="Ranks of all jobs.")
 @click.option(
     "--ready-file",
@@ -316,6 +327,7 @@ def main(
     dpdk_mtu: int,
     poll: Poll,
     next_hop: str | None,
+    threads: int,
     ready_file: Path | None,
 ) -> None:
     """Move the packets of this host's ranks between their processes and the switch.
@@ -339,6 +351,7 @@ def main(
         dpdk_mtu=dpdk_mtu,
         poll=poll,
         next_hop=next_hop,
+        threads=threads,
         ready_file=ready_file,
     )
     try:

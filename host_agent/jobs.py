@@ -189,8 +189,8 @@ class Jobs:
         """Give a rank to a process, once its job is active.
 
         Returns:
-            The job, the rank, and descriptors for the process, which the caller closes: shared memory, doorbell and,
-            where the switch shares that memory, the job's results.
+            The job, the rank, and descriptors for the process, which the caller closes: shared memory, doorbell
+            and the memory of the job's results.
 
         Raises:
             AttachRefused: it cannot have it.

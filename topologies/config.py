@@ -42,7 +42,7 @@ class FabricOptions:
 
     With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
     `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
-    agents, whose ranks reach the switch by `transport`. 0 `values` and `slots` are the target's own.
+    agents, whose ranks reach the switch by `transport`; over UDP, agents and switch have `threads`. 0 `values` and `slots` are the target's own.
     """
 
     switch: str = ""
@@ -50,6 +50,7 @@ class FabricOptions:
     topology: str = ""
     agents: int = 1
     transport: str = "auto"
+    threads: int = 1
     values: int = 0
     slots: int = 0
     drop: float = 0.0
@@ -168,6 +169,13 @@ KEYS: Final[dict[str, Key]] = {
             _transport,
             _FABRIC.transport,
             "How ranks of the embedded fabric reach the switch: shm (shared memory), udp, or auto, which is shm.",
+        ),
+        Key(
+            "fabric.threads",
+            "SWITCHML_FABRIC_THREADS",
+            _whole(1, 64),
+            _FABRIC.threads,
+            "Data threads of each agent, and shards of the switch, of an embedded fabric over UDP.",
         ),
         Key(
             "fabric.values",

@@ -113,6 +113,8 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
     shared = topology is None and options.transport != "udp"
     values = options.values or (EMBEDDED_VALUES if topology is None else DEFAULT_VALUES[target])
     slots = options.slots or DEFAULT_SLOTS[target]
+    if options.threads > 1 and (topology is not None or shared):
+        raise ConfigurationError("only an embedded fabric over UDP (--transport udp) has several data threads")
     if topology is not None:
         if options.transport == "shm":
             raise ConfigurationError("hosts in network namespaces share no memory with a switch; leave --transport out")
@@ -165,7 +167,7 @@ class _Loopback(Layout):
         self._switch_socket = socket_directory / "switch.sock"
 
     def switch_command(self) -> list[str]:
-        ports = ["--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0"]
+        ports = ["--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0", "--shards", str(self._options.threads)]
         if self._options.transport == "shm":
             ports += ["--shm-port", f"2={self._switch_socket}"]
         return [find_program("switchml-switch"), *ports, *_soft_arguments(self._options)]
@@ -196,6 +198,7 @@ class _Loopback(Layout):
         for number in range(self._options.agents):
             address = f"127.0.0.{number + 1}"
             command = [program, "--address", address, "--transport", self._options.transport]
+            command += ["--threads", str(self._options.threads)]
             if self._options.transport == "shm":
                 command += ["--switch-socket", str(self._switch_socket)]
             found.append(AgentPlace(f"agent-{number}", command, {"address": address}))

@@ -64,6 +64,7 @@ class Options:
     device_id: int
     ports: tuple[Port, ...]
     dimensions: Dimensions
+    shards: int = 1
     drop: float = 0.0
     duplicate: float = 0.0
     delay: float = 0.0
@@ -97,7 +98,7 @@ async def serve(options: Options) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    switch = Switch(options.dimensions.slots, options.dimensions.values_per_packet)
+    switch = Switch(options.dimensions.slots, options.dimensions.values_per_packet, options.shards)
     ports = {one.number: one.add_to(switch) for one in options.ports}
     for port in ports:
         switch.set_faults(port, options.drop, options.duplicate, options.delay, options.seed)
@@ -230,6 +231,13 @@ _FRACTION = click.FloatRange(0, 1)
     default=4096,
     help="Pool indexes, when the device configuration does not say.",
 )
+@click.option(
+    "--shards",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="Threads that the slots are divided among, each with a socket of every UDP port; more than one only where all "
+    "ports are UDP ports.",
+)
 @click.option("--drop", type=_FRACTION, default=0.0, help="Fraction of packets to lose on purpose, in each direction.")
 @click.option("--duplicate", type=_FRACTION, default=0.0, help="Fraction of packets to send or take twice.")
 @click.option("--delay", type=_FRACTION, default=0.0, help="Fraction of packets to hold until later ones have passed.")
@@ -254,6 +262,7 @@ def main(
     poll: Poll,
     values: int,
     slots: int,
+    shards: int,
     drop: float,
     duplicate: float,
     delay: float,
@@ -282,6 +291,8 @@ def main(
     ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports, *shm_ports, *devices) or (_DEFAULT_PORT,)
     if len({port.number for port in ports}) != len(ports):
         raise click.UsageError("a switch port is given twice")
+    if shards > 1 and len(udp_ports) != len(ports) and ports != (_DEFAULT_PORT,):
+        raise click.UsageError("with several --shards all ports must be UDP ports")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     host, port = endpoint
     options = Options(
@@ -290,6 +301,7 @@ def main(
         device_id=device_id,
         ports=ports,
         dimensions=Dimensions(values, slots),
+        shards=shards,
         drop=drop,
         duplicate=duplicate,
         delay=delay,

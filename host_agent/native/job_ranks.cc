@@ -57,7 +57,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   }
   if (datagram.length < protocol::header_bytes || datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
       datagram.source.sin_port != switch_endpoint_.sin_port) {
-    return ranks_.front()->ignore_result();
+    return ranks_.front()->ignore_result(false);
   }
   const Header header = wire::load_header(datagram.data);
   const uint32_t index = (header.slot >> 1) - static_cast<uint32_t>(assignment_.slot_base);
@@ -66,7 +66,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   if (header.version != protocol::version || header.kind != static_cast<uint8_t>(Kind::result) ||
       header.job != assignment_.job || header.epoch != assignment_.epoch || index >= assignment_.slots ||
       (header.slot & 1) != (header.phase & 1) || datagram.length != protocol::header_bytes + payload) {
-    return ignore(header.worker);
+    return ignore(header);
   }
   const unsigned thread = part_of_slot(header.slot >> 1, threads_);
   if (thread != thread_) {
@@ -75,7 +75,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   }
   const TakenResult result{header, index};
   if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank->awaits(result); })) {
-    return ignore(header.worker);
+    return ignore(header);
   }
   std::memcpy(results_ + index * Channel::payload_stride(assignment_.values), datagram.data + protocol::header_bytes,
               payload);
@@ -84,10 +84,15 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   }
 }
 
-void JobRanks::ignore(uint8_t rank) {
-  const auto found =
-      std::find_if(ranks_.begin(), ranks_.end(), [rank](const auto& each) { return each->number() == rank; });
-  (found == ranks_.end() ? ranks_.front() : *found)->ignore_result();
+void JobRanks::ignore(const Header& header) {
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [&header](const auto& each) { return each->number() == header.worker; });
+  const bool is_resend = (header.flags & flag::retransmission) != 0;
+  if (found == ranks_.end()) {
+    ranks_.front()->ignore_result(false);
+  } else {
+    (*found)->ignore_result(is_resend);
+  }
 }
 
 bool JobRanks::take_submissions(uint64_t* others) {

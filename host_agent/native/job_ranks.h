@@ -60,7 +60,7 @@ class JobRanks {
  private:
   bool is_home(const Rank& rank) const { return rank.number() % threads_ == thread_; }
   // Counts a packet that is no result in flight.
-  void ignore(uint8_t rank);
+  void ignore(const Header& header);
 
   RankAssignment assignment_;
   unsigned thread_;

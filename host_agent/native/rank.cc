@@ -7,8 +7,9 @@ namespace switchml {
 namespace {
 
 // Results of so many later contributions, and still none of this one: the packet was lost. Less would take the
-// reordering of a burst for a loss; half the window, where that is less, can still happen.
-constexpr uint64_t kOvertakenBy = 64;
+// reordering of a burst for a loss; half the window, where that is less, can still happen. Where results come in
+// another order by nature, as from a switch with several shards, it grows.
+constexpr uint32_t kOvertakenBy = 64;
 // A timeout repeats only so many packets: silence is mostly a straggler's, and then all of them are
 // duplicates. Each result of a repeated packet lets us repeat two more, so that a lost window is back in a few rounds.
 constexpr uint32_t kRepeatedByTimeout = 2;
@@ -29,6 +30,7 @@ Rank::Rank(const RankAssignment& assignment, unsigned thread, RankChannel* chann
       channel_(channel),
       slots_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
+      overtaken_by_(kOvertakenBy),
       window_(assignment.slots) {}
 
 bool Rank::take_submissions() {
@@ -141,7 +143,8 @@ const Rank::Transmission* Rank::oldest_unfinished() {
 }
 
 void Rank::retransmit_overtaken(SendBatch& batch, Clock::time_point now) {
-  const uint64_t behind = std::min<uint64_t>(kOvertakenBy, window_.size() / 2 + 1);
+  const uint64_t behind =
+      std::min(overtaken_by_, overtaken_by_ > kOvertakenBy ? window_.size() : window_.size() / 2 + 1);
   for (const Transmission* oldest = oldest_unfinished();
        oldest != nullptr && oldest->order + behind <= newest_finished_; oldest = oldest_unfinished()) {
     send(oldest->slot, batch, now);
@@ -177,6 +180,14 @@ void Rank::retransmit_after_timeout(SendBatch& batch, Clock::time_point now) {
 bool Rank::awaits(const TakenResult& result) const {
   const Slot& slot = slots_[result.index];
   return slot.state == SlotState::in_flight && slot.phase == result.header.phase;
+}
+
+void Rank::ignore_result(bool is_resend) {
+  status_.ignored += 1;
+  if (is_resend && status_.early_retransmissions > judged_early_) {
+    judged_early_ = status_.early_retransmissions;  // once for what was repeated together
+    overtaken_by_ = std::min(overtaken_by_ * 2, assignment_.slots);
+  }
 }
 
 void Rank::take_result(const TakenResult& result, Clock::time_point now) {

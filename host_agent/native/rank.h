@@ -39,7 +39,9 @@ class Rank {
   bool awaits(const TakenResult& result) const;
   // Takes a result that it waits for; the values are in the job's memory already.
   void take_result(const TakenResult& result, Clock::time_point now);
-  void ignore_result() { status_.ignored += 1; }
+  // A packet came that is no result of a slot in flight. `is_resend`: it answers a repetition of this rank's, which
+  // therefore was not needed.
+  void ignore_result(bool is_resend);
   // Queues what the window allows, and again what is overdue; `batch` must be sent before anything else happens.
   void transmit(SendBatch& batch, Clock::time_point now);
   // Gives the process the results since the last call, and wakes it if that is worth while or nothing else is left.
@@ -95,6 +97,8 @@ class Rank {
   std::vector<uint16_t> finished_;   // with results, not yet published
   uint16_t last_sent_ = 0;           // slot
   uint64_t next_order_ = 0;
+  uint32_t overtaken_by_;         // how many later results tell of a loss
+  uint64_t judged_early_ = 0;     // early retransmissions that such a judgement was passed on
   uint64_t newest_finished_ = 0;  // highest order with a result, of packets sent once
   Clock::time_point next_deadline_ = Clock::time_point::max();
   unsigned timeouts_ = 0;        // in a row, without a result between them

@@ -41,21 +41,30 @@ class Agent:
 class Fabric:
     """Jobs of this fabric are numbered from 1; each rank of them is on this one agent, unless `add_agent` was called.
 
-    `transport` is udp or shm.
+    `transport` is udp or shm; `threads` are the data threads of each agent, `shards` those of the switch.
     """
 
-    def __init__(self, directory: Path, values: int = 64, pool: int = 512, transport: str = "udp") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        values: int = 64,
+        pool: int = 512,
+        transport: str = "udp",
+        threads: int = 1,
+        shards: int = 1,
+    ) -> None:
         self.directory = directory
         self.values = values
         self.port = {"udp": PORT, "shm": SHM_PORT}[transport]
-        self.switch = Switch(pool, values)
+        self.switch = Switch(pool, values, shards)
+        self._threads = threads
         self.switch_udp_port = self.switch.add_udp_port(PORT, ADDRESS, 0)
         self.switch_socket = directory / "switch.sock"
-        self.switch.add_shm_port(SHM_PORT, str(self.switch_socket))
+        if shards == 1:
+            self.switch.add_shm_port(SHM_PORT, str(self.switch_socket))
         self.switch.set_switch_address(0x020000000001, ADDRESS_NUMBER)
         self.switch.start()
-        self.engine = Engine()
-        self.engine.start()
+        self.engines: list[Engine] = []
         self.events: list[pb.RankEvent] = []
         self.held_back: set[int] = set()  # kinds of events that this controller does not act upon
         self._next_base = 0
@@ -80,7 +89,10 @@ class Fabric:
     def add_agent(self, transport: str) -> Agent:
         """Let one more agent share the ranks of the jobs to come, in turns."""
         switch_socket = self.switch_socket if transport == "shm" else None
-        jobs = Jobs(self.engine, ADDRESS, 4096, "agent-under-test", switch_socket)
+        engine = Engine(self._threads)
+        engine.start()
+        self.engines.append(engine)
+        jobs = Jobs(engine, ADDRESS, 4096, "agent-under-test", switch_socket)
         jobs.report = self._control
 
         async def missing_ranks(job: LocalJob, rank: int) -> list[int]:
@@ -100,8 +112,8 @@ class Fabric:
         """Open the ranks, install the tables, activate."""
         base = (self._next_base + slots - 1) // slots * slots
         self._next_base = base + slots
-        self.switch.set_group(job, [(self.agent_of(rank).port, rank) for rank in range(world_size)])
         self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
+        listeners: dict[tuple[int, int], int] = {}  # one copy of a result to each place: the first rank's there
         for agent in self.agents[:world_size]:
             assignment = pb.Assignment(
                 job=job,
@@ -118,9 +130,11 @@ class Fabric:
             ready = self.call(agent.jobs.open, assignment)
             for endpoint in ready.endpoints:
                 rank, udp_port = endpoint.rank, endpoint.udp_port
+                listeners.setdefault((agent.port, udp_port), rank)
                 self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port)
                 key = (agent.port, 0, ADDRESS_NUMBER, udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)
                 self.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, epoch, job)
+        self.switch.set_group(job, [(port, rank) for (port, _), rank in listeners.items()])
         for agent in self.agents[:world_size]:
             self.call(agent.jobs.activate, pb.Activation(job=job, epoch=epoch))
 
@@ -184,13 +198,16 @@ class Fabric:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE)
         self._loop.close()
-        self.engine.stop()
+        for engine in self.engines:
+            engine.stop()
         self.switch.stop()
 
 
 @contextmanager
-def running_fabric(directory: Path, values: int = 64, pool: int = 512, transport: str = "udp") -> Iterator[Fabric]:
-    fabric = Fabric(directory, values, pool, transport)
+def running_fabric(
+    directory: Path, values: int = 64, pool: int = 512, transport: str = "udp", threads: int = 1, shards: int = 1
+) -> Iterator[Fabric]:
+    fabric = Fabric(directory, values, pool, transport, threads, shards)
     try:
         yield fabric
     finally:

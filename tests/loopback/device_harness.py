@@ -1,6 +1,6 @@
 """A whole fabric of processes whose switch and agents move Ethernet frames themselves: DPDK or AF_XDP.
 
-Everything is real: switch, controller and agents are the daemons; the ranks are threads of the test that use the library.
+Switch, controller and agents are the daemons; the ranks are threads of the test that use the library.
 """
 
 from __future__ import annotations

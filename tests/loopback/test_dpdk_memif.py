@@ -1,4 +1,4 @@
-"""DPDK over net_memif: agents and the switch are processes of their own, without huge pages and without root's rights."""
+"""DPDK over net_memif: agents and the switch are processes of their own, without huge pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MEGABYTE = 1 << 20
 def switch_options(directory: Path, ports: int) -> list[str]:
     options = [f"--dpdk-eal={EAL}"]
     for port in range(1, ports + 1):
-        options += ["--dpdk-port", f"{port}=net_memif{port},role=server,id={port},socket={directory}/memif.sock,rsize=11"]
+        device = f"net_memif{port},role=server,id={port},socket={directory}/memif.sock,rsize=11"
+        options += ["--dpdk-port", f"{port}={device}"]
     return options
 
 

@@ -1,0 +1,198 @@
+"""DPDK's net_af_packet and AF_XDP in copy mode over veth pairs: a namespace for the switch, one for each host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from device_harness import (
+    EAL,
+    SWITCH_IP,
+    SWITCH_MAC,
+    AgentPlace,
+    DeviceFabric,
+    link_counters,
+    port_counters,
+    running_fabric,
+)
+from softswitch_frames import checksum, ethernet
+
+from dataplane.constants import PROTOCOL_UDP_PORT
+from dataplane.devices import built
+
+MEGABYTE = 1 << 20
+HOSTS = 2
+CLONE_NEWNET = 0x40000000
+T = TypeVar("T")
+
+
+def why_not() -> str:
+    if os.geteuid() != 0:
+        return "skipped: network namespaces and their devices take root"
+    if shutil.which("ip") is None:
+        return "skipped: there is no `ip` (iproute2) to make veth pairs with"
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "runs")
+KINDS = [
+    pytest.param("dpdk", marks=pytest.mark.skipif(not built("dpdk"), reason="skipped: built without libdpdk-dev")),
+    pytest.param("xdp", marks=pytest.mark.skipif(not built("xdp"), reason="skipped: built without libxdp-dev")),
+]
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=30)
+
+
+def mac_of(host: int) -> str:
+    return f"02:00:00:00:0a:{host:02x}"
+
+
+@dataclass
+class Wires:
+    """Namespace of the switch with interfaces eth1, eth2, ..., and of each host with an eth0."""
+
+    switch: str
+    hosts: list[str]
+
+    def prefix(self, namespace: str) -> tuple[str, ...]:
+        return ("ip", "netns", "exec", namespace)
+
+    def send(self, frame: bytes, port: int = 1) -> None:
+        """Put a frame on the wire at the switch's end, beside the switch."""
+
+        def transmit() -> None:
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
+                wire.bind((f"eth{port}", 0))
+                wire.send(frame)
+
+        in_namespace(self.switch, transmit)
+
+
+def in_namespace(name: str, function: Callable[[], T]) -> T:
+    """What `function` returns in a thread that is in another network namespace."""
+    result: list[T] = []
+
+    def run() -> None:
+        with Path("/var/run/netns", name).open() as namespace:
+            import ctypes
+
+            assert ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) == 0
+        result.append(function())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    names = [f"switchml-dev-{os.getpid()}-{node}" for node in ("s", *(f"h{host}" for host in range(1, HOSTS + 1)))]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        switch, *hosts = names
+        for host, name in enumerate(hosts, 1):
+            far = ("peer", "name", "eth0", "netns", name, "address", mac_of(host))
+            near = ("netns", switch, "address", SWITCH_MAC)
+            ip("link", "add", f"eth{host}", *near, "type", "veth", *far)
+            ip("-n", name, "addr", "add", f"10.9.0.{host}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", switch, "link", "set", f"eth{host}", "up")
+        yield Wires(switch, hosts)
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=30)
+
+
+def fabric_options(kind: str, wires: Wires) -> tuple[list[str], list[AgentPlace]]:
+    def device(interface: str) -> str:
+        if kind == "xdp":
+            return interface
+        return f"net_af_packet_{interface},iface={interface},blocksz=65536,framesz=2048,framecnt=4096"
+
+    option = {"xdp": "--xdp-port", "dpdk": "--dpdk-port"}[kind]
+    switch = [part for port in range(1, HOSTS + 1) for part in (option, f"{port}={device(f'eth{port}')}")]
+    agents = [
+        AgentPlace(
+            f"10.9.0.{port}",
+            port,
+            ("--transport", kind, "--device", device("eth0"), f"--dpdk-eal={EAL}"),
+            wires.prefix(host),
+        )
+        for port, host in enumerate(wires.hosts, 1)
+    ]
+    if kind == "xdp":  # where ARP is the kernel's, the switch's address is as well; the other way is a fixed entry
+        ip("-n", wires.switch, "addr", "add", f"{SWITCH_IP}/24", "dev", "eth1")
+        ip("-n", wires.hosts[1], "neigh", "replace", SWITCH_IP, "lladdr", SWITCH_MAC, "dev", "eth0", "nud", "permanent")
+    return [*switch, f"--dpdk-eal={EAL}"], agents
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("faults", [(), ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "3")])
+def test_all_reduce_over_veth(tmp_path: Path, wires: Wires, kind: str, faults: tuple[str, ...]) -> None:
+    options, agents = fabric_options(kind, wires)
+    with running_fabric(tmp_path, [*options, *faults], agents, wires.prefix(wires.switch)) as fabric:
+        fabric.check_all_reduce(4, 4 * MEGABYTE // 4)
+    switch, *logs = fabric.logs
+    for port, log in enumerate(logs, 1):
+        counters = link_counters(log)
+        assert counters["received"] > 0
+        assert not any(counters[name] for name in ("malformed", "bad_checksum"))
+        assert bool(port_counters(switch, port)["injected_drop"]) == bool(faults)
+
+
+def ipv4(total_length: int, udp_length: int, destination_port: int, **fields: int) -> bytes:
+    """A frame to host 1 with 28 bytes of UDP payload, whatever its length fields say."""
+    header = bytearray(20)
+    struct.pack_into(">BBHHHBB", header, 0, 0x45, 0, total_length, 0, fields.get("fragment", 0), 64, 17)
+    header[12:16], header[16:20] = socket.inet_aton(SWITCH_IP), socket.inet_aton("10.9.0.1")
+    header[10:12] = (checksum(bytes(header)) ^ fields.get("flip", 0)).to_bytes(2, "big")
+    udp = struct.pack(">HHHH", PROTOCOL_UDP_PORT, destination_port, udp_length, 0)
+    return ethernet(mac_of(1), SWITCH_MAC, 0x0800, bytes(header) + udp + bytes(28))
+
+
+def rank_port(fabric: DeviceFabric) -> int:
+    """The UDP port of the job on host 1."""
+    entries = [entry for entry in fabric.client.show_switch().entries if entry.table == "worker_table"]
+    (port,) = {int(entry.match["udp_src"]) for entry in entries if entry.match["ingress_port"] == "1"}
+    return port
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_frames_are_dropped_and_counted(tmp_path: Path, wires: Wires, kind: str) -> None:
+    options, agents = fabric_options(kind, wires)
+    with running_fabric(tmp_path, options, agents, wires.prefix(wires.switch)) as fabric:
+        job = fabric.client.start_job(2)
+        port = rank_port(fabric)
+        whole = 20 + 8 + 28
+        for frame in (
+            ipv4(whole, 8 + 27, port),  # UDP says less than IPv4
+            ipv4(whole + 1, 8 + 29, port),  # more than there is
+            ipv4(27, 7, port),  # less than the headers
+            ipv4(whole, 8 + 28, port, flip=0x0100),
+            ipv4(whole, 8 + 28, port, fragment=0x2000),
+            ipv4(whole, 8 + 28, port ^ 1),
+            ipv4(whole, 8 + 28, port)[:41],
+            ipv4(whole, 8 + 28, port),  # right, but no result of ours
+        ):
+            wires.send(frame)
+        fabric.client.stop_job(job.id)
+        fabric.check_all_reduce(2, 1000)
+    counters = link_counters(fabric.logs[1])
+    if kind == "dpdk":
+        assert (counters["malformed"], counters["bad_checksum"], counters["unknown_port"]) == (4, 1, 1)
+    else:  # the kernel keeps what is not whole or not for one of our ports
+        assert (counters["malformed"], counters["bad_checksum"], counters["unknown_port"]) == (3, 1, 0)
