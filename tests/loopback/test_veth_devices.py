@@ -161,7 +161,8 @@ def ipv4(total_length: int, udp_length: int, destination_port: int, **fields: in
     header[12:16], header[16:20] = socket.inet_aton(SWITCH_IP), socket.inet_aton("10.9.0.1")
     header[10:12] = (checksum(bytes(header)) ^ fields.get("flip", 0)).to_bytes(2, "big")
     udp = struct.pack(">HHHH", PROTOCOL_UDP_PORT, destination_port, udp_length, 0)
-    return ethernet(mac_of(1), SWITCH_MAC, 0x0800, bytes(header) + udp + bytes(28))
+    to, by = (int(mac.replace(":", ""), 16) for mac in (mac_of(1), SWITCH_MAC))
+    return ethernet(to, by, 0x0800, bytes(header) + udp + bytes(28))
 
 
 def rank_port(fabric: DeviceFabric) -> int:
