@@ -13,8 +13,7 @@
 namespace switchml {
 
 // Adaptive: after traffic, look on for a few microseconds, then sleep: until the device's descriptor wakes the thread,
-// or, where it has none, for a pause that doubles from a burst's time to a millisecond. Busy: never sleep. One thread
-// uses it.
+// or, where it has none, for a hundredth of the time that it has been quiet. Busy: never sleep. One thread uses it.
 class PollSchedule {
  public:
   using Clock = std::chrono::steady_clock;
@@ -33,9 +32,9 @@ class PollSchedule {
   // Says whether the last look found anything, and returns whether to look again at once. A busy schedule lets its
   // thread look at descriptors once in so many looks.
   bool look_again(bool found, Clock::time_point now) {
+    now_ = now;
     if (found) {
       last_found_ = now;
-      pause_ = kShortestPause;
       return true;
     }
     if (busy_) return ++looks_ % kLooksBetweenWaits != 0;
@@ -45,11 +44,12 @@ class PollSchedule {
   bool may_sleep() const { return !busy_; }
 
   // Starts a pause, at the end of which timer() is readable.
-  void start_pause() {
+  void start_pause() const {
+    const std::chrono::nanoseconds quiet = now_ - last_found_;
     itimerspec when{};
-    when.it_value.tv_nsec = std::chrono::nanoseconds(pause_).count();
+    when.it_value.tv_nsec =
+        std::clamp<std::chrono::nanoseconds>(quiet / kShareOfQuiet, kShortestPause, kLongestPause).count();
     timerfd_settime(timer_, 0, &when, nullptr);
-    pause_ = std::min(2 * pause_, kLongestPause);
   }
   void end_pause() const {
     uint64_t expirations = 0;
@@ -59,14 +59,15 @@ class PollSchedule {
  private:
   static constexpr std::chrono::microseconds kLookOn{10};
   static constexpr std::chrono::microseconds kShortestPause{20};
-  static constexpr std::chrono::microseconds kLongestPause{1000};
+  static constexpr std::chrono::milliseconds kLongestPause{10};
+  static constexpr int kShareOfQuiet = 100;
   static constexpr uint32_t kLooksBetweenWaits = 256;
 
   bool busy_;
   int timer_;
   uint32_t looks_ = 0;
+  Clock::time_point now_;
   Clock::time_point last_found_;
-  std::chrono::microseconds pause_ = kShortestPause;
 };
 
 }  // namespace switchml

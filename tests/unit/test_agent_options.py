@@ -21,6 +21,8 @@ from host_agent.version import VERSION
         (["--controller", "h:1", "--socket", "s", "--mac", "02-00"], "'02-00' is no MAC address"),
         (["--controller", "h:1", "--socket", "s", "--switch-port", "512"], "--switch-port"),
         (["--controller", "h:1", "--socket", "s", "--max-ranks", "0"], "--max-ranks"),
+        (["--controller", "h:1", "--socket", "s", "--next-hop", "02-00"], "'02-00' is no MAC address"),
+        (["--controller", "h:1", "--socket", "s", "--poll", "never"], "--poll"),
     ],
 )
 def test_options_that_are_wrong(arguments: list[str], words: str) -> None:

@@ -146,7 +146,7 @@ void DpdkDevice::configure(const Options& options) {
 }
 
 void DpdkDevice::start(const rte_eth_dev_info& info, bool interrupts) {
-  rte_eth_conf configuration{};
+  rte_eth_conf configuration{};  // NOLINT(bugprone-invalid-enum-default-initialization): DPDK wants zeros
   configuration.rxmode.offloads = info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM |
                                                           RTE_ETH_RX_OFFLOAD_SCATTER);
   configuration.txmode.offloads = transmit_offloads_;

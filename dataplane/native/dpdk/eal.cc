@@ -97,6 +97,13 @@ std::pair<int, int> initialize(std::vector<std::string>* complete) {
   return outcome;
 }
 
+// DPDK leaves them to the next process of the same name, which there is none of where the prefix is ours.
+void remove_files(const Eal& eal) {
+  if (given(eal.arguments, "--file-prefix")) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(rte_eal_get_runtime_dir(), ignored);
+}
+
 }  // namespace
 
 void start_eal(const std::vector<std::string>& arguments, const std::vector<std::string>& defaults) {
@@ -110,10 +117,12 @@ void start_eal(const std::vector<std::string>& arguments, const std::vector<std:
     throw std::invalid_argument("DPDK was ended, or failed to start, in this process and cannot be started again");
   }
   eal.complete = completed(arguments);
+  eal.arguments = arguments;
   eal.complete.insert(eal.complete.end(), defaults.begin(), defaults.end());
   const auto [result, error] = initialize(&eal.complete);
   if (result < 0) {
     eal.state = State::spent;
+    remove_files(eal);
     throw std::system_error(
         error != 0 ? error : EINVAL, std::generic_category(),
         "DPDK does not start with `" + joined(eal.complete) +
@@ -121,7 +130,6 @@ void start_eal(const std::vector<std::string>& arguments, const std::vector<std:
             "network cards take a driver such as vfio-pci and root. It can be tried again in a new process only");
   }
   eal.state = State::running;
-  eal.arguments = arguments;
 }
 
 void stop_eal() {
@@ -131,13 +139,8 @@ void stop_eal() {
   eal.state = State::spent;
   for (const auto& [device, close] : eal.devices) close();
   eal.devices.clear();
-  const std::filesystem::path directory = rte_eal_get_runtime_dir();
   rte_eal_cleanup();
-  // Of this process alone where the prefix is ours; DPDK itself leaves it to the next process of that name.
-  if (!given(eal.arguments, "--file-prefix")) {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory, ignored);
-  }
+  remove_files(eal);
 }
 
 void close_before_stop(const void* device, std::function<void()> close) {
