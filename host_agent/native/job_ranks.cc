@@ -58,7 +58,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   if (datagram.length < protocol::header_bytes ||
       datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
       datagram.source.sin_port != switch_endpoint_.sin_port) {
-    return ranks_.front()->ignore_result(false);
+    return ranks_.front()->ignore_result();
   }
   const Header header = wire::load_header(datagram.data);
   const uint32_t index = (header.slot >> 1) - static_cast<uint32_t>(assignment_.slot_base);
@@ -88,12 +88,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
 void JobRanks::ignore(const Header& header) {
   const auto found = std::find_if(ranks_.begin(), ranks_.end(),
                                   [&header](const auto& each) { return each->number() == header.worker; });
-  const bool is_resend = (header.flags & flag::retransmission) != 0;
-  if (found == ranks_.end()) {
-    ranks_.front()->ignore_result(false);
-  } else {
-    (*found)->ignore_result(is_resend);
-  }
+  (found == ranks_.end() ? ranks_.front() : *found)->ignore_result();
 }
 
 bool JobRanks::take_submissions(uint64_t* others) {
