@@ -35,6 +35,7 @@ class Engine:
         slot_base: int,
         slots: int,
         values: int,
+        multicast_address: str = "",
     ) -> int: ...
     # A rank that shares memory with the switch that listens at `path`. Raises OSError when no switch answers there, and
     # ValueError when it refuses.

@@ -1,8 +1,8 @@
 // How slots are divided among threads: the agent's data threads, and the shards of the soft switch.
 //
 // The wire's slot field alone decides, so that the kernel can hand each packet to the right thread's socket
-// (open_udp_sockets). It looks at the first packet of a run that was sent at once; so a run never crosses from one block
-// of slots into the next, and belongs to one thread as a whole.
+// (open_udp_sockets). It looks at the first packet of a run that was sent at once; so a run never crosses from one
+// block of slots into the next, and belongs to one thread as a whole.
 #pragma once
 
 #include <cstdint>

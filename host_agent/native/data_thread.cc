@@ -104,6 +104,9 @@ void DataThread::watch(int fd, bool is_eventfd) const {
 void DataThread::add_job(JobKey key, std::unique_ptr<JobRanks> job) {
   const Pause pause(*this);
   watch(job->socket().fd(), false);
+  if (job->group_socket() != nullptr) {
+    watch(job->group_socket()->fd(), false);
+  }
   jobs_.emplace(key, std::move(job));
 }
 
@@ -128,6 +131,9 @@ void DataThread::remove_rank(JobKey key, uint8_t rank, int doorbell) {
   job.remove(rank);
   if (job.empty()) {
     epoll_ctl(epoll_, EPOLL_CTL_DEL, job.socket().fd(), nullptr);
+    if (job.group_socket() != nullptr) {
+      epoll_ctl(epoll_, EPOLL_CTL_DEL, job.group_socket()->fd(), nullptr);
+    }
     jobs_.erase(found);
   }
 }

@@ -60,8 +60,8 @@ void Engine::open_job(const RankAssignment& assignment, Job* job) {
   std::vector<UdpSocket> sockets = open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
   job->udp_port = sockets.front().port();
   for (unsigned index = 0; index < count; ++index) {
-    threads_[index]->add_job(job->key, std::make_unique<JobRanks>(assignment, index, count, std::move(sockets[index]),
-                                                                  job->results.data()));
+    threads_[index]->add_job(
+        job->key, std::make_unique<JobRanks>(assignment, index, count, std::move(sockets[index]), job->results.data()));
   }
 }
 

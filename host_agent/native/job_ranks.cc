@@ -19,7 +19,12 @@ JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned t
       threads_(threads),
       socket_(std::move(socket)),
       switch_endpoint_(ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
-      results_(results) {}
+      results_(results) {
+  if (!assignment.multicast_address.empty()) {
+    const sockaddr_in group = ipv4_endpoint(parse_ipv4(assignment.multicast_address), protocol::udp_port);
+    group_socket_ = join_multicast_group(group, assignment.address, socket_.receive_buffer(), thread, threads);
+  }
+}
 
 void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
   ranks_.push_back(std::make_unique<Rank>(assignment, thread_, channel));
@@ -41,7 +46,13 @@ RankStatus JobRanks::status(uint8_t rank) const {
 }
 
 bool JobRanks::receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
-  if (!batch.receive(socket_)) {
+  const bool any = receive_from(socket_, batch, now, strays);
+  return (group_socket_ && receive_from(*group_socket_, batch, now, strays)) || any;
+}
+
+bool JobRanks::receive_from(const UdpSocket& socket, ReceiveBatch& batch, Clock::time_point now,
+                            std::vector<StrayDatagram>* strays) {
+  if (!batch.receive(socket)) {
     return false;
   }
   Datagram datagram;
@@ -55,8 +66,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   if (ranks_.empty()) {
     return;
   }
-  if (datagram.length < protocol::header_bytes ||
-      datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
+  if (datagram.length < protocol::header_bytes || datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
       datagram.source.sin_port != switch_endpoint_.sin_port) {
     return ranks_.front()->ignore_result();
   }

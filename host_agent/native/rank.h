@@ -96,12 +96,12 @@ class Rank {
   uint32_t in_flight_ = 0;
   std::vector<uint16_t> submitted_;  // being taken
   std::vector<uint16_t> finished_;   // with results, not yet published
-  uint16_t last_sent_ = 0;  // slot
+  uint16_t last_sent_ = 0;           // slot
   uint64_t next_order_ = 0;
   uint64_t judged_until_ = 0;      // transmissions that were judged to be needless
   uint32_t results_in_order_ = 0;  // since the last such judgement
   uint32_t overtaken_by_;          // how many later results tell of a loss
-  uint64_t newest_finished_ = 0;  // highest order with a result, of packets sent once
+  uint64_t newest_finished_ = 0;   // highest order with a result, of packets sent once
   Clock::time_point next_deadline_ = Clock::time_point::max();
   unsigned timeouts_ = 0;        // in a row, without a result between them
   Clock::time_point timed_out_;  // when the last of them was: what was sent before it may be lost

@@ -19,7 +19,7 @@ NOBODY = 65534
 def test_the_embedded_fabric_has_the_soft_switch_s_defaults() -> None:
     shared = FabricOptions(agents=3, transport="shm", values=2048, slots=8192)
     assert resolve(FabricOptions(agents=3)) == shared
-    over_udp = FabricOptions(agents=3, transport="udp", values=256, slots=8192)
+    over_udp = FabricOptions(agents=3, transport="udp", values=2048, slots=8192)
     assert resolve(FabricOptions(agents=3, transport="udp")) == over_udp
 
 

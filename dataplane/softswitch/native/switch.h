@@ -136,8 +136,8 @@ class Switch : private ShmHost {
   std::atomic<bool> stopping_{false};
   int wake_fd_ = -1;  // tells the data thread that ports_ or stopping_ has changed, or that there are strays
   StrayBox strays_;
-  std::vector<StrayBox*> boxes_;                   // of all shards, this thread's first
-  std::vector<std::unique_ptr<UdpShard>> shards_;  // the others
+  std::vector<StrayBox*> boxes_;                             // of all shards, this thread's first
+  std::vector<std::unique_ptr<UdpShard>> shards_;            // the others
   std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
 };
 

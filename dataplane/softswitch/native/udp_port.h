@@ -11,7 +11,8 @@ namespace switchml {
 
 class UdpPort : public Port {
  public:
-  // What its socket should be given: a window of every worker of several jobs may arrive while the thread is busy elsewhere.
+  // What its socket should be given: a window of every worker of several jobs may arrive while the thread is busy
+  // elsewhere.
   static constexpr size_t kSocketBufferBytes = size_t{32} << 20U;
 
   UdpPort(uint16_t number, UdpSocket socket);

@@ -47,9 +47,9 @@ unsigned shard_of(const Datagram& packet, size_t shards);
 bool hand_over(const std::vector<StrayBox*>& boxes, unsigned own, uint16_t port, const Datagram& packet);
 
 // A shard of its own thread. Beside the switch's own thread, which is shard 0 and serves ports of every kind, there may
-// be several of these. They share nothing: each has all tables, and counters and registers of its own, so that no packet
-// waits for a lock that another shard holds. Every member function may be called from any thread, start() and stop()
-// from one at a time.
+// be several of these. They share nothing: each has all tables, and counters and registers of its own, so that no
+// packet waits for a lock that another shard holds. Every member function may be called from any thread, start() and
+// stop() from one at a time.
 class UdpShard {
  public:
   // Throws what SlotMemory throws; std::system_error when the kernel gives no event descriptor.
