@@ -48,9 +48,8 @@ class DataThread::Pause {
   std::unique_lock<std::mutex> lock_;
 };
 
-DataThread::DataThread(unsigned index, const Peers* peers)
-    : index_(index),
-      peers_(peers),
+DataThread::DataThread(const Peers* peers)
+    : peers_(peers),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (epoll_ < 0 || wake_ < 0) {

@@ -20,8 +20,8 @@ class DataThread {
   using Peers = std::vector<std::unique_ptr<DataThread>>;
   using JobKey = uint64_t;
 
-  // Thread number `index` of `peers`, which outlives it. Throws std::system_error.
-  DataThread(unsigned index, const Peers* peers);
+  // One of `peers`, which outlive it. Throws std::system_error.
+  explicit DataThread(const Peers* peers);
   ~DataThread();
   DataThread(const DataThread&) = delete;
   DataThread& operator=(const DataThread&) = delete;
@@ -53,7 +53,6 @@ class DataThread {
   void sleep(std::unique_lock<std::mutex>& lock);
   void watch(int fd, bool is_eventfd) const;
 
-  unsigned index_;
   const Peers* peers_;
   int epoll_ = -1;
   int wake_ = -1;

@@ -15,8 +15,6 @@ namespace switchml {
 
 namespace {
 
-constexpr size_t kSocketBufferBytes = size_t{16} << 20U;
-
 int duplicate(int descriptor, const char* what) {
   const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) {
@@ -33,8 +31,8 @@ Engine::Engine(unsigned threads) {
                                 std::to_string(threads));
   }
   threads_.reserve(threads);
-  for (unsigned index = 0; index < threads; ++index) {
-    threads_.push_back(std::make_unique<DataThread>(index, &threads_));
+  while (threads_.size() < threads) {
+    threads_.push_back(std::make_unique<DataThread>(&threads_));
   }
 }
 

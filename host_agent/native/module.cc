@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "dataplane/native/udp_batch.h"
 #include "host_agent/native/engine.h"
 
 namespace nb = nanobind;
@@ -99,6 +100,14 @@ NB_MODULE(_engine, module) {
         return switchml::shm_port_at(path);
       },
       nb::arg("path"));
+  module.attr("SOCKET_BUFFER_BYTES") = Engine::kSocketBufferBytes;
+  module.def(
+      "granted_socket_buffers",
+      [](const std::string& address) {
+        const switchml::UdpSocket socket(address, 0, Engine::kSocketBufferBytes);
+        return nb::make_tuple(socket.receive_buffer(), socket.send_buffer());
+      },
+      nb::arg("address"));
   nb::class_<Engine>(module, "Engine")
       .def(nb::init<unsigned>(), nb::arg("threads") = 1)
       .def("start", &Engine::start, free)
