@@ -15,8 +15,8 @@ class RankStatus(TypedDict):
 
 SOCKET_BUFFER_BYTES: int  # what a job's socket is to be given in each direction
 
-# What it is given here, receiving and sending, in bytes. Raises OSError when `address` is none of this host's.
-def granted_socket_buffers(address: str) -> tuple[int, int]: ...
+# What it is given here, receiving and sending, in bytes. Raises OSError when there is no socket to be had.
+def granted_socket_buffers() -> tuple[int, int]: ...
 
 # The number of the shm port whose switch listens at `path`. Raises as Engine.open_shm_rank.
 def shm_port_at(path: str) -> int: ...

@@ -101,7 +101,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier run
     options = _choose_transport(options)
     if options.transport == "udp":
-        _warn_of_small_buffers(options.address)
+        _warn_of_small_buffers()
     engine = Engine(options.threads)
     engine.start()
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
@@ -126,9 +126,9 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         engine.stop()
 
 
-def _warn_of_small_buffers(address: str) -> None:
+def _warn_of_small_buffers() -> None:
     """Name the limits of the system that keep sockets' buffers smaller than they should be."""
-    granted = granted_socket_buffers(address)
+    granted = granted_socket_buffers()
     for direction, limit, size in zip(("receive", "send"), ("rmem_max", "wmem_max"), granted, strict=True):
         if size < SOCKET_BUFFER_BYTES:
             _log.warning(

@@ -101,13 +101,10 @@ NB_MODULE(_engine, module) {
       },
       nb::arg("path"));
   module.attr("SOCKET_BUFFER_BYTES") = Engine::kSocketBufferBytes;
-  module.def(
-      "granted_socket_buffers",
-      [](const std::string& address) {
-        const switchml::UdpSocket socket(address, 0, Engine::kSocketBufferBytes);
-        return nb::make_tuple(socket.receive_buffer(), socket.send_buffer());
-      },
-      nb::arg("address"));
+  module.def("granted_socket_buffers", [] {
+    const switchml::UdpSocket socket("0.0.0.0", 0, Engine::kSocketBufferBytes);
+    return nb::make_tuple(socket.receive_buffer(), socket.send_buffer());
+  });
   nb::class_<Engine>(module, "Engine")
       .def(nb::init<unsigned>(), nb::arg("threads") = 1)
       .def("start", &Engine::start, free)
