@@ -153,7 +153,7 @@ sanitize: | machine
 	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=ON --config-settings build-dir=build/sanitize .
 	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest tests/unit/test_kernels.py \
 	  tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py \
-	  tests/loopback/test_collectives.py
+	  tests/loopback/test_collectives.py tests/loopback/test_udp_threads.py
 
 clean:
 	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -18,8 +18,12 @@ import click
 
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_VERSION
+<<<<<<< HEAD
 from dataplane.devices import Poll, open_dpdk, open_xdp
 from host_agent._engine import Engine, shm_port_at
+=======
+from host_agent._engine import SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
+>>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
 from host_agent.messages import Failure
@@ -133,7 +137,13 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier run
     options = _choose_transport(options)
+<<<<<<< HEAD
     engine, options = _make_engine(options)
+=======
+    if options.transport == "udp":
+        _warn_of_small_buffers()
+    engine = Engine(options.threads)
+>>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
     engine.start()
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
     session = Session(options.controller, options.registration(), jobs)
@@ -157,6 +167,18 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         engine.stop()
         if options.transport in _DEVICE_TRANSPORTS:
             _log.info("%s: %s", options.device, engine.link_counters())
+
+
+def _warn_of_small_buffers() -> None:
+    """Name the limits of the system that keep sockets' buffers smaller than they should be."""
+    granted = granted_socket_buffers()
+    for direction, limit, size in zip(("receive", "send"), ("rmem_max", "wmem_max"), granted, strict=True):
+        if size < SOCKET_BUFFER_BYTES:
+            _log.warning(
+                "%s buffers of %d bytes, not %d: the kernel caps them and drops what comes or goes in larger bursts;"
+                " raise net.core.%s (sysctl -w net.core.%s=%d), or give the agent CAP_NET_ADMIN",
+                *(direction, size, SOCKET_BUFFER_BYTES, limit, limit, SOCKET_BUFFER_BYTES),
+            )
 
 
 def _write_ready_file(options: AgentOptions) -> None:

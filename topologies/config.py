@@ -42,7 +42,8 @@ class FabricOptions:
 
     With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
     `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
-    agents, whose ranks reach the switch by `transport`; over UDP, agents and switch have `threads`. 0 `values` and `slots` are the target's own.
+    agents, whose ranks reach the switch by `transport`; over UDP, agents and switch have `threads`. 0 `values` and
+    `slots` are the target's own.
     """
 
     switch: str = ""
@@ -182,8 +183,8 @@ KEYS: Final[dict[str, Key]] = {
             "SWITCHML_FABRIC_VALUES",
             _whole(1, PROTOCOL_MAX_VALUES),
             None,
-            f"Values per packet; by default {EMBEDDED_VALUES} in the embedded fabric, else on soft {DEFAULT_VALUES['soft']}, "
-            f"on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
+            f"Values per packet; by default {EMBEDDED_VALUES} in the embedded fabric, else on soft "
+            f"{DEFAULT_VALUES['soft']}, on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
         ),
         Key(
             "fabric.slots",

@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import shutil
 from collections.abc import Sequence
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final
 
@@ -156,6 +157,11 @@ def _soft_arguments(options: FabricOptions) -> list[str]:
     return arguments
 
 
+def _groups(udp_port: int) -> str:
+    """A range of multicast groups for this fabric's jobs that those of others on this machine hardly share."""
+    return f"{IPv4Address(int(IPv4Address('239.0.0.0')) | (udp_port & 0x3FFF) << 10)}/22"
+
+
 class _Loopback(Layout):
     """The embedded fabric: one soft switch with a UDP port and one for shared memory, all on 127.0.0.0/8."""
 
@@ -182,11 +188,14 @@ class _Loopback(Layout):
             "values_per_packet": self._options.values,
             "slots": self._options.slots,
             "default_pool": self._default_pool(),
+            **({"multicast": _groups(ready["ports"]["1"]["udp_port"])} if self._options.agents > 1 else {}),
         }
 
     def _default_pool(self) -> int:
         # As many bytes whatever the packets' size, and never more than a quarter of the switch.
-        most = max(MINIMUM_SLOTS, min(EMBEDDED_POOL * EMBEDDED_VALUES // self._options.values, self._options.slots // 4))
+        most = max(
+            MINIMUM_SLOTS, min(EMBEDDED_POOL * EMBEDDED_VALUES // self._options.values, self._options.slots // 4)
+        )
         return int(1 << (most.bit_length() - 1))
 
     def controller_command(self, command: Sequence[str]) -> list[str]:

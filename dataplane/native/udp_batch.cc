@@ -87,6 +87,21 @@ UdpSocket::UdpSocket(const std::string& address, uint16_t port, size_t buffer_by
     throw socket_error(error, "cannot bind UDP " + name);
   }
   port_ = ntohs(local.sin_port);
+  if (address_ != 0) {
+    // What is sent to a multicast group leaves through the same interface as the rest. Where that cannot be set, the
+    // routing table decides.
+    const in_addr interface{htonl(address_)};
+    setsockopt(fd_, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface);
+  }
+  set_buffers(buffer_bytes);
+}
+
+UdpSocket::UdpSocket(int fd, const sockaddr_in& group, size_t buffer_bytes)
+    : fd_(fd), address_(ntohl(group.sin_addr.s_addr)), port_(ntohs(group.sin_port)) {
+  set_buffers(buffer_bytes);
+}
+
+void UdpSocket::set_buffers(size_t buffer_bytes) {
   receive_buffer_ = set_buffer(fd_, SO_RCVBUFFORCE, SO_RCVBUF, buffer_bytes);
   send_buffer_ = set_buffer(fd_, SO_SNDBUFFORCE, SO_SNDBUF, buffer_bytes);
   const int on = 1;
@@ -134,6 +149,35 @@ std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t por
     }
   }
   return sockets;
+}
+
+UdpSocket join_multicast_group(const sockaddr_in& group, const std::string& interface, size_t buffer_bytes,
+                               unsigned thread, unsigned threads) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) throw socket_error(errno, "cannot open a UDP socket for a multicast group");
+  const int on = 1;
+  const int off = 0;
+  const ip_mreq membership{group.sin_addr, {htonl(parse_ipv4(interface))}};
+  // All bytes of a packet, or none of them: those of other threads' slots.
+  constexpr unsigned kUdpHeader = 8;
+  std::array<sock_filter, 6> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kUdpHeader + kSlotFieldOffset},
+                                      {BPF_ALU | BPF_RSH | BPF_K, 0, 0, kSlotBlockBits + 1},
+                                      {BPF_ALU | BPF_MOD | BPF_K, 0, 0, threads},
+                                      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, thread},
+                                      {BPF_RET | BPF_K, 0, 0, UINT32_MAX},
+                                      {BPF_RET | BPF_K, 0, 0, 0}}};
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof off) != 0 ||
+      (threads > 1 && setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0) ||
+      bind(fd, reinterpret_cast<const sockaddr*>(&group), sizeof group) != 0 ||
+      setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership) != 0) {
+    const int error = errno;
+    close(fd);
+    throw socket_error(
+        error, "cannot join the multicast group of the job's results on the interface with address " + interface);
+  }
+  return {fd, group, buffer_bytes};
 }
 
 uint32_t UdpSocket::receive_drops() const {

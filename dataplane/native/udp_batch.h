@@ -37,6 +37,9 @@ class UdpSocket {
   UdpSocket(const UdpSocket&) = delete;
   UdpSocket& operator=(const UdpSocket&) = delete;
 
+  // A socket that is open already, bound to a multicast group and port.
+  UdpSocket(int fd, const sockaddr_in& group, size_t buffer_bytes);
+
   int fd() const { return fd_; }
   uint32_t address() const { return address_; }  // host byte order; 0 when bound to every address
   uint16_t port() const { return port_; }
@@ -47,6 +50,8 @@ class UdpSocket {
   uint32_t receive_drops() const;
 
  private:
+  void set_buffers(size_t buffer_bytes);
+
   int fd_ = -1;
   uint32_t address_ = 0;
   uint16_t port_ = 0;
@@ -59,6 +64,12 @@ class UdpSocket {
 // gets a packet, as part_of_slot() says (slot_blocks.h). Of packets that the kernel has put together on the way (GRO)
 // the first decides, so a thread may get those of others, too. Throws as UdpSocket does.
 std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes, unsigned count);
+
+// A socket that gets what is sent to an IPv4 multicast group on the segment of the interface with address `interface`:
+// of the slots that belong to `thread` of `threads`, for every thread gets all of it otherwise. Others on this machine
+// may join the same group and port. Throws as UdpSocket does.
+UdpSocket join_multicast_group(const sockaddr_in& group, const std::string& interface, size_t buffer_bytes,
+                               unsigned thread, unsigned threads);
 
 // One datagram inside a ReceiveBatch; valid until the next receive().
 struct Datagram {

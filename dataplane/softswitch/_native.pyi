@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypedDict, type_check_only
 
+UDP_PORT_BUFFER_BYTES: int  # what each socket of a UDP port is to be given in each direction
+
 @type_check_only
 class PortCounters(TypedDict):
     received: int  # datagrams or frames, before injected faults

@@ -17,8 +17,12 @@ from typing import TypeVar
 import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+<<<<<<< HEAD
 from dataplane.devices import Poll
 from dataplane.softswitch._native import Switch
+=======
+from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
+>>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
 from dataplane.softswitch.device import Device
 from dataplane.softswitch.pipeline_config import Dimensions
 from dataplane.softswitch.ports import (
@@ -110,6 +114,7 @@ async def serve(options: Options) -> None:
         _LOG.info("device %d serves P4Runtime on %s", options.device_id, grpc_address)
         for port, endpoint in ports.items():
             _LOG.info("port %d is %s", port, ", ".join(f"{name} {value}" for name, value in endpoint.items()))
+            _warn_of_small_buffers(port, switch)
         if options.ready_file is not None:
             ready = {"grpc": grpc_address, "ports": ports, "pid": os.getpid(), "version": version()}
             _write_atomically(options.ready_file, json.dumps(ready) + "\n")
@@ -125,6 +130,19 @@ async def serve(options: Options) -> None:
         switch.stop()
         for port in ports:
             _LOG.info("port %d: %s", port, switch.port_counters(port))
+
+
+def _warn_of_small_buffers(port: int, switch: Switch) -> None:
+    """Name the limits of the system that keep the buffers of a UDP port smaller than they should be."""
+    counters = switch.port_counters(port)
+    for direction, limit in (("receive", "net.core.rmem_max"), ("send", "net.core.wmem_max")):
+        granted = counters["receive_buffer"] if direction == "receive" else counters["send_buffer"]
+        if counters["udp_port"] and granted < UDP_PORT_BUFFER_BYTES:
+            _LOG.warning(
+                "port %d: %s buffer of %d bytes, not %d: the kernel caps it and drops what arrives or leaves in larger "
+                "bursts; raise %s (sysctl -w %s=%d), or give the switch CAP_NET_ADMIN",
+                *(port, direction, granted, UDP_PORT_BUFFER_BYTES, limit, limit, UDP_PORT_BUFFER_BYTES),
+            )
 
 
 def _write_atomically(path: Path, text: str) -> None:

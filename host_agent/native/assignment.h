@@ -15,9 +15,10 @@ struct RankAssignment {
   uint8_t rank;
   uint16_t epoch;
   uint32_t world_size;
-  uint16_t slot_base;  // first pool index
-  uint32_t slots;      // a power of two
-  uint32_t values;     // per packet
+  uint16_t slot_base;             // first pool index
+  uint32_t slots;                 // a power of two
+  uint32_t values;                // per packet
+  std::string multicast_address;  // IPv4 group that results come to as well; empty: none
 };
 
 // `assignment` again. Throws std::invalid_argument for what cannot be.

@@ -16,8 +16,6 @@ namespace switchml {
 
 namespace {
 
-constexpr size_t kSocketBufferBytes = size_t{16} << 20U;
-
 int duplicate(int descriptor, const char* what) {
   const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) {
@@ -37,8 +35,13 @@ Engine::Engine(unsigned threads, std::unique_ptr<FrameLink> link) : link_(std::m
                                 std::to_string(threads));
   }
   threads_.reserve(threads);
+<<<<<<< HEAD
   for (unsigned index = 0; index < threads; ++index) {
     threads_.push_back(std::make_unique<DataThread>(index, &threads_, link_.get()));
+=======
+  while (threads_.size() < threads) {
+    threads_.push_back(std::make_unique<DataThread>(&threads_));
+>>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
   }
 }
 
@@ -83,8 +86,13 @@ void Engine::open_job(const RankAssignment& assignment, Job* job) {
   const auto count = static_cast<unsigned>(threads_.size());
   auto transports = open_transports(assignment, &job->udp_port);
   for (unsigned index = 0; index < count; ++index) {
+<<<<<<< HEAD
     threads_[index]->add_job(job->key, std::make_unique<JobRanks>(assignment, index, count,
                                                                   std::move(transports[index]), job->results.data()));
+=======
+    threads_[index]->add_job(
+        job->key, std::make_unique<JobRanks>(assignment, index, count, std::move(sockets[index]), job->results.data()));
+>>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
   }
 }
 

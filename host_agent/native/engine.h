@@ -21,6 +21,8 @@ namespace switchml {
 class Engine {
  public:
   static constexpr unsigned kMostThreads = 64;
+  // What the socket of a job is to be given in each direction: a window of results of large packets, twice over.
+  static constexpr size_t kSocketBufferBytes = size_t{16} << 20U;
 
   // Each rank's slots are divided among `threads` data threads. With a link, which has one, packets travel over that
   // instead of the kernel's UDP. Throws std::invalid_argument and std::system_error.

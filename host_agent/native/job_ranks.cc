@@ -19,7 +19,12 @@ JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned t
       threads_(threads),
       transport_(std::move(transport)),
       switch_endpoint_(ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
-      results_(results) {}
+      results_(results) {
+  if (!assignment.multicast_address.empty()) {
+    const sockaddr_in group = ipv4_endpoint(parse_ipv4(assignment.multicast_address), protocol::udp_port);
+    group_socket_ = join_multicast_group(group, assignment.address, socket_.receive_buffer(), thread, threads);
+  }
+}
 
 void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
   ranks_.push_back(std::make_unique<Rank>(assignment, thread_, channel));
@@ -41,7 +46,17 @@ RankStatus JobRanks::status(uint8_t rank) const {
 }
 
 bool JobRanks::receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
+<<<<<<< HEAD
   if (!transport_->receive(&batch)) {
+=======
+  const bool any = receive_from(socket_, batch, now, strays);
+  return (group_socket_ && receive_from(*group_socket_, batch, now, strays)) || any;
+}
+
+bool JobRanks::receive_from(const UdpSocket& socket, ReceiveBatch& batch, Clock::time_point now,
+                            std::vector<StrayDatagram>* strays) {
+  if (!batch.receive(socket)) {
+>>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
     return false;
   }
   Datagram datagram;
@@ -57,7 +72,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   }
   if (datagram.length < protocol::header_bytes || datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
       datagram.source.sin_port != switch_endpoint_.sin_port) {
-    return ranks_.front()->ignore_result(false);
+    return ranks_.front()->ignore_result();
   }
   const Header header = wire::load_header(datagram.data);
   const uint32_t index = (header.slot >> 1) - static_cast<uint32_t>(assignment_.slot_base);
@@ -87,12 +102,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
 void JobRanks::ignore(const Header& header) {
   const auto found = std::find_if(ranks_.begin(), ranks_.end(),
                                   [&header](const auto& each) { return each->number() == header.worker; });
-  const bool is_resend = (header.flags & flag::retransmission) != 0;
-  if (found == ranks_.end()) {
-    ranks_.front()->ignore_result(false);
-  } else {
-    (*found)->ignore_result(is_resend);
-  }
+  (found == ranks_.end() ? ranks_.front() : *found)->ignore_result();
 }
 
 bool JobRanks::take_submissions(uint64_t* others) {

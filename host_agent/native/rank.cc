@@ -10,8 +10,10 @@ namespace {
 // reordering of a burst for a loss; half the window, where that is less, can still happen. Where results come in
 // another order by nature, as from a switch with several shards, it grows.
 constexpr uint32_t kOvertakenBy = 64;
+constexpr uint32_t kPoolsUntilTrust = 16;  // of results in order, until it shrinks again
 // A timeout repeats only so many packets: silence is mostly a straggler's, and then all of them are
-// duplicates. Each result of a repeated packet lets us repeat two more, so that a lost window is back in a few rounds.
+// duplicates. Each result that a repetition brought lets us repeat two more, so that a lost window is back in a few
+// rounds.
 constexpr uint32_t kRepeatedByTimeout = 2;
 constexpr uint32_t kRepeatedByResult = 2;
 
@@ -51,6 +53,7 @@ bool Rank::take_submissions() {
     slot.flags = header.flags;
     slot.transmissions = 0;
     slot.timed_out = false;
+    slot.repeated_early = false;
     send_from_ = earlier(send_from_, slot.chunk);
     window_begin_ = earlier(window_begin_, slot.chunk);
     submitted_end_ = later(submitted_end_, slot.chunk + 1);
@@ -143,10 +146,15 @@ const Rank::Transmission* Rank::oldest_unfinished() {
 }
 
 void Rank::retransmit_overtaken(SendBatch& batch, Clock::time_point now) {
+<<<<<<< HEAD
   const uint64_t behind =
       std::min(overtaken_by_, overtaken_by_ > kOvertakenBy ? window_.size() : window_.size() / 2 + 1);
+=======
+  const uint64_t behind = std::min(overtaken_by_, window_.size() / 2 + 1);
+>>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
   for (const Transmission* oldest = oldest_unfinished();
        oldest != nullptr && oldest->order + behind <= newest_finished_; oldest = oldest_unfinished()) {
+    slots_[oldest->slot].repeated_early = true;
     send(oldest->slot, batch, now);
     status_.early_retransmissions += 1;
   }
@@ -182,26 +190,35 @@ bool Rank::awaits(const TakenResult& result) const {
   return slot.state == SlotState::in_flight && slot.phase == result.header.phase;
 }
 
-void Rank::ignore_result(bool is_resend) {
-  status_.ignored += 1;
-  if (is_resend && status_.early_retransmissions > judged_early_) {
-    judged_early_ = status_.early_retransmissions;  // once for what was repeated together
-    overtaken_by_ = std::min(overtaken_by_ * 2, assignment_.slots);
+// A slot was repeated early, and its result is of the original packets: nothing was missing. That happens for a while
+// when ranks send in different orders, and all the time when a switch has several shards.
+void Rank::judge_reordering(const Slot& slot, bool answers_repetition) {
+  if (slot.repeated_early && !answers_repetition && slot.order > judged_until_) {
+    overtaken_by_ = std::min(overtaken_by_ * 2, std::max(kOvertakenBy, assignment_.slots / 2));
+    judged_until_ = next_order_;  // what was repeated together is judged once
+    results_in_order_ = 0;
+  } else if (++results_in_order_ == kPoolsUntilTrust * assignment_.slots) {
+    overtaken_by_ = std::max(overtaken_by_ / 2, kOvertakenBy);
+    results_in_order_ = 0;
   }
 }
 
 void Rank::take_result(const TakenResult& result, Clock::time_point now) {
   const Header& header = result.header;
+  const bool answers_repetition = (header.flags & flag::retransmission) != 0;  // this rank's or another one's
   Slot& slot = slots_[result.index];
   if (header.worker == assignment_.rank && slot.transmissions == 1) {
     round_trip_.sample(now - slot.sent);
   }
-  window_.result(header.worker == assignment_.rank && slot.transmissions > 1);
+  window_.result(header.worker == assignment_.rank && answers_repetition);
   if (slot.transmissions == 1) {
     newest_finished_ = std::max(newest_finished_, slot.order);
-  } else {  // nobody knows which transmission it answers
+  } else if (answers_repetition) {
     may_repeat_ += kRepeatedByResult;
+  } else {
+    may_repeat_ = 0;  // the silence was a straggler's: nothing else need be missing
   }
+  judge_reordering(slot, answers_repetition);
   if (slot.timed_out) {
     round_trip_.judge_timeout(header.worker == assignment_.rank);
   }

@@ -39,9 +39,8 @@ class Rank {
   bool awaits(const TakenResult& result) const;
   // Takes a result that it waits for; the values are in the job's memory already.
   void take_result(const TakenResult& result, Clock::time_point now);
-  // A packet came that is no result of a slot in flight. `is_resend`: it answers a repetition of this rank's, which
-  // therefore was not needed.
-  void ignore_result(bool is_resend);
+  // A packet came that is no result of a slot in flight.
+  void ignore_result() { status_.ignored += 1; }
   // Queues what the window allows, and again what is overdue; `batch` must be sent before anything else happens.
   void transmit(SendBatch& batch, Clock::time_point now);
   // Gives the process the results since the last call, and wakes it if that is worth while or nothing else is left.
@@ -58,7 +57,8 @@ class Rank {
     uint32_t chunk = 0;  // position in the stream, as the process said
     SlotState state = SlotState::with_process;
     uint8_t transmissions = 0;
-    bool timed_out = false;  // sent again because of a timeout
+    bool timed_out = false;       // sent again because of a timeout
+    bool repeated_early = false;  // sent again because later results had come
     uint16_t flags = 0;
     uint64_t order = 0;  // of its last transmission, among all of this rank
     Clock::time_point sent;
@@ -77,6 +77,7 @@ class Rank {
   const Transmission* oldest_unfinished();
   void retransmit_overtaken(SendBatch& batch, Clock::time_point now);
   void retransmit_after_timeout(SendBatch& batch, Clock::time_point now);
+  void judge_reordering(const Slot& slot, bool answers_repetition);
   Header header_of(uint16_t slot) const;
 
   RankAssignment assignment_;
@@ -97,9 +98,10 @@ class Rank {
   std::vector<uint16_t> finished_;   // with results, not yet published
   uint16_t last_sent_ = 0;           // slot
   uint64_t next_order_ = 0;
-  uint32_t overtaken_by_;         // how many later results tell of a loss
-  uint64_t judged_early_ = 0;     // early retransmissions that such a judgement was passed on
-  uint64_t newest_finished_ = 0;  // highest order with a result, of packets sent once
+  uint64_t judged_until_ = 0;      // transmissions that were judged to be needless
+  uint32_t results_in_order_ = 0;  // since the last such judgement
+  uint32_t overtaken_by_;          // how many later results tell of a loss
+  uint64_t newest_finished_ = 0;   // highest order with a result, of packets sent once
   Clock::time_point next_deadline_ = Clock::time_point::max();
   unsigned timeouts_ = 0;        // in a row, without a result between them
   Clock::time_point timed_out_;  // when the last of them was: what was sent before it may be lost

@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar
 
 import switchml
+from controller.drivers.p4tables import MULTICAST_RANK
 from controller.proto import switchml_pb2 as pb
-from dataplane.constants import Verdict
+from dataplane.constants import PROTOCOL_UDP_PORT, Verdict
 from dataplane.softswitch._native import Switch
 from host_agent._engine import Engine
 from host_agent.jobs import Jobs, LocalJob
@@ -108,8 +110,8 @@ class Fabric:
     def agent_of(self, rank: int) -> Agent:
         return self.agents[rank % len(self.agents)]
 
-    def add_job(self, job: int, world_size: int, slots: int = 64, epoch: int = 1) -> None:
-        """Open the ranks, install the tables, activate."""
+    def add_job(self, job: int, world_size: int, slots: int = 64, epoch: int = 1, multicast: str = "") -> None:
+        """Open the ranks, install the tables, activate. Results go to the IPv4 group `multicast` where there is one."""
         base = (self._next_base + slots - 1) // slots * slots
         self._next_base = base + slots
         self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
@@ -126,6 +128,7 @@ class Fabric:
                 values_per_packet=self.values,
                 switch_address=ADDRESS,
                 switch_udp_port=self.switch_udp_port,
+                multicast_address=multicast,
             )
             ready = self.call(agent.jobs.open, assignment)
             for endpoint in ready.endpoints:
@@ -134,7 +137,11 @@ class Fabric:
                 self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port)
                 key = (agent.port, 0, ADDRESS_NUMBER, udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)
                 self.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, epoch, job)
-        self.switch.set_group(job, [(port, rank) for (port, _), rank in listeners.items()])
+        replicas = [(port, rank) for (port, _), rank in listeners.items()]
+        if multicast:
+            replicas = [(PORT, MULTICAST_RANK)]
+            self.switch.set_rank(job, MULTICAST_RANK, 0, int(IPv4Address(multicast)), PROTOCOL_UDP_PORT)
+        self.switch.set_group(job, replicas)
         for agent in self.agents[:world_size]:
             self.call(agent.jobs.activate, pb.Activation(job=job, epoch=epoch))
 

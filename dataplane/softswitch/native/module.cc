@@ -213,6 +213,7 @@ NB_MODULE(_native, m) {
   using switchml::Switch;
   m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
   nb::register_exception_translator(switchml::translate);
+  m.attr("UDP_PORT_BUFFER_BYTES") = switchml::UdpPort::kSocketBufferBytes;
   nb::class_<Switch> cls(m, "Switch", "A switch with `slots` pool indexes and `values` 32-bit values per packet.");
   cls.def(
       "__init__",
