@@ -13,7 +13,6 @@ class RankStatus(TypedDict):
     ignored: int
     round_trip_seconds: float
 
-<<<<<<< HEAD
 class LinkCounters(TypedDict):
     """Frames of an engine's device, in this process."""
 
@@ -28,12 +27,11 @@ class LinkCounters(TypedDict):
     not_for_us: int  # neither ARP nor UDP to our address
     unknown_port: int  # UDP, but to no job
     unresolved: int  # not sent, because nobody had answered for the switch's address yet
-=======
+
 SOCKET_BUFFER_BYTES: int  # what a job's socket is to be given in each direction
 
 # What it is given here, receiving and sending, in bytes. Raises OSError when there is no socket to be had.
 def granted_socket_buffers() -> tuple[int, int]: ...
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
 
 # The number of the shm port whose switch listens at `path`. Raises as Engine.open_shm_rank.
 def shm_port_at(path: str) -> int: ...

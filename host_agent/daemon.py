@@ -18,12 +18,8 @@ import click
 
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_VERSION
-<<<<<<< HEAD
 from dataplane.devices import Poll, open_dpdk, open_xdp
-from host_agent._engine import Engine, shm_port_at
-=======
 from host_agent._engine import SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
 from host_agent.messages import Failure
@@ -137,13 +133,9 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier run
     options = _choose_transport(options)
-<<<<<<< HEAD
-    engine, options = _make_engine(options)
-=======
     if options.transport == "udp":
         _warn_of_small_buffers()
-    engine = Engine(options.threads)
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
+    engine, options = _make_engine(options)
     engine.start()
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
     session = Session(options.controller, options.registration(), jobs)

@@ -17,12 +17,8 @@ from typing import TypeVar
 import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
-<<<<<<< HEAD
 from dataplane.devices import Poll
-from dataplane.softswitch._native import Switch
-=======
 from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
 from dataplane.softswitch.device import Device
 from dataplane.softswitch.pipeline_config import Dimensions
 from dataplane.softswitch.ports import (

@@ -39,22 +39,8 @@ DataThread::Pause::~Pause() {
   thread_.no_pauses_.notify_one();
 }
 
-<<<<<<< HEAD
-DataThread::DataThread(unsigned index, const Peers* peers, FrameLink* link)
-    : index_(index),
-      peers_(peers),
-      link_(link),
-=======
- private:
-  DataThread& thread_;
-  std::unique_lock<std::mutex> lock_;
-};
-
-DataThread::DataThread(const Peers* peers)
-    : peers_(peers),
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+DataThread::DataThread(const Peers* peers, FrameLink* link)
+    : peers_(peers), link_(link), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (epoll_ < 0 || wake_ < 0) {
     throw failure("epoll");
   }
@@ -111,14 +97,9 @@ void DataThread::watch(int fd, bool is_eventfd) const {
 
 void DataThread::add_job(JobKey key, std::unique_ptr<JobRanks> job) {
   const Pause pause(*this);
-<<<<<<< HEAD
-  watch(job->transport().fd(), false);
-=======
-  watch(job->socket().fd(), false);
-  if (job->group_socket() != nullptr) {
-    watch(job->group_socket()->fd(), false);
+  for (unsigned source = 0; source < job->transport().sources(); ++source) {
+    watch(job->transport().fd(source), false);
   }
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
   jobs_.emplace(key, std::move(job));
 }
 
@@ -142,14 +123,9 @@ void DataThread::remove_rank(JobKey key, uint8_t rank, int doorbell) {
   JobRanks& job = *found->second;
   job.remove(rank);
   if (job.empty()) {
-<<<<<<< HEAD
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, job.transport().fd(), nullptr);
-=======
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, job.socket().fd(), nullptr);
-    if (job.group_socket() != nullptr) {
-      epoll_ctl(epoll_, EPOLL_CTL_DEL, job.group_socket()->fd(), nullptr);
+    for (unsigned source = 0; source < job.transport().sources(); ++source) {
+      epoll_ctl(epoll_, EPOLL_CTL_DEL, job.transport().fd(source), nullptr);
     }
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
     jobs_.erase(found);
   }
 }

@@ -21,14 +21,9 @@ class DataThread {
   using Peers = std::vector<std::unique_ptr<DataThread>>;
   using JobKey = uint64_t;
 
-<<<<<<< HEAD
-  // Thread number `index` of `peers`, which outlives it. With a `link`, which outlives it as well, its jobs use that.
+  // One of `peers`, which outlive it. With a `link`, which outlives it as well, its jobs use that.
   // Throws std::system_error.
-  DataThread(unsigned index, const Peers* peers, FrameLink* link);
-=======
-  // One of `peers`, which outlive it. Throws std::system_error.
-  explicit DataThread(const Peers* peers);
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
+  DataThread(const Peers* peers, FrameLink* link);
   ~DataThread();
   DataThread(const DataThread&) = delete;
   DataThread& operator=(const DataThread&) = delete;

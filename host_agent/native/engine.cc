@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -35,13 +36,8 @@ Engine::Engine(unsigned threads, std::unique_ptr<FrameLink> link) : link_(std::m
                                 std::to_string(threads));
   }
   threads_.reserve(threads);
-<<<<<<< HEAD
-  for (unsigned index = 0; index < threads; ++index) {
-    threads_.push_back(std::make_unique<DataThread>(index, &threads_, link_.get()));
-=======
   while (threads_.size() < threads) {
-    threads_.push_back(std::make_unique<DataThread>(&threads_));
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
+    threads_.push_back(std::make_unique<DataThread>(&threads_, link_.get()));
   }
 }
 
@@ -64,6 +60,11 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
   const sockaddr_in switch_endpoint = ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
   std::vector<std::unique_ptr<JobTransport>> transports;
   if (link_ != nullptr) {
+    if (!assignment.multicast_address.empty()) {
+      throw std::invalid_argument(
+          "a device takes no IP multicast: leave `multicast` of the switch out of the controller's"
+          " configuration");
+    }
     threads_.front()->paused([&] {
       const size_t packet_bytes = protocol::header_bytes + assignment.values * sizeof(uint32_t);
       transports.push_back(link_->open(switch_endpoint, packet_bytes, udp_port));
@@ -73,8 +74,14 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
   const auto count = static_cast<unsigned>(threads_.size());
   std::vector<UdpSocket> sockets = open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
   *udp_port = sockets.front().port();
-  for (UdpSocket& socket : sockets) {
-    transports.push_back(std::make_unique<UdpTransport>(std::move(socket), switch_endpoint));
+  for (unsigned index = 0; index < count; ++index) {
+    std::optional<UdpSocket> group_socket;
+    if (!assignment.multicast_address.empty()) {
+      const sockaddr_in group = ipv4_endpoint(parse_ipv4(assignment.multicast_address), protocol::udp_port);
+      group_socket = join_multicast_group(group, assignment.address, sockets[index].receive_buffer(), index, count);
+    }
+    transports.push_back(
+        std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket), switch_endpoint));
   }
   return transports;
 }
@@ -86,13 +93,8 @@ void Engine::open_job(const RankAssignment& assignment, Job* job) {
   const auto count = static_cast<unsigned>(threads_.size());
   auto transports = open_transports(assignment, &job->udp_port);
   for (unsigned index = 0; index < count; ++index) {
-<<<<<<< HEAD
     threads_[index]->add_job(job->key, std::make_unique<JobRanks>(assignment, index, count,
                                                                   std::move(transports[index]), job->results.data()));
-=======
-    threads_[index]->add_job(
-        job->key, std::make_unique<JobRanks>(assignment, index, count, std::move(sockets[index]), job->results.data()));
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
   }
 }
 

@@ -51,9 +51,10 @@ class FrameLink::JobLink : public JobTransport {
   JobLink& operator=(const JobLink&) = delete;
 
   uint16_t udp_port() const { return addresses_.udp_src; }
-  int fd() const override { return -1; }
+  unsigned sources() const override { return 1; }
+  int fd(unsigned /*source*/) const override { return -1; }
   void send(SendBatch* batch) override;
-  bool receive(ReceiveBatch* /*batch*/) override {
+  bool receive(unsigned /*source*/, ReceiveBatch* /*batch*/) override {
     reading_ = 0;
     taken_.clear();
     taken_.swap(inbox_);

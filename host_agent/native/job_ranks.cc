@@ -19,12 +19,7 @@ JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned t
       threads_(threads),
       transport_(std::move(transport)),
       switch_endpoint_(ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
-      results_(results) {
-  if (!assignment.multicast_address.empty()) {
-    const sockaddr_in group = ipv4_endpoint(parse_ipv4(assignment.multicast_address), protocol::udp_port);
-    group_socket_ = join_multicast_group(group, assignment.address, socket_.receive_buffer(), thread, threads);
-  }
-}
+      results_(results) {}
 
 void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
   ranks_.push_back(std::make_unique<Rank>(assignment, thread_, channel));
@@ -46,17 +41,16 @@ RankStatus JobRanks::status(uint8_t rank) const {
 }
 
 bool JobRanks::receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
-<<<<<<< HEAD
-  if (!transport_->receive(&batch)) {
-=======
-  const bool any = receive_from(socket_, batch, now, strays);
-  return (group_socket_ && receive_from(*group_socket_, batch, now, strays)) || any;
+  bool any = false;
+  for (unsigned source = 0; source < transport_->sources(); ++source) {
+    any = receive_from(source, batch, now, strays) || any;
+  }
+  return any;
 }
 
-bool JobRanks::receive_from(const UdpSocket& socket, ReceiveBatch& batch, Clock::time_point now,
+bool JobRanks::receive_from(unsigned source, ReceiveBatch& batch, Clock::time_point now,
                             std::vector<StrayDatagram>* strays) {
-  if (!batch.receive(socket)) {
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
+  if (!transport_->receive(source, &batch)) {
     return false;
   }
   Datagram datagram;

@@ -28,21 +28,11 @@ struct StrayDatagram {
 class JobRanks {
  public:
   // `assignment` is that of any of the ranks. `thread` of `threads` moves the slots that belong to it, and results of
-<<<<<<< HEAD
   // them come over `transport`; `results` has one buffer a slot, which all ranks read.
   JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads, std::unique_ptr<JobTransport> transport,
            uint8_t* results);
 
   JobTransport& transport() const { return *transport_; }
-=======
-  // them come to `socket`, or to the job's multicast group; `results` has one buffer a slot, which all ranks read.
-  // Throws std::system_error when the group cannot be joined.
-  JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads, UdpSocket socket, uint8_t* results);
-
-  const UdpSocket& socket() const { return socket_; }
-  // Where results for several agents come; null where the job has no multicast group.
-  const UdpSocket* group_socket() const { return group_socket_ ? &*group_socket_ : nullptr; }
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
 
   // `channel` outlives the rank here.
   void add(const RankAssignment& assignment, RankChannel* channel);
@@ -69,8 +59,7 @@ class JobRanks {
   bool submissions_wait() const;
 
  private:
-  bool receive_from(const UdpSocket& socket, ReceiveBatch& batch, Clock::time_point now,
-                    std::vector<StrayDatagram>* strays);
+  bool receive_from(unsigned source, ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays);
   bool is_home(const Rank& rank) const { return rank.number() % threads_ == thread_; }
   // Counts a packet that is no result in flight.
   void ignore(const Header& header);
@@ -78,12 +67,7 @@ class JobRanks {
   RankAssignment assignment_;
   unsigned thread_;
   unsigned threads_;
-<<<<<<< HEAD
   std::unique_ptr<JobTransport> transport_;
-=======
-  UdpSocket socket_;
-  std::optional<UdpSocket> group_socket_;
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
   sockaddr_in switch_endpoint_;
   uint8_t* results_;
   std::vector<std::unique_ptr<Rank>> ranks_;

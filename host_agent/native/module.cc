@@ -8,11 +8,8 @@
 #include <optional>
 #include <system_error>
 
-<<<<<<< HEAD
 #include "dataplane/native/device_capsule.h"
-=======
 #include "dataplane/native/udp_batch.h"
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
 #include "host_agent/native/engine.h"
 
 namespace nb = nanobind;

@@ -146,12 +146,7 @@ const Rank::Transmission* Rank::oldest_unfinished() {
 }
 
 void Rank::retransmit_overtaken(SendBatch& batch, Clock::time_point now) {
-<<<<<<< HEAD
-  const uint64_t behind =
-      std::min(overtaken_by_, overtaken_by_ > kOvertakenBy ? window_.size() : window_.size() / 2 + 1);
-=======
   const uint64_t behind = std::min(overtaken_by_, window_.size() / 2 + 1);
->>>>>>> c95f0d2265aa64b7df688905b99602c3d78d7062
   for (const Transmission* oldest = oldest_unfinished();
        oldest != nullptr && oldest->order + behind <= newest_finished_; oldest = oldest_unfinished()) {
     slots_[oldest->slot].repeated_early = true;

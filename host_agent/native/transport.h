@@ -12,14 +12,16 @@ class JobTransport {
   JobTransport(const JobTransport&) = delete;
   JobTransport& operator=(const JobTransport&) = delete;
 
+  // From how many places results come, each received from by itself.
+  virtual unsigned sources() const = 0;
   // Readable when results wait; -1 where all jobs share a device, for which the thread waits.
-  virtual int fd() const = 0;
+  virtual int fd(unsigned source) const = 0;
 
   // Sends what is queued, without blocking, and empties the queue; what cannot leave is as good as lost on the way.
   virtual void send(SendBatch* batch) = 0;
   // Forgets the packets of the call before and takes a batch of those that wait, without blocking. Returns whether
   // there were any; next() steps through them in order of arrival. `batch` is room that a transport may use.
-  virtual bool receive(ReceiveBatch* batch) = 0;
+  virtual bool receive(unsigned source, ReceiveBatch* batch) = 0;
   virtual bool next(ReceiveBatch* batch, Datagram* datagram) = 0;
 
  protected:

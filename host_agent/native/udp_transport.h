@@ -1,7 +1,7 @@
 // The kernel's UDP.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <utility>
 
 #include "host_agent/native/transport.h"
@@ -10,16 +10,21 @@ namespace switchml {
 
 class UdpTransport : public JobTransport {
  public:
-  UdpTransport(UdpSocket socket, const sockaddr_in& switch_endpoint)
-      : socket_(std::move(socket)), switch_endpoint_(switch_endpoint) {}
+  // Results come to the job's own socket, and those for several agents to `group_socket` where the job has one.
+  UdpTransport(UdpSocket socket, std::optional<UdpSocket> group_socket, const sockaddr_in& switch_endpoint)
+      : socket_(std::move(socket)), group_socket_(std::move(group_socket)), switch_endpoint_(switch_endpoint) {}
 
-  int fd() const override { return socket_.fd(); }
+  unsigned sources() const override { return group_socket_ ? 2 : 1; }
+  int fd(unsigned source) const override { return source == 0 ? socket_.fd() : group_socket_->fd(); }
   void send(SendBatch* batch) override { batch->flush(socket_, switch_endpoint_); }
-  bool receive(ReceiveBatch* batch) override { return batch->receive(socket_); }
+  bool receive(unsigned source, ReceiveBatch* batch) override {
+    return batch->receive(source == 0 ? socket_ : *group_socket_);
+  }
   bool next(ReceiveBatch* batch, Datagram* datagram) override { return batch->next(datagram); }
 
  private:
   UdpSocket socket_;
+  std::optional<UdpSocket> group_socket_;
   sockaddr_in switch_endpoint_;
 };
 

@@ -35,6 +35,7 @@ bpf_insn instruction(int code, uint8_t to, uint8_t from, int offset, int32_t val
   return made;
 }
 
+// NOLINTBEGIN(misc-redundant-expression): that two parts of an opcode are 0 is BPF's encoding
 bpf_insn copy(Register to, Register from) { return instruction(BPF_ALU64 | BPF_MOV | BPF_X, to, from, 0, 0); }
 bpf_insn set(Register to, int32_t value) { return instruction(BPF_ALU64 | BPF_MOV | BPF_K, to, 0, 0, value); }
 bpf_insn add(Register to, int32_t value) { return instruction(BPF_ALU64 | BPF_ADD | BPF_K, to, 0, 0, value); }
@@ -44,6 +45,7 @@ bpf_insn load(int size, Register to, Register from, size_t offset) {
 }
 bpf_insn call(int32_t function) { return instruction(BPF_JMP | BPF_CALL, 0, 0, 0, function); }
 bpf_insn leave() { return instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0); }
+// NOLINTEND(misc-redundant-expression)
 
 class Program {
  public:
