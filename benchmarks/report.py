@@ -1,0 +1,278 @@
+"""Tables of a result: as text in cells, which a terminal or Markdown shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from benchmarks.options import size_text
+from benchmarks.results import Result
+
+__all__ = ["Table", "fill", "markdown", "tables"]
+
+Row = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A title, the names of the columns, rows of cells, and remarks that belong below."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    remarks: Sequence[str] = ()
+
+
+def tables(result: Result) -> list[Table]:
+    """The tables of a benchmark, the machine's state among the remarks of the last one."""
+    found = _TABLES[result.benchmark](result)
+    last = dataclasses.replace(found[-1], remarks=(*found[-1].remarks, *_machine(result)))
+    return [*found[:-1], last]
+
+
+def markdown(table: Table) -> str:
+    """A table in Markdown."""
+    lines = [f"**{table.title}**", "", _line(table.columns)]
+    lines.append("|" + "|".join("---" if index == 0 else "---:" for index in range(len(table.columns))) + "|")
+    lines += [_line(row) for row in table.rows]
+    for remark in table.remarks:
+        lines += ["", remark]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def fill(document: str, results: Sequence[Result]) -> str:
+    """`document` with the tables of each result between `<!-- bench: NAME -->` and `<!-- end -->`.
+
+    Raises ValueError when there is no such place for one of them.
+    """
+    for result in results:
+        begin, end = f"<!-- bench: {result.benchmark} -->", "<!-- end -->"
+        head, found, tail = document.partition(begin)
+        _, closed, rest = tail.partition(end)
+        if not found or not closed:
+            raise ValueError(f"it has no place for {result.benchmark}: `{begin}` and, below, `{end}`")
+        text = "\n".join(markdown(table) for table in tables(result))
+        document = f"{head}{begin}\n{text}{end}{rest}"
+    return document
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------
+
+
+def _number(value: float) -> str:
+    """Three digits that count."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3f}" if seconds < 1e-3 else _number(1e3 * seconds)
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:.1f}"
+
+
+# ---- each benchmark -------------------------------------------------------------------------------------------------
+
+
+def _collectives(result: Result) -> list[Table]:
+    peers = [peer for peer in result.options["peers"] if peer in result.systems]
+    columns = ["workers", "size", "by", "median ms", "p99 ms", "slowest rank ms", "GB/s", "Melem/s per worker"]
+    columns += [f"{peer} / this" for peer in peers]
+    columns.append("CPU s/GB")
+    rows = [
+        [
+            str(row["workers"]),
+            size_text(row["bytes"]),
+            row["system"],
+            _milliseconds(row["median"]),
+            _milliseconds(row["p99"]),
+            _milliseconds(row["slowest"]),
+            _number(row["bytes_per_second"] / 1e9),
+            _number(row["elements_per_second"] / 1e6),
+            *_ratios(row, peers),
+            _number(row["cpu_seconds_per_gb"]),
+        ]
+        for row in result.rows
+    ]
+    if result.missing:
+        columns.append("remark")
+        rows = [[*row, ""] for row in rows]
+        rows += [["", "", name, *[""] * (len(columns) - 4), why] for name, why in result.missing.items()]
+    title = f"All-reduce of float32, {result.options['repetitions']} repetitions in turns"
+    return [Table(title, columns, rows)]
+
+
+def _ratios(row: Row, peers: Sequence[str]) -> list[str]:
+    return [f"{row['ratios'][peer]:.2f}" if peer in row["ratios"] else "" for peer in peers]
+
+
+def _latency(result: Result) -> list[Table]:
+    peers = [peer for peer in result.options["peers"] if peer in result.systems]
+    ratios = [f"{peer} / this" for peer in peers]
+    size = size_text(result.options["bytes"])
+    single = [row for row in result.rows if row["tensors"] == 1]
+    queued = [row for row in result.rows if row["tensors"] != 1]
+    missing = [f"{name} is missing: {why}" for name, why in result.missing.items()]
+    columns = ["workers", "by", "median us", "p99 us", "slowest rank us", *ratios, "wake-ups", "context switches"]
+    rows = [
+        [
+            str(row["workers"]),
+            row["system"],
+            *(_number(1e6 * row[name]) for name in ("median", "p99", "slowest")),
+            *_ratios(row, peers),
+            _number(row["wake_ups"]),
+            _number(row["switches"]),
+        ]
+        for row in single
+    ]
+    title = f"All-reduce of {size}, one at a time; wake-ups and context switches of all processes in one call"
+    many = [
+        [
+            str(row["workers"]),
+            row["system"],
+            _number(1e3 * row["median"]),
+            _number(row["tensors"] / row["median"]),
+            *_ratios(row, peers),
+            _number(row["wake_ups"] / row["tensors"]),
+        ]
+        for row in queued
+    ]
+    columns_of_many = ["workers", "by", "median ms of all", "tensors/s", *ratios, "wake-ups per tensor"]
+    heading = f"{result.options['tensors']} tensors of {size}, queued together"
+    return [Table(title, columns, rows), Table(heading, columns_of_many, many, missing)]
+
+
+def _loss(result: Result) -> list[Table]:
+    columns = ["workers", "lost each way", "median ms", "p99 ms", "/ no loss", "packets lost", "CPU s/GB", "cores busy"]
+    columns.append("largest error / bound")
+    rows = [
+        [
+            str(row["workers"]),
+            f"{row['share']:.2%}",
+            _milliseconds(row["median"]),
+            _milliseconds(row["p99"]),
+            f"{row['ratio']:.2f}",
+            _number(row["lost"]),
+            _number(row["cpu_seconds_per_gb"]),
+            _number(row["cores"]),
+            f"{row['largest_error'] / row['allowed_error']:.2f}",
+        ]
+        for row in result.rows
+    ]
+    size = size_text(result.options["bytes"])
+    return [Table(f"All-reduce of {size} over udp, single packets lost in each direction", columns, rows)]
+
+
+_KINDS: Final = {
+    "idle": "nothing yet",
+    "start": "one at a time",
+    "sequence": "one after the other, so far",
+    "at once": "all started at once",
+    "stopped": "all stopped at once",
+}
+
+
+def _jobs(result: Result) -> list[Table]:
+    columns = ["jobs", "", "workers", "to READY ms", "p99 ms", "stop ms", "all s", "store MB"]
+    names = [footprint["process"] for footprint in result.rows[0]["footprints"]]
+    columns += [f"{name} MB (files)" for name in names]
+    rows = [
+        [
+            str(row["jobs"]),
+            _KINDS[row["kind"]],
+            str(row["workers"]),
+            _milliseconds(row["start_median"]),
+            _milliseconds(row["start_p99"]),
+            _milliseconds(row["stop_median"]),
+            _number(row["elapsed"]),
+            _megabytes(row["store_bytes"]),
+            *(f"{_megabytes(found['resident'])} ({found['descriptors']})" for found in row["footprints"]),
+        ]
+        for row in result.rows
+    ]
+    return [Table(f"Jobs over {result.options['transport']}", columns, rows)]
+
+
+def _kernels(result: Result) -> list[Table]:
+    sizes = result.options["sizes"]
+    rows = [
+        [
+            row["kernel"],
+            row["instructions"],
+            *(_number(row["gigabytes_per_second"][str(size)]) for size in sizes),
+        ]
+        for row in result.rows
+    ]
+    columns = ["kernel", "instructions", *(size_text(size) for size in sizes)]
+    return [Table("GB/s of float32 elements on one core, by the tensor's size", columns, rows)]
+
+
+def _memory(result: Result) -> list[Table]:
+    sizes = result.options["sizes"]
+    columns = ["by", "process", "at rest MB", *(f"peak MB, {size_text(size)}" for size in sizes), "growth"]
+    rows = [
+        [
+            row["transport"],
+            row["process"],
+            _megabytes(row["at_rest"]),
+            *(_megabytes(row["peaks"][str(size)]) for size in sizes),
+            f"{row['growth']:.2f}",
+        ]
+        for row in result.rows
+    ]
+    return [Table(f"Resident memory with tensors of {result.options['workers']} workers", columns, rows)]
+
+
+def _python(result: Result) -> list[Table]:
+    columns = ["by", "size", "workers", "call us", "of which Python us", "share"]
+    rows = [
+        [
+            row["transport"],
+            size_text(row["bytes"]),
+            str(row["workers"]),
+            _number(1e6 * row["median"]),
+            _number(1e6 * row["python"]),
+            f"{row['share']:.2%}",
+        ]
+        for row in result.rows
+    ]
+    return [Table("All-reduce: time that passes outside of native calls", columns, rows)]
+
+
+_TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
+    "allreduce": _collectives,
+    "latency": _latency,
+    "loss": _loss,
+    "jobs": _jobs,
+    "kernels": _kernels,
+    "memory": _memory,
+    "python": _python,
+}
+
+
+def _machine(result: Result) -> list[str]:
+    machine = result.machine
+    about = (
+        f"{machine['processor']}, {machine['processors']} processors, {machine['memory_bytes'] / 2**30:.0f} GiB, "
+        f"Linux {machine['kernel']}, Python {machine['python']}, "
+        + ", ".join(dict.fromkeys(result.systems.values()) or [f"SwitchML {result.version}"])
+        + time.strftime(", %Y-%m-%d %H:%M UTC", time.gmtime(result.time))
+    )
+    if not result.states:
+        return [about]
+    loads = [state["load"] for state in result.states]
+    lines = [state["cache_line_ns"] for state in result.states if state["cache_line_ns"] is not None]
+    share = "raised" if all(state["share"] for state in result.states) else "not permitted to be raised"
+    when = f"load {min(loads):.1f} to {max(loads):.1f}; autogroup {machine['autogroup']}, its weight {share}"
+    if lines:
+        when += f"; cache line between two processors and back {min(lines):.0f} to {max(lines):.0f} ns"
+    return [about, when]
