@@ -41,8 +41,10 @@ class _Words(click.ParamType[Any]):
 
 
 def _one_size(text: str) -> int:
-    [size] = options.sizes(text)
-    return size
+    found = options.sizes(text)
+    if len(found) != 1:
+        raise ValueError(f"{text} is not one size")
+    return found[0]
 
 
 _SIZES: Final = _Words("sizes", options.sizes)

@@ -19,6 +19,9 @@ from typing import Any, Final
 __all__ = ["Machine", "State", "look", "now"]
 
 _PROBE_SECONDS: Final = 20
+_COPIED_BYTES: Final = 64 << 20  # by each processor
+_MOST_BYTES: Final = 2 << 30  # by all of them
+_COPYING_SECONDS: Final = 0.3
 _AUTOGROUP: Final = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
@@ -29,6 +32,7 @@ class Machine:
     processor: str
     processors: int
     memory_bytes: int
+    memory_bytes_per_second: float  # that all processors together move to and from it
     kernel: str
     python: str
     autogroup: str  # enabled, disabled, absent
@@ -51,6 +55,7 @@ def look() -> Machine:
         processor=_field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         processors=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory_bytes_per_second=float(_probe("memory")),
         kernel=platform.release(),
         python=platform.python_version(),
         autogroup={"1": "enabled", "0": "disabled"}.get(_text(_AUTOGROUP), "absent"),
@@ -59,17 +64,22 @@ def look() -> Machine:
 
 
 def now() -> State:
-    """The state now. The probe runs in a session of its own, with the weight that all processes measured have."""
+    """The state now."""
+    nanoseconds, share = _probe("state")
+    return State(time.time(), os.getloadavg()[0], nanoseconds, share)
+
+
+def _probe(what: str) -> Any:
+    """Ask the processors, in a session of its own, with the weight that all processes measured have."""
     probe = subprocess.run(
-        [sys.executable, "-m", "benchmarks.machine_state"],
+        [sys.executable, "-m", "benchmarks.machine_state", what],
         check=True,
         capture_output=True,
         text=True,
         timeout=_PROBE_SECONDS,
         start_new_session=True,
     )
-    found: dict[str, Any] = json.loads(probe.stdout)
-    return State(time.time(), os.getloadavg()[0], found["cache_line_ns"], found["share"])
+    return json.loads(probe.stdout)
 
 
 def _field(path: str, name: str) -> str:
@@ -87,15 +97,18 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _probe() -> dict[str, Any]:
+def _answer(what: str) -> Any:
     from benchmarks import _probes
     from benchmarks.workers.counters import take_share
 
     share = take_share()
+    if what == "memory":
+        processors = len(os.sched_getaffinity(0))
+        return _probes.memory_traffic(processors, min(_COPIED_BYTES, _MOST_BYTES // processors), _COPYING_SECONDS)
     first, second = _probes.two_processors()
     trips = _probes.cache_line_round_trips(first, second, 40, 1.0) if first >= 0 else []
-    return {"share": share, "cache_line_ns": round(1e9 * trips[0], 1) if trips else None}
+    return (round(1e9 * trips[0], 1) if trips else None), share
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_probe()))
+    sys.stdout.write(json.dumps(_answer(sys.argv[1])))

@@ -29,7 +29,7 @@ class Options:
 class Row:
     """Medians over all ranks and calls, in seconds: `median` of a call, `python` of its part outside of native calls.
 
-    `python` includes reading the clock around each native call, so Python's own part is a little smaller.
+    `python` includes times in which another process had the processor, `python_cpu` does not.
     """
 
     transport: str
@@ -38,6 +38,7 @@ class Row:
     calls: int
     median: float
     python: float
+    python_cpu: float
     share: float
 
 
@@ -75,5 +76,6 @@ def _row(sample: _Sample) -> Row:
         calls=len(sample.answers[0]["seconds"]),
         median=statistics.median(seconds),
         python=statistics.median(python),
+        python_cpu=statistics.median([each for answer in sample.answers for each in answer["python_cpu_seconds"]]),
         share=statistics.median(python) / statistics.median(seconds),
     )

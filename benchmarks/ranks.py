@@ -26,6 +26,7 @@ __all__ = ["Launcher", "RankGroup", "rank_group", "start"]
 JOIN_SECONDS: Final = 120.0
 TURN_SECONDS: Final = 600.0
 _END_SECONDS: Final = 20.0
+_KILL_SECONDS: Final = 5.0
 _STEP_SECONDS: Final = 0.5  # between two looks at whether a process has ended
 _READ_BYTES: Final = 1 << 16
 
@@ -137,13 +138,23 @@ class RankGroup:
                 raise self._failure(f"process {process.pid} ended with status {status}")
 
     def kill(self) -> None:
-        """End what is left of it."""
+        """End what is left of it: in order, so that mpirun ends its ranks, and then not in order."""
         for rank in self._ranks:
             rank.connection.close()
+        self._signal(signal.SIGTERM)
+        deadline = time.monotonic() + _KILL_SECONDS
         for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        self._signal(signal.SIGKILL)
+        for process in self._processes:
             process.wait()
+
+    def _signal(self, number: int) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
 
     def _failure(self, what: str) -> RankFailed:
         lines = "".join(f"\n  {line}" for line in last_lines(self._log, 12))

@@ -14,6 +14,8 @@ __all__ = ["Table", "fill", "markdown", "tables"]
 
 Row = Mapping[str, Any]
 
+_BEYOND_CACHES: Final = 64 << 20
+
 
 @dataclasses.dataclass(frozen=True)
 class Table:
@@ -73,6 +75,8 @@ def _number(value: float) -> str:
 
 
 def _milliseconds(seconds: float) -> str:
+    if seconds == 0:
+        return ""
     return f"{1e3 * seconds:.3f}" if seconds < 1e-3 else _number(1e3 * seconds)
 
 
@@ -87,7 +91,7 @@ def _collectives(result: Result) -> list[Table]:
     peers = [peer for peer in result.options["peers"] if peer in result.systems]
     columns = ["workers", "size", "by", "median ms", "p99 ms", "slowest rank ms", "GB/s", "Melem/s per worker"]
     columns += [f"{peer} / this" for peer in peers]
-    columns.append("CPU s/GB")
+    columns += ["CPU s/GB", "of the memory's limit"]
     rows = [
         [
             str(row["workers"]),
@@ -100,6 +104,7 @@ def _collectives(result: Result) -> list[Table]:
             _number(row["elements_per_second"] / 1e6),
             *_ratios(row, peers),
             _number(row["cpu_seconds_per_gb"]),
+            _share_of_limit(row, result.machine["memory_bytes_per_second"]),
         ]
         for row in result.rows
     ]
@@ -109,6 +114,25 @@ def _collectives(result: Result) -> list[Table]:
         rows += [["", "", name, *[""] * (len(columns) - 4), why] for name, why in result.missing.items()]
     title = f"All-reduce of float32, {result.options['repetitions']} repetitions in turns"
     return [Table(title, columns, rows)]
+
+
+def _share_of_limit(row: Row, memory_bytes_per_second: float) -> str:
+    """How near a transport over shared memory is to what the memory can do, for tensors that no cache holds.
+
+    That limit is what all processors move, divided by `_memory_traffic_of_element`.
+    """
+    if row["system"] != "shm" or row["bytes"] < _BEYOND_CACHES:
+        return ""
+    return f"{row['elements_per_second'] * _memory_traffic_of_element(row['workers']) / memory_bytes_per_second:.0%}"
+
+
+def _memory_traffic_of_element(workers: int) -> int:
+    """Bytes to and from memory for one element of a sum, where no cache holds any of them.
+
+    Each worker reads its element and writes its contribution, reads the result and writes the element: 16. The switch
+    reads a contribution of each worker, 4, and writes one result, 4.
+    """
+    return (16 + 4) * workers + 4
 
 
 def _ratios(row: Row, peers: Sequence[str]) -> list[str]:
@@ -233,7 +257,7 @@ def _memory(result: Result) -> list[Table]:
 
 
 def _python(result: Result) -> list[Table]:
-    columns = ["by", "size", "workers", "call us", "of which Python us", "share"]
+    columns = ["by", "size", "workers", "call us", "outside of native calls us", "share", "CPU us of that"]
     rows = [
         [
             row["transport"],
@@ -242,10 +266,11 @@ def _python(result: Result) -> list[Table]:
             _number(1e6 * row["median"]),
             _number(1e6 * row["python"]),
             f"{row['share']:.2%}",
+            _number(1e6 * row["python_cpu"]),
         ]
         for row in result.rows
     ]
-    return [Table("All-reduce: time that passes outside of native calls", columns, rows)]
+    return [Table("All-reduce: what Python costs", columns, rows)]
 
 
 _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
@@ -265,6 +290,7 @@ def _machine(result: Result) -> list[str]:
         f"{machine['processor']}, {machine['processors']} processors, {machine['memory_bytes'] / 2**30:.0f} GiB, "
         f"Linux {machine['kernel']}, Python {machine['python']}, "
         + ", ".join(dict.fromkeys(result.systems.values()) or [f"SwitchML {result.version}"])
+        + f", {machine['memory_bytes_per_second'] / 1e9:.0f} GB/s to and from memory"
         + time.strftime(", %Y-%m-%d %H:%M UTC", time.gmtime(result.time))
     )
     if not result.states:

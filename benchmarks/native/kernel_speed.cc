@@ -4,10 +4,9 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <stdexcept>
 
+#include "benchmarks/native/aligned_memory.h"
 #include "dataplane/native/constants.h"
 #include "dataplane/softswitch/native/accumulate.h"
 
@@ -17,25 +16,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBlock = protocol::max_values;
-constexpr int kShift = 28;                      // of values below 1, eight of which are summed
+constexpr int kShift = 28;                        // of values below 1, eight of which are summed
 constexpr size_t kBatchBytes = size_t{1} << 20U;  // are passed over between two looks at the clock
 constexpr size_t kFewestPasses = 3;
-constexpr size_t kAlignment = 4096;
-
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }  // NOLINT: of aligned_alloc
-};
-
-template <typename Value>
-using Memory = std::unique_ptr<Value[], Free>;  // NOLINT: of a size that is known at run time
-
-template <typename Value>
-Memory<Value> make_memory(size_t count) {
-  const size_t bytes = (count * sizeof(Value) + kAlignment - 1) / kAlignment * kAlignment;
-  Memory<Value> memory(static_cast<Value*>(std::aligned_alloc(kAlignment, bytes)));
-  if (!memory) throw std::bad_alloc();
-  return memory;
-}
 
 // A tensor and its words: one block of each is what a kernel gets.
 struct Block {
@@ -72,9 +55,7 @@ constexpr std::array kKernels{
     Entry{"block_exponent", true,
           [](const Block& block) -> uint32_t { return k::block_exponent(block.values, kBlock); }},
     Entry{"quantize", true,
-          [](const Block& block) {
-            return k::quantize(block.values, kBlock, kShift, block.words, false, block.next);
-          }},
+          [](const Block& block) { return k::quantize(block.values, kBlock, kShift, block.words, false, block.next); }},
     Entry{"quantize, streaming", true,
           [](const Block& block) { return k::quantize(block.values, kBlock, kShift, block.words, true, block.next); }},
     Entry{"dequantize", true,
@@ -84,9 +65,7 @@ constexpr std::array kKernels{
             return k::pack(reinterpret_cast<const uint8_t*>(block.values), kBlock, block.words);
           }},
     Entry{"unpack", true,
-          [](const Block& block) {
-            return k::unpack(block.words, kBlock, reinterpret_cast<uint8_t*>(block.values));
-          }},
+          [](const Block& block) { return k::unpack(block.words, kBlock, reinterpret_cast<uint8_t*>(block.values)); }},
     Entry{"weigh", true, [](const Block& block) { return k::weigh(block.words, 0, kBlock); }},
     Entry{"add", false, &add},
     Entry{"sum of 8", false, &sum_of_eight},
@@ -103,8 +82,8 @@ class Pass {
  public:
   explicit Pass(size_t blocks)
       : blocks_(blocks),
-        values_(make_memory<float>((blocks + 1) * kBlock)),
-        words_(make_memory<uint8_t>(blocks * kBlock * sizeof(uint32_t))) {
+        values_(make_aligned_memory<float>((blocks + 1) * kBlock)),
+        words_(make_aligned_memory<uint8_t>(blocks * kBlock * sizeof(uint32_t))) {
     for (size_t i = 0; i < (blocks + 1) * kBlock; ++i) values_[i] = static_cast<float>(i % 1000) / 1000.0F;
     std::fill_n(words_.get(), blocks * kBlock * sizeof(uint32_t), uint8_t{1});
   }
@@ -120,8 +99,8 @@ class Pass {
 
  private:
   size_t blocks_;
-  Memory<float> values_;
-  Memory<uint8_t> words_;
+  AlignedMemory<float> values_;
+  AlignedMemory<uint8_t> words_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "benchmarks/native/cache_line.h"
 #include "benchmarks/native/kernel_speed.h"
+#include "benchmarks/native/memory_traffic.h"
 
 namespace nb = nanobind;
 namespace b = switchml::benchmarks;
@@ -33,6 +34,7 @@ NB_MODULE(_probes, module) {
   module.def("two_processors", &b::two_processors);
   module.def("cache_line_round_trips", &b::cache_line_round_trips, nb::arg("first"), nb::arg("second"),
              nb::arg("batches"), nb::arg("limit"), free);
+  module.def("memory_traffic", &b::memory_traffic, nb::arg("threads"), nb::arg("bytes_each"), nb::arg("seconds"), free);
   module.def("kernel_names", &kernel_names);
   module.def("time_kernel", &time_kernel, nb::arg("name"), nb::arg("instructions"), nb::arg("tensor_bytes"),
              nb::arg("seconds"), free);

@@ -16,7 +16,7 @@ import numpy.typing as npt
 __all__ = ["PERIOD", "Pattern", "allowed_error"]
 
 PERIOD: Final = 1_000_003
-_FACTORS: Final = (np.float32(1), np.float32(0.5), np.float32(0.25))
+_FACTORS: Final[tuple[np.float32, ...]] = (np.float32(1), np.float32(0.5), np.float32(0.25))
 _BLOCK: Final = 1 << 16  # elements that are compared at a time: they stay in the caches
 
 Vector = npt.NDArray[np.float32]

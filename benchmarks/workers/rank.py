@@ -5,7 +5,8 @@ line each, with one line of JSON:
 
     all_reduce ELEMENTS CALLS WARM_UP     one tensor, call after call
     queue ELEMENTS TENSORS CALLS WARM_UP  TENSORS tensors of ELEMENTS, queued together: one "call"
-    python_cost ELEMENTS CALLS WARM_UP    SwitchML only: "python_seconds" of each call as well
+    python_cost ELEMENTS CALLS WARM_UP    SwitchML only: also the part of each call outside of native code,
+                                          "python_seconds" and "python_cpu_seconds"
     end
 
 The answer holds "seconds" of each call, what this process used during them ("cpu_seconds", "wake_ups",
@@ -108,15 +109,16 @@ def _queue(backend: Backend, name: str, elements: int, tensors: int, calls: int,
 def _python_cost(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
     assert isinstance(backend, SwitchMLBackend)
     series = Series(backend, name, elements)
-    python_seconds: list[float] = []
+    python: list[tuple[float, float]] = []
 
     def call() -> float:
-        begin = time.perf_counter()
-        python_seconds.append(backend.python_seconds(series.tensor))
-        return time.perf_counter() - begin
+        elapsed, python_seconds, python_cpu_seconds = backend.time_python(series.tensor)
+        python.append((python_seconds, python_cpu_seconds))
+        return elapsed
 
     answer = series.run(call, calls, warm_up)
-    return answer | {"python_seconds": python_seconds[warm_up:]}
+    python_seconds, python_cpu_seconds = zip(*python[warm_up:], strict=True)
+    return answer | {"python_seconds": python_seconds, "python_cpu_seconds": python_cpu_seconds}
 
 
 COMMANDS: dict[str, Callable[..., dict[str, Any]]] = {

@@ -1,0 +1,56 @@
+#include "benchmarks/native/memory_traffic.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "benchmarks/native/aligned_memory.h"
+#include "dataplane/softswitch/native/accumulate.h"
+
+namespace switchml::benchmarks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Copy {
+  AlignedMemory<uint8_t> from;
+  AlignedMemory<uint8_t> to;
+};
+
+// The sum of one source is a copy, by the stores that the switch uses for its results.
+void copy(const Copy& buffers, size_t bytes) {
+  const uint8_t* source = buffers.from.get();
+  sum_big_endian(&source, 1, buffers.to.get(), bytes / sizeof(uint32_t), true);
+  fence_streaming_stores();
+}
+
+void in_threads(const std::vector<Copy>& buffers, size_t bytes) {
+  std::vector<std::thread> threads;
+  threads.reserve(buffers.size());
+  for (const Copy& own : buffers) threads.emplace_back([&own, bytes] { copy(own, bytes); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+double memory_traffic(unsigned threads, size_t bytes, double seconds) {
+  std::vector<Copy> buffers(threads);
+  for (Copy& own : buffers) {
+    own = {make_aligned_memory<uint8_t>(bytes), make_aligned_memory<uint8_t>(bytes)};
+    std::fill_n(own.from.get(), bytes, uint8_t{1});
+    std::fill_n(own.to.get(), bytes, uint8_t{1});
+  }
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  double fastest = 0;
+  do {
+    const auto begin = Clock::now();
+    in_threads(buffers, bytes);
+    const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
+    fastest = std::max(fastest, 2.0 * static_cast<double>(threads) * static_cast<double>(bytes) / elapsed);
+  } while (Clock::now() < end);
+  return fastest;
+}
+
+}  // namespace switchml::benchmarks

@@ -1,0 +1,12 @@
+// How many bytes all processors together move to and from memory.
+#pragma once
+
+#include <cstddef>
+
+namespace switchml::benchmarks {
+
+// Bytes read and written in a second by `threads` threads that each copy `bytes` (far more than the caches hold) past
+// the caches, over and over: the fastest of the rounds that begin within `seconds`.
+double memory_traffic(unsigned threads, size_t bytes, double seconds);
+
+}  // namespace switchml::benchmarks
