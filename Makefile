@@ -144,7 +144,8 @@ wheel-test: | machine
 	  --config-settings build-dir=build/wheel/tree .
 	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls build/wheel/dist/switchml-*.whl)[demo]"
 	place="$$(mktemp -d)" && cp examples/*.py "$$place" && cd "$$place" && \
-	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" python demo.py --run-dir "$$place/run" && rm -rf "$$place"
+	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" python demo.py --run-dir "$$place/run" && \
+	  "$(CURDIR)/.venv-wheel/bin/switchml-ctl" bench allreduce --workers 2 --sizes 64KiB --repetitions 1 && rm -rf "$$place"
 	@echo "make wheel-test: the wheel works without the checkout"
 
 # ---- the native code under ASan and UBSan -----------------------------------------------------------------------------

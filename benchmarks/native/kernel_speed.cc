@@ -107,6 +107,7 @@ class Pass {
 
 std::vector<KernelName> kernel_names() {
   std::vector<KernelName> names;
+  names.reserve(kKernels.size());
   for (const Entry& entry : kKernels) names.push_back({entry.name, entry.chooses_instructions});
   return names;
 }
