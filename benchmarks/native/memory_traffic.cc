@@ -19,17 +19,17 @@ struct Copy {
   AlignedMemory<uint8_t> to;
 };
 
-// The sum of one source is a copy, by the stores that the switch uses for its results.
-void copy(const Copy& buffers, size_t bytes) {
+// The sum of one source is a copy, by the stores that the switch has for its results.
+void copy(const Copy& buffers, size_t bytes, bool streaming) {
   const uint8_t* source = buffers.from.get();
-  sum_big_endian(&source, 1, buffers.to.get(), bytes / sizeof(uint32_t), true);
+  sum_big_endian(&source, 1, buffers.to.get(), bytes / sizeof(uint32_t), streaming);
   fence_streaming_stores();
 }
 
-void in_threads(const std::vector<Copy>& buffers, size_t bytes) {
+void in_threads(const std::vector<Copy>& buffers, size_t bytes, bool streaming) {
   std::vector<std::thread> threads;
   threads.reserve(buffers.size());
-  for (const Copy& own : buffers) threads.emplace_back([&own, bytes] { copy(own, bytes); });
+  for (const Copy& own : buffers) threads.emplace_back([&own, bytes, streaming] { copy(own, bytes, streaming); });
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -44,9 +44,11 @@ double memory_traffic(unsigned threads, size_t bytes, double seconds) {
   }
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   double fastest = 0;
+  bool streaming = false;
   do {
+    streaming = !streaming;
     const auto begin = Clock::now();
-    in_threads(buffers, bytes);
+    in_threads(buffers, bytes, streaming);
     const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
     fastest = std::max(fastest, 2.0 * static_cast<double>(threads) * static_cast<double>(bytes) / elapsed);
   } while (Clock::now() < end);
