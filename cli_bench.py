@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -302,7 +303,7 @@ def bench_python(pictures: Path | None, markdown: bool, json_file: str | None, *
 Examples:
   switchml-ctl bench show allreduce.json --plots pictures
   switchml-ctl bench show allreduce.json latency.json --markdown
-  switchml-ctl bench show *.json --into docs/performance.md""",
+  switchml-ctl bench show *.json --into docs/performance.md --plots docs/performance""",
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
@@ -310,7 +311,7 @@ Examples:
     "document",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.md",
-    help="Put the tables into FILE.md, between `<!-- bench: NAME -->` and `<!-- end -->`.",
+    help="Put tables, and pictures with --plots, into FILE.md, between `<!-- bench: NAME -->` and `<!-- end -->`.",
 )
 @_results
 def bench_show(
@@ -323,17 +324,23 @@ def bench_show(
     """Show results that were written before: as tables, as pictures, or in a document."""
     results = [load(file) for file in files]
     if document is not None:
-        _fill(document, results)
+        _fill(document, results, pictures)
+        return
     if json_file is not None and len(results) != 1:
         raise click.UsageError("--json is for one result")
-    if document is None or pictures is not None or json_file is not None:
-        for result in results:
-            _deliver(result, pictures, markdown, json_file)
+    for result in results:
+        _deliver(result, pictures, markdown, json_file)
 
 
-def _fill(document: Path, results: Sequence[Result]) -> None:
+def _fill(document: Path, results: Sequence[Result], pictures: Path | None) -> None:
+    """Put tables, and the pictures as SVG, into a document."""
+    illustrated = []
+    for result in results:
+        drawn = plots.draw(result, pictures) if pictures is not None else []
+        places = [os.path.relpath(file, document.parent) for file in drawn if file.suffix == ".svg"]
+        illustrated.append((result, places))
     try:
-        filled = report.fill(document.read_text(encoding="utf-8"), results)
+        filled = report.fill(document.read_text(encoding="utf-8"), illustrated)
         document.write_text(filled, encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ResultFileError(f"{document}: {error}") from error

@@ -39,4 +39,4 @@ def run(options: Options, report: Reporter) -> Result:
             turns.run(workers, tasks, options.repetitions)
         descriptions = {system.name: system.description for system in measured}
     rows = summarize(turns.turns, options.transports, options.peers)
-    return Result.of("latency", options, rows, turns.turns, turns.states, descriptions, missing)
+    return Result.of("latency", options, rows, turns.turns, turns.states, descriptions, missing | turns.failed)

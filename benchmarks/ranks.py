@@ -60,11 +60,7 @@ class RankGroup:
         self._processes = processes
         self._log = log
         self._ranks: list[_Rank] = []
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return len(self._ranks)
+        self.failed = False
 
     def command(self, line: str, seconds: float = TURN_SECONDS) -> list[dict[str, Any]]:
         """Send a command to all ranks; their answers by rank. Raises RankFailed."""
@@ -157,8 +153,9 @@ class RankGroup:
                     os.killpg(process.pid, number)
 
     def _failure(self, what: str) -> RankFailed:
+        self.failed = True
         lines = "".join(f"\n  {line}" for line in last_lines(self._log, 12))
-        return RankFailed(f"{self.name}: {what}. The end of its output:{lines or ' (none)'}")
+        return RankFailed(f"{self.name}: {what}.\nThe end of its output:{lines or ' (none)'}")
 
 
 @contextlib.contextmanager
@@ -177,7 +174,8 @@ def rank_group(name: str, world_size: int, directory: Path, launch: Launcher) ->
         try:
             group.join(listener, world_size)
             yield group
-            group.end()
+            if not group.failed:
+                group.end()
         finally:
             group.kill()
             path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -48,18 +49,19 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
-def fill(document: str, results: Sequence[Result]) -> str:
-    """`document` with the tables of each result between `<!-- bench: NAME -->` and `<!-- end -->`.
+def fill(document: str, results: Sequence[tuple[Result, Sequence[str]]]) -> str:
+    """`document` with tables and pictures of each result between `<!-- bench: NAME -->` and `<!-- end -->`.
 
-    Raises ValueError when there is no such place for one of them.
+    A picture is its address, relative to the document. Raises ValueError when there is no such place for a result.
     """
-    for result in results:
+    for result, pictures in results:
         begin, end = f"<!-- bench: {result.benchmark} -->", "<!-- end -->"
         head, found, tail = document.partition(begin)
         _, closed, rest = tail.partition(end)
         if not found or not closed:
             raise ValueError(f"it has no place for {result.benchmark}: `{begin}` and, below, `{end}`")
-        text = "\n".join(markdown(table) for table in tables(result))
+        images = "".join(f"\n![{result.benchmark}: {address}]({address})\n" for address in pictures)
+        text = "\n".join(markdown(table) for table in tables(result)) + images
         document = f"{head}{begin}\n{text}{end}{rest}"
     return document
 
@@ -197,18 +199,17 @@ def _loss(result: Result) -> list[Table]:
 
 
 _KINDS: Final = {
-    "idle": "nothing yet",
-    "start": "one at a time",
-    "sequence": "one after the other, so far",
-    "at once": "all started at once",
-    "stopped": "all stopped at once",
+    "idle": "none yet",
+    "start": "started and stopped",
+    "sequence": "in sequence, so far",
+    "at once": "started at once",
+    "stopped": "stopped at once",
 }
 
 
 def _jobs(result: Result) -> list[Table]:
     columns = ["jobs", "", "workers", "to READY ms", "p99 ms", "stop ms", "all s", "store MB"]
-    names = [footprint["process"] for footprint in result.rows[0]["footprints"]]
-    columns += [f"{name} MB (files)" for name in names]
+    columns += [f"{name} MB (files)" for name in _held(result.rows[0])]
     rows = [
         [
             str(row["jobs"]),
@@ -219,11 +220,22 @@ def _jobs(result: Result) -> list[Table]:
             _milliseconds(row["stop_median"]),
             _number(row["elapsed"]),
             _megabytes(row["store_bytes"]),
-            *(f"{_megabytes(found['resident'])} ({found['descriptors']})" for found in row["footprints"]),
+            *_held(row).values(),
         ]
         for row in result.rows
     ]
     return [Table(f"Jobs over {result.options['transport']}", columns, rows)]
+
+
+def _held(row: Row) -> dict[str, str]:
+    """Resident memory and open files by process, those of all agents together."""
+    resident: dict[str, int] = defaultdict(int)
+    descriptors: dict[str, int] = defaultdict(int)
+    for found in row["footprints"]:
+        name = "agents" if found["process"].startswith("agent-") else found["process"]
+        resident[name] += found["resident"]
+        descriptors[name] += found["descriptors"]
+    return {name: f"{_megabytes(size)} ({descriptors[name]})" for name, size in resident.items()}
 
 
 def _kernels(result: Result) -> list[Table]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import machine_state
-from benchmarks.errors import MissingPeer
+from benchmarks.errors import MissingPeer, RankFailed
 from benchmarks.options import size_text
 from benchmarks.ranks import RankGroup
 from benchmarks.systems import Peer, System, own_fabric
@@ -126,32 +127,50 @@ def _find(name: str, torch_python: str) -> Peer | MissingPeer:
 
 
 class Turns:
-    """Repetitions of tasks: in each, every system takes its turn at each task, another one first each time."""
+    """Repetitions of tasks: in each, every system takes its turn at each task, another one first each time.
+
+    A peer that fails takes no further turns; `failed` says why. A failure of ours ends the benchmark.
+    """
 
     def __init__(self, measured: Sequence[System], directory: Path, report: Reporter) -> None:
-        self._systems = measured
+        self._systems = {system.name: system for system in measured}
         self._directory = directory
         self._report = report
         self.turns: list[Turn] = []
         self.states: list[machine_state.State] = []
+        self.failed: dict[str, str] = {}
 
     def run(self, workers: int, tasks: Sequence[Task], repetitions: int) -> None:
         """Measure `tasks` with groups of `workers` ranks. Raises RankFailed."""
-        self._report(f"{workers} workers: starting {', '.join(system.name for system in self._systems)}")
+        names = [name for name in self._systems if name not in self.failed]
+        self._report(f"{workers} workers: starting {', '.join(names)}")
         with contextlib.ExitStack() as stack:
-            groups = {
-                system.name: stack.enter_context(system.group(workers, self._directory)) for system in self._systems
-            }
+            groups: dict[str, RankGroup] = {}
+            for name in names:
+                with self._failing(name):
+                    groups[name] = stack.enter_context(self._systems[name].group(workers, self._directory))
             for repetition in range(repetitions):
                 for number, task in enumerate(tasks):
-                    self._take_turns(list(groups.items()), task, repetition, number)
+                    left = [(name, group) for name, group in groups.items() if name not in self.failed]
+                    first = (repetition + number) % len(left)
+                    self._take_turns(left[first:] + left[:first], task, repetition)
 
-    def _take_turns(self, groups: list[tuple[str, RankGroup]], task: Task, repetition: int, number: int) -> None:
+    def _take_turns(self, groups: Sequence[tuple[str, RankGroup]], task: Task, repetition: int) -> None:
         self.states.append(machine_state.now())
-        first = (repetition + number) % len(groups)
         said = []
-        for name, group in groups[first:] + groups[:first]:
-            turn = turn_of(group.command(task.command), name, task, repetition)
-            self.turns.append(turn)
-            said.append(f"{name} {1e3 * sorted(turn.seconds)[len(turn.seconds) // 2]:.3g} ms")
+        for name, group in groups:
+            with self._failing(name):
+                turn = turn_of(group.command(task.command), name, task, repetition)
+                self.turns.append(turn)
+                said.append(f"{name} {1e3 * statistics.median(turn.seconds):.3g} ms")
         self._report(f"  {task.text}, repetition {repetition + 1}: {', '.join(said)}")
+
+    @contextlib.contextmanager
+    def _failing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except RankFailed as error:
+            if not isinstance(self._systems[name], Peer) or len(self._systems) == len(self.failed) + 1:
+                raise
+            self.failed[name] = f"failed: {str(error).splitlines()[0]}"
+            self._report(f"{name} takes no further turns: {error}")

@@ -1,8 +1,11 @@
 """Groups of ranks of a benchmark: who does not do its part is named, and nothing is left behind."""
 
+import contextlib
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from benchmarks import open_mpi
 from benchmarks.errors import MissingPeer, RankFailed
 from benchmarks.ranks import Launcher, RankGroup, rank_group, start
 from benchmarks.systems import Peer, work_directory
+from benchmarks.turns import Task, Turns
 
 RANK = """
 import json, socket, sys
@@ -104,3 +108,28 @@ def test_ranks_of_open_mpi_sum_the_same_pattern(name: str) -> None:
                 assert len(answer["seconds"]) == 2
                 assert answer["cpu_seconds"] > 0
                 assert 0 <= answer["largest_error"] <= answer["allowed_error"] < 1e-6
+
+
+def test_a_peer_that_fails_takes_no_further_turns_and_ours_end_the_benchmark(tmp_path: Path) -> None:
+    result = "'seconds': [0.5], 'cpu_seconds': 1, 'wake_ups': 1, 'preemptions': 0, 'largest_error': 0"
+    good = f"sys.exit(0) if line == 'end\\n' else say({{{result}, 'allowed_error': 1}})"
+
+    class Scripted(Peer):
+        """A peer whose ranks do what its description says."""
+
+        @contextlib.contextmanager
+        def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:
+            with rank_group(self.name, workers, directory, launcher(*[self.description] * workers)) as group:
+                yield group
+
+    said: list[str] = []
+    steady = Scripted("steady", good, "")
+    broken = Scripted("broken", "say({'error': 'wrong sum'})", "")
+    turns = Turns([broken, steady], tmp_path, said.append)
+    turns.run(2, [Task(4, 1, 1)], 3)
+    assert [turn.system for turn in turns.turns] == ["steady"] * 3
+    assert turns.failed.keys() == {"broken"}
+    assert re.fullmatch(r"failed: broken: rank [01], `all_reduce 1 1 1`: wrong sum\.", turns.failed["broken"])
+    assert any("takes no further turns" in line for line in said)
+    with pytest.raises(RankFailed, match="wrong sum"):
+        Turns([broken], tmp_path, said.append).run(2, [Task(4, 1, 1)], 1)

@@ -152,14 +152,15 @@ def test_how_near_the_memorys_limit_a_transport_is(measured: results.Result) -> 
 
 def test_markdown_fills_its_place_in_a_document(measured: results.Result) -> None:
     document = "before\n<!-- bench: allreduce -->\nold\n<!-- end -->\nafter\n<!-- end -->\n"
-    filled = report.fill(document, [measured])
+    filled = report.fill(document, [(measured, ["pictures/a.svg"])])
     assert "old" not in filled
     assert filled.startswith("before\n<!-- bench: allreduce -->\n**All-reduce")
     assert filled.endswith("<!-- end -->\nafter\n<!-- end -->\n")
     assert "| 2 | 1 MiB | shm | 16.0 |" in filled
-    assert report.fill(filled, [measured]) == filled
+    assert "](pictures/a.svg)\n<!-- end -->" in filled
+    assert report.fill(filled, [(measured, ["pictures/a.svg"])]) == filled
     with pytest.raises(ValueError, match="no place for allreduce"):
-        report.fill("nothing", [measured])
+        report.fill("nothing", [(measured, [])])
 
 
 def test_results_survive_a_file(measured: results.Result, tmp_path: Path) -> None:
