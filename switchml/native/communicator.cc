@@ -213,11 +213,11 @@ void Communicator::run() {
   while (!abandoning_) {
     take_inbox();
     const bool advanced = !stream_->check_failed() && stream_->advance(&ended);
+    position_.store(stream_->position(), std::memory_order_relaxed);
     if (!ended.empty()) {
       end(ended);
       ended.clear();
     }
-    position_.store(stream_->position(), std::memory_order_relaxed);
     if (advanced && stream_->check_failed()) {
       const std::lock_guard<std::mutex> lock(mutex_);
       check_failure_.emplace(stream_->failed_position(), stream_->failed_sequence());

@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/native/instructions.h"
+
 namespace switchml::kernels {
 
-enum class Instructions : uint8_t { portable, avx2, avx512 };
+using switchml::Instructions;
 
 // What the processor has, and what is used instead of it from now on (for tests and benchmarks; nothing else may be
 // running). Throws std::invalid_argument for what the processor lacks.

@@ -97,9 +97,11 @@ void define_kernels(nb::module_ kernels) {
   namespace k = switchml::kernels;
   nb::enum_<k::Instructions>(kernels, "Instructions")
       .value("PORTABLE", k::Instructions::portable)
+      .value("NEON", k::Instructions::neon)
       .value("AVX2", k::Instructions::avx2)
       .value("AVX512", k::Instructions::avx512);
   kernels.def("best_instructions", &k::best_instructions);
+  kernels.def("processor_has", &switchml::processor_has, nb::arg("instructions"));
   kernels.def("use_instructions", &k::use_instructions, nb::arg("instructions"));
   kernels.def("block_exponent",
               [](const Vector<const float>& values) { return k::block_exponent(values.data(), values.size()); });

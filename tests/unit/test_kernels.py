@@ -14,7 +14,7 @@ from dataplane.constants import PROTOCOL_MAX_VALUES
 from dataplane.wire import check_of
 from switchml._native import kernels
 
-AVAILABLE = [i for i in kernels.Instructions if i.value <= kernels.best_instructions().value]
+AVAILABLE = [i for i in kernels.Instructions if kernels.processor_has(i)]
 
 examples = settings(max_examples=150, deadline=None)
 

@@ -1,0 +1,76 @@
+// What the files with one set of instructions each have in common, and the table through which kernels.cc uses them.
+// The parameters are those of kernels.h.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "dataplane/native/constants.h"
+
+namespace switchml::kernels {
+
+// Odd weights of the linear check (constants.toml). A little longer than a block, so that vectors may read past its
+// end.
+struct Weights {
+  alignas(64) std::array<uint32_t, protocol::max_values + 16> of{};
+  constexpr Weights() {
+    for (uint32_t i = 0; i < of.size(); ++i) {
+      of[i] = ((i + 1) * check::weight_multiplier) | 1;
+    }
+  }
+};
+inline constexpr Weights kWeights;
+
+constexpr int kLargestFactor = 126;  // 2^126 and 2^-126 are normal float32 numbers
+
+inline float power_of_two(int exponent) { return std::ldexp(1.0F, exponent); }
+
+// A factor 2^shift as two factors that are normal numbers each. Multiplying by the first loses no bit that matters:
+// either it enlarges, exactly, or the result rounds to zero as an integer anyway.
+struct Factors {
+  float first;
+  float second;
+  explicit Factors(int shift) {
+    const int part = shift > kLargestFactor ? kLargestFactor : (shift < -kLargestFactor ? -kLargestFactor : shift);
+    first = power_of_two(part);
+    second = power_of_two(shift - part);
+  }
+};
+
+struct Functions {
+  uint16_t (*block_exponent)(const float* values, size_t count);
+  // `next` is never null: what is in the cache already costs nothing to fetch.
+  uint32_t (*quantize)(const float* values, size_t count, Factors factors, uint8_t* words, bool streaming,
+                       const uint8_t* next);
+  // A shift of at most kLargestFactor, or else only the portable one serves: a float32 product is exact but for
+  // overflow unless it can be subnormal, and the smallest is 1 * 2^-shift.
+  uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, float* values);
+  uint32_t (*pack)(const uint8_t* values, size_t count, uint8_t* words, bool streaming);
+  uint32_t (*unpack)(const uint8_t* words, size_t count, uint8_t* values);
+  uint32_t (*weigh)(const uint8_t* words, size_t first, size_t count);
+};
+
+extern const Functions kPortable;
+#if defined(__x86_64__)
+extern const Functions kAvx2;
+extern const Functions kAvx512;
+#elif defined(__aarch64__)
+extern const Functions kNeon;
+#endif
+
+// The meaning of each, from value `first` of the block on: also what vectors leave over at the end of a block.
+namespace portable {
+
+uint16_t block_exponent(const float* values, size_t first, size_t count);
+uint32_t quantize(const float* values, size_t first, size_t count, Factors factors, uint8_t* words);
+uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift, float divisor, float* values);
+uint32_t pack(const uint8_t* values, size_t first, size_t count, uint8_t* words);
+uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* values);
+// words[i] for i in [begin, end) weigh weight_(first + i).
+uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end);
+
+}  // namespace portable
+
+}  // namespace switchml::kernels
