@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "dataplane/native/constants.h"
+#include "switchml/native/half.h"
 
 namespace switchml::kernels {
 
@@ -39,17 +40,37 @@ struct Factors {
   }
 };
 
-struct Functions {
-  uint16_t (*block_exponent)(const float* values, size_t count);
+// For values of one type.
+template <typename Value>
+struct ValueFunctions {
+  uint16_t (*block_exponent)(const Value* values, size_t count);
   // `next` is never null: what is in the cache already costs nothing to fetch.
-  uint32_t (*quantize)(const float* values, size_t count, Factors factors, uint8_t* words, bool streaming,
+  uint32_t (*quantize)(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
                        const uint8_t* next);
-  // A shift of at most kLargestFactor, or else only the portable one serves: a float32 product is exact but for
-  // overflow unless it can be subnormal, and the smallest is 1 * 2^-shift.
-  uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, float* values);
+  // A shift of at most kLargestShift, or else only the portable one serves.
+  uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, Value* values);
+  // To float32 and back; of float32 itself, null.
+  void (*widen)(const Value* values, size_t count, float* floats);
+  void (*narrow)(const float* floats, size_t count, Value* values);
+};
+
+// A float32 product is exact but for overflow unless it can be subnormal, and the smallest is 1 * 2^-shift. Before it
+// is rounded to a half the quotient must not be subnormal either.
+template <typename Value>
+constexpr int kLargestShift = sizeof(Value) == sizeof(float) ? kLargestFactor : kLargestFactor - 6;
+static_assert(protocol::max_workers <= 1 << 6, "an average divides by no more");
+
+struct Functions {
+  ValueFunctions<float> float32;
+  ValueFunctions<Float16> float16;
+  ValueFunctions<BFloat16> bfloat16;
   uint32_t (*pack)(const uint8_t* values, size_t count, uint8_t* words, bool streaming);
   uint32_t (*unpack)(const uint8_t* words, size_t count, uint8_t* values);
   uint32_t (*weigh)(const uint8_t* words, size_t first, size_t count);
+
+  const ValueFunctions<float>& of(const float* /*type*/) const { return float32; }
+  const ValueFunctions<Float16>& of(const Float16* /*type*/) const { return float16; }
+  const ValueFunctions<BFloat16>& of(const BFloat16* /*type*/) const { return bfloat16; }
 };
 
 extern const Functions kPortable;
@@ -60,16 +81,35 @@ extern const Functions kAvx512;
 extern const Functions kNeon;
 #endif
 
-// The meaning of each, from value `first` of the block on: also what vectors leave over at the end of a block.
+// The meaning of each, from value `first` of the block on: also what vectors leave over at the end of a block. The
+// templates are there for float, Float16 and BFloat16.
 namespace portable {
 
-uint16_t block_exponent(const float* values, size_t first, size_t count);
-uint32_t quantize(const float* values, size_t first, size_t count, Factors factors, uint8_t* words);
-uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift, float divisor, float* values);
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t first, size_t count);
+template <typename Value>
+uint32_t quantize(const Value* values, size_t first, size_t count, Factors factors, uint8_t* words);
+template <typename Value>
+uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift, float divisor, Value* values);
+template <typename Half>
+void widen(const Half* values, size_t first, size_t count, float* floats);
+template <typename Half>
+void narrow(const float* floats, size_t first, size_t count, Half* values);
 uint32_t pack(const uint8_t* values, size_t first, size_t count, uint8_t* words);
 uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* values);
 // words[i] for i in [begin, end) weigh weight_(first + i).
 uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end);
+
+// The exponent field, as a float32, of the largest of some magnitudes, which are bits without their sign.
+inline uint16_t exponent_of(uint32_t magnitude, const float* /*type*/) {
+  return static_cast<uint16_t>(magnitude >> 23);
+}
+inline uint16_t exponent_of(uint32_t magnitude, const Float16* /*type*/) {
+  return static_cast<uint16_t>(bits_of(switchml::widen(Float16{static_cast<uint16_t>(magnitude)})) >> 23);
+}
+inline uint16_t exponent_of(uint32_t magnitude, const BFloat16* /*type*/) {
+  return static_cast<uint16_t>(magnitude >> 7);
+}
 
 }  // namespace portable
 

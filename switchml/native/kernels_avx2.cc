@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <type_traits>
+
 #include "switchml/native/kernel_functions.h"
 
 namespace switchml::kernels {
@@ -10,7 +12,7 @@ namespace switchml::kernels {
 namespace {
 
 // NOLINTBEGIN(portability-simd-intrinsics)
-#define SWITCHML_AVX2 __attribute__((target("avx2,fma")))
+#define SWITCHML_AVX2 __attribute__((target("avx2,fma,f16c")))
 
 constexpr size_t kLanes = 8;
 
@@ -44,33 +46,105 @@ SWITCHML_AVX2 inline uint32_t sum_of(__m256i vector) {
   return sum;
 }
 
+SWITCHML_AVX2 inline uint32_t largest_lane(__m256i vector) {
+  uint32_t largest = 0;
+  for (const uint32_t lane : lanes_of(vector)) {
+    largest = lane > largest ? lane : largest;
+  }
+  return largest;
+}
+
 SWITCHML_AVX2 inline __m256i weighed(__m256i words, size_t first) {
   return _mm256_mullo_epi32(words, load(&kWeights.of[first]));
 }
 
-SWITCHML_AVX2 uint16_t block_exponent(const float* values, size_t count) {
-  __m256i largest = _mm256_setzero_si256();
-  const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
-  size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    largest = _mm256_max_epu32(largest, _mm256_and_si256(load(values + i), magnitude));
-  }
-  uint16_t result = portable::block_exponent(values, i, count);
-  for (const uint32_t lane : lanes_of(largest)) {
-    const auto exponent = static_cast<uint16_t>(lane >> 23);
-    result = exponent > result ? exponent : result;
-  }
-  return result;
+SWITCHML_AVX2 inline __m256 load_values(const float* from) { return _mm256_loadu_ps(from); }
+
+SWITCHML_AVX2 inline __m256 load_values(const Float16* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 
-template <bool kStreaming>
-SWITCHML_AVX2 uint32_t quantize_to(const float* values, size_t count, Factors factors, uint8_t* words) {
+SWITCHML_AVX2 inline __m256 load_values(const BFloat16* from) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+SWITCHML_AVX2 inline void store_values(float* to, __m256 values) { _mm256_storeu_ps(to, values); }
+
+SWITCHML_AVX2 inline void store_values(Float16* to, __m256 values) {
+  const __m128i halves = _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
+}
+
+SWITCHML_AVX2 inline void store_values(BFloat16* to, __m256 values) {
+  const __m256i bits = _mm256_castps_si256(values);
+  const __m256i upper = _mm256_srli_epi32(bits, 16);
+  const __m256i last = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, last), _mm256_set1_epi32(0x7FFF)), 16);
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
+  const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0b1000);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(halves));
+}
+
+// As a float32: the nearest, or, where it is to be rounded once more, the odd one (half.h).
+template <typename Value>
+SWITCHML_AVX2 inline __m256 float_of_words(__m256i words) {
+  const __m256 nearest = _mm256_cvtepi32_ps(words);
+  if constexpr (std::is_same_v<Value, float>) {
+    return nearest;
+  } else {
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i bits = _mm256_castps_si256(nearest);
+    // A word that was rounded up to 2^31 comes back as -2^31, from which the difference, modulo 2^32, is right too.
+    const __m256i missing = _mm256_sub_epi32(words, _mm256_cvttps_epi32(nearest));
+    const __m256i right = _mm256_or_si256(_mm256_cmpeq_epi32(missing, _mm256_setzero_si256()),
+                                          _mm256_cmpeq_epi32(_mm256_and_si256(bits, one), one));
+    const __m256i step = _mm256_or_si256(_mm256_srai_epi32(_mm256_xor_si256(missing, bits), 31), one);
+    return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_andnot_si256(right, step)));
+  }
+}
+
+// The largest magnitude, sign bits cleared, of as many whole vectors as there are; `done` values are in them.
+SWITCHML_AVX2 uint32_t largest_of(const float* values, size_t count, size_t* done) {
+  __m256i largest = _mm256_setzero_si256();
+  const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
+  for (; *done + kLanes <= count; *done += kLanes) {
+    largest = _mm256_max_epu32(largest, _mm256_and_si256(load(values + *done), magnitude));
+  }
+  return largest_lane(largest);
+}
+
+template <typename Half>
+SWITCHML_AVX2 uint32_t largest_of(const Half* values, size_t count, size_t* done) {
+  __m256i largest = _mm256_setzero_si256();
+  const __m256i magnitude = _mm256_set1_epi16(0x7FFF);
+  for (; *done + 2 * kLanes <= count; *done += 2 * kLanes) {
+    largest = _mm256_max_epu16(largest, _mm256_and_si256(load(values + *done), magnitude));
+  }
+  const __m256i odd = _mm256_srli_epi32(largest, 16);
+  const __m256i even = _mm256_and_si256(largest, _mm256_set1_epi32(0xFFFF));
+  return largest_lane(_mm256_max_epu32(odd, even));
+}
+
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t count) {
+  size_t done = 0;
+  const uint16_t of_vectors = portable::exponent_of(largest_of(values, count, &done), values);
+  const uint16_t of_rest = portable::block_exponent(values, done, count);
+  return of_vectors > of_rest ? of_vectors : of_rest;
+}
+
+template <bool kStreaming, typename Value>
+SWITCHML_AVX2 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words) {
   const __m256 first = _mm256_set1_ps(factors.first);
   const __m256 second = _mm256_set1_ps(factors.second);
   __m256i sum = _mm256_setzero_si256();
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    const __m256 scaled = _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(values + i), first), second);
+    const __m256 scaled = _mm256_mul_ps(_mm256_mul_ps(load_values(values + i), first), second);
     const __m256i word = _mm256_cvtps_epi32(scaled);
     sum = _mm256_add_epi32(sum, weighed(word, i));
     store<kStreaming>(words + 4 * i, swap(word));
@@ -78,13 +152,15 @@ SWITCHML_AVX2 uint32_t quantize_to(const float* values, size_t count, Factors fa
   return sum_of(sum) + portable::quantize(values, i, count, factors, words);
 }
 
-uint32_t quantize(const float* values, size_t count, Factors factors, uint8_t* words, bool streaming,
+template <typename Value>
+uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
                   const uint8_t* /*next*/) {
   return streaming ? quantize_to<true>(values, count, factors, words)
                    : quantize_to<false>(values, count, factors, words);
 }
 
-SWITCHML_AVX2 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, float* values) {
+template <typename Value>
+SWITCHML_AVX2 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
   const __m256 factor = _mm256_set1_ps(power_of_two(-shift));
   const __m256 parts = _mm256_set1_ps(divisor);
   const bool divides = divisor != 1.0F;
@@ -93,11 +169,11 @@ SWITCHML_AVX2 uint32_t dequantize(const uint8_t* words, size_t count, int shift,
   for (; i + kLanes <= count; i += kLanes) {
     const __m256i word = swap(load(words + 4 * i));
     sum = _mm256_add_epi32(sum, weighed(word, i));
-    __m256 value = _mm256_mul_ps(_mm256_cvtepi32_ps(word), factor);
+    __m256 value = _mm256_mul_ps(float_of_words<Value>(word), factor);
     if (divides) {
       value = _mm256_div_ps(value, parts);
     }
-    _mm256_storeu_ps(values + i, value);
+    store_values(values + i, value);
   }
   return sum_of(sum) + portable::dequantize(words, i, count, shift, divisor, values);
 }
@@ -137,11 +213,36 @@ SWITCHML_AVX2 uint32_t weigh(const uint8_t* words, size_t first, size_t count) {
   }
   return sum_of(sum) + portable::weigh(words, first, i, count);
 }
+
+template <typename Half>
+SWITCHML_AVX2 void widen(const Half* values, size_t count, float* floats) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store_values(floats + i, load_values(values + i));
+  }
+  portable::widen(values, i, count, floats);
+}
+
+template <typename Half>
+SWITCHML_AVX2 void narrow(const float* floats, size_t count, Half* values) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store_values(values + i, load_values(floats + i));
+  }
+  portable::narrow(floats, i, count, values);
+}
 // NOLINTEND(portability-simd-intrinsics)
 
 }  // namespace
 
-const Functions kAvx2 = {block_exponent, quantize, dequantize, pack, unpack, weigh};
+const Functions kAvx2 = {
+    {block_exponent<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
+    {block_exponent<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
+    {block_exponent<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    pack,
+    unpack,
+    weigh,
+};
 
 }  // namespace switchml::kernels
 

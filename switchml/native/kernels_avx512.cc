@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <type_traits>
+
 #include "switchml/native/kernel_functions.h"
 
 namespace switchml::kernels {
@@ -46,30 +48,91 @@ SWITCHML_AVX512 inline __m512i weighed(__m512i words, size_t first) {
   return _mm512_mullo_epi32(words, _mm512_loadu_si512(&kWeights.of[first]));
 }
 
-SWITCHML_AVX512 uint16_t block_exponent(const float* values, size_t count) {
+SWITCHML_AVX512 inline __m512 load_values(const float* from) { return _mm512_loadu_ps(from); }
+
+SWITCHML_AVX512 inline __m512 load_values(const Float16* from) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
+SWITCHML_AVX512 inline __m512 load_values(const BFloat16* from) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+SWITCHML_AVX512 inline void store_values(float* to, __m512 values) { _mm512_storeu_ps(to, values); }
+
+SWITCHML_AVX512 inline void store_values(Float16* to, __m512 values) {
+  const __m256i halves = _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+}
+
+SWITCHML_AVX512 inline void store_values(BFloat16* to, __m512 values) {
+  const __m512i bits = _mm512_castps_si512(values);
+  const __m512i upper = _mm512_srli_epi32(bits, 16);
+  const __m512i last = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i rounded =
+      _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, last), _mm512_set1_epi32(0x7FFF)), 16);
+  const __mmask16 nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
+  const __m512i halves = _mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(halves));
+}
+
+// As a float32: the nearest, or, where it is to be rounded once more, the odd one (half.h).
+template <typename Value>
+SWITCHML_AVX512 inline __m512 float_of_words(__m512i words) {
+  if constexpr (std::is_same_v<Value, float>) {
+    return _mm512_cvtepi32_ps(words);
+  } else {
+    const __m512 cut = _mm512_cvt_roundepi32_ps(words, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __mmask16 inexact = _mm512_cmpneq_epi32_mask(_mm512_cvttps_epi32(cut), words);
+    const __m512i bits = _mm512_castps_si512(cut);
+    return _mm512_castsi512_ps(_mm512_mask_or_epi32(bits, inexact, bits, _mm512_set1_epi32(1)));
+  }
+}
+
+// The largest magnitude, sign bits cleared, of as many whole vectors as there are; `done` values are in them.
+SWITCHML_AVX512 uint32_t largest_of(const float* values, size_t count, size_t* done) {
   __m512i largest = _mm512_setzero_si512();
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-  size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, _MM_HINT_T0);
-    largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_loadu_si512(values + i), magnitude));
+  for (; *done + kLanes <= count; *done += kLanes) {
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
+    largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_loadu_si512(values + *done), magnitude));
   }
-  const auto of_vectors = static_cast<uint16_t>(_mm512_reduce_max_epu32(largest) >> 23);
-  const uint16_t of_rest = portable::block_exponent(values, i, count);
+  return _mm512_reduce_max_epu32(largest);
+}
+
+template <typename Half>
+SWITCHML_AVX512 uint32_t largest_of(const Half* values, size_t count, size_t* done) {
+  __m512i largest = _mm512_setzero_si512();
+  const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
+  for (; *done + 2 * kLanes <= count; *done += 2 * kLanes) {
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
+    largest = _mm512_max_epu16(largest, _mm512_and_si512(_mm512_loadu_si512(values + *done), magnitude));
+  }
+  const __m512i odd = _mm512_srli_epi32(largest, 16);
+  const __m512i even = _mm512_and_si512(largest, _mm512_set1_epi32(0xFFFF));
+  return _mm512_reduce_max_epu32(_mm512_max_epu32(odd, even));
+}
+
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t count) {
+  size_t done = 0;
+  const uint16_t of_vectors = portable::exponent_of(largest_of(values, count, &done), values);
+  const uint16_t of_rest = portable::block_exponent(values, done, count);
   return of_vectors > of_rest ? of_vectors : of_rest;
 }
 
-template <bool kStreaming>
-SWITCHML_AVX512 uint32_t quantize_to(const float* values, size_t count, Factors factors, uint8_t* words,
+template <bool kStreaming, typename Value>
+SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
                                      const uint8_t* next) {
   const __m512 first = _mm512_set1_ps(factors.first);
   const __m512 second = _mm512_set1_ps(factors.second);
   __m512i sum = _mm512_setzero_si512();
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    _mm_prefetch(next + 4 * i, _MM_HINT_T1);
+    _mm_prefetch(next + sizeof(Value) * i, _MM_HINT_T1);
     __builtin_prefetch(words + 4 * i + kAhead, 1);
-    const __m512 scaled = _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(values + i), first), second);
+    const __m512 scaled = _mm512_mul_ps(_mm512_mul_ps(load_values(values + i), first), second);
     const __m512i word = _mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     sum = _mm512_add_epi32(sum, weighed(word, i));
     store<kStreaming>(words + 4 * i, swap(word));
@@ -77,13 +140,15 @@ SWITCHML_AVX512 uint32_t quantize_to(const float* values, size_t count, Factors 
   return sum_of(sum) + portable::quantize(values, i, count, factors, words);
 }
 
-uint32_t quantize(const float* values, size_t count, Factors factors, uint8_t* words, bool streaming,
+template <typename Value>
+uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
                   const uint8_t* next) {
   return streaming ? quantize_to<true>(values, count, factors, words, next)
                    : quantize_to<false>(values, count, factors, words, next);
 }
 
-SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, float* values) {
+template <typename Value>
+SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
   const __m512 factor = _mm512_set1_ps(power_of_two(-shift));
   const __m512 parts = _mm512_set1_ps(divisor);
   const bool divides = divisor != 1.0F;
@@ -94,11 +159,11 @@ SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shif
     __builtin_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, 1);
     const __m512i word = swap(_mm512_loadu_si512(words + 4 * i));
     sum = _mm512_add_epi32(sum, weighed(word, i));
-    __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(word), factor);
+    __m512 value = _mm512_mul_ps(float_of_words<Value>(word), factor);
     if (divides) {
       value = _mm512_div_ps(value, parts);
     }
-    _mm512_storeu_ps(values + i, value);
+    store_values(values + i, value);
   }
   return sum_of(sum) + portable::dequantize(words, i, count, shift, divisor, values);
 }
@@ -138,11 +203,36 @@ SWITCHML_AVX512 uint32_t weigh(const uint8_t* words, size_t first, size_t count)
   }
   return sum_of(sum) + portable::weigh(words, first, i, count);
 }
+
+template <typename Half>
+SWITCHML_AVX512 void widen(const Half* values, size_t count, float* floats) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store_values(floats + i, load_values(values + i));
+  }
+  portable::widen(values, i, count, floats);
+}
+
+template <typename Half>
+SWITCHML_AVX512 void narrow(const float* floats, size_t count, Half* values) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store_values(values + i, load_values(floats + i));
+  }
+  portable::narrow(floats, i, count, values);
+}
 // NOLINTEND(portability-simd-intrinsics)
 
 }  // namespace
 
-const Functions kAvx512 = {block_exponent, quantize, dequantize, pack, unpack, weigh};
+const Functions kAvx512 = {
+    {block_exponent<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
+    {block_exponent<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
+    {block_exponent<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    pack,
+    unpack,
+    weigh,
+};
 
 }  // namespace switchml::kernels
 
