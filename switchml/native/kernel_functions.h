@@ -26,10 +26,11 @@ inline constexpr Weights kWeights;
 
 constexpr int kLargestFactor = 126;  // 2^126 and 2^-126 are normal float32 numbers
 
-inline float power_of_two(int exponent) { return std::ldexp(1.0F, exponent); }
+// For an exponent of a normal number; a call of the library would take as long as a part of a block.
+inline float power_of_two(int exponent) { return float_of(static_cast<uint32_t>(exponent + 127) << 23); }
 
-// A factor 2^shift as two factors that are normal numbers each. Multiplying by the first loses no bit that matters:
-// either it enlarges, exactly, or the result rounds to zero as an integer anyway.
+// A factor 2^shift, of at most twice kLargestFactor, as two factors that are normal numbers each. Multiplying by the
+// first loses no bit that matters: either it enlarges, exactly, or the result rounds to zero as an integer anyway.
 struct Factors {
   float first;
   float second;

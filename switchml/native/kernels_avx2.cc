@@ -38,14 +38,6 @@ SWITCHML_AVX2 inline std::array<uint32_t, kLanes> lanes_of(__m256i vector) {
   return of;
 }
 
-SWITCHML_AVX2 inline uint32_t sum_of(__m256i vector) {
-  uint32_t sum = 0;
-  for (const uint32_t lane : lanes_of(vector)) {
-    sum += lane;
-  }
-  return sum;
-}
-
 SWITCHML_AVX2 inline uint32_t largest_lane(__m256i vector) {
   uint32_t largest = 0;
   for (const uint32_t lane : lanes_of(vector)) {
@@ -54,9 +46,40 @@ SWITCHML_AVX2 inline uint32_t largest_lane(__m256i vector) {
   return largest;
 }
 
-SWITCHML_AVX2 inline __m256i weighed(__m256i words, size_t first) {
-  return _mm256_mullo_epi32(words, load(&kWeights.of[first]));
+SWITCHML_AVX2 inline uint32_t sum_of(__m256i lanes) {
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(two)) + static_cast<uint32_t>(_mm_extract_epi32(two, 1));
 }
+
+// The sum of weight_(first + i) * word_i without a multiplication for each. A weight is (place * weight_multiplier) |
+// 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier times the sum of place *
+// word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n * all - running, where
+// `running` adds up what `all` is after each vector.
+class Weigher {
+ public:
+  SWITCHML_AVX2 Weigher() : all_(_mm256_setzero_si256()), running_(_mm256_setzero_si256()) {}
+
+  SWITCHML_AVX2 inline void add(__m256i words) {
+    all_ = _mm256_add_epi32(all_, words);
+    running_ = _mm256_add_epi32(running_, all_);
+  }
+
+  SWITCHML_AVX2 inline uint32_t sum(size_t vectors, size_t first = 0) const {
+    const __m256i place =
+        _mm256_add_epi32(_mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8), _mm256_set1_epi32(static_cast<int>(first)));
+    // place in the first vector, plus 8 for each vector before; `running` holds n - k times vector number k from 0.
+    const __m256i highest = _mm256_add_epi32(place, _mm256_set1_epi32(static_cast<int>(kLanes * vectors)));
+    const __m256i by_place = _mm256_sub_epi32(_mm256_mullo_epi32(highest, all_), _mm256_slli_epi32(running_, 3));
+    const __m256i in_even_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0xAA);
+    const __m256i in_odd_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0x55);
+    return sum_of(by_place) * check::weight_multiplier + sum_of(first % 2 == 0 ? in_even_places : in_odd_places);
+  }
+
+ private:
+  __m256i all_;
+  __m256i running_;
+};
 
 SWITCHML_AVX2 inline __m256 load_values(const float* from) { return _mm256_loadu_ps(from); }
 
@@ -76,17 +99,33 @@ SWITCHML_AVX2 inline void store_values(Float16* to, __m256 values) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
 }
 
+// Of numbers, but no NaN.
+SWITCHML_AVX2 inline __m256i rounded_to_upper_half(__m256i bits) {
+  const __m256i last = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  return _mm256_add_epi32(_mm256_add_epi32(bits, last), _mm256_set1_epi32(0x7FFF));
+}
+
+SWITCHML_AVX2 inline void store_upper_halves(BFloat16* to, __m256i words) {
+  const __m256i upper = _mm256_srli_epi32(words, 16);
+  const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, upper), 0b1000);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(halves));
+}
+
 SWITCHML_AVX2 inline void store_values(BFloat16* to, __m256 values) {
   const __m256i bits = _mm256_castps_si256(values);
-  const __m256i upper = _mm256_srli_epi32(bits, 16);
-  const __m256i last = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-  const __m256i rounded =
-      _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, last), _mm256_set1_epi32(0x7FFF)), 16);
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
-  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
-  const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
-  const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0b1000);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(halves));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  store_upper_halves(to, _mm256_blendv_epi8(rounded_to_upper_half(bits), quiet, nan));
+}
+
+// Of values that are not NaN.
+template <typename Value>
+SWITCHML_AVX2 inline void store_numbers(Value* to, __m256 values) {
+  if constexpr (std::is_same_v<Value, BFloat16>) {
+    store_upper_halves(to, rounded_to_upper_half(_mm256_castps_si256(values)));
+  } else {
+    store_values(to, values);
+  }
 }
 
 // As a float32: the nearest, or, where it is to be rounded once more, the odd one (half.h).
@@ -104,6 +143,19 @@ SWITCHML_AVX2 inline __m256 float_of_words(__m256i words) {
                                           _mm256_cmpeq_epi32(_mm256_and_si256(bits, one), one));
     const __m256i step = _mm256_or_si256(_mm256_srai_epi32(_mm256_xor_si256(missing, bits), 31), one);
     return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_andnot_si256(right, step)));
+  }
+}
+
+// words * factor / parts, ready to be rounded to Value. A half's quotient is scaled last, so that no product overflows
+// whose quotient does not.
+template <typename Value>
+SWITCHML_AVX2 inline __m256 scaled(__m256i words, __m256 factor, bool divides, __m256 parts) {
+  __m256 value = float_of_words<Value>(words);
+  if constexpr (std::is_same_v<Value, float>) {
+    value = _mm256_mul_ps(value, factor);
+    return divides ? _mm256_div_ps(value, parts) : value;
+  } else {
+    return _mm256_mul_ps(divides ? _mm256_div_ps(value, parts) : value, factor);
   }
 }
 
@@ -137,26 +189,36 @@ uint16_t block_exponent(const Value* values, size_t count) {
   return of_vectors > of_rest ? of_vectors : of_rest;
 }
 
-template <bool kStreaming, typename Value>
-SWITCHML_AVX2 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words) {
+template <bool kStreaming, bool kTwoFactors, typename Value>
+SWITCHML_AVX2 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
+                                   const uint8_t* /*next*/) {
   const __m256 first = _mm256_set1_ps(factors.first);
   const __m256 second = _mm256_set1_ps(factors.second);
-  __m256i sum = _mm256_setzero_si256();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    const __m256 scaled = _mm256_mul_ps(_mm256_mul_ps(load_values(values + i), first), second);
+    __m256 scaled = _mm256_mul_ps(load_values(values + i), first);
+    if (kTwoFactors) {
+      scaled = _mm256_mul_ps(scaled, second);
+    }
     const __m256i word = _mm256_cvtps_epi32(scaled);
-    sum = _mm256_add_epi32(sum, weighed(word, i));
+    weigher.add(word);
     store<kStreaming>(words + 4 * i, swap(word));
   }
-  return sum_of(sum) + portable::quantize(values, i, count, factors, words);
+  return weigher.sum(i / kLanes) + (i < count ? portable::quantize(values, i, count, factors, words) : 0);
+}
+
+template <bool kStreaming, typename Value>
+uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next) {
+  return factors.second == 1.0F ? quantize_to<kStreaming, false>(values, count, factors, words, next)
+                                : quantize_to<kStreaming, true>(values, count, factors, words, next);
 }
 
 template <typename Value>
 uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
-                  const uint8_t* /*next*/) {
-  return streaming ? quantize_to<true>(values, count, factors, words)
-                   : quantize_to<false>(values, count, factors, words);
+                  const uint8_t* next) {
+  return streaming ? quantize_to<true>(values, count, factors, words, next)
+                   : quantize_to<false>(values, count, factors, words, next);
 }
 
 template <typename Value>
@@ -164,30 +226,26 @@ SWITCHML_AVX2 uint32_t dequantize(const uint8_t* words, size_t count, int shift,
   const __m256 factor = _mm256_set1_ps(power_of_two(-shift));
   const __m256 parts = _mm256_set1_ps(divisor);
   const bool divides = divisor != 1.0F;
-  __m256i sum = _mm256_setzero_si256();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m256i word = swap(load(words + 4 * i));
-    sum = _mm256_add_epi32(sum, weighed(word, i));
-    __m256 value = _mm256_mul_ps(float_of_words<Value>(word), factor);
-    if (divides) {
-      value = _mm256_div_ps(value, parts);
-    }
-    store_values(values + i, value);
+    weigher.add(word);
+    store_numbers(values + i, scaled<Value>(word, factor, divides, parts));
   }
-  return sum_of(sum) + portable::dequantize(words, i, count, shift, divisor, values);
+  return weigher.sum(i / kLanes) + (i < count ? portable::dequantize(words, i, count, shift, divisor, values) : 0);
 }
 
 template <bool kStreaming>
 SWITCHML_AVX2 uint32_t pack_to(const uint8_t* values, size_t count, uint8_t* words) {
-  __m256i sum = _mm256_setzero_si256();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m256i word = load(values + 4 * i);
-    sum = _mm256_add_epi32(sum, weighed(word, i));
+    weigher.add(word);
     store<kStreaming>(words + 4 * i, swap(word));
   }
-  return sum_of(sum) + portable::pack(values, i, count, words);
+  return weigher.sum(i / kLanes) + (i < count ? portable::pack(values, i, count, words) : 0);
 }
 
 uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
@@ -195,23 +253,23 @@ uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streamin
 }
 
 SWITCHML_AVX2 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
-  __m256i sum = _mm256_setzero_si256();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m256i word = swap(load(words + 4 * i));
-    sum = _mm256_add_epi32(sum, weighed(word, i));
+    weigher.add(word);
     store<false>(values + 4 * i, word);
   }
-  return sum_of(sum) + portable::unpack(words, i, count, values);
+  return weigher.sum(i / kLanes) + (i < count ? portable::unpack(words, i, count, values) : 0);
 }
 
 SWITCHML_AVX2 uint32_t weigh(const uint8_t* words, size_t first, size_t count) {
-  __m256i sum = _mm256_setzero_si256();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    sum = _mm256_add_epi32(sum, weighed(swap(load(words + 4 * i)), first + i));
+    weigher.add(swap(load(words + 4 * i)));
   }
-  return sum_of(sum) + portable::weigh(words, first, i, count);
+  return weigher.sum(i / kLanes, first) + (i < count ? portable::weigh(words, first, i, count) : 0);
 }
 
 template <typename Half>

@@ -35,18 +35,39 @@ SWITCHML_AVX512 inline void store(uint8_t* to, __m512i words) {
 
 // The compiler's own reduction adds signed integers, which must not wrap.
 SWITCHML_AVX512 inline uint32_t sum_of(__m512i lanes) {
-  std::array<uint32_t, kLanes> of;
-  _mm512_storeu_si512(of.data(), lanes);
-  uint32_t sum = 0;
-  for (const uint32_t lane : of) {
-    sum += lane;
-  }
-  return sum;
+  const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(two)) + static_cast<uint32_t>(_mm_extract_epi32(two, 1));
 }
 
-SWITCHML_AVX512 inline __m512i weighed(__m512i words, size_t first) {
-  return _mm512_mullo_epi32(words, _mm512_loadu_si512(&kWeights.of[first]));
-}
+// The sum of weight_(first + i) * word_i without a multiplication for each. A weight is (place * weight_multiplier) |
+// 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier times the sum of place *
+// word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n * all - running, where
+// `running` adds up what `all` is after each vector.
+class Weigher {
+ public:
+  SWITCHML_AVX512 Weigher() : all_(_mm512_setzero_si512()), running_(_mm512_setzero_si512()) {}
+
+  SWITCHML_AVX512 inline void add(__m512i words) {
+    all_ = _mm512_add_epi32(all_, words);
+    running_ = _mm512_add_epi32(running_, all_);
+  }
+
+  SWITCHML_AVX512 inline uint32_t sum(size_t vectors, size_t first = 0) const {
+    const __m512i place = _mm512_add_epi32(_mm512_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16),
+                                           _mm512_set1_epi32(static_cast<int>(first)));
+    // place in the first vector, plus 16 for each vector before; `running` holds n - k times vector number k from 0.
+    const __m512i highest = _mm512_add_epi32(place, _mm512_set1_epi32(static_cast<int>(kLanes * vectors)));
+    const __m512i by_place = _mm512_sub_epi32(_mm512_mullo_epi32(highest, all_), _mm512_slli_epi32(running_, 4));
+    const __mmask16 even = first % 2 == 0 ? 0xAAAA : 0x5555;
+    return sum_of(by_place) * check::weight_multiplier + sum_of(_mm512_maskz_mov_epi32(even, all_));
+  }
+
+ private:
+  __m512i all_;
+  __m512i running_;
+};
 
 SWITCHML_AVX512 inline __m512 load_values(const float* from) { return _mm512_loadu_ps(from); }
 
@@ -66,15 +87,32 @@ SWITCHML_AVX512 inline void store_values(Float16* to, __m512 values) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
 }
 
+// Of numbers, but no NaN.
+SWITCHML_AVX512 inline __m512i rounded_to_upper_half(__m512i bits) {
+  const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  return _mm512_add_epi32(_mm512_add_epi32(bits, last), _mm512_set1_epi32(0x7FFF));
+}
+
+SWITCHML_AVX512 inline void store_upper_halves(BFloat16* to, __m512i words) {
+  const __m256i halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+}
+
 SWITCHML_AVX512 inline void store_values(BFloat16* to, __m512 values) {
   const __m512i bits = _mm512_castps_si512(values);
-  const __m512i upper = _mm512_srli_epi32(bits, 16);
-  const __m512i last = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-  const __m512i rounded =
-      _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, last), _mm512_set1_epi32(0x7FFF)), 16);
   const __mmask16 nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
-  const __m512i halves = _mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(halves));
+  const __m512i quiet = _mm512_set1_epi32(0x400000);
+  store_upper_halves(to, _mm512_mask_or_epi32(rounded_to_upper_half(bits), nan, bits, quiet));
+}
+
+// Of values that are not NaN.
+template <typename Value>
+SWITCHML_AVX512 inline void store_numbers(Value* to, __m512 values) {
+  if constexpr (std::is_same_v<Value, BFloat16>) {
+    store_upper_halves(to, rounded_to_upper_half(_mm512_castps_si512(values)));
+  } else {
+    store_values(to, values);
+  }
 }
 
 // As a float32: the nearest, or, where it is to be rounded once more, the odd one (half.h).
@@ -87,6 +125,19 @@ SWITCHML_AVX512 inline __m512 float_of_words(__m512i words) {
     const __mmask16 inexact = _mm512_cmpneq_epi32_mask(_mm512_cvttps_epi32(cut), words);
     const __m512i bits = _mm512_castps_si512(cut);
     return _mm512_castsi512_ps(_mm512_mask_or_epi32(bits, inexact, bits, _mm512_set1_epi32(1)));
+  }
+}
+
+// words * factor / parts, ready to be rounded to Value. A half's quotient is scaled last, so that no product overflows
+// whose quotient does not.
+template <typename Value>
+SWITCHML_AVX512 inline __m512 scaled(__m512i words, __m512 factor, bool divides, __m512 parts) {
+  __m512 value = float_of_words<Value>(words);
+  if constexpr (std::is_same_v<Value, float>) {
+    value = _mm512_mul_ps(value, factor);
+    return divides ? _mm512_div_ps(value, parts) : value;
+  } else {
+    return _mm512_mul_ps(divides ? _mm512_div_ps(value, parts) : value, factor);
   }
 }
 
@@ -122,22 +173,31 @@ uint16_t block_exponent(const Value* values, size_t count) {
   return of_vectors > of_rest ? of_vectors : of_rest;
 }
 
-template <bool kStreaming, typename Value>
+template <bool kStreaming, bool kTwoFactors, typename Value>
 SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
                                      const uint8_t* next) {
   const __m512 first = _mm512_set1_ps(factors.first);
   const __m512 second = _mm512_set1_ps(factors.second);
-  __m512i sum = _mm512_setzero_si512();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     _mm_prefetch(next + sizeof(Value) * i, _MM_HINT_T1);
     __builtin_prefetch(words + 4 * i + kAhead, 1);
-    const __m512 scaled = _mm512_mul_ps(_mm512_mul_ps(load_values(values + i), first), second);
+    __m512 scaled = _mm512_mul_ps(load_values(values + i), first);
+    if (kTwoFactors) {
+      scaled = _mm512_mul_ps(scaled, second);
+    }
     const __m512i word = _mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    sum = _mm512_add_epi32(sum, weighed(word, i));
+    weigher.add(word);
     store<kStreaming>(words + 4 * i, swap(word));
   }
-  return sum_of(sum) + portable::quantize(values, i, count, factors, words);
+  return weigher.sum(i / kLanes) + (i < count ? portable::quantize(values, i, count, factors, words) : 0);
+}
+
+template <bool kStreaming, typename Value>
+uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next) {
+  return factors.second == 1.0F ? quantize_to<kStreaming, false>(values, count, factors, words, next)
+                                : quantize_to<kStreaming, true>(values, count, factors, words, next);
 }
 
 template <typename Value>
@@ -152,32 +212,28 @@ SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shif
   const __m512 factor = _mm512_set1_ps(power_of_two(-shift));
   const __m512 parts = _mm512_set1_ps(divisor);
   const bool divides = divisor != 1.0F;
-  __m512i sum = _mm512_setzero_si512();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     _mm_prefetch(words + 4 * i + kAhead, _MM_HINT_T0);
     __builtin_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, 1);
     const __m512i word = swap(_mm512_loadu_si512(words + 4 * i));
-    sum = _mm512_add_epi32(sum, weighed(word, i));
-    __m512 value = _mm512_mul_ps(float_of_words<Value>(word), factor);
-    if (divides) {
-      value = _mm512_div_ps(value, parts);
-    }
-    store_values(values + i, value);
+    weigher.add(word);
+    store_numbers(values + i, scaled<Value>(word, factor, divides, parts));
   }
-  return sum_of(sum) + portable::dequantize(words, i, count, shift, divisor, values);
+  return weigher.sum(i / kLanes) + (i < count ? portable::dequantize(words, i, count, shift, divisor, values) : 0);
 }
 
 template <bool kStreaming>
 SWITCHML_AVX512 uint32_t pack_to(const uint8_t* values, size_t count, uint8_t* words) {
-  __m512i sum = _mm512_setzero_si512();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m512i word = _mm512_loadu_si512(values + 4 * i);
-    sum = _mm512_add_epi32(sum, weighed(word, i));
+    weigher.add(word);
     store<kStreaming>(words + 4 * i, swap(word));
   }
-  return sum_of(sum) + portable::pack(values, i, count, words);
+  return weigher.sum(i / kLanes) + (i < count ? portable::pack(values, i, count, words) : 0);
 }
 
 uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
@@ -185,23 +241,23 @@ uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streamin
 }
 
 SWITCHML_AVX512 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
-  __m512i sum = _mm512_setzero_si512();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const __m512i word = swap(_mm512_loadu_si512(words + 4 * i));
-    sum = _mm512_add_epi32(sum, weighed(word, i));
+    weigher.add(word);
     _mm512_storeu_si512(values + 4 * i, word);
   }
-  return sum_of(sum) + portable::unpack(words, i, count, values);
+  return weigher.sum(i / kLanes) + (i < count ? portable::unpack(words, i, count, values) : 0);
 }
 
 SWITCHML_AVX512 uint32_t weigh(const uint8_t* words, size_t first, size_t count) {
-  __m512i sum = _mm512_setzero_si512();
+  Weigher weigher;
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    sum = _mm512_add_epi32(sum, weighed(swap(_mm512_loadu_si512(words + 4 * i)), first + i));
+    weigher.add(swap(_mm512_loadu_si512(words + 4 * i)));
   }
-  return sum_of(sum) + portable::weigh(words, first, i, count);
+  return weigher.sum(i / kLanes, first) + (i < count ? portable::weigh(words, first, i, count) : 0);
 }
 
 template <typename Half>
