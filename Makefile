@@ -10,6 +10,8 @@
 #   make lint        what `make test` does before the tests
 #   make format      rewrite the sources in the house style
 #   make wheel-test  build a wheel, install it elsewhere, run the demo there
+#   make test-kernels  the arithmetic of all sets of instructions compared; ARGS=--all for every float32 there is
+#   make test-neon   the same for 64-bit ARM, under qemu where this is no such machine; needs a cross compiler
 #   make sanitize    the native code under ASan and UBSan
 #   make clean       remove everything that was made here
 
@@ -27,7 +29,7 @@ CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h'
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test bench model test-torch torch-suite ptf differential lint format wheel-test sanitize clean machine python-lint native-lint docker-lint
+.PHONY: help demo test bench model test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -160,6 +162,14 @@ sanitize: | machine
 	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest tests/unit/test_kernels.py \
 	  tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py \
 	  tests/loopback/test_collectives.py
+
+# ---- the arithmetic ----------------------------------------------------------------------------------------------------
+
+test-kernels:
+	tests/native/run.sh native $(ARGS)
+
+test-neon:
+	tests/native/run.sh neon $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

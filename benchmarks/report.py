@@ -249,7 +249,7 @@ def _kernels(result: Result) -> list[Table]:
         for row in result.rows
     ]
     columns = ["kernel", "instructions", *(size_text(size) for size in sizes)]
-    return [Table("GB/s of float32 elements on one core, by the tensor's size", columns, rows)]
+    return [Table("GB/s on one core, by the tensor's size; both count 4 bytes an element", columns, rows)]
 
 
 def _memory(result: Result) -> list[Table]:

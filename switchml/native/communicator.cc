@@ -92,9 +92,8 @@ Communicator::~Communicator() {
 }
 
 uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash) {
-  const bool words = kind != CallKind::bytes && kind != CallKind::barrier;
-  if (words && address % alignof(uint32_t) != 0) {
-    throw std::invalid_argument("the array's memory is not aligned to its 4-byte elements");
+  if (address % alignment_of(kind) != 0) {
+    throw std::invalid_argument("the array's memory is not aligned to its elements");
   }
   if (size > UINT64_MAX / 8 || (size > 0 && address == 0)) {
     throw std::invalid_argument("no array has " + std::to_string(size) + " elements at address " +
@@ -213,11 +212,11 @@ void Communicator::run() {
   while (!abandoning_) {
     take_inbox();
     const bool advanced = !stream_->check_failed() && stream_->advance(&ended);
+    position_.store(stream_->position(), std::memory_order_relaxed);
     if (!ended.empty()) {
       end(ended);
       ended.clear();
     }
-    position_.store(stream_->position(), std::memory_order_relaxed);
     if (advanced && stream_->check_failed()) {
       const std::lock_guard<std::mutex> lock(mutex_);
       check_failure_.emplace(stream_->failed_position(), stream_->failed_sequence());

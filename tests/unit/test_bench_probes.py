@@ -1,35 +1,28 @@
 """What a benchmark asks the processor: kernels and cache lines; and how a peer that is missing is named."""
 
-import importlib
 from pathlib import Path
 
 import pytest
 
-from benchmarks import _probes, gloo, machine_state, open_mpi
+from benchmarks import _probes, gloo, kernel_loop, machine_state, open_mpi
 from benchmarks.errors import MissingPeer
+from dataplane.constants import PROTOCOL_MAX_VALUES
+from switchml._native import kernels
 
-kernels = importlib.import_module("switchml._native").kernels
 
-
-def test_every_kernel_of_the_library_is_timed() -> None:
+def test_every_kernel_of_the_library_is_timed_with_all_instructions() -> None:
     offered = {name for name, value in vars(kernels).items() if callable(value) and not isinstance(value, type)}
-    choosing = {"best_instructions", "use_instructions"}
-    timed = {name for name, _ in _probes.kernel_names()}
-    assert offered - choosing <= timed, "benchmarks/native/kernel_speed.cc lacks a row for a kernel"
+    timed = {(name.split()[0], instructions) for name, instructions, _ in kernel_loop.passes(PROTOCOL_MAX_VALUES)}
+    here = {each.name.lower() for each in kernels.Instructions if kernels.processor_has(each)}
+    names = offered - {"best_instructions", "processor_has", "use_instructions", "run"}
+    assert timed >= {(name, instructions) for name in names for instructions in here}
+    assert timed >= {(name, instructions) for name in ("add", "sum") for instructions in here}
 
 
-@pytest.mark.parametrize("name", [name for name, _ in _probes.kernel_names()])
-def test_a_kernel_is_timed_over_whole_passes(name: str) -> None:
-    times = _probes.time_kernel(name, kernels.best_instructions().value, 1 << 16, 0.001)
-    assert len(times) >= 3
-    assert all(0 < seconds < 0.1 for seconds in times)
-
-
-def test_what_cannot_be_timed_is_refused() -> None:
-    best = kernels.best_instructions().value
-    for name, instructions, size in (("none", best, 1 << 16), ("quantize", 99, 1 << 16), ("quantize", best, 4096)):
-        with pytest.raises(ValueError, match=r"."):
-            _probes.time_kernel(name, instructions, size, 0.001)
+def test_kernels_run_over_as_much_as_they_are_asked_to() -> None:
+    for _, _, run in kernel_loop.passes(3 * PROTOCOL_MAX_VALUES):
+        for elements in (0, PROTOCOL_MAX_VALUES, 3 * PROTOCOL_MAX_VALUES):
+            run(elements)
 
 
 def test_a_cache_line_goes_to_another_processor_and_back() -> None:
