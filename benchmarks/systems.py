@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 import benchmarks
 from benchmarks import gloo, open_mpi
+from benchmarks.errors import BenchmarkError
 from benchmarks.ranks import Launcher, RankGroup, rank_group, start
 from benchmarks.workers.counters import take_share
 from controller.client import ControllerClient
@@ -26,7 +27,7 @@ from topologies.fabric_state import Fabric
 from topologies.jobs import attach_environment
 from topologies.launcher import reserved_port
 from topologies.processes import ProcessRecord
-from topologies.run_directory import RunDirectory
+from topologies.run_directory import UNIX_PATH_LIMIT, RunDirectory
 
 __all__ = ["PEERS", "TRANSPORTS", "Peer", "SwitchML", "System", "own_fabric", "work_directory"]
 
@@ -38,9 +39,17 @@ _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 @contextlib.contextmanager
 def work_directory() -> Iterator[Path]:
-    """A directory of our own for run directories, sockets and logs: a short path, as Unix sockets need."""
+    """A directory of our own for run directories, sockets and logs.
+
+    Raises BenchmarkError when its path is too long for Unix sockets.
+    """
     with tempfile.TemporaryDirectory(prefix="swml-bench-") as name:
         directory = Path(name)
+        longest = directory / max((f"{name}.sock" for name in (*TRANSPORTS, *PEERS)), key=len)
+        if len(os.fsencode(longest)) > UNIX_PATH_LIMIT:
+            raise BenchmarkError(
+                f"{longest} is too long for a Unix socket; set TMPDIR to a directory of a shorter path"
+            )
         modules = directory / "modules"
         modules.mkdir()
         # Other interpreters find this package here, and nothing else of what is installed beside it.
@@ -162,7 +171,8 @@ def _worker(python: str, backend: str, address: Path) -> list[str]:
 
 def _environment(directory: Path) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
-    return {**ours, **_ONE_THREAD, "PYTHONPATH": str(directory / "modules")}
+    paths = [str(directory / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**ours, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _launch_each(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import open_mpi
-from benchmarks.errors import MissingPeer, RankFailed
+from benchmarks.errors import BenchmarkError, MissingPeer, RankFailed
 from benchmarks.ranks import Launcher, RankGroup, rank_group, start
 from benchmarks.systems import Peer, work_directory
 from benchmarks.turns import Task, Turns
@@ -88,6 +88,14 @@ def test_a_process_that_ends_before_it_has_joined_is_named(tmp_path: Path) -> No
     ):
         pass
     assert "no numpy" in str(failure.value)
+
+
+def test_a_long_temporary_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("long-" * 20)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with pytest.raises(BenchmarkError, match=r"too long for a Unix socket; set TMPDIR"), work_directory():
+        pass
 
 
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
