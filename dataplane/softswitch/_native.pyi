@@ -1,6 +1,11 @@
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypedDict, type_check_only
 
+import numpy as np
+import numpy.typing as npt
+
+_Words: TypeAlias = npt.NDArray[np.uint8]  # big-endian, starting at a multiple of 64 bytes
+
 @type_check_only
 class PortCounters(TypedDict):
     received: int  # datagrams or frames, before injected faults
@@ -116,3 +121,16 @@ class Switch:
     def write_job_counter(self, index: int, packets: int, byte_count: int) -> None: ...
     def read_register(self, name: str, index: int) -> int: ...
     def write_register(self, name: str, index: int, value: int) -> None: ...
+
+class kernels:  # noqa: N801 - a submodule
+    """Additions modulo 2^32, for tests and benchmarks; nothing else may be running in this process."""
+
+    # Names of those that this processor has, from the least to the best.
+    @staticmethod
+    def instructions() -> list[str]: ...
+    # sums += values, in blocks of so many words.
+    @staticmethod
+    def add(instructions: str, sums: _Words, values: _Words, block: int) -> None: ...
+    # Each of the buffers = buffers[0] + buffers[1] + ...
+    @staticmethod
+    def sum(instructions: str, buffers: Sequence[_Words], block: int, streaming: bool = False) -> None: ...

@@ -114,9 +114,8 @@ Communicator::~Communicator() {
 }
 
 uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash) {
-  const bool words = kind != CallKind::bytes && kind != CallKind::barrier;
-  if (words && address % alignof(uint32_t) != 0) {
-    throw std::invalid_argument("the array's memory is not aligned to its 4-byte elements");
+  if (address % alignment_of(kind) != 0) {
+    throw std::invalid_argument("the array's memory is not aligned to its elements");
   }
   if (size > UINT64_MAX / 8 || (size > 0 && address == 0)) {
     throw std::invalid_argument("no array has " + std::to_string(size) + " elements at address " +

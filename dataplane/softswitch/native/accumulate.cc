@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <stdexcept>
+
+#include "dataplane/softswitch/native/accumulate_neon.h"
 
 #include "dataplane/native/constants.h"
 
@@ -22,7 +25,7 @@ uint32_t word_at(const uint8_t* words, size_t index) {
   return __builtin_bswap32(word);
 }
 
-// Compilers turn this loop into NEON or SSE2 as it stands.
+// Compilers turn this loop into SSE2 as it stands.
 void add_portable(uint8_t* sums, const uint8_t* values, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const uint32_t sum = __builtin_bswap32(word_at(sums, i) + word_at(values, i));
@@ -173,39 +176,49 @@ void sum_avx512(uint8_t* const* buffers, size_t buffer_count, size_t count, bool
   sum_from(buffers, buffer_count, in_vectors, count);
 }
 
-struct Functions {
-  AddFunction add = add_portable;
-  SumFunction sum = sum_portable;
-};
-
-Functions choose() noexcept {
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) return {add_avx512, sum_avx512};
-  if (__builtin_cpu_supports("avx2")) return {add_avx2, sum_avx2};
-  return {};
-}
-
-#else
-
-struct Functions {
-  AddFunction add = add_portable;
-  SumFunction sum = sum_portable;
-};
-
-Functions choose() noexcept { return {}; }
-
 #endif
 
-const Functions kFunctions = choose();
+struct Functions {
+  AddFunction add = add_portable;
+  SumFunction sum = sum_portable;
+};
+
+Functions functions_for(Instructions instructions) {
+  switch (instructions) {
+#if defined(__x86_64__)
+    case Instructions::avx512:
+      return {add_avx512, sum_avx512};
+    case Instructions::avx2:
+      return {add_avx2, sum_avx2};
+#elif defined(__aarch64__)
+    case Instructions::neon:
+      return {add_neon, sum_neon};
+#endif
+    default:
+      return {};
+  }
+}
+
+Instructions chosen = best_of_processor();
+Functions in_use = functions_for(chosen);
 
 }  // namespace
 
-void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count) { kFunctions.add(sums, values, count); }
+Instructions instructions_to_add() { return chosen; }
+
+void use_instructions_to_add(Instructions instructions) {
+  if (!processor_has(instructions)) throw std::invalid_argument("this processor does not have these instructions");
+  chosen = instructions;
+  in_use = functions_for(instructions);
+}
+
+void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count) { in_use.add(sums, values, count); }
 
 void sum_in_place(uint8_t* const* buffers, size_t buffer_count, uint8_t* kept, size_t count, bool streaming) {
-  if (kept == nullptr) return kFunctions.sum(buffers, buffer_count, count, streaming);
+  if (kept == nullptr) return in_use.sum(buffers, buffer_count, count, streaming);
   std::array<uint8_t*, protocol::max_workers + 1> all;
   *std::copy_n(buffers, buffer_count, all.begin()) = kept;
-  kFunctions.sum(all.data(), buffer_count + 1, count, streaming);
+  in_use.sum(all.data(), buffer_count + 1, count, streaming);
 }
 
 void fence_streaming_stores() {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/native/instructions.h"
+
 namespace switchml {
 
 // sums[i] += values[i] modulo 2^32 for `count` big-endian 32-bit words. `sums` starts at a multiple of 64 bytes,
@@ -16,5 +18,10 @@ void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count);
 // comes before it.
 void sum_in_place(uint8_t* const* buffers, size_t buffer_count, uint8_t* kept, size_t count, bool streaming);
 void fence_streaming_stores();
+
+// What is used, and what is used from now on (for tests and benchmarks; nothing else may be running). Throws
+// std::invalid_argument for what the processor lacks.
+Instructions instructions_to_add();
+void use_instructions_to_add(Instructions instructions);
 
 }  // namespace switchml

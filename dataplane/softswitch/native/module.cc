@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "dataplane/softswitch/native/module_kernels.h"
+
 namespace switchml {
 namespace {
 
@@ -188,6 +190,7 @@ NB_MODULE(_native, m) {
   using switchml::Switch;
   m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
   nb::register_exception_translator(switchml::translate);
+  switchml::define_kernels(m.def_submodule("kernels", "The additions of the switch, for tests and benchmarks."));
   nb::class_<Switch> cls(m, "Switch", "A switch with `slots` pool indexes and `values` 32-bit values per packet.");
   cls.def(
       "__init__",
