@@ -13,6 +13,8 @@
 #   make test-kernels  the arithmetic of all sets of instructions compared; ARGS=--all for every float32 there is
 #   make test-neon   the same for 64-bit ARM, under qemu where this is no such machine; needs a cross compiler
 #   make sanitize    the native code under ASan and UBSan
+#   make tsan        the native code under ThreadSanitizer
+#   make fuzz        hostile input for the native code and the servers, where clang or atheris is found; ARGS='--seconds 600 --coverage'
 #   make clean       remove everything that was made here
 
 PYTHON ?= python3
@@ -29,7 +31,7 @@ CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h'
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test bench model test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize clean machine python-lint native-lint docker-lint
+.PHONY: help demo test bench model test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -155,13 +157,30 @@ wheel-test: | machine
 # Both libraries are named, or the first C++ exception would end the process.
 SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)
 
+SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_softswitch_kernels.py tests/unit/test_softswitch_pipeline.py \
+  tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py tests/loopback/test_collectives.py \
+  tests/loopback/test_collectives_halves.py
+
 sanitize: | machine
 	$(PYTHON) -m venv .venv-sanitize
 	.venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
-	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=ON --config-settings build-dir=build/sanitize .
-	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest tests/unit/test_kernels.py \
-	  tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py \
-	  tests/loopback/test_collectives.py
+	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=address,undefined \
+	  --config-settings build-dir=build/sanitize .
+	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest $(SANITIZED_TESTS)
+
+# A race is reported at the end of the process, which then fails; the interpreter itself is not instrumented.
+tsan: | machine
+	$(PYTHON) -m venv .venv-tsan
+	.venv-tsan/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
+	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=thread --config-settings build-dir=build/tsan .
+	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=0" \
+	  .venv-tsan/bin/python -m pytest $(or $(ARGS),$(SANITIZED_TESTS))
+
+# ---- hostile input ----------------------------------------------------------------------------------------------------
+
+fuzz: $(VENV)/dev.stamp
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) install 'atheris>=2.3' || echo "make: no atheris for this Python"
+	$(BIN)/python tests/fuzz/run.py $(ARGS)
 
 # ---- the arithmetic ----------------------------------------------------------------------------------------------------
 
@@ -172,6 +191,6 @@ test-neon:
 	tests/native/run.sh neon $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .venv-tsan .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find benchmarks dataplane host_agent switchml -name '*.so' -delete
