@@ -49,9 +49,7 @@ class DataThread::Pause {
 };
 
 DataThread::DataThread(const Peers* peers)
-    : peers_(peers),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : peers_(peers), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (epoll_ < 0 || wake_ < 0) {
     throw failure("epoll");
   }
