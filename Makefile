@@ -159,7 +159,7 @@ SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc
 
 SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_softswitch_kernels.py tests/unit/test_softswitch_pipeline.py \
   tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py tests/loopback/test_collectives.py \
-  tests/loopback/test_collectives_halves.py
+  tests/loopback/test_collectives_halves.py tests/loopback/test_udp_threads.py
 
 sanitize: | machine
 	$(PYTHON) -m venv .venv-sanitize

@@ -102,6 +102,7 @@ Examples:
 @setting("fabric.topology", "--topology")
 @setting("fabric.agents", "--agents")
 @setting("fabric.transport", "--transport")
+@setting("fabric.threads", "--threads")
 @setting("fabric.values", "--values")
 @setting("fabric.slots", "--slots")
 @setting("fabric.drop", "--drop")
