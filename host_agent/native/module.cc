@@ -119,7 +119,9 @@ NB_MODULE(_engine, module) {
           "open_channel",
           [](Engine& engine, uint64_t handle) {
             const Engine::Descriptors descriptors = engine.open_channel(handle);
-            return nb::make_tuple(descriptors.memory, descriptors.doorbell, descriptors.results);
+            return descriptors.results < 0
+                       ? nb::make_tuple(descriptors.memory, descriptors.doorbell)
+                       : nb::make_tuple(descriptors.memory, descriptors.doorbell, descriptors.results);
           },
           nb::arg("handle"))
       .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)
