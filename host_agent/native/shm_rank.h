@@ -44,6 +44,7 @@ class ShmRank {
   // Memory, doorbell and results, for the process; the caller closes them. Throws std::logic_error the second time.
   std::array<int, kShmDescriptors> take_descriptors();
   RankStatus status() const;
+  RankProfile profile(uint64_t calls) const;
 
  private:
   ShmConnector connector_;
