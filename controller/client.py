@@ -131,6 +131,20 @@ class ControllerClient:
         answer: pb.Job = self._call(self._jobs.ReportExit, report)
         return answer
 
+    def profile_job(self, job: int | str, calls: int = 0) -> pb.JobProfile:
+        """Return where a live job's time goes, with up to ``calls`` (at most 63) of each rank's latest calls.
+
+        Ranks whose agent does not answer within seconds are in its ``missing``.
+
+        Raises:
+            JobNotFound, JobEnded: there is no such job, or it has ended.
+            NoRoom: too many ask at once.
+
+        """
+        request = pb.ProfileRequest(job=_reference(job), calls=min(max(calls, 0), _HIGHEST))
+        answer: pb.JobProfile = self._call(self._jobs.Profile, request)
+        return answer
+
     def list_agents(self) -> list[pb.Agent]:
         """Return all agents that have registered since the controller started, by name."""
         return list(self._call(self._agents.List, pb.ListAgentsRequest()).agents)

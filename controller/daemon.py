@@ -23,6 +23,7 @@ from controller.agents import Agents
 from controller.config import ControllerConfig, load_config, split_address, unix_path
 from controller.errors import ConfigError, ControllerError
 from controller.lifecycle import Lifecycle
+from controller.profiles import Profiles
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.rendezvous import Rendezvous
 from controller.service import AgentsService, ControlService, JobsService, SwitchesService
@@ -55,8 +56,9 @@ async def serve(config: ControllerConfig, ready_file: Path | None) -> None:
         lifecycle = Lifecycle(store, switches, agents)
         lifecycle.load()
         rendezvous = Rendezvous(lifecycle)
-        messages = AgentMessages(store, lifecycle, rendezvous)
-        server = _server(store, switches, agents, lifecycle, messages)
+        profiles = Profiles(agents)
+        messages = AgentMessages(store, lifecycle, rendezvous, profiles)
+        server = _server(store, switches, agents, lifecycle, messages, profiles)
         tasks: list[asyncio.Task[None]] = []
         try:
             address = _listen(server, config.listen)
@@ -85,11 +87,16 @@ async def serve(config: ControllerConfig, ready_file: Path | None) -> None:
 
 
 def _server(
-    store: Store, switches: Switches, agents: Agents, lifecycle: Lifecycle, messages: AgentMessages
+    store: Store,
+    switches: Switches,
+    agents: Agents,
+    lifecycle: Lifecycle,
+    messages: AgentMessages,
+    profiles: Profiles,
 ) -> grpc.aio.Server:
     # Without this option a second controller could listen on the same port, and calls would go to either.
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ControlServicer_to_server(ControlService(store), server)  # type: ignore[no-untyped-call]

@@ -15,6 +15,7 @@ from controller.agent_messages import AgentMessages
 from controller.agents import Agents, AgentSession, welcome
 from controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
 from controller.lifecycle import Lifecycle
+from controller.profiles import Profiles
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.store import Store
@@ -53,8 +54,9 @@ def _answered(
 class JobsService(pb_grpc.JobsServicer):
     """The service Jobs."""
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
+    def __init__(self, lifecycle: Lifecycle, profiles: Profiles) -> None:
         self._lifecycle = lifecycle
+        self._profiles = profiles
 
     @_answered
     async def Start(self, request: pb.StartJobRequest, _: _Context) -> pb.Job:  # noqa: N802
@@ -92,6 +94,11 @@ class JobsService(pb_grpc.JobsServicer):
         job = self._lifecycle.find(request.job)
         self._lifecycle.report_exit(job, request.rank, request.exit_code)
         return await self._lifecycle.view(job)
+
+    @_answered
+    async def Profile(self, request: pb.ProfileRequest, _: _Context) -> pb.JobProfile:  # noqa: N802
+        """Return where a job's time goes."""
+        return await self._profiles.collect(self._lifecycle.find(request.job), request.calls)
 
 
 class AgentsService(pb_grpc.AgentsServicer):

@@ -192,6 +192,8 @@ class Session:
                 self._jobs.revoke(message.revocation, failure_of(message.revocation))
             elif kind == "rendezvous_refusal":
                 self._jobs.refuse(message.rendezvous_refusal)
+            elif kind == "profile_order":
+                self._report(pb.AgentMessage(rank_profiles=self._jobs.profiles(message.profile_order)))
             else:
                 _log.warning("the controller sent a message that this agent does not know (%s)", kind)
 

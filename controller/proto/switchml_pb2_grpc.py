@@ -125,7 +125,7 @@ class JobsServicer(object):
 
     def Profile(self, request, context):
         """Where a live job's time goes, as its agents say now. Ranks whose agent does not answer in time are in `missing`.
-        FAILED_PRECONDITION: the job has ended.
+        ABORTED: the job has ended. RESOURCE_EXHAUSTED: too many ask at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
