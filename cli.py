@@ -12,6 +12,7 @@ import click
 from click.shell_completion import get_completion_class
 
 import cli_output as output
+from cli_events import show_events
 from cli_profile import profile_job
 from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
 from cli_switches import agent_group, switch_group
@@ -435,6 +436,7 @@ def _laid_out(session: Session) -> topology.Topology | None:
 
 
 job.add_command(profile_job)
+cli.add_command(show_events)
 cli.add_command(switch_group)
 cli.add_command(agent_group)
 

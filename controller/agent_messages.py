@@ -9,6 +9,7 @@ from ipaddress import AddressValueError, IPv4Address
 from controller.agents import AgentSession
 from controller.calls import judge
 from controller.errors import AgentFailed
+from controller.events import EventKind
 from controller.jobs import JobState, Rank, RankState
 from controller.lifecycle import Lifecycle, revocation
 from controller.live_job import LiveJob
@@ -158,6 +159,9 @@ class AgentMessages:
         live.calls[rank.rank] = event.call
         call = str(event.call).replace("\n", " ")
         _LOG.error("job %s: check failed on rank %d at chunk %d: %s", live.job.name, rank.rank, event.position, call)
+        self._store.events.record(
+            EventKind.CHECK_FAILED, f"at chunk {event.position}: {call}", job=live.job, rank=rank.rank, agent=rank.agent
+        )
         silent = [r.rank for r in live.job.ranks if r.rank not in live.calls and not r.ended]
         if not silent:
             self._decide(live)

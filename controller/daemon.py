@@ -22,11 +22,12 @@ from controller.agent_messages import AgentMessages
 from controller.agents import Agents
 from controller.config import ControllerConfig, load_config, split_address, unix_path
 from controller.errors import ConfigError, ControllerError
+from controller.events import EventKind
 from controller.lifecycle import Lifecycle
 from controller.profiles import Profiles
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.rendezvous import Rendezvous
-from controller.service import AgentsService, ControlService, JobsService, SwitchesService
+from controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
 from controller.store import Store
 from controller.switches import Switches
 from controller.version import VERSION
@@ -67,16 +68,19 @@ async def serve(config: ControllerConfig, ready_file: Path | None) -> None:
                 asyncio.create_task(switches.run(lifecycle.prepare_switch), name="switches"),
                 asyncio.create_task(agents.run(), name="agents"),
                 asyncio.create_task(lifecycle.run(), name="jobs"),
+                asyncio.create_task(store.events.run(), name="events"),
             ]
             stopping = asyncio.create_task(stop.wait(), name="stop")
             if ready_file is not None:
                 _write_ready_file(ready_file, address)
+            store.events.record(EventKind.CONTROLLER_STARTED, f"version {VERSION}, listens on {address}")
             _LOG.info("switchml-controller %s listens on %s, store %s", VERSION, address, config.store)
             done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # only `stopping` ends by itself; another one's defect is raised here
             _LOG.info("stopping; jobs go on, and are taken over at the next start")
         finally:
+            store.events.record(EventKind.CONTROLLER_STOPPED)
             agents.shut_down()
             await rendezvous.close()
             await server.stop(_STOP_SECONDS)
@@ -97,8 +101,9 @@ def _server(
     # Without this option a second controller could listen on the same port, and calls would go to either.
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle, store.events), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents, store.events), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_EventsServicer_to_server(EventsService(store.events), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ControlServicer_to_server(ControlService(store), server)  # type: ignore[no-untyped-call]
     return server
 

@@ -665,6 +665,82 @@ class Switches(object):
             _registered_method=True)
 
 
+class EventsStub(object):
+    """What happened, when, to which job, rank, agent or switch, and who asked for it.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Read = channel.unary_stream(
+                '/switchml.v1.Events/Read',
+                request_serializer=controller_dot_proto_dot_switchml__pb2.ReadEventsRequest.SerializeToString,
+                response_deserializer=controller_dot_proto_dot_switchml__pb2.Event.FromString,
+                _registered_method=True)
+
+
+class EventsServicer(object):
+    """What happened, when, to which job, rank, agent or switch, and who asked for it.
+    """
+
+    def Read(self, request, context):
+        """The kept events that are asked for, oldest first; with `follow`, then each new one until the call is cancelled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_EventsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Read': grpc.unary_stream_rpc_method_handler(
+                    servicer.Read,
+                    request_deserializer=controller_dot_proto_dot_switchml__pb2.ReadEventsRequest.FromString,
+                    response_serializer=controller_dot_proto_dot_switchml__pb2.Event.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'switchml.v1.Events', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('switchml.v1.Events', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Events(object):
+    """What happened, when, to which job, rank, agent or switch, and who asked for it.
+    """
+
+    @staticmethod
+    def Read(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/switchml.v1.Events/Read',
+            controller_dot_proto_dot_switchml__pb2.ReadEventsRequest.SerializeToString,
+            controller_dot_proto_dot_switchml__pb2.Event.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class ControlStub(object):
     """Missing associated documentation comment in .proto file."""
 
