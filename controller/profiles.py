@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from controller.agents import Agents, AgentSession
 from controller.errors import JobEnded, NoRoom
-from controller.jobs import Job
+from controller.jobs import Job, Rank, RankState
 from controller.proto import switchml_pb2 as pb
 
 __all__ = ["ANSWER_SECONDS", "MOST_CALLS", "Profiles"]
@@ -108,11 +108,18 @@ class Profiles:
     def _name_missing(self, job: Job, profile: pb.JobProfile) -> None:
         known = {rank.rank for rank in profile.ranks}
         for agent, ranks in job.ranks_by_agent().items():
-            ended = [rank.rank for rank in ranks if rank.rank not in known and rank.ended]
-            silent = [rank.rank for rank in ranks if rank.rank not in known and not rank.ended]
-            if ended:
-                profile.missing.add(agent=agent, ranks=ended, reason="the process has closed its communicator")
-            if silent:
-                live = self._agents.live_session(agent) is not None
-                why = f"no answer within {ANSWER_SECONDS:g} s" if live else "the agent is not connected"
-                profile.missing.add(agent=agent, ranks=silent, reason=why)
+            reasons: dict[str, list[int]] = {}
+            live = self._agents.live_session(agent) is not None
+            for rank in ranks:
+                if rank.rank not in known:
+                    reasons.setdefault(_why_missing(rank, live), []).append(rank.rank)
+            for reason, numbers in reasons.items():
+                profile.missing.add(agent=agent, ranks=numbers, reason=reason)
+
+
+def _why_missing(rank: Rank, agent_is_live: bool) -> str:
+    if rank.state is RankState.CLOSED:
+        return "its process has closed its communicator"
+    if rank.state is RankState.LOST:
+        return "it was lost"
+    return f"no answer within {ANSWER_SECONDS:g} s" if agent_is_live else "the agent is not connected"
