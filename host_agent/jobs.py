@@ -184,6 +184,12 @@ class Jobs:
                     rank_profile(self._engine, rank.handle, order.calls, found)
         return answer
 
+    def open_ranks(self) -> Iterator[tuple[LocalJob, LocalRank, int]]:
+        """Yield the ranks that the engine has, with their handles."""
+        for job, rank in self._all_ranks():
+            if rank.handle is not None:
+                yield job, rank, rank.handle
+
     def stalled(self, job: LocalJob, rank: int, positions: dict[int, int]) -> list[int]:
         """Return the ranks without whose contributions `rank` cannot go on, as far as it is known.
 
