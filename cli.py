@@ -16,6 +16,7 @@ from cli_events import show_events
 from cli_profile import profile_job
 from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
 from cli_switches import agent_group, switch_group
+from cli_top import show_top
 from controller.proto import switchml_pb2 as pb
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_MAX_WORKERS
@@ -437,6 +438,7 @@ def _laid_out(session: Session) -> topology.Topology | None:
 
 job.add_command(profile_job)
 cli.add_command(show_events)
+cli.add_command(show_top)
 cli.add_command(switch_group)
 cli.add_command(agent_group)
 

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 from controller.agents import Agents
-from controller.events import EventLog
+from controller.events import EventKind, EventLog
 from controller.jobs import JobState
 from controller.lifecycle import Lifecycle
 from controller.switches import Switches
@@ -31,8 +31,9 @@ class ControllerMetrics:
         self._fill_jobs(families)
         self._fill_agents(families)
         self._fill_switches(families)
-        for kind, count in self._events.counts.items():
-            families.counter("switchml_events_total", "Events since the controller started.", count, kind=kind)
+        for kind in EventKind:
+            count = self._events.counts.get(kind.word, 0)
+            families.counter("switchml_events_total", "Events since the controller started.", count, kind=kind.word)
 
     def _fill_jobs(self, families: Families) -> None:
         jobs = [live.job for live in self._lifecycle.live_jobs()]
@@ -40,12 +41,16 @@ class ControllerMetrics:
         for state in (state for state in JobState if state.live):
             families.gauge("switchml_jobs", "Live jobs.", states[state], state=state.name.lower())
         for job in jobs:
-            families.gauge("switchml_job_workers", "Ranks of a job.", job.workers, job=job.name, switch=job.switch)
-            families.gauge("switchml_job_slots", "Slots that a job holds.", job.slots, job=job.name, switch=job.switch)
-            families.gauge("switchml_job_age_seconds", "Time since its start.", time.time() - job.created, job=job.name)
+            families.gauge("switchml_job_workers", "Ranks of a job.", job.workers, job_name=job.name, switch=job.switch)
+            families.gauge(
+                "switchml_job_slots", "Slots that a job holds.", job.slots, job_name=job.name, switch=job.switch
+            )
+            families.gauge(
+                "switchml_job_age_seconds", "Time since its start.", time.time() - job.created, job_name=job.name
+            )
             first = max((rank.position for rank in job.ranks), default=0)
             for rank in job.ranks:
-                labels = {"job": job.name, "rank": str(rank.rank), "agent": rank.agent}
+                labels = {"job_name": job.name, "rank": str(rank.rank), "agent": rank.agent}
                 families.gauge(
                     "switchml_rank_position_chunks", "Chunks that a rank has contributed.", rank.position, **labels
                 )

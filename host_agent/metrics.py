@@ -38,7 +38,7 @@ class AgentMetrics:
         open_ranks = list(self._jobs.open_ranks())
         families.gauge("switchml_agent_open_ranks", "Ranks that are open here.", len(open_ranks))
         for job, rank, handle in open_ranks:
-            labels = {"job": job.name, "rank": str(rank.rank)}
+            labels = {"job_name": job.name, "rank": str(rank.rank)}
             _fill_packets(families, self._engine.status(handle), labels)
             _fill_times(families, self._engine.profile(handle, 0), labels)
 

@@ -101,7 +101,7 @@ class _Collector:
         """Yield the families."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        labels = ["job", "rank"]
+        labels = ["job_name", "rank"]
         threads = CounterMetricFamily(
             "switchml_process_thread_seconds_total", "What the progress thread did.", labels=[*labels, "state"]
         )

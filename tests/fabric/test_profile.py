@@ -52,6 +52,11 @@ def test_a_running_job_is_profiled(ctl: Ctl, transport: str, tmp_path: Path) -> 
         assert picture.read_text().count("<!-- rank ") == 2
         assert "wrote" in shown.stderr
 
+        (seen,) = ctl.json("top", "--once", "--interval", "2")["jobs"]
+        assert (seen["name"], seen["state"], seen["workers"]) == ("busy", "RUNNING", 2)
+        assert seen["bytes_per_second"] > 0
+        assert all(rank["packets_per_second"] > 0 for rank in seen["ranks"])
+
         kinds = [event["kind"] for event in ctl.json("events", "--job", "busy")["events"]]
         assert kinds[:2] == ["job-started", "job-ready"]
         assert kinds.count("rank-attached") == 2
