@@ -32,12 +32,12 @@ from controller.store import Store
 from controller.switches import Switches
 from controller.version import VERSION
 from dataplane.metrics_address import parse_address
+from dataplane.process_logs import configure, log_options
 
 __all__ = ["main", "serve"]
 
 _LOG = logging.getLogger(__name__)
 _STOP_SECONDS = 1.0
-_LEVELS = ["debug", "info", "warning", "error"]
 
 
 async def serve(config: ControllerConfig, ready_file: Path | None, metrics: tuple[str, int] | None = None) -> None:
@@ -201,7 +201,7 @@ def _metrics_address(_context: click.Context, _parameter: click.Parameter, value
     metavar="[HOST:]PORT",
     help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
 )
-@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
+@log_options
 @click.version_option(VERSION, prog_name="switchml-controller")
 def main(
     config_path: Path | None,
@@ -209,6 +209,7 @@ def main(
     store: Path | None,
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
+    log_format: str,
     log_level: str,
 ) -> None:
     """Run SwitchML's controller until SIGTERM or SIGINT.
@@ -218,9 +219,7 @@ def main(
 
     Example: switchml-controller --config fabric.toml --listen 127.0.0.1:0 --ready-file controller.json
     """
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure(log_format, log_level)
     # What goes wrong with a switch is an exception here, and told once; finsy logs it as well.
     logging.getLogger("finsy").setLevel(logging.CRITICAL + 1)
     try:

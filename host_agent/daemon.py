@@ -19,6 +19,7 @@ import click
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_VERSION
 from dataplane.metrics_address import parse_address
+from dataplane.process_logs import configure, log_options
 from host_agent._engine import Engine, shm_port_at
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
@@ -261,6 +262,7 @@ Example:
     help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.  "
     "[env: SWITCHML_AGENT_METRICS; default: none are served]",
 )
+@log_options
 @click.version_option(VERSION, prog_name="switchml-agent")
 def main(
     controller: str,
@@ -275,12 +277,14 @@ def main(
     switch_socket: Path | None,
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Move the packets of this host's ranks between their processes and the switch.
 
     Exit status: 0 when stopped by SIGTERM or SIGINT, 1 when it cannot go on, 2 for wrong options.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure(log_format, log_level)
     options = AgentOptions(
         controller=controller,
         name=name,

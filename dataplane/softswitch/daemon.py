@@ -18,6 +18,7 @@ import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
 from dataplane.metrics_address import parse_address
+from dataplane.process_logs import configure, log_options
 from dataplane.softswitch._native import Switch
 from dataplane.softswitch.device import Device
 from dataplane.softswitch.pipeline_config import Dimensions
@@ -225,6 +226,7 @@ _FRACTION = click.FloatRange(0, 1)
     metavar="[HOST:]PORT",
     help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
 )
+@log_options
 @click.version_option(version(), prog_name="switchml-switch")
 def main(
     endpoint: tuple[str, int],
@@ -241,6 +243,8 @@ def main(
     seed: int,
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Run the SwitchML soft switch: ports in front, a P4Runtime server behind.
 
@@ -258,7 +262,7 @@ def main(
     ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports, *shm_ports) or (_DEFAULT_PORT,)
     if len({port.number for port in ports}) != len(ports):
         raise click.UsageError("a switch port is given twice")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure(log_format, log_level)
     host, port = endpoint
     options = Options(
         grpc_host=host,
