@@ -25,6 +25,7 @@ from controller.errors import ConfigError, ControllerError
 from controller.events import EventKind
 from controller.lifecycle import Lifecycle
 from controller.profiles import Profiles
+from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.rendezvous import Rendezvous
 from controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
@@ -113,7 +114,7 @@ def _server(
     pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle, store.events), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents, store.events), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_EventsServicer_to_server(EventsService(store.events), server)  # type: ignore[no-untyped-call]
+    events_grpc.add_EventsServicer_to_server(EventsService(store.events), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ControlServicer_to_server(ControlService(store), server)  # type: ignore[no-untyped-call]
     return server
 

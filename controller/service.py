@@ -17,6 +17,8 @@ from controller.errors import ACTOR_KEY, ControllerError, InternalError, Invalid
 from controller.events import ACTOR, EventKind, EventLog
 from controller.lifecycle import Lifecycle
 from controller.profiles import Profiles
+from controller.proto import events_pb2 as events_pb
+from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.store import Store
@@ -224,13 +226,13 @@ class SwitchesService(pb_grpc.SwitchesServicer):
         return answer
 
 
-class EventsService(pb_grpc.EventsServicer):
+class EventsService(events_grpc.EventsServicer):
     """The service Events."""
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
 
-    async def Read(self, request: pb.ReadEventsRequest, _: _Context) -> AsyncIterator[pb.Event]:  # noqa: N802
+    async def Read(self, request: events_pb.ReadEventsRequest, _: _Context) -> AsyncIterator[events_pb.Event]:  # noqa: N802
         """Stream the event log."""
         async for event in self._events.read(request):
             yield event.message()
