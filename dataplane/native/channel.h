@@ -70,6 +70,9 @@ struct ProcessCounters {
   std::atomic<uint64_t> waiting;
   std::atomic<uint64_t> dequantize;
   std::atomic<uint64_t> sleeps;  // how often it went to sleep
+  // Its state (ThreadState) and since when, which those above do not count yet; 0 while they change.
+  std::atomic<uint64_t> state;
+  std::atomic<uint64_t> since;
 };
 
 struct ChannelControl {

@@ -108,6 +108,23 @@ def test_only_the_latest_calls_are_kept(fabric: Fabric) -> None:
         assert engine_profile(fabric, 0, 0)["latest"] == []
 
 
+def test_a_rank_that_waits_now_is_seen_to_wait(fabric: Fabric) -> None:
+    fabric.add_job(1, 2)
+    with fabric.connect(0) as early, fabric.connect(1) as late:
+        waiting = early.all_reduce(np.ones(10, np.float32), async_op=True)
+        time.sleep(0.3)
+        before, busy = engine_profile(fabric, 0), early._native.spent()
+        assert before["calls"] == 0
+        assert 200e6 < before["waiting"] <= busy["waiting"]
+        assert engine_profile(fabric, 1)["waiting"] == 0
+        late.all_reduce(np.ones(10, np.float32))
+        waiting.wait()
+        after = engine_profile(fabric, 0)["waiting"]
+        assert before["waiting"] <= after
+        time.sleep(0.1)
+        assert engine_profile(fabric, 0)["waiting"] == after  # there is nothing to wait for
+
+
 def test_a_rank_before_its_process_comes(fabric: Fabric) -> None:
     fabric.add_job(1, 2)
     found = engine_profile(fabric, 1)
