@@ -216,6 +216,7 @@ SWITCHML_AVX512 uint32_t quantize_512(const float* values, size_t vectors, Facto
   __m512i sum = _mm512_setzero_si512();
   for (size_t i = 0; i < vectors; ++i) {
     _mm_prefetch(next + 64 * i, _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values) + 64 * i + kAhead, _MM_HINT_T0);
     __builtin_prefetch(words + 64 * i + kAhead, 1);
     const __m512 scaled = _mm512_mul_ps(_mm512_mul_ps(_mm512_loadu_ps(values + 16 * i), first), second);
     const __m512i word = _mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
