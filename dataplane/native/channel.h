@@ -25,6 +25,7 @@
 #include <ctime>
 #include <new>
 
+#include "dataplane/native/call_log.h"
 #include "dataplane/native/constants.h"
 
 namespace switchml {
@@ -42,7 +43,7 @@ struct Ticket {
 // Constant once the server has made the memory.
 struct Geometry {
   static constexpr uint32_t kInPlace = 2;
-  static constexpr uint64_t kMagic = 0x53574D4C43483033;  // "SWMLCH03": changes with any change of layout
+  static constexpr uint64_t kMagic = 0x53574D4C43483034;  // "SWMLCH04": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
@@ -63,14 +64,18 @@ struct ServerCounters {
   std::atomic<uint64_t> received;  // results
   std::atomic<uint64_t> retransmissions;
   std::atomic<uint64_t> ignored;  // results of no slot in flight
+  std::atomic<uint64_t> summing;  // nanoseconds of a switch that added up the job's values; this rank's share
 };
 
-// Where the process's time goes, in nanoseconds; bytes are those of the tensors.
+// Where the progress thread's time goes, in nanoseconds, while there are calls.
 struct ProcessCounters {
   std::atomic<uint64_t> quantize;
   std::atomic<uint64_t> waiting;
   std::atomic<uint64_t> dequantize;
   std::atomic<uint64_t> sleeps;  // how often it went to sleep
+  // Its state (ThreadState) and since when, which those above do not count yet; 0 while they change.
+  std::atomic<uint64_t> state;
+  std::atomic<uint64_t> since;
 };
 
 struct ChannelControl {
@@ -91,6 +96,7 @@ struct ChannelControl {
   alignas(kLine) std::atomic<uint32_t> process_event;
   alignas(kLine) ServerCounters server;
   alignas(kLine) ProcessCounters process;
+  alignas(kLine) CallLog calls;  // of the process
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free,

@@ -37,6 +37,8 @@ class DataThread {
   // Removes the job, too, if it was the last.
   void remove_rank(JobKey key, uint8_t rank, int doorbell);
   RankStatus status(JobKey key, uint8_t rank);
+  // Adds what this thread counted for the rank.
+  void add_to(JobKey key, uint8_t rank, RankProfile* profile);
 
   // From a peer: there is something for this thread.
   void nudge();

@@ -189,4 +189,20 @@ RankStatus Engine::status(uint64_t handle) {
   return sum;
 }
 
+RankProfile Engine::profile(uint64_t handle, uint64_t calls) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    return found->second->profile(calls);
+  }
+  const OpenRank& open = rank_at(handle);
+  const Job& job = jobs_.at(open.job);
+  const RankChannel& channel = *job.ranks.at(open.rank);
+  RankProfile profile = channel.is_open() ? profile_of(channel.channel().control(), calls) : RankProfile{};
+  profile.summing = 0;  // nobody but the process writes there
+  for (const auto& thread : threads_) {
+    thread->add_to(job.key, open.rank, &profile);
+  }
+  return profile;
+}
+
 }  // namespace switchml

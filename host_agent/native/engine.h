@@ -50,6 +50,8 @@ class Engine {
   Descriptors open_channel(uint64_t handle);
   void close_rank(uint64_t handle);
   RankStatus status(uint64_t handle);
+  // With up to `calls` of the rank's latest calls.
+  RankProfile profile(uint64_t handle, uint64_t calls);
 
  private:
   // What tells the jobs of an agent apart: addresses and port, job and epoch.

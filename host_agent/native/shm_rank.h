@@ -9,6 +9,7 @@
 #include "dataplane/native/shared_memory.h"
 #include "dataplane/native/shm_messages.h"
 #include "host_agent/native/assignment.h"
+#include "host_agent/native/rank_profile.h"
 
 namespace switchml {
 
@@ -44,6 +45,7 @@ class ShmRank {
   // Memory, doorbell and results, for the process; the caller closes them. Throws std::logic_error the second time.
   std::array<int, kShmDescriptors> take_descriptors();
   RankStatus status() const;
+  RankProfile profile(uint64_t calls) const;
 
  private:
   ShmConnector connector_;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/native/call_log.h"
+
 #include "switchml/native/half.h"
 
 namespace switchml {
@@ -36,6 +38,7 @@ struct Call {
   uint64_t chunks = 0;
   uint64_t chunks_left = 0;
   CallStatus status = CallStatus::pending;
+  CallTimes times;
   uint64_t non_finite_count = 0;
   std::vector<uint64_t> non_finite_indices;  // the lowest ones, at most kIndicesKept
 
@@ -46,7 +49,7 @@ struct Call {
   bool has_values() const { return size > 0; }
 };
 
-// How the memory of a call has to be aligned.
+// How the memory of a call has to be aligned: the size of an element.
 inline size_t alignment_of(CallKind kind) {
   switch (kind) {
     case CallKind::float32_sum:

@@ -9,6 +9,8 @@
 #include <string>
 #include <system_error>
 
+#include "dataplane/native/stopwatch.h"
+#include "dataplane/native/thread_states.h"
 #include "switchml/native/communicator.h"
 #include "switchml/native/module_kernels.h"
 
@@ -73,10 +75,20 @@ nb::object check_failure(Communicator& communicator) {
 nb::dict spent(const Communicator& communicator) {
   const switchml::ProcessCounters& counters = communicator.spent();
   nb::dict result;
-  result["quantize"] = counters.quantize.load(std::memory_order_relaxed);
-  result["waiting"] = counters.waiting.load(std::memory_order_relaxed);
-  result["dequantize"] = counters.dequantize.load(std::memory_order_relaxed);
+  const switchml::ThreadTimes times = switchml::thread_times_of(counters, switchml::monotonic_nanoseconds());
+  result["quantize"] = times.quantize;
+  result["waiting"] = times.waiting;
+  result["dequantize"] = times.dequantize;
   result["sleeps"] = counters.sleeps.load(std::memory_order_relaxed);
+  const switchml::CallLog& calls = communicator.calls();
+  result["calls"] = calls.ended();
+  result["bytes"] = calls.bytes();
+  result["call_time"] = calls.nanoseconds();
+  nb::list took;
+  for (size_t bucket = 0; bucket < switchml::kDurationBuckets; ++bucket) {
+    took.append(calls.took(bucket));
+  }
+  result["calls_took"] = took;
   return result;
 }
 

@@ -41,7 +41,8 @@ COMMANDS = dict(leaves(switchml_ctl.cli))
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("up", "down", "status", "doctor", "completion"),
-        *("job start", "job list", "job show", "job watch", "job logs", "job stop"),
+        *("job start", "job list", "job show", "job watch", "job logs", "job stop", "job profile"),
+        *("events", "top"),
         *("switch list", "switch show", "switch loss", "agent list", "topology show", "topology controller"),
         *("bench allreduce", "bench latency", "bench loss", "bench jobs", "bench kernels", "bench memory"),
         *("bench python", "bench show"),

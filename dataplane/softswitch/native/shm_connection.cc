@@ -116,6 +116,7 @@ bool ShmConnection::publish(bool nothing_left) {
     shared.server.received.store(shared.server.received.load(std::memory_order_relaxed) + (completed_ - published_),
                                  std::memory_order_relaxed);
     published_ = completed_;
+    shared.server.summing.store(job_->summing() / rank_.job.world_size, std::memory_order_relaxed);
     repetitions_ = 0;
     if (overdue_at_ != Clock::time_point::max()) {
       overdue_at_ = in_flight_ == 0 ? Clock::time_point::max() : Clock::now() + patience();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,6 +58,10 @@ class ShmJob {
   // Whether a rank has the result with this header where it wrote its contribution.
   bool has_result(uint8_t rank, const Header& result);
 
+  // Nanoseconds in which its values were added up, by whichever thread.
+  void count_summing(uint64_t nanoseconds) { summing_.fetch_add(nanoseconds, std::memory_order_relaxed); }
+  uint64_t summing() const { return summing_.load(std::memory_order_relaxed); }
+
   // Where a rank writes; null when it has gone.
   void set_contributions(uint8_t rank, uint8_t* first) { contributions_[rank] = first; }
   bool has_ranks() const;
@@ -67,6 +72,7 @@ class ShmJob {
   ShmWays ways_;
   size_t stride_;
   std::vector<Completion> completions_;
+  std::atomic<uint64_t> summing_{0};
   std::array<uint8_t*, protocol::max_workers> contributions_{};
 };
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "dataplane/native/short_slice.h"
+#include "dataplane/native/stopwatch.h"
 #include "dataplane/softswitch/native/accumulate.h"
 #include "dataplane/softswitch/native/processors.h"
 #include "dataplane/softswitch/native/shm_port.h"
@@ -112,10 +113,13 @@ bool ShmShard::turn() {
   for (ChannelControl* sleeper : sleepers_) wake_process(*sleeper);
   sleepers_.clear();
   made_.clear();
-  for (const SumTask& task : tasks_) {
-    task.run();
+  if (!tasks_.empty()) {
+    const Stopwatch summing;
+    for (const SumTask& task : tasks_) task.run();
+    fence_streaming_stores();
+    const uint64_t each = summing.nanoseconds() / tasks_.size();
+    for (const SumTask& task : tasks_) task.job->count_summing(each);
   }
-  if (!tasks_.empty()) fence_streaming_stores();
   made_.swap(tasks_);
   values_.unlock();
   return any || !made_.empty();
