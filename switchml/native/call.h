@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "dataplane/native/call_log.h"
-
 #include "switchml/native/half.h"
 
 namespace switchml {
