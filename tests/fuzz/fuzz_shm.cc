@@ -92,6 +92,7 @@ void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   const size_t size = Channel::bytes(kSlots, kValues, true);
   const size_t most = input->ConsumeBool() ? size : sizeof(ChannelControl) + 4 * kSlots + 2 * kSlots * sizeof(Ticket);
   const size_t at = input->ConsumeIntegralInRange<size_t>(0, most - 16);
+  if (bytes.empty()) return;
   std::memcpy(bench->connections[rank]->memory().data() + at, bytes.data(), bytes.size());
 }
 

@@ -1,8 +1,8 @@
 """Builds and runs the fuzz targets: `make fuzz`, with ARGS='--seconds 600 --target switch --coverage'.
 
-The native targets need clang with libFuzzer (Debian: clang-14 libclang-rt-14-dev, and llvm-14 for --coverage), those in
-Python need atheris. What is missing is named and left out. Inputs that were found go to build/fuzz/TARGET/corpus, inputs
-that fail to build/fuzz/TARGET/failures; tests/fuzz/corpus holds a few to begin with.
+The native targets need clang with libFuzzer (Debian: clang-14 libclang-rt-14-dev, and llvm-14 for --coverage), those
+in Python need atheris. What is missing is named and left out. Inputs that were found go to build/fuzz/TARGET/corpus,
+inputs that fail to build/fuzz/TARGET/failures; tests/fuzz/corpus holds a few to begin with.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--coverage", action="store_true", help="print the native targets' coverage afterwards")
     options = parser.parse_args()
     chosen = options.target or names
-    each = max(1, options.seconds // len(chosen))
+    each = max(1, options.seconds // len(chosen))  # compiling does not count
     well = True
 
     native = [target for target in NATIVE if target.name in chosen]
