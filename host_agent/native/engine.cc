@@ -135,7 +135,7 @@ Engine::Descriptors Engine::open_channel(uint64_t handle) {
   const ControlCall call(*this);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
     const auto descriptors = found->second->take_descriptors();
-    return {descriptors[0], descriptors[1], descriptors[2]};
+    return {descriptors[0], descriptors[1], -1};
   }
   Rank& opened = rank(handle);
   const int memory = opened.open_channel();

@@ -94,7 +94,7 @@ int Rank::open_channel() {
   channel_ = Channel(memory, assignment_.slots, assignment_.values);
   auto* control = new (memory) ChannelControl{};
   control->geometry = {
-      Geometry::kMagic, assignment_.slots, assignment_.values, assignment_.rank, assignment_.world_size, 0, 0, 0, 0};
+      Geometry::kMagic, assignment_.slots, assignment_.values, assignment_.rank, assignment_.world_size, 0, 0, 1, 0};
   return fd;
 }
 

@@ -23,7 +23,7 @@ class ShmConnector {
 
   struct Reply {
     ShmAnswer answer{};
-    std::array<int, kShmDescriptors> descriptors{-1, -1, -1};  // the caller closes those that are there
+    std::array<int, kShmDescriptors> descriptors{-1, -1};  // the caller closes those that are there
   };
   Reply ask(const ShmRequest& request) const;
 
@@ -48,7 +48,7 @@ class ShmRank {
  private:
   ShmConnector connector_;
   uint16_t connection_ = 0;
-  std::array<int, kShmDescriptors> descriptors_{-1, -1, -1};
+  std::array<int, kShmDescriptors> descriptors_{-1, -1};
   bool taken_ = false;
   SharedMemory memory_;  // read only
 };

@@ -32,8 +32,8 @@ AGENT = ROOT / "host_agent" / "native"
 # The pipeline and the shm port, without the ports that have sockets, and without Python.
 OF_SWITCH = (
     *("accumulate", "accumulate_neon", "egress", "fault_injector", "forwarding", "loss_table", "own_address"),
-    *("packet_view", "pipeline", "port", "result_sender", "shm_connection", "shm_job", "shm_port", "slot_memory"),
-    *("slot_sums", "tables"),
+    *("packet_view", "pipeline", "port", "processors", "result_sender", "shm_connection", "shm_job", "shm_port"),
+    *("shm_shard", "slot_memory", "slot_sums", "tables"),
 )
 
 
@@ -54,7 +54,7 @@ NATIVE: Final = (
         SWITCH_SOURCES,
         ("packet_view.cc", "pipeline.cc", "slot_sums.cc", "result_sender.cc", "forwarding.cc", "own_address.cc"),
     ),
-    Native("shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc")),
+    Native("shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")),
     Native("rank", AGENT_SOURCES, ("rank.cc", "round_trip.h", "window.h")),
 )
 PYTHON: Final = ("messages", "p4runtime")

@@ -57,9 +57,10 @@ def test_add(instructions: str, count: int, seed: int) -> None:
 def test_sum(instructions: str, count: int, source_count: int, streaming: bool, seed: int) -> None:
     generator = np.random.default_rng(seed)
     sources = [random_numbers(generator, count) for _ in range(source_count)]
-    words = wire_words(np.zeros(count, np.uint32))
-    kernels.sum(instructions, [wire_words(source) for source in sources], words, 256, streaming)
-    np.testing.assert_array_equal(numbers_of(words), np.sum(sources, axis=0, dtype=np.uint32))
+    buffers = [wire_words(source) for source in sources]
+    kernels.sum_in_place(instructions, buffers, 256, streaming)
+    for buffer in buffers:
+        np.testing.assert_array_equal(numbers_of(buffer), np.sum(sources, axis=0, dtype=np.uint32))
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -68,7 +69,7 @@ def test_what_does_not_fit_is_refused() -> None:
         kernels.add("portable", words, words[:60], 16)
     with pytest.raises(ValueError, match="multiple of 64 bytes"):
         kernels.add("portable", words[4:], words[4:], 16)
-    with pytest.raises(ValueError, match="1 to 64 sources"):
-        kernels.sum("portable", [], words, 16)
+    with pytest.raises(ValueError, match="1 to 64 buffers"):
+        kernels.sum_in_place("portable", [], 16)
     with pytest.raises(ValueError, match='no instructions called "mmx"'):
         kernels.add("mmx", words, words, 16)

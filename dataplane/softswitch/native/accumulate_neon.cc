@@ -28,17 +28,17 @@ void add_neon(uint8_t* sums, const uint8_t* values, size_t count) {
   }
 }
 
-void sum_neon(const uint8_t* const* sources, size_t source_count, uint8_t* sums, size_t count, bool /*streaming*/) {
+void sum_neon(uint8_t* const* buffers, size_t buffer_count, size_t count, bool /*streaming*/) {
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    uint32x4_t sum = load(sources[0] + 4 * i);
-    for (size_t source = 1; source < source_count; ++source) sum = vaddq_u32(sum, load(sources[source] + 4 * i));
-    store(sums + 4 * i, sum);
+    uint32x4_t sum = load(buffers[0] + 4 * i);
+    for (size_t buffer = 1; buffer < buffer_count; ++buffer) sum = vaddq_u32(sum, load(buffers[buffer] + 4 * i));
+    for (size_t buffer = 0; buffer < buffer_count; ++buffer) store(buffers[buffer] + 4 * i, sum);
   }
   for (; i < count; ++i) {
     uint32_t sum = 0;
-    for (size_t source = 0; source < source_count; ++source) sum += wire::load32(sources[source] + 4 * i);
-    wire::store32(sums + 4 * i, sum);
+    for (size_t buffer = 0; buffer < buffer_count; ++buffer) sum += wire::load32(buffers[buffer] + 4 * i);
+    for (size_t buffer = 0; buffer < buffer_count; ++buffer) wire::store32(buffers[buffer] + 4 * i, sum);
   }
 }
 

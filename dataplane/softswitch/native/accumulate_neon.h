@@ -9,7 +9,7 @@
 namespace switchml {
 
 void add_neon(uint8_t* sums, const uint8_t* values, size_t count);
-void sum_neon(const uint8_t* const* sources, size_t source_count, uint8_t* sums, size_t count, bool streaming);
+void sum_neon(uint8_t* const* buffers, size_t buffer_count, size_t count, bool streaming);
 
 }  // namespace switchml
 

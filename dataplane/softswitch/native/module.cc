@@ -87,13 +87,15 @@ void bind_ports(nb::class_<Switch>* cls) {
       nb::arg("port"), nb::arg("interface"), "Make an Ethernet interface switch port `port`.");
   cls->def(
       "add_shm_port",
-      [](Switch* self, Int port, const std::string& path) {
+      [](Switch* self, Int port, const std::string& path, Int shards) {
         const auto switch_port = port_number(port);
+        const auto threads = number<uint8_t>(shards, "shards");
         const nb::gil_scoped_release unlocked;
-        self->add_shm_port(switch_port, path);
+        self->add_shm_port(switch_port, path, threads);
       },
-      nb::arg("port"), nb::arg("path"),
-      "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`.");
+      nb::arg("port"), nb::arg("path"), nb::arg("shards") = 0,
+      "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by "
+      "`shards` threads (0: as many as there are processors).");
   cls->def(
       "set_faults",
       [](Switch* self, Int port, double drop, double duplicate, double delay, Int seed) {
@@ -165,7 +167,7 @@ void bind_counters(nb::class_<Switch>* cls) {
       "read_register",
       [](Switch* self, const std::string& name, Int index) {
         const auto at = number<uint32_t>(index, "register index");
-        return control(self, [&](Pipeline& p) { return p.slots.read_register(name, at); });
+        return control(self, [&](Pipeline& p) { return p.read_register(name, at); });
       },
       nb::arg("name"), nb::arg("index"), "Return one entry of a register, named as in the P4 program.");
   cls->def(
@@ -173,7 +175,7 @@ void bind_counters(nb::class_<Switch>* cls) {
       [](Switch* self, const std::string& name, Int index, Int value) {
         const auto at = number<uint32_t>(index, "register index");
         const auto word = number<uint64_t>(value, "register value");
-        control(self, [&](Pipeline& p) { p.slots.write_register(name, at, word); });
+        control(self, [&](Pipeline& p) { p.write_register(name, at, word); });
       },
       nb::arg("name"), nb::arg("index"), nb::arg("value"), "Set one entry of a register.");
 }

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,12 +15,13 @@
 #include "dataplane/softswitch/native/port.h"
 #include "dataplane/softswitch/native/shm_listener.h"
 #include "dataplane/softswitch/native/shm_port.h"
+#include "dataplane/softswitch/native/turns.h"
 
 namespace switchml {
 
 // Every member function may be called from any thread, start() and stop() from one at a time. A control operation
 // takes effect between two bursts of packets, never within one.
-class Switch : private ShmHost {
+class Switch : private ShmHost, private ShardHost {
  public:
   // Throws what SlotMemory throws; std::system_error when the kernel gives no event descriptor.
   Switch(size_t slots, size_t values);
@@ -38,7 +38,8 @@ class Switch : private ShmHost {
   void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
   void add_packet_port(uint16_t port, const std::string& interface);
   // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
-  void add_shm_port(uint16_t port, const std::string& path);
+  // `shards` threads serve them, 0 for as many as there are processors.
+  void add_shm_port(uint16_t port, const std::string& path, size_t shards);
   // Throws std::out_of_range for a port that is not there, like every function that names one.
   void set_faults(uint16_t port, const FaultRates& rates, uint64_t seed);
   PortCounters port_counters(uint16_t port);
@@ -50,24 +51,11 @@ class Switch : private ShmHost {
   // Runs `operation(pipeline)` between two bursts and returns what it returns.
   template <class Operation>
   auto control(Operation&& operation) {
-    const TurnLock lock(this);
+    const Turns::Control turn(&turns_);
     return operation(*pipeline_);
   }
 
  private:
-  // Lets the data thread and control operations in by turns: whoever waits for `turn_` is next, so that a data thread
-  // under load, which asks again at once, does not keep the others out.
-  class TurnLock {
-   public:
-    explicit TurnLock(Switch* owner) : lock_(owner->pipeline_mutex_, std::defer_lock) {
-      const std::lock_guard<std::mutex> turn(owner->turn_);
-      lock_.lock();
-    }
-
-   private:
-    std::unique_lock<std::mutex> lock_;
-  };
-
   // Makes a port of the given class from its number and `arguments`.
   template <class Kind, class... Arguments>
   Kind& add_port(uint16_t port, const Arguments&... arguments);
@@ -78,21 +66,20 @@ class Switch : private ShmHost {
   std::shared_ptr<ShmJob> find_shm_job(uint16_t port, const ShmRank& rank);
   void run();
   void process_burst(Port* port, ReceiveBuffers* buffers);
-  // Takes what the ranks of shm ports have submitted. Returns whether there was anything.
-  bool serve(const std::vector<ShmPort*>& ports);
-  // Tells those ranks that the data thread is about to sleep. False when it may not.
-  bool prepare_sleep(const std::vector<ShmPort*>& ports);
-  void end_sleep(const std::vector<ShmPort*>& ports);
+  // Lets ranks of shm ports see what packets of other ports completed.
+  void publish(const std::vector<ShmPort*>& ports);
   // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
   int release_held(const std::vector<Port*>& ports);
   void wake();
 
-  std::mutex turn_;
-  std::mutex pipeline_mutex_;  // guards everything below but the thread's own
+  Turns& turns() override { return turns_; }
+  Pipeline& pipeline() override { return *pipeline_; }
+
+  Turns turns_;  // guard everything below but the thread's own
   Ports ports_;
   ShmJobs shm_jobs_;
   std::unique_ptr<Pipeline> pipeline_;
-  bool streaming_ = false;  // stores to memory of shm ports bypass the caches
+  ShmWays ways_;
 
   std::thread thread_;
   std::atomic<bool> stopping_{false};
