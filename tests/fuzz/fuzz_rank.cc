@@ -63,6 +63,7 @@ void submit(Bench* bench, FuzzedDataProvider* input) {
 void scribble(Bench* bench, FuzzedDataProvider* input) {
   const std::vector<uint8_t> bytes = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(1, 16));
   const size_t at = input->ConsumeIntegralInRange<size_t>(0, Channel::bytes(kSlots, kValues, false) - 16);
+  if (bytes.empty()) return;
   std::memcpy(bench->memory.data() + at, bytes.data(), bytes.size());
   bench->honest = false;
 }

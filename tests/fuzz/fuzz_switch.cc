@@ -30,8 +30,7 @@ uint64_t mac_of(unsigned worker) { return 0x020000000100 + worker; }
 
 struct Bench {
   Ports ports;
-  ShmJobs shm_jobs;
-  Pipeline pipeline{kSlots, kValues, &ports, &shm_jobs};
+  Pipeline pipeline{kSlots, kValues, &ports};
   std::array<std::array<uint32_t, kValues>, 2 * kSlots> sums{};  // what the registers should hold
   uint64_t packets = 0;                                          // that were given to the pipeline
 
@@ -164,7 +163,7 @@ void verify(Bench* bench) {
   REQUIRE(counted >= bench->packets);  // more: ordinary frames from the switch's own address
   for (size_t half = 0; half < 2 * kSlots; ++half) {
     for (size_t lane = 0; lane < kValues; ++lane) {
-      REQUIRE(wire::load32(bench->pipeline.slots.values(half) + 4 * lane) == bench->sums[half][lane]);
+      REQUIRE(bench->pipeline.sums.word(half, lane) == bench->sums[half][lane]);
     }
   }
 }

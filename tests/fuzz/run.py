@@ -1,8 +1,8 @@
 """Builds and runs the fuzz targets: `make fuzz`, with ARGS='--seconds 600 --target switch --coverage'.
 
-The native targets need clang with libFuzzer (Debian: clang-14 libclang-rt-14-dev, and llvm-14 for --coverage), those in
-Python need atheris. What is missing is named and left out. Inputs that were found go to build/fuzz/TARGET/corpus, inputs
-that fail to build/fuzz/TARGET/failures; tests/fuzz/corpus holds a few to begin with.
+The native targets need clang with libFuzzer (Debian: clang-14 libclang-rt-14-dev, and llvm-14 for --coverage), those
+in Python need atheris. What is missing is named and left out. Inputs that were found go to build/fuzz/TARGET/corpus,
+inputs that fail to build/fuzz/TARGET/failures; tests/fuzz/corpus holds a few to begin with.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ AGENT = ROOT / "host_agent" / "native"
 # The pipeline and the shm port, without the ports that have sockets, and without Python.
 OF_SWITCH = (
     *("accumulate", "accumulate_neon", "egress", "fault_injector", "forwarding", "loss_table", "own_address"),
-    *("packet_view", "pipeline", "port", "result_sender", "shm_connection", "shm_job", "shm_port", "slot_memory"),
-    *("slot_sums", "tables"),
+    *("packet_view", "pipeline", "port", "processors", "result_sender", "shm_connection", "shm_job", "shm_port"),
+    *("shm_shard", "slot_memory", "slot_sums", "tables"),
 )
 
 
@@ -54,7 +54,7 @@ NATIVE: Final = (
         SWITCH_SOURCES,
         ("packet_view.cc", "pipeline.cc", "slot_sums.cc", "result_sender.cc", "forwarding.cc", "own_address.cc"),
     ),
-    Native("shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc")),
+    Native("shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")),
     Native("rank", AGENT_SOURCES, ("rank.cc", "round_trip.h", "window.h")),
 )
 PYTHON: Final = ("messages", "p4runtime")
@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--coverage", action="store_true", help="print the native targets' coverage afterwards")
     options = parser.parse_args()
     chosen = options.target or names
-    each = max(1, options.seconds // len(chosen))
+    each = max(1, options.seconds // len(chosen))  # compiling does not count
     well = True
 
     native = [target for target in NATIVE if target.name in chosen]
