@@ -54,7 +54,9 @@ NATIVE: Final = (
         SWITCH_SOURCES,
         ("packet_view.cc", "pipeline.cc", "slot_sums.cc", "result_sender.cc", "forwarding.cc", "own_address.cc"),
     ),
-    Native("shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")),
+    Native(
+        "shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")
+    ),
     Native("rank", AGENT_SOURCES, ("rank.cc", "round_trip.h", "window.h")),
 )
 PYTHON: Final = ("messages", "p4runtime")
