@@ -5,6 +5,7 @@
 #   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
 #   make torch-suite PyTorch's own tests of a backend, run against ours; takes a quarter of an hour
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
+#   make bench       measure beside Gloo and Open MPI; ARGS='allreduce --workers 2', see docs/performance.md
 #   make model       check the model of the protocol with SPIN, where it is found; ARGS=--short for a minute of it
 #   make lint        what `make test` does before the tests
 #   make format      rewrite the sources in the house style
@@ -25,12 +26,12 @@ DEMO_RUN_DIR := $(CURDIR)/.run/demo
 TORCH_VENV := .venv-torch
 TORCH := torch==2.13.0
 
-CXX_SOURCES := $(shell find dataplane host_agent switchml -name '*.cc')
-CXX_HEADERS := $(shell find dataplane host_agent switchml -name '*.h')
+CXX_SOURCES := $(shell find benchmarks dataplane host_agent switchml -name '*.cc')
+CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test model test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
+.PHONY: help demo test bench model test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -67,6 +68,10 @@ differential: $(VENV)/dev.stamp
 
 p4: $(VENV)/dev.stamp
 	$(BIN)/python -m dataplane.compile_p4 --target $(if $(filter soft,$(TARGET)),bmv2,$(TARGET))
+
+# What is measured, and how: docs/performance.md.
+bench: $(VENV)/dev.stamp
+	@$(BIN)/switchml-ctl bench $(if $(ARGS),$(ARGS),--help)
 
 # Needs nothing but Python, SPIN and a C compiler. `python -m model.run --pictures docs` draws the traces anew.
 model:
@@ -143,7 +148,8 @@ wheel-test: | machine
 	  --config-settings build-dir=build/wheel/tree .
 	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls build/wheel/dist/switchml-*.whl)[demo]"
 	place="$$(mktemp -d)" && cp examples/*.py "$$place" && cd "$$place" && \
-	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" python demo.py --run-dir "$$place/run" && rm -rf "$$place"
+	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" python demo.py --run-dir "$$place/run" && \
+	  "$(CURDIR)/.venv-wheel/bin/switchml-ctl" bench allreduce --workers 2 --sizes 64KiB --repetitions 1 && rm -rf "$$place"
 	@echo "make wheel-test: the wheel works without the checkout"
 
 # ---- the native code under ASan and UBSan -----------------------------------------------------------------------------
@@ -153,7 +159,7 @@ SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc
 
 SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_softswitch_kernels.py tests/unit/test_softswitch_pipeline.py \
   tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py tests/loopback/test_collectives.py \
-  tests/loopback/test_collectives_halves.py
+  tests/loopback/test_collectives_halves.py tests/loopback/test_udp_threads.py
 
 sanitize: | machine
 	$(PYTHON) -m venv .venv-sanitize
@@ -188,4 +194,4 @@ test-neon:
 clean:
 	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .venv-tsan .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-	find dataplane host_agent switchml -name '*.so' -delete
+	find benchmarks dataplane host_agent switchml -name '*.so' -delete

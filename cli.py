@@ -12,6 +12,7 @@ import click
 from click.shell_completion import get_completion_class
 
 import cli_output as output
+from cli_bench import bench_group
 from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
 from cli_switches import agent_group, switch_group
 from controller.proto import switchml_pb2 as pb
@@ -101,6 +102,7 @@ Examples:
 @setting("fabric.topology", "--topology")
 @setting("fabric.agents", "--agents")
 @setting("fabric.transport", "--transport")
+@setting("fabric.threads", "--threads")
 @setting("fabric.values", "--values")
 @setting("fabric.slots", "--slots")
 @setting("fabric.drop", "--drop")
@@ -435,6 +437,7 @@ def _laid_out(session: Session) -> topology.Topology | None:
 
 cli.add_command(switch_group)
 cli.add_command(agent_group)
+cli.add_command(bench_group)
 
 
 def main() -> NoReturn:

@@ -205,7 +205,7 @@ class Lifecycle:
             await self._collect_endpoints(live)
             async with live.switch.lock:
                 live.installed = True
-                await live.switch.driver.install_job(live.job.tables())
+                await live.switch.driver.install_job(live.tables())
                 live.tell_agents(self._agents, live.activation())
                 self._enter(live, JobState.READY)
         except ControllerError as error:
@@ -322,7 +322,7 @@ class Lifecycle:
             try:
                 if live.installed:
                     job.counters = await self._read_counters(live)
-                    await driver.remove_job(job.tables())
+                    await driver.remove_job(live.tables())
             except SwitchUnavailable as error:
                 _LOG.warning("job %s: its tables are removed when the switch is back: %s", job.name, error)
             except SwitchRefused as error:
@@ -414,7 +414,7 @@ class Lifecycle:
             if registers_lost and live.job.state is JobState.RUNNING:
                 why = f"switch {switch.name} was restarted and lost the sums in its registers"
                 self.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
-        return [live.job.tables() for live in held if live.job.live]
+        return [live.tables() for live in held if live.job.live]
 
     async def drain(self, seconds: float | None = None) -> bool:
         """Wait until the jobs that are ending have ended, at most `seconds`; tell whether they have."""

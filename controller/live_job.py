@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from controller.agents import Agents
+from controller.drivers import JobTables
 from controller.jobs import Job
 from controller.proto import switchml_pb2 as pb
 from controller.switches import ManagedSwitch
@@ -65,8 +66,18 @@ class LiveJob:
             values_per_packet=job.values_per_packet,
             switch_address=self.switch.config.address,
             switch_udp_port=self.switch.config.udp_port,
+            multicast_address=self._multicast(),
             announcements=[self.announcements[rank] for rank in ranks] if self.announcements else [],
         )
+
+    def tables(self) -> JobTables:
+        """Return what the switch must hold for the job; every rank's endpoint must be known."""
+        return self.job.tables(self._multicast())
+
+    def _multicast(self) -> str:
+        """The group that the job's agents join. One agent alone gets one copy of each result anyway."""
+        several = len(self.job.ranks_by_agent()) > 1
+        return self.switch.config.multicast_address(self.job.id) if several else ""
 
     def activation(self) -> pb.ControllerMessage:
         """Return what lets ranks attach."""

@@ -189,8 +189,8 @@ class Jobs:
         """Give a rank to a process, once its job is active.
 
         Returns:
-            The job, the rank, and descriptors for the process, which the caller closes: shared memory, doorbell and,
-            where the switch shares that memory, the job's results.
+            The job, the rank, and descriptors for the process, which the caller closes: shared memory, doorbell
+            and the memory of the job's results.
 
         Raises:
             AttachRefused: it cannot have it.
@@ -344,6 +344,10 @@ class Jobs:
                 f"{assignment.values_per_packet} values a packet",
             ),
             (0 < assignment.switch_udp_port < 2**16, f"UDP port {assignment.switch_udp_port} of the switch"),
+            (
+                not assignment.multicast_address or _is_multicast(assignment.multicast_address),
+                f"multicast address {assignment.multicast_address!r}",
+            ),
             (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
             (
                 taken + len(ranks) <= self._max_ranks,
@@ -368,7 +372,11 @@ class Jobs:
             handle = self._engine.open_shm_rank(str(self._switch_socket), self._address, *binding)
         else:
             handle = self._engine.open_rank(
-                self._address, assignment.switch_address, assignment.switch_udp_port, *binding
+                self._address,
+                assignment.switch_address,
+                assignment.switch_udp_port,
+                *binding,
+                assignment.multicast_address,
             )
         return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle))
 
@@ -477,6 +485,10 @@ def _give_up(gone: asyncio.Future[bytes]) -> NoReturn:
     if gone.result():
         raise BadMessage("a process that waits for its job has nothing to say")
     raise BrokenPipeError("it went away while it waited for its job")
+
+
+def _is_multicast(text: str) -> bool:
+    return _is_ipv4(text) and IPv4Address(text).is_multicast
 
 
 def _is_ipv4(text: str) -> bool:

@@ -5,6 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 _Words: TypeAlias = npt.NDArray[np.uint8]  # big-endian, starting at a multiple of 64 bytes
+UDP_PORT_BUFFER_BYTES: int  # what each socket of a UDP port is to be given in each direction
 
 @type_check_only
 class PortCounters(TypedDict):
@@ -33,7 +34,7 @@ _Direction: TypeAlias = Literal["ingress", "egress"]
 # ValueError, what the system refuses OSError. All may be called from any thread; each takes effect between two bursts
 # of packets.
 class Switch:
-    def __init__(self, slots: int, values: int) -> None: ...
+    def __init__(self, slots: int, values: int, shards: int = 1) -> None: ...
     def reset(self, slots: int, values: int) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...

@@ -8,7 +8,7 @@
 
 #include "dataplane/native/shared_memory.h"
 #include "dataplane/native/shm_messages.h"
-#include "host_agent/native/rank.h"
+#include "host_agent/native/assignment.h"
 
 namespace switchml {
 

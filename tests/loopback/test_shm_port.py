@@ -46,7 +46,7 @@ def total(world_size: int, size: int) -> Ints:
 
 def bound(fabric: Fabric, rank: int, world_size: int) -> ShmProcess:
     """A rank by hand, with its entries in the tables."""
-    process = ShmProcess(fabric.engine, str(fabric.switch_socket), JOB, rank, world_size, BASE, SLOTS, VALUES)
+    process = ShmProcess(fabric.engines[0], str(fabric.switch_socket), JOB, rank, world_size, BASE, SLOTS, VALUES)
     admit(fabric, SHM_PORT, rank, world_size, process.connection)
     return process
 
@@ -107,7 +107,7 @@ def test_loss_tables(fabric: Fabric, direction: str) -> None:
 
 
 def test_contributions_before_the_tables_are_there_are_repeated(fabric: Fabric) -> None:
-    process = ShmProcess(fabric.engine, str(fabric.switch_socket), JOB, 0, 1, BASE, SLOTS, VALUES)
+    process = ShmProcess(fabric.engines[0], str(fabric.switch_socket), JOB, 0, 1, BASE, SLOTS, VALUES)
     with process:
         process.contribute(0, 0, int32s(0, VALUES))
         wait_until(lambda: drops(fabric, DropReason.UNKNOWN_JOB) > 1, "it was tried again")
@@ -218,7 +218,7 @@ def test_bindings_that_are_refused(
     fabric: Fabric, job: int, rank: int, world_size: int, slot_base: int, slots: int, values: int, why: str
 ) -> None:
     with bound(fabric, 1, 2), pytest.raises(ValueError, match=why):
-        ShmProcess(fabric.engine, str(fabric.switch_socket), job, rank, world_size, slot_base, slots, values)
+        ShmProcess(fabric.engines[0], str(fabric.switch_socket), job, rank, world_size, slot_base, slots, values)
 
 
 def test_many_ranks_come_and_go(fabric: Fabric) -> None:

@@ -19,7 +19,7 @@ struct HalfState {
   uint16_t exponent = 0;
   uint32_t result_burst = 0;  // the burst of results that may still point at the values; see ResultSender
   // Where the values are; see SlotSums.
-  bool has_sum = false;    // some or all are added up in the slot's memory
+  bool has_sum = true;     // some or all are added up in the slot's memory
   bool is_apart = false;   // the complete sum is in ranks' memory only
   bool completes = false;  // all values have come, and the sum is being made
   uint64_t in_place = 0;   // ranks whose values are still where they wrote them

@@ -10,12 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/native/slot_blocks.h"
+#include "dataplane/softswitch/native/counter.h"
 #include "dataplane/softswitch/native/fault_injector.h"
 #include "dataplane/softswitch/native/pipeline.h"
 #include "dataplane/softswitch/native/port.h"
 #include "dataplane/softswitch/native/shm_listener.h"
 #include "dataplane/softswitch/native/shm_port.h"
 #include "dataplane/softswitch/native/turns.h"
+#include "dataplane/softswitch/native/udp_shard.h"
 
 namespace switchml {
 
@@ -23,8 +26,12 @@ namespace switchml {
 // takes effect between two bursts of packets, never within one.
 class Switch : private ShmHost, private ShardHost {
  public:
-  // Throws what SlotMemory throws; std::system_error when the kernel gives no event descriptor.
-  Switch(size_t slots, size_t values);
+  static constexpr unsigned kMostShards = 64;
+
+  // With more than one shard its ports are UDP ports, and slots are divided among the shards (slot_blocks.h), each of
+  // which has a thread. Throws std::invalid_argument, what SlotMemory throws, and std::system_error when the kernel
+  // gives no event descriptor.
+  Switch(size_t slots, size_t values, unsigned shards = 1);
   ~Switch() override;
   Switch(const Switch&) = delete;
   Switch& operator=(const Switch&) = delete;
@@ -32,7 +39,8 @@ class Switch : private ShmHost, private ShardHost {
   // Puts a new, empty pipeline in place of the old one. Ports and their faults stay.
   void reset(size_t slots, size_t values);
 
-  // Throw std::invalid_argument when the port number is taken, and what UdpPort, FramePort and PacketPort throw.
+  // Throw std::invalid_argument when the port number is taken, or the port cannot be divided among shards, and what
+  // UdpSocket, FramePort and PacketPort throw.
   // Returns the UDP port that was bound.
   uint16_t add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port);
   void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
@@ -48,17 +56,46 @@ class Switch : private ShmHost, private ShardHost {
   void start();
   void stop();
 
-  // Runs `operation(pipeline)` between two bursts and returns what it returns.
+  // Runs `operation(pipeline)`, which changes tables or groups, on every shard between two bursts.
   template <class Operation>
-  auto control(Operation&& operation) {
+  void control(Operation&& operation) {
+    control_first(operation);
+    for (const auto& shard : shards_) shard->control(operation);
+  }
+  // The sum of the counters that `find(pipeline)` returns references to.
+  template <class Find>
+  Counter read_counter(Find&& find) {
+    Counter sum = control_first([&](Pipeline& pipeline) { return find(pipeline); });
+    for (const auto& shard : shards_) {
+      const Counter part = shard->control([&](Pipeline& pipeline) -> Counter { return find(pipeline); });
+      sum.packets += part.packets;
+      sum.bytes += part.bytes;
+    }
+    return sum;
+  }
+  template <class Find>
+  void write_counter(Find&& find, Counter value) {
+    control_first([&](Pipeline& pipeline) { find(pipeline) = value; });
+    for (const auto& shard : shards_) shard->control([&](Pipeline& pipeline) { find(pipeline) = {}; });
+  }
+  // Runs `operation(pipeline)` on the shard of a register index and returns what it returns.
+  template <class Operation>
+  auto control_slot(size_t index, Operation&& operation) {
+    const unsigned shard = part_of_slot(static_cast<uint32_t>(index >> 1U), static_cast<unsigned>(shards_.size() + 1));
+    return shard == 0 ? control_first(operation) : shards_[shard - 1]->control(operation);
+  }
+
+ private:
+  template <class Operation>
+  auto control_first(Operation&& operation) {
     const Turns::Control turn(&turns_);
     return operation(*pipeline_);
   }
 
- private:
   // Makes a port of the given class from its number and `arguments`.
   template <class Kind, class... Arguments>
-  Kind& add_port(uint16_t port, const Arguments&... arguments);
+  Kind& add_port(uint16_t port, Arguments&&... arguments);
+  void require_one_shard() const;
   Port& port_at(uint16_t port);
   ShmGrant bind(uint16_t port, const ShmRank& rank) override;
   void unbind(uint16_t port, uint16_t connection) override;
@@ -66,6 +103,7 @@ class Switch : private ShmHost, private ShardHost {
   std::shared_ptr<ShmJob> find_shm_job(uint16_t port, const ShmRank& rank);
   void run();
   void process_burst(Port* port, ReceiveBuffers* buffers);
+  void process_strays();
   // Lets ranks of shm ports see what packets of other ports completed.
   void publish(const std::vector<ShmPort*>& ports);
   // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
@@ -83,7 +121,10 @@ class Switch : private ShmHost, private ShardHost {
 
   std::thread thread_;
   std::atomic<bool> stopping_{false};
-  int wake_fd_ = -1;  // tells the data thread that ports_ or stopping_ has changed
+  int wake_fd_ = -1;  // tells the data thread that ports_ or stopping_ has changed, or that there are strays
+  StrayBox strays_;
+  std::vector<StrayBox*> boxes_;                             // of all shards, this thread's first
+  std::vector<std::unique_ptr<UdpShard>> shards_;            // the others
   std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
 };
 
