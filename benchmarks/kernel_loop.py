@@ -97,7 +97,7 @@ def _addition(instructions: str, sums: Bytes, values: Bytes) -> Pass:
 
 
 def _sum(instructions: str, sums: Bytes, values: Bytes, streaming: bool) -> Pass:
-    return lambda elements: additions.sum(
+    return lambda elements: additions.sum_in_place(
         instructions, [sums[: 4 * elements], values[: 4 * elements]], PROTOCOL_MAX_VALUES, streaming
     )
 

@@ -376,7 +376,11 @@ class Communicator:
             self._fail(deferred)
         if ended:
             return
-        missing = f"rank {_listed(ranks)} had not taken part" if ranks else "which ranks were missing is not known"
+        missing = (
+            f"rank {', '.join(map(str, ranks))} had not taken part"
+            if ranks
+            else "which ranks were missing is not known"
+        )
         self._fail(
             CollectiveTimeout(
                 f"{work._call} of {self._who()} was not complete after {work._timeout:g} s; {missing}. See what became "
@@ -473,7 +477,7 @@ class Communicator:
     def disown(self) -> None:
         """Leave the communicator to the process that this one was forked from."""
         self._connection.disown()
-        _inherited.append(self._native)
+        lifetime.inherit(self._native)
 
     def _who(self) -> str:
         return f"rank {self.rank} of job {self.name!r}"
@@ -491,16 +495,7 @@ def _report_check(this: weakref.ref[Communicator]) -> None:
         communicator._report_check()
 
 
-def _listed(ranks: tuple[int, ...]) -> str:
-    return ", ".join(map(str, ranks))
-
-
 def _positive(timeout: float) -> float:
     if not (math.isfinite(timeout) and timeout > 0):
         raise ValueError(f"timeout is {timeout!r}; it must be a positive number of seconds")
     return timeout
-
-
-# The native ends of communicators that forked children inherited. Their threads exist in the parent only: they must
-# never be destroyed here.
-_inherited: list[_native.Communicator] = []

@@ -130,7 +130,7 @@ class Channel {
         results_(static_cast<uint8_t*>(results)),
         slots_(slots),
         stride_(payload_stride(values)) {
-    if (results_ == nullptr) {
+    if (base_ != nullptr && results_ == nullptr) {
       results_ = contribution(slots);
     }
   }

@@ -182,7 +182,10 @@ SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors 
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     _mm_prefetch(next + sizeof(Value) * i, _MM_HINT_T1);
-    if (!kStreaming) __builtin_prefetch(words + 4 * i + kAhead, 1);
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, _MM_HINT_T0);
+    if (!kStreaming) {  // else nothing is fetched before it is written
+      __builtin_prefetch(words + 4 * i + kAhead, 1);
+    }
     __m512 scaled = _mm512_mul_ps(load_values(values + i), first);
     if (kTwoFactors) {
       scaled = _mm512_mul_ps(scaled, second);

@@ -1,5 +1,7 @@
-"""What a training process may say to its agent: every message is read or refused with BadMessage, and what was read is
-within the limits. Run by tests/fuzz/run.py."""
+"""What a training process may say to its agent.
+
+Every message is read or refused with BadMessage, and what was read is within the limits. Run by tests/fuzz/run.py.
+"""
 
 from __future__ import annotations
 

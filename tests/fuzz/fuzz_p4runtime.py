@@ -1,5 +1,7 @@
-"""The P4Runtime server: structured updates and reads of a real device, with fields that may be anything. Each is done or
-refused with a code of gRPC, and never fails in another way. Run by tests/fuzz/run.py."""
+"""The P4Runtime server: structured updates and reads of a real device, with fields that may be anything.
+
+Each is done or refused with a code of gRPC, and never fails in another way. Run by tests/fuzz/run.py.
+"""
 
 from __future__ import annotations
 

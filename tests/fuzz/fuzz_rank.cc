@@ -1,17 +1,17 @@
-// The agent's end of a rank: RESULTs from a switch that lies, datagrams from anybody, and a training process that
+// The agent's end of its ranks: RESULTs from a switch that lies, datagrams from anybody, and a training process that
 // writes what it likes into the memory that it shares. Time is the input's.
 #include <fuzzer/FuzzedDataProvider.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "dataplane/native/shared_memory.h"
-#include "host_agent/native/rank.h"
+#include "host_agent/native/job_ranks.h"
 #include "tests/fuzz/memory_port.h"
 
 using namespace switchml;  // NOLINT: a program of one page
@@ -24,22 +24,29 @@ constexpr uint16_t kJob = 1;
 constexpr uint16_t kEpoch = 3;
 constexpr uint16_t kSlotBase = 8;
 
+// A job with two ranks, of which one is here.
 struct Bench {
   UdpSocket the_switch{"127.0.0.1", 0, 1 << 16};
-  UdpSocket somebody{"127.0.0.1", 0, 1 << 16};
-  Rank rank{{"127.0.0.1", "127.0.0.1", the_switch.port(), kJob, 1, kEpoch, 2, kSlotBase, kSlots, kValues}};
-  SharedMemory memory = map(&rank);
-  Channel process{memory.data(), kSlots, kValues};
+  UdpSocket own{"127.0.0.1", 0, 1 << 16};
+  RankAssignment assignment{"127.0.0.1", "127.0.0.1", the_switch.port(), kJob, 1, kEpoch, 2,
+                            kSlotBase,   kSlots,      kValues,           ""};
+  SharedMemory results{"fuzz-results", Channel::result_bytes(kSlots, kValues), SharedMemory::Others::may_read};
+  RankChannel channel{assignment, results.data(), 1};
+  JobRanks ranks{assignment, 0, 1, std::move(own), results.data()};
+  SharedMemory memory = map(&channel);
+  Channel process{memory.data(), kSlots, kValues, results.data()};
   uint32_t submitted = 0;
   uint32_t completed = 0;
   std::array<bool, kSlots> with_agent{};
   bool honest = true;  // so far
   Clock::time_point now{std::chrono::hours(1)};
-  ReceiveBatch received{1};
   SendBatch sent;
+  std::vector<StrayDatagram> strays;
 
-  static SharedMemory map(Rank* rank) {
-    const int descriptor = rank->open_channel();
+  Bench() { ranks.add(assignment, &channel); }
+
+  static SharedMemory map(RankChannel* channel) {
+    const int descriptor = channel->open();
     SharedMemory mapped = SharedMemory::map(descriptor, SharedMemory::Others::may_write);
     close(descriptor);
     return mapped;
@@ -62,7 +69,8 @@ void submit(Bench* bench, FuzzedDataProvider* input) {
 
 void scribble(Bench* bench, FuzzedDataProvider* input) {
   const std::vector<uint8_t> bytes = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(1, 16));
-  const size_t at = input->ConsumeIntegralInRange<size_t>(0, Channel::bytes(kSlots, kValues, false) - 16);
+  const size_t at = input->ConsumeIntegralInRange<size_t>(0, Channel::bytes(kSlots, kValues, true) - 16);
+  if (bytes.empty()) return;
   std::memcpy(bench->memory.data() + at, bytes.data(), bytes.size());
   bench->honest = false;
 }
@@ -88,9 +96,9 @@ void send(Bench* bench, FuzzedDataProvider* input) {
       datagram[input->ConsumeIntegralInRange<size_t>(0, datagram.size() - 1)] = input->ConsumeIntegral<uint8_t>();
     }
   }
-  const UdpSocket& from = input->ConsumeIntegralInRange<int>(0, 9) == 0 ? bench->somebody : bench->the_switch;
-  const sockaddr_in to = ipv4_endpoint(0x7F000001, bench->rank.socket().port());
-  sendto(from.fd(), datagram.data(), datagram.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  const bool from_switch = input->ConsumeIntegralInRange<int>(0, 9) != 0;
+  const uint16_t port = from_switch ? bench->the_switch.port() : input->ConsumeIntegral<uint16_t>();
+  bench->ranks.take({datagram.data(), datagram.size(), ipv4_endpoint(0x7F000001, port)}, bench->now, &bench->strays);
 }
 
 // Every slot that came back was the agent's.
@@ -119,13 +127,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         bench.now += std::chrono::microseconds(input.ConsumeIntegralInRange<int>(0, 400'000));
         break;
       case 2:
-      case 3:
-        bench.rank.take_submissions();
-        bench.rank.transmit(bench.sent, bench.now);
+      case 3: {
+        uint64_t others = 0;
+        bench.ranks.take_submissions(&others);
+        bench.ranks.transmit(bench.sent, bench.now);
         break;
+      }
       case 4:
-        bench.rank.receive(bench.received, bench.now);
-        bench.rank.publish();
+        bench.ranks.publish(input.ConsumeBool());
         take_completed(&bench);
         break;
       case 5:
@@ -136,10 +145,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         submit(&bench, &input);
     }
   }
-  bench.rank.receive(bench.received, bench.now);
-  bench.rank.publish();
+  bench.ranks.publish(true);
   take_completed(&bench);
-  const RankStatus status = bench.rank.status();
+  REQUIRE(bench.strays.empty());  // every slot belongs to the one thread
+  const RankStatus status = bench.ranks.status(1);
   REQUIRE(status.received <= status.position && status.position <= status.sent);
   return 0;
 }

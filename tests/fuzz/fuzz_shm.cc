@@ -12,6 +12,8 @@
 #include "dataplane/native/channel.h"
 #include "dataplane/softswitch/native/pipeline.h"
 #include "dataplane/softswitch/native/shm_port.h"
+#include "dataplane/softswitch/native/shm_shard.h"
+#include "dataplane/softswitch/native/turns.h"
 #include "tests/fuzz/memory_port.h"
 
 using namespace switchml;  // NOLINT: a program of one page
@@ -26,10 +28,11 @@ constexpr uint16_t kPort = 1;
 constexpr uint8_t kRanks = 2;
 constexpr uint32_t kAgent = 0x7F000001;
 
-struct Bench {
+// No thread runs: the input says when what a shard does is done.
+struct Bench : ShardHost {
   Ports ports;
-  ShmJobs jobs;
-  Pipeline pipeline{kSlots, kValues, &ports, &jobs};
+  Pipeline the_pipeline{kSlots, kValues, &ports};
+  Turns the_turns;
   ShmPort* port = nullptr;
   std::shared_ptr<ShmJob> job;
   std::array<ShmConnection*, kRanks> connections{};
@@ -37,34 +40,76 @@ struct Bench {
   std::array<Channel, kRanks> processes;  // as they see their memory
   std::array<uint32_t, kRanks> submitted{};
 
+  std::vector<SumTask> tasks;  // being made
+
+  Turns& turns() override { return the_turns; }
+  Pipeline& pipeline() override { return the_pipeline; }
+
   Bench() {
-    auto made = std::make_unique<ShmPort>(kPort);
+    auto made = std::make_unique<ShmPort>(kPort, this, 1);
     port = made.get();
     ports[kPort] = std::move(made);
-    job = std::make_shared<ShmJob>(ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, false);
-    jobs.put(job);
+    job = std::make_shared<ShmJob>(ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, ShmWays{});
     std::vector<Replica> replicas;
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       auto connection = std::make_unique<ShmConnection>(ShmRank{job->key(), rank, kAgent}, job,
-                                                        eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+                                                        eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::vector<int>{});
       connections[rank] = connection.get();
-      processes[rank] = Channel(connection->memory().data(), kSlots, kValues, job->results().data());
+      processes[rank] = Channel(connection->memory().data(), kSlots, kValues);
       job->set_contributions(rank, connection->contributions());
       const uint16_t number = port->attach(std::move(connection));
       numbers[rank] = number;
-      pipeline.tables.set_rank(kJob, rank, {0, kAgent, number});
-      pipeline.tables.workers.set({kPort, 0, kAgent, number, kJob, rank}, {0, 0, 1},
-                                  {uint64_t{1} << rank, (1U << kRanks) - 1, kEpoch, kJob});
+      the_pipeline.tables.set_rank(kJob, rank, {0, kAgent, number});
+      the_pipeline.tables.workers.set({kPort, 0, kAgent, number, kJob, rank}, {0, 0, 1},
+                                      {uint64_t{1} << rank, (1U << kRanks) - 1, kEpoch, kJob});
       replicas.push_back({kPort, rank});
     }
-    pipeline.tables.set_job(kJob, {0, 0});
-    pipeline.tables.set_group(kJob, replicas);
+    the_pipeline.tables.set_job(kJob, {0, 0});
+    the_pipeline.tables.set_group(kJob, replicas);
   }
 
-  ~Bench() {
-    pipeline.flush();
-    for (uint8_t rank = 0; rank < kRanks; ++rank) pipeline.sums.take_over(*job, rank);
-    pipeline.sums.take_over(*job);
+  ~Bench() override {
+    finish_sums();
+    the_pipeline.flush();
+    for (uint8_t rank = 0; rank < kRanks; ++rank) the_pipeline.sums.take_over(*job, rank);
+    the_pipeline.sums.forget(*job);
+  }
+
+  // A turn of a shard (ShmShard), up to the sums that became possible.
+  void serve() {
+    const auto now = ShmConnection::Clock::now();
+    port->begin_turn(&the_pipeline, now);
+    for (uint8_t rank = 0; rank < kRanks; ++rank) {
+      ShmConnection* connection = connections[rank];
+      if (connection == nullptr) continue;
+      Header header;
+      for (uint32_t taken = 0; taken < kSlots && connection->take(&header); ++taken) {
+        port->contribute(&the_pipeline, numbers[rank], connection, header, now);
+      }
+      if (connection->overdue_at() <= now) {
+        connection->repeat(now, [&](const Header& repeated) {
+          port->contribute(&the_pipeline, numbers[rank], connection, repeated, now);
+        });
+      }
+    }
+    the_pipeline.flush();
+    publish(false);
+  }
+
+  void finish_sums() {
+    const size_t made = tasks.size();
+    for (const SumTask& task : tasks) task.run();
+    for (const SumTask& task : tasks) the_pipeline.finish_sum(task);
+    the_pipeline.flush();
+    tasks.clear();
+    port->sums().exchange(made, &tasks);
+    publish(false);
+  }
+
+  void publish(bool nothing_left) {
+    std::vector<ChannelControl*> sleepers;
+    port->publish(nothing_left, &sleepers);
+    for (ChannelControl* sleeper : sleepers) wake_process(*sleeper);
   }
 };
 
@@ -92,13 +137,14 @@ void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   const size_t size = Channel::bytes(kSlots, kValues, true);
   const size_t most = input->ConsumeBool() ? size : sizeof(ChannelControl) + 4 * kSlots + 2 * kSlots * sizeof(Ticket);
   const size_t at = input->ConsumeIntegralInRange<size_t>(0, most - 16);
+  if (bytes.empty()) return;
   std::memcpy(bench->connections[rank]->memory().data() + at, bytes.data(), bytes.size());
 }
 
 // Whose values are still in the ranks' memory has contributed, and the memory is still there.
 void verify(Bench* bench, bool detached) {
   for (size_t half = 0; half < 2 * kSlots; ++half) {
-    const HalfState& state = bench->pipeline.slots.state(half);
+    const HalfState& state = bench->the_pipeline.slots.state(half);
     REQUIRE((state.bitmap & ~uint64_t{3}) == 0);
     REQUIRE((state.in_place & ~state.bitmap) == 0);
     REQUIRE(state.in_place == 0 || state.job == bench->job.get());
@@ -120,29 +166,31 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (!(detached && rank == 1)) scribble(&bench, rank, &input);
         break;
       case 1:
-        if (bench.port->prepare_sleep()) bench.port->end_sleep();
+        bench.publish(true);
         break;
       case 2:
         if (!detached && input.ConsumeIntegralInRange<int>(0, 15) == 0) {  // the process ends
-          bench.pipeline.flush();
-          bench.pipeline.sums.take_over(*bench.job, 1);
+          while (bench.port->sums().any_left()) bench.finish_sums();       // as Turns::Control sees to it
+          bench.the_pipeline.flush();
+          const auto ended = bench.port->detach(bench.numbers[1]);
+          bench.the_pipeline.sums.take_over(*bench.job, 1);
           bench.job->set_contributions(1, nullptr);
-          bench.port->detach(bench.numbers[1]);
           bench.connections[1] = nullptr;
           detached = true;
         }
         break;
       case 3:
+        bench.serve();
+        break;
       case 4:
-        bench.port->serve(&bench.pipeline);
+        bench.finish_sums();
         break;
       default:
         if (!(detached && rank == 1)) submit(&bench, rank, &input);
     }
   }
-  bench.port->serve(&bench.pipeline);
-  bench.pipeline.flush();
-  bench.port->publish();
+  bench.serve();
+  while (bench.port->sums().any_left()) bench.finish_sums();
   verify(&bench, detached);
   return 0;
 }

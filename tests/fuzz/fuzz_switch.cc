@@ -30,8 +30,7 @@ uint64_t mac_of(unsigned worker) { return 0x020000000100 + worker; }
 
 struct Bench {
   Ports ports;
-  ShmJobs shm_jobs;
-  Pipeline pipeline{kSlots, kValues, &ports, &shm_jobs};
+  Pipeline pipeline{kSlots, kValues, &ports};
   std::array<std::array<uint32_t, kValues>, 2 * kSlots> sums{};  // what the registers should hold
   uint64_t packets = 0;                                          // that were given to the pipeline
 
@@ -80,25 +79,47 @@ struct Bench {
 };
 
 // A contribution most of whose fields are right; the input says which are not.
-std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t port) {
+std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uint8_t* host) {
+  struct Admitted {
+    uint16_t job, epoch, first_half, halves;
+    std::vector<uint16_t> ports;
+  };
+  static const std::array<Admitted, 3> kAdmitted = {
+      {{1, 1, 0, 4, {1, 2}}, {2, 5, 4, 2, {3, 4, 3}}, {3, 9, 6, 2, {1, 3}}}};
   Header header;
-  header.kind = input->ConsumeBool() ? static_cast<uint8_t>(Kind::contribution) : input->ConsumeIntegral<uint8_t>();
-  header.job = input->ConsumeIntegralInRange<uint16_t>(0, 4);
-  header.worker = input->ConsumeIntegralInRange<uint8_t>(0, 3);
+  header.kind = static_cast<uint8_t>(Kind::contribution);
   header.format = static_cast<uint8_t>(Format::int32);
-  header.slot = input->ConsumeIntegralInRange<uint16_t>(0, 2 * kSlots + 1);
-  header.epoch = std::array<uint16_t, 4>{1, 5, 9, 2}[input->ConsumeIntegralInRange<size_t>(0, 3)];
-  header.phase = input->ConsumeIntegralInRange<uint32_t>(0, 5) * 2 + (header.slot & 1U);
-  header.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 257);
-  header.flags = input->ConsumeIntegralInRange<uint16_t>(0, 7);
-  header.count = (header.flags & flag::exponent_only) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 5);
-  header.check = input->ConsumeIntegral<uint32_t>();
+  if (input->ConsumeIntegralInRange<int>(0, 7) != 0) {  // one that is admitted, of a phase that may be any
+    const Admitted& one = kAdmitted[input->ConsumeIntegralInRange<size_t>(0, kAdmitted.size() - 1)];
+    header.job = one.job;
+    header.epoch = one.epoch;
+    header.worker = input->ConsumeIntegralInRange<uint8_t>(0, static_cast<uint8_t>(one.ports.size() - 1));
+    header.slot = static_cast<uint16_t>(one.first_half + input->ConsumeIntegralInRange<int>(0, one.halves - 1));
+    *from = one.ports[header.worker];
+    *host = header.worker;
+  } else {
+    header.kind = input->ConsumeIntegral<uint8_t>();
+    header.job = input->ConsumeIntegralInRange<uint16_t>(0, 4);
+    header.worker = input->ConsumeIntegralInRange<uint8_t>(0, 3);
+    header.slot = input->ConsumeIntegralInRange<uint16_t>(0, 2 * kSlots + 1);
+    header.epoch = std::array<uint16_t, 4>{1, 5, 9, 2}[input->ConsumeIntegralInRange<size_t>(0, 3)];
+  }
+  const uint16_t port = *from;
+  header.phase = input->ConsumeIntegralInRange<uint32_t>(0, 2) * 2 + (header.slot & 1U);
+  header.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 256);
+  header.flags = input->ConsumeIntegralInRange<int>(0, 3) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 7);
+  header.count = (header.flags & flag::exponent_only) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(1, 4);
+  header.check = input->ConsumeIntegral<uint8_t>();
   const size_t payload = (header.flags & flag::exponent_only) != 0 ? 0 : kValues * sizeof(uint32_t);
   const size_t ours = protocol::header_bytes + payload;
   const size_t before = port <= 2 ? kHeadersBeforeUdpPayload : 0;
   std::vector<uint8_t> packet(before + ours);
   wire::store_header(packet.data() + before, header);
-  for (size_t i = 0; i < payload; ++i) packet[before + protocol::header_bytes + i] = input->ConsumeIntegral<uint8_t>();
+  // A few bytes of the input make all of the values, so that one input holds many packets.
+  uint32_t value = input->ConsumeIntegral<uint16_t>() * 0x9E3779B1U;
+  for (size_t i = 0; i < payload; i += sizeof value, value *= 5) {
+    wire::store32(packet.data() + before + protocol::header_bytes + i, value);
+  }
   if (before != 0) {
     uint8_t* frame = packet.data();
     wire::store48(frame + ethernet::dst, kOwn.mac);
@@ -114,7 +135,7 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t port) {
     wire::store16(datagram + udp::dst, protocol::udp_port);
     wire::store16(datagram + udp::length, static_cast<uint16_t>(udp::bytes + ours));
   }
-  if (input->ConsumeBool()) {  // damage: one byte, or another length
+  if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {  // damage: one byte, or another length
     if (input->ConsumeBool()) {
       packet[input->ConsumeIntegralInRange<size_t>(0, packet.size() - 1)] = input->ConsumeIntegral<uint8_t>();
     } else {
@@ -164,7 +185,7 @@ void verify(Bench* bench) {
   REQUIRE(counted >= bench->packets);  // more: ordinary frames from the switch's own address
   for (size_t half = 0; half < 2 * kSlots; ++half) {
     for (size_t lane = 0; lane < kValues; ++lane) {
-      REQUIRE(wire::load32(bench->pipeline.slots.values(half) + 4 * lane) == bench->sums[half][lane]);
+      REQUIRE(bench->pipeline.sums.word(half, lane) == bench->sums[half][lane]);
     }
   }
 }
@@ -208,8 +229,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   use_instructions_to_add(input.ConsumeBool() ? best_of_processor() : Instructions::portable);
   Bench bench;
   while (input.remaining_bytes() > 0) {
-    const auto port = input.ConsumeIntegralInRange<uint16_t>(1, kPortCount);
-    const auto host = input.ConsumeIntegralInRange<uint8_t>(0, 3);
+    auto port = input.ConsumeIntegralInRange<uint16_t>(1, kPortCount);
+    auto host = input.ConsumeIntegralInRange<uint8_t>(0, 3);
     switch (input.ConsumeIntegralInRange<int>(0, 9)) {
       case 0:
         change_tables(&bench, &input);
@@ -220,8 +241,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       case 2:
         deliver(&bench, port, input.ConsumeBytes<uint8_t>(input.ConsumeIntegralInRange<size_t>(0, 200)), host);
         break;
-      default:
-        deliver(&bench, port, contribution(&input, port), host);
+      default: {
+        const std::vector<uint8_t> packet = contribution(&input, &port, &host);
+        deliver(&bench, port, packet, host);
+      }
     }
   }
   bench.pipeline.flush();

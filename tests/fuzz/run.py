@@ -1,8 +1,8 @@
 """Builds and runs the fuzz targets: `make fuzz`, with ARGS='--seconds 600 --target switch --coverage'.
 
-The native targets need clang with libFuzzer (Debian: clang-14 libclang-rt-14-dev, and llvm-14 for --coverage), those in
-Python need atheris. What is missing is named and left out. Inputs that were found go to build/fuzz/TARGET/corpus, inputs
-that fail to build/fuzz/TARGET/failures; tests/fuzz/corpus holds a few to begin with.
+The native targets need clang with libFuzzer (Debian: clang-14 libclang-rt-14-dev, and llvm-14 for --coverage), those
+in Python need atheris. What is missing is named and left out. Inputs that were found go to build/fuzz/TARGET/corpus,
+inputs that fail to build/fuzz/TARGET/failures; tests/fuzz/corpus holds a few to begin with.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ AGENT = ROOT / "host_agent" / "native"
 # The pipeline and the shm port, without the ports that have sockets, and without Python.
 OF_SWITCH = (
     *("accumulate", "accumulate_neon", "egress", "fault_injector", "forwarding", "loss_table", "own_address"),
-    *("packet_view", "pipeline", "port", "result_sender", "shm_connection", "shm_job", "shm_port", "slot_memory"),
-    *("slot_sums", "tables"),
+    *("packet_view", "pipeline", "port", "processors", "result_sender", "shm_connection", "shm_job", "shm_port"),
+    *("shm_shard", "slot_memory", "slot_sums", "tables"),
 )
 
 
@@ -47,15 +47,20 @@ class Native:
 
 
 SWITCH_SOURCES = (*(SWITCH / f"{name}.cc" for name in OF_SWITCH), *COMMON.glob("*.cc"))
-AGENT_SOURCES = (AGENT / "rank.cc", *COMMON.glob("*.cc"))
+AGENT_SOURCES = (
+    *(AGENT / f"{name}.cc" for name in ("assignment", "job_ranks", "rank", "rank_channel")),
+    *COMMON.glob("*.cc"),
+)
 NATIVE: Final = (
     Native(
         "switch",
         SWITCH_SOURCES,
         ("packet_view.cc", "pipeline.cc", "slot_sums.cc", "result_sender.cc", "forwarding.cc", "own_address.cc"),
     ),
-    Native("shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc")),
-    Native("rank", AGENT_SOURCES, ("rank.cc", "round_trip.h", "window.h")),
+    Native(
+        "shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")
+    ),
+    Native("rank", AGENT_SOURCES, ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h")),
 )
 PYTHON: Final = ("messages", "p4runtime")
 
@@ -129,6 +134,7 @@ def run(name: str, command: Sequence[str], seconds: int) -> bool:
         f"-timeout={LIMIT_SECONDS}",
         f"-rss_limit_mb={LIMIT_MIB}",
         "-max_len=2048",
+        "-len_control=0",  # a sum takes several packets, so short inputs reach little
         "-print_final_stats=1",
         f"-artifact_prefix={failures}/",
         str(corpus),
@@ -187,7 +193,7 @@ def main() -> None:
     parser.add_argument("--coverage", action="store_true", help="print the native targets' coverage afterwards")
     options = parser.parse_args()
     chosen = options.target or names
-    each = max(1, options.seconds // len(chosen))
+    each = max(1, options.seconds // len(chosen))  # compiling does not count
     well = True
 
     native = [target for target in NATIVE if target.name in chosen]

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -177,46 +178,39 @@ struct Aligned {
   uint8_t* memory;
 };
 
-void compare_sums(Instructions instructions, size_t count, size_t sources) {
-  std::vector<Aligned*> all;
-  std::vector<uint8_t*> from;
-  for (size_t i = 0; i < sources; ++i) {
-    all.push_back(new Aligned(4 * count));
-    for (size_t byte = 0; byte < 4 * count; ++byte) all.back()->memory[byte] = static_cast<uint8_t>(random32());
-    from.push_back(all.back()->memory);
+// Each of some buffers becomes their sum, with each of the sets of instructions from the same words.
+void compare_sums(Instructions instructions, size_t count, size_t buffer_count) {
+  std::vector<std::unique_ptr<Aligned>> buffers;
+  std::vector<uint8_t*> words;
+  std::vector<std::vector<uint8_t>> before;
+  for (size_t i = 0; i < buffer_count; ++i) {
+    buffers.push_back(std::make_unique<Aligned>(4 * count));
+    words.push_back(buffers.back()->memory);
+    before.emplace_back(4 * count);
+    for (uint8_t& byte : before.back()) byte = static_cast<uint8_t>(random32());
   }
-  Aligned expected(4 * count);
-  Aligned found(4 * count);
-  switchml::use_instructions_to_add(Instructions::portable);
-  std::vector<Aligned*> copies;
-  std::vector<uint8_t*> buffers;
-  for (size_t i = 0; i < sources; ++i) {
-    copies.push_back(new Aligned(4 * count));
-    buffers.push_back(copies.back()->memory);
-  }
-  const auto sum_of_copies = [&](bool streaming) {
-    for (size_t i = 0; i < sources; ++i) std::memcpy(buffers[i], from[i], 4 * count);
-    switchml::sum_in_place(buffers.data(), sources, nullptr, count, streaming);
+  std::vector<uint8_t> expected(4 * count);
+  const auto sum = [&](Instructions chosen, bool streaming) {
+    for (size_t i = 0; i < buffer_count; ++i) std::copy(before[i].begin(), before[i].end(), words[i]);
+    switchml::use_instructions_to_add(chosen);
+    switchml::sum_in_place(words.data(), buffer_count, nullptr, count, streaming);
     switchml::fence_streaming_stores();
   };
-  sum_of_copies(false);
-  std::memcpy(expected.memory, buffers[0], 4 * count);
+  sum(Instructions::portable, false);
+  std::copy_n(words[0], 4 * count, expected.begin());
   for (const bool streaming : {false, true}) {
-    switchml::use_instructions_to_add(instructions);
-    sum_of_copies(streaming);
-    for (const uint8_t* buffer : buffers) {
-      if (std::memcmp(expected.memory, buffer, 4 * count) != 0) fail("sum", instructions, sources);
+    sum(instructions, streaming);
+    for (const uint8_t* found : words) {
+      if (!std::equal(expected.begin(), expected.end(), found)) fail("sum", instructions, buffer_count);
     }
   }
-  std::memcpy(found.memory, from[0], 4 * count);
+  std::copy(before[0].begin(), before[0].end(), words[0]);
   std::vector<uint8_t> anywhere(4 * count + 1);
-  for (size_t i = 1; i < sources; ++i) {
-    std::memcpy(anywhere.data() + 1, from[i], 4 * count);
-    switchml::add_big_endian(found.memory, anywhere.data() + 1, count);
+  for (size_t i = 1; i < buffer_count; ++i) {
+    std::copy(before[i].begin(), before[i].end(), anywhere.begin() + 1);
+    switchml::add_big_endian(words[0], anywhere.data() + 1, count);
   }
-  if (std::memcmp(expected.memory, found.memory, 4 * count) != 0) fail("add", instructions, sources);
-  for (const Aligned* one : all) delete one;
-  for (const Aligned* one : copies) delete one;
+  if (!std::equal(expected.begin(), expected.end(), words[0])) fail("add", instructions, buffer_count);
 }
 
 }  // namespace

@@ -58,9 +58,9 @@ def test_sum(instructions: str, count: int, source_count: int, streaming: bool, 
     generator = np.random.default_rng(seed)
     sources = [random_numbers(generator, count) for _ in range(source_count)]
     buffers = [wire_words(source) for source in sources]
-    kernels.sum(instructions, buffers, 256, streaming)
-    for words in buffers:
-        np.testing.assert_array_equal(numbers_of(words), np.sum(sources, axis=0, dtype=np.uint32))
+    kernels.sum_in_place(instructions, buffers, 256, streaming)
+    for buffer in buffers:
+        np.testing.assert_array_equal(numbers_of(buffer), np.sum(sources, axis=0, dtype=np.uint32))
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -70,6 +70,6 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="multiple of 64 bytes"):
         kernels.add("portable", words[4:], words[4:], 16)
     with pytest.raises(ValueError, match="1 to 64 buffers"):
-        kernels.sum("portable", [], 16)
+        kernels.sum_in_place("portable", [], 16)
     with pytest.raises(ValueError, match='no instructions called "mmx"'):
         kernels.add("mmx", words, words, 16)

@@ -5,9 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "dataplane/softswitch/native/accumulate_neon.h"
-
 #include "dataplane/native/constants.h"
+#include "dataplane/softswitch/native/accumulate_neon.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

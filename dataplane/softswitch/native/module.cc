@@ -105,7 +105,7 @@ void bind_ports(nb::class_<Switch>* cls) {
         const nb::gil_scoped_release unlocked;
         self->add_shm_port(switch_port, path, threads);
       },
-      nb::arg("port"), nb::arg("path"), nb::arg("shards") = 0,
+      nb::arg("port"), nb::arg("path"), nb::arg("shards") = 1,
       "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by "
       "`shards` threads (0: as many as there are processors).");
   cls->def(

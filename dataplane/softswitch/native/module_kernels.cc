@@ -77,21 +77,22 @@ void add(const std::string& instructions, const Bytes& sums, const ConstBytes& v
   }
 }
 
-void sum(const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
-  if (buffers.empty() || buffers.size() > protocol::max_workers || buffers[0].size() % sizeof(uint32_t) != 0 ||
-      block == 0 || block % 16 != 0) {
-    throw std::invalid_argument("there are 1 to 64 buffers of whole words, and a block is a multiple of 16 words");
+void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
+  if (buffers.empty() || buffers.size() > protocol::max_workers || block == 0 || block % 16 != 0) {
+    throw std::invalid_argument("there are 1 to 64 buffers, and a block is a multiple of 16 words");
   }
   for (const Bytes& buffer : buffers) {
     require_aligned(buffer.data());
-    if (buffer.size() != buffers[0].size()) throw std::invalid_argument("all buffers are as many words");
+    if (buffer.size() != buffers.front().size() || buffer.size() % sizeof(uint32_t) != 0) {
+      throw std::invalid_argument("each buffer is as many words");
+    }
   }
   const Chosen chosen(instructions);
-  const size_t count = buffers[0].size() / sizeof(uint32_t);
-  std::vector<uint8_t*> pieces(buffers.size());
+  const size_t count = buffers.front().size() / sizeof(uint32_t);
+  std::vector<uint8_t*> parts(buffers.size());
   for (size_t i = 0; i < count; i += block) {
-    for (size_t buffer = 0; buffer < pieces.size(); ++buffer) pieces[buffer] = buffers[buffer].data() + 4 * i;
-    sum_in_place(pieces.data(), pieces.size(), nullptr, std::min(block, count - i), streaming);
+    for (size_t buffer = 0; buffer < parts.size(); ++buffer) parts[buffer] = buffers[buffer].data() + 4 * i;
+    switchml::sum_in_place(parts.data(), parts.size(), nullptr, std::min(block, count - i), streaming);
   }
   fence_streaming_stores();
 }
@@ -101,8 +102,12 @@ void sum(const std::string& instructions, const std::vector<Bytes>& buffers, siz
 void define_kernels(nb::module_ module) {
   module.def("instructions", &instructions_of_processor);
   module.def("add", &add, nb::arg("instructions"), nb::arg("sums"), nb::arg("values"), nb::arg("block"));
-  module.def("sum", &sum, nb::arg("instructions"), nb::arg("buffers"), nb::arg("block"),
-             nb::arg("streaming") = false);
+  module.def(
+      "sum_in_place",
+      [](const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
+        sum_in_place(instructions, buffers, block, streaming);
+      },
+      nb::arg("instructions"), nb::arg("buffers"), nb::arg("block"), nb::arg("streaming") = false);
 }
 
 }  // namespace switchml

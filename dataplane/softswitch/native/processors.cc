@@ -17,7 +17,7 @@ std::vector<int> processors() {
 }
 
 std::vector<int> processors_of(size_t share, size_t shares) {
-  const std::vector<int> all = processors();
+  std::vector<int> all = processors();
   if (all.empty()) return all;
   const size_t first = std::min(share * all.size() / shares, all.size() - 1);
   const size_t last = std::max((share + 1) * all.size() / shares, first + 1);

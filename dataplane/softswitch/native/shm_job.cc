@@ -12,10 +12,7 @@ bool ShmJobKey::operator==(const ShmJobKey& other) const {
 }
 
 ShmJob::ShmJob(const ShmJobKey& key, const ShmWays& ways)
-    : key_(key),
-      ways_(ways),
-      stride_(Channel::payload_stride(key.values)),
-      completions_(2 * size_t{key.slots}) {}
+    : key_(key), ways_(ways), stride_(Channel::payload_stride(key.values)), completions_(2 * size_t{key.slots}) {}
 
 bool ShmJob::has_result(uint8_t rank, const Header& result) {
   if (!covers(result.slot / 2)) return false;

@@ -1,6 +1,6 @@
 // A thread of a shm port. It serves a part of the ranks, and makes such sums as wait at the port when it gets the
-// processor. Each shard stays on a part of the processors and asks the threads of its ranks to stay there, too: so where
-// ranks wait, a shard can work, and no core is left with all the sums.
+// processor. Each shard stays on a part of the processors and asks the threads of its ranks to stay there, too: so
+// where ranks wait, a shard can work, and no core is left with all the sums.
 #pragma once
 
 #include <atomic>

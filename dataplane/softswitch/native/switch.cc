@@ -92,7 +92,6 @@ void Switch::add_shm_port(uint16_t port, const std::string& path, size_t shards)
   // The socket first: a port that is there already must not be left without one.
   ShmHost* host = this;
   auto listener = std::make_unique<ShmListener>(path, port, host);
-  if (getenv("SML_SHARDS")) shards = atoi(getenv("SML_SHARDS"));
   if (shards == 0) shards = processors().size();
   const ShmWays ways{streaming_is_faster(), static_cast<uint8_t>(std::clamp<size_t>(shards, 1, ShmJob::kMostShards))};
   ShardHost* shard_host = this;
