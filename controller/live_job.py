@@ -75,7 +75,7 @@ class LiveJob:
         return self.job.tables(self._multicast())
 
     def _multicast(self) -> str:
-        """The group that the job's agents join if all are on its segment; one alone gets one copy of a result anyway."""
+        """The group that the job's agents join, if all are on its segment. One alone gets one copy anyway."""
         config = self.switch.config
         together = all(rank.switch_port == config.multicast_port for rank in self.job.ranks)
         several = len(self.job.ranks_by_agent()) > 1
