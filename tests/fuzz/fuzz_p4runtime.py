@@ -90,6 +90,12 @@ def change(message: Message, data: atheris.FuzzedDataProvider, depth: int = 0) -
     now = getattr(message, field.name)
     if data.ConsumeIntInRange(0, 9) == 0:
         message.ClearField(field.name)
+    elif nested and field.message_type.GetOptions().map_entry:
+        key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
+        if value.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
+            change(now[scalar(key, data)], data, depth + 1)
+        else:
+            now[scalar(key, data)] = scalar(value, data)
     elif field.is_repeated:
         if len(now) and data.ConsumeBool():
             if nested:
