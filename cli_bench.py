@@ -73,6 +73,8 @@ _torch_python = click.option(
     "--torch-python",
     default=sys.executable,
     metavar="PROGRAM",
+    # Of a path, not of a name to be found on PATH; and links stay, or a virtual environment would be left.
+    callback=lambda _context, _option, program: str(Path(program).absolute()) if os.sep in program else program,
     help="A Python interpreter that has torch and numpy, for Gloo.  [default: this one]",
 )
 _repetitions = click.option(
