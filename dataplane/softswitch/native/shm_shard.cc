@@ -25,6 +25,7 @@ constexpr unsigned kTakenPerTurn = 32;
 // A rank with few results is woken for them when its shard goes to sleep, or, where that never does, after so many
 // turns.
 constexpr unsigned kTurnsPerWake = 16;
+
 void watch(int epoll, int descriptor) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;  // so that nobody need empty the eventfd
@@ -97,9 +98,10 @@ void ShmShard::run() {
 }
 
 bool ShmShard::turn() {
-  bool any = !made_.empty();
+  bool any = false;
   {
     const Turns::Data turn(&host_->turns());
+    any = !made_.empty();
     Pipeline& pipeline = host_->pipeline();
     for (const SumTask& sum : made_) pipeline.finish_sum(sum);
     any = serve(&pipeline) || any;
@@ -109,16 +111,19 @@ bool ShmShard::turn() {
     port_->publish(any && ++passes_ % kTurnsPerWake == 0, &sleepers_);
     values_ = std::shared_lock<std::shared_mutex>(host_->turns().values());
   }
-  for (ChannelControl* sleeper : sleepers_) wake_process(*sleeper);
-  sleepers_.clear();
+  wake_sleepers();
   made_.clear();
-  for (const SumTask& task : tasks_) {
-    task.run();
-  }
+  for (const SumTask& task : tasks_) task.run();
   if (!tasks_.empty()) fence_streaming_stores();
   made_.swap(tasks_);
+  any = any || !made_.empty();
   values_.unlock();
-  return any || !made_.empty();
+  return any;
+}
+
+void ShmShard::wake_sleepers() {
+  for (ChannelControl* sleeper : sleepers_) wake_process(*sleeper);
+  sleepers_.clear();
 }
 
 bool ShmShard::serve(Pipeline* pipeline) {
@@ -145,16 +150,18 @@ bool ShmShard::serve(Pipeline* pipeline) {
 
 void ShmShard::sleep() {
   std::optional<Clock::time_point> deadline;
+  bool may_sleep = false;
   {
     const Turns::Data turn(&host_->turns());
-    if (port_->sums().any_wait() || !prepare_sleep()) return;
-    asleep_ = true;
+    if (port_->sums().any_wait()) return;
+    may_sleep = prepare_sleep();
+    asleep_ = may_sleep;
     deadline = next_deadline();
     values_ = std::shared_lock<std::shared_mutex>(host_->turns().values());
   }
-  for (ChannelControl* sleeper : sleepers_) wake_process(*sleeper);
-  sleepers_.clear();
+  wake_sleepers();
   values_.unlock();
+  if (!may_sleep) return;
   int timeout = -1;
   if (deadline) {
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
