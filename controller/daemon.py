@@ -29,6 +29,7 @@ from controller.service import AgentsService, ControlService, JobsService, Switc
 from controller.store import Store
 from controller.switches import Switches
 from controller.version import VERSION
+from dataplane.grpc_stop import stop_server
 
 __all__ = ["main", "serve"]
 
@@ -77,7 +78,7 @@ async def serve(config: ControllerConfig, ready_file: Path | None) -> None:
         finally:
             agents.shut_down()
             await rendezvous.close()
-            await server.stop(_STOP_SECONDS)
+            await stop_server(server, _STOP_SECONDS)
             await lifecycle.drain()
             for task in tasks:
                 task.cancel()
