@@ -59,12 +59,23 @@ _PEERS: Final = _Words("peers", lambda text: options.names(text, PEERS))
 def _results(command: F) -> F:
     """What all benchmarks do with their result."""
     for option in (
-        click.option("--plots", "pictures", type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",
-                     help="Draw pictures there, PNG and SVG. Needs matplotlib."),
+        click.option(
+            "--plots",
+            "pictures",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIRECTORY",
+            help="Draw pictures there, PNG and SVG. Needs matplotlib.",
+        ),
         click.option("--markdown", is_flag=True, help="Print the tables as Markdown."),
-        click.option("--json", "json_file", is_flag=False, flag_value=_STANDARD_OUTPUT, metavar="[FILE]",
-                     help="Write the result as one JSON object to FILE, without FILE to standard output."),
-    ):  # fmt: skip
+        click.option(
+            "--json",
+            "json_file",
+            is_flag=False,
+            flag_value=_STANDARD_OUTPUT,
+            metavar="[FILE]",
+            help="Write the result as one JSON object to FILE, without FILE to standard output.",
+        ),
+    ):
         command = option(command)
     return command
 
@@ -73,6 +84,8 @@ _torch_python = click.option(
     "--torch-python",
     default=sys.executable,
     metavar="PROGRAM",
+    # Of a path, not of a name to be found on PATH; and links stay, or a virtual environment would be left.
+    callback=lambda _context, _option, program: str(Path(program).absolute()) if os.sep in program else program,
     help="A Python interpreter that has torch and numpy, for Gloo.  [default: this one]",
 )
 _repetitions = click.option(
@@ -206,10 +219,17 @@ Examples:
 @_transports()
 @_peers("gloo,mpi-tcp")
 @_repetitions
-@click.option("--iterations", "calls", type=click.IntRange(1, 100_000), default=200, show_default=True,
-              help="Calls of a turn.")  # fmt: skip
-@click.option("--queue-iterations", "queue_calls", type=click.IntRange(1, 10_000), default=3, show_default=True,
-              help="How often all tensors are queued in a turn.")  # fmt: skip
+@click.option(
+    "--iterations", "calls", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Calls of a turn."
+)
+@click.option(
+    "--queue-iterations",
+    "queue_calls",
+    type=click.IntRange(1, 10_000),
+    default=3,
+    show_default=True,
+    help="How often all tensors are queued in a turn.",
+)
 @_torch_python
 @_results
 def bench_latency(size: int, pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
@@ -226,11 +246,18 @@ Examples:
 )
 @_workers("4")
 @_size("64MiB")
-@click.option("--shares", type=_SHARES, default="0,0.1%,1%", show_default=True, metavar="SHARE,...",
-              help="Share of the packets lost in each direction; 0 is always among them.")  # fmt: skip
+@click.option(
+    "--shares",
+    type=_SHARES,
+    default="0,0.1%,1%",
+    show_default=True,
+    metavar="SHARE,...",
+    help="Share of the packets lost in each direction; 0 is always among them.",
+)
 @_repetitions
-@click.option("--iterations", "calls", type=click.IntRange(1, 100_000), default=5, show_default=True,
-              help="Calls of a turn.")  # fmt: skip
+@click.option(
+    "--iterations", "calls", type=click.IntRange(1, 100_000), default=5, show_default=True, help="Calls of a turn."
+)
 @_results
 def bench_loss(
     size: int, shares: list[float], pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any
@@ -248,14 +275,26 @@ Examples:
   switchml-ctl bench jobs --jobs 100 --at-once 10 --json""",
 )
 @_workers("8,64")
-@click.option("--starts", type=click.IntRange(1, 10_000), default=20, show_default=True,
-              help="Jobs of each number of workers.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1, 30_000), default=1000, show_default=True,
-              help="Jobs of two workers, started and stopped one after the other.")  # fmt: skip
-@click.option("--at-once", type=click.IntRange(1, 1000), default=100, show_default=True,
-              help="Jobs of two workers, started together.")  # fmt: skip
-@click.option("--transport", type=click.Choice(TRANSPORTS), default="shm", show_default=True,
-              help="How ranks reach the switch.")  # fmt: skip
+@click.option(
+    "--starts", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Jobs of each number of workers."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 30_000),
+    default=1000,
+    show_default=True,
+    help="Jobs of two workers, started and stopped one after the other.",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="Jobs of two workers, started together.",
+)
+@click.option(
+    "--transport", type=click.Choice(TRANSPORTS), default="shm", show_default=True, help="How ranks reach the switch."
+)
 @_results
 def bench_jobs(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
     """Time the start of jobs, and see what grows with their number."""
@@ -264,8 +303,9 @@ def bench_jobs(pictures: Path | None, markdown: bool, json_file: str | None, **c
 
 @bench_group.command("kernels", epilog="\b\nExample:\n  switchml-ctl bench kernels --sizes 64KiB,1MiB")
 @_sizes("64KiB,1MiB,16MiB,256MiB")
-@click.option("--seconds", type=click.FloatRange(0.001, 10), default=0.1, show_default=True,
-              help="Of each kernel at each size.")  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(0.001, 10), default=0.1, show_default=True, help="Of each kernel at each size."
+)
 @_results
 def bench_kernels(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
     """Time quantization, addition and the rest on one core, with each set of instructions."""
@@ -278,8 +318,9 @@ def bench_kernels(pictures: Path | None, markdown: bool, json_file: str | None, 
 @click.option("--workers", type=click.IntRange(2, 64), default=2, show_default=True, help="Number of workers.")
 @_sizes("64MiB,4GiB")
 @_transports()
-@click.option("--iterations", "calls", type=click.IntRange(1, 1000), default=1, show_default=True,
-              help="Calls with each size.")  # fmt: skip
+@click.option(
+    "--iterations", "calls", type=click.IntRange(1, 1000), default=1, show_default=True, help="Calls with each size."
+)
 @_results
 def bench_memory(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
     """See how much memory agent and switch hold while tensors of different sizes are summed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Protocol
 
 from benchmarks.results import Result
 from benchmarks.summary import summarize
@@ -25,9 +26,29 @@ class Options:
     torch_python: str
 
 
+class InTurns(Protocol):
+    """What the options of benchmarks have in common that measure systems in turns."""
+
+    @property
+    def workers(self) -> list[int]: ...
+    @property
+    def transports(self) -> list[str]: ...
+    @property
+    def peers(self) -> list[str]: ...
+    @property
+    def repetitions(self) -> int: ...
+    @property
+    def torch_python(self) -> str: ...
+
+
 def run(options: Options, report: Reporter) -> Result:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     tasks = [Task(size, 1, calls_of(size, options.calls)) for size in options.sizes]
+    return measure_in_turns("allreduce", options, tasks, report)
+
+
+def measure_in_turns(benchmark: str, options: InTurns, tasks: list[Task], report: Reporter) -> Result:
+    """Run `tasks` on all systems in turns, for each number of workers. Raises as `run`."""
     with (
         work_directory() as directory,
         systems(options.transports, options.peers, options.torch_python, directory, report) as (measured, missing),
@@ -37,4 +58,4 @@ def run(options: Options, report: Reporter) -> Result:
             turns.run(workers, tasks, options.repetitions)
         descriptions = {system.name: system.description for system in measured}
     rows = summarize(turns.turns, options.transports, options.peers)
-    return Result.of("allreduce", options, rows, turns.turns, turns.states, descriptions, missing | turns.failed)
+    return Result.of(benchmark, options, rows, turns.turns, turns.states, descriptions, missing | turns.failed)

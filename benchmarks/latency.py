@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from benchmarks.allreduce import measure_in_turns
 from benchmarks.results import Result
-from benchmarks.summary import summarize
-from benchmarks.systems import work_directory
-from benchmarks.turns import Reporter, Task, Turns, systems
+from benchmarks.turns import Reporter, Task
 
 __all__ = ["Options", "run"]
 
@@ -30,13 +29,4 @@ class Options:
 def run(options: Options, report: Reporter) -> Result:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     tasks = [Task(options.bytes, 1, options.calls), Task(options.bytes, options.tensors, options.queue_calls)]
-    with (
-        work_directory() as directory,
-        systems(options.transports, options.peers, options.torch_python, directory, report) as (measured, missing),
-    ):
-        turns = Turns(measured, directory, report)
-        for workers in options.workers:
-            turns.run(workers, tasks, options.repetitions)
-        descriptions = {system.name: system.description for system in measured}
-    rows = summarize(turns.turns, options.transports, options.peers)
-    return Result.of("latency", options, rows, turns.turns, turns.states, descriptions, missing | turns.failed)
+    return measure_in_turns("latency", options, tasks, report)

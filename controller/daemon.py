@@ -32,6 +32,7 @@ from controller.service import AgentsService, ControlService, EventsService, Job
 from controller.store import Store
 from controller.switches import Switches
 from controller.version import VERSION
+from dataplane.grpc_stop import stop_server
 from dataplane.metrics_address import parse_address
 from dataplane.process_logs import configure, log_options
 
@@ -94,7 +95,7 @@ async def serve(config: ControllerConfig, ready_file: Path | None, metrics: tupl
             store.events.record(EventKind.CONTROLLER_STOPPED)
             agents.shut_down()
             await rendezvous.close()
-            await server.stop(_STOP_SECONDS)
+            await stop_server(server, _STOP_SECONDS)
             await lifecycle.drain()
             for task in tasks:
                 task.cancel()

@@ -376,11 +376,8 @@ class Communicator:
             self._fail(deferred)
         if ended:
             return
-        missing = (
-            f"rank {', '.join(map(str, ranks))} had not taken part"
-            if ranks
-            else "which ranks were missing is not known"
-        )
+        late = f"rank {', '.join(map(str, ranks))} had not taken part"
+        missing = late if ranks else "which ranks were missing is not known"
         self._fail(
             CollectiveTimeout(
                 f"{work._call} of {self._who()} was not complete after {work._timeout:g} s; {missing}. See what became "

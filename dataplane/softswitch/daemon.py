@@ -17,6 +17,7 @@ from typing import TypeVar
 import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+from dataplane.grpc_stop import stop_server
 from dataplane.metrics_address import parse_address
 from dataplane.process_logs import configure, log_options
 from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
@@ -128,7 +129,7 @@ async def serve(options: Options) -> None:
         _LOG.info("stopping")
     finally:
         servicer.end_streams()
-        await server.stop(_STOP_GRACE_SECONDS)
+        await stop_server(server, _STOP_GRACE_SECONDS)
         # gRPC's tasks for the last RPCs end by themselves; asyncio.run would cancel them, which prints a traceback.
         last_tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if last_tasks:

@@ -25,31 +25,13 @@ with atheris.instrument_imports(include=["dataplane.softswitch"]):
     from dataplane.softswitch.errors import P4RuntimeError
     from dataplane.softswitch.pipeline_config import Dimensions
 
-from p4_messages import (
-    counter_entry,
-    group_entry,
-    load_p4info,
-    rank_entry,
-    register_entry,
-    table_entry,
-    update,
-    worker_entry,
-)
+import p4_messages
+from p4_messages import load_p4info, update
 
 VALID = [
     update(kind, message)
     for kind in (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE)
-    for message in (
-        worker_entry(counter_data=p4r.CounterData(packet_count=3)),
-        p4r.DirectCounterEntry(table_entry=worker_entry(), data=p4r.CounterData(packet_count=3)),
-        rank_entry(),
-        table_entry("job_table", {"job": 3}, ("describe_job", 1, 2)),
-        table_entry("l2_table", {"eth_dst": 3}, ("flood", 1)),
-        table_entry("switch_address_table", None, ("set_switch_address", 1, 2), is_default_action=True),
-        group_entry(5, (1, 0), (2, 1)),
-        counter_entry("drop_counter", 1, 2, 3),
-        register_entry("lane_2", 3, 4),
-    )
+    for message in p4_messages.VALID
 ]
 P4INFO = load_p4info()
 
@@ -90,6 +72,12 @@ def change(message: Message, data: atheris.FuzzedDataProvider, depth: int = 0) -
     now = getattr(message, field.name)
     if data.ConsumeIntInRange(0, 9) == 0:
         message.ClearField(field.name)
+    elif nested and field.message_type.GetOptions().map_entry:
+        key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
+        if value.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
+            change(now[scalar(key, data)], data, depth + 1)
+        else:
+            now[scalar(key, data)] = scalar(value, data)
     elif field.is_repeated:
         if len(now) and data.ConsumeBool():
             if nested:

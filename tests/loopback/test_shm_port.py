@@ -91,6 +91,26 @@ def test_ranks_over_both_transports(tmp_path: Path, world_size: int, faulty: boo
     assert not faulty or verdicts[Verdict.RESENT] > 0
 
 
+@pytest.mark.parametrize("world_size", [2, 5])
+def test_several_shards(tmp_path: Path, world_size: int) -> None:
+    sizes = (1, 64, 1000, 300_000, 3)
+    with running_fabric(tmp_path, VALUES, transport="shm", shm_shards=3) as fabric:
+        fabric.add_job(1, world_size)
+
+        def run(comm: switchml.Communicator) -> list[Ints]:
+            arrays = [int32s(comm.rank, size) for size in sizes]
+            for work in [comm.all_reduce(array, async_op=True) for array in arrays]:
+                assert work is not None
+                work.wait()
+            return arrays
+
+        results = fabric.run_ranks(world_size, run)
+        assert fabric.verdicts()[Verdict.RESENT] == 0
+    for result in results:
+        for array, size in zip(result, sizes, strict=True):
+            np.testing.assert_array_equal(array, total(world_size, size))
+
+
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
 def test_loss_tables(fabric: Fabric, direction: str) -> None:
     fabric.switch.set_loss(SHM_PORT, direction, int(0.01 * 2**32))

@@ -88,7 +88,7 @@ PacketView Pipeline::view_in_place(size_t payload_bytes) {
 }
 
 std::optional<Verdict> Pipeline::contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
-                                                     std::vector<SumTask>* tasks) {
+                                                     std::deque<SumTask>* tasks) {
   const Header& header = contribution.header;
   PacketView packet = view_in_place(has_values(header) ? contribution.job->key().values * sizeof(uint32_t) : 0);
   packet.ipv4_src = contribution.ipv4_src;
@@ -199,7 +199,7 @@ Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const
     if (values.tasks != nullptr && sums.finish_later(header.slot, {answer, admission.group}, values.tasks)) {
       return Verdict::completed;
     }
-    sums.finish(header.slot);
+    sums.settle(header.slot);
   }
   const ResultSender::Result result{answer, payload_bytes(header), &half, slots.values(header.slot)};
   if (verdict == Verdict::resent) {

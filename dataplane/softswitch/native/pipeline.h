@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,7 +50,7 @@ class Pipeline {
   // it; nothing when it was dropped before the slot was looked at.
   // Sums that it makes possible are put into `tasks`; whoever has done one calls finish_sum().
   std::optional<Verdict> contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
-                                             std::vector<SumTask>* tasks);
+                                             std::deque<SumTask>* tasks);
   void finish_sum(const SumTask& task);
   // Lets go of packets that a port's faults held long enough.
   void release_expired(Port* port, Port::Clock::time_point now);

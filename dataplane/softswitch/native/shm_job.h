@@ -25,7 +25,7 @@ struct ShmJobKey {
   bool operator==(const ShmJobKey& other) const;
 };
 
-// How a shm port works: which is the same for all jobs.
+// How shm ports work, the same for all jobs.
 struct ShmWays {
   bool streaming = false;  // stores bypass the caches
   uint8_t shards = 1;
@@ -79,11 +79,6 @@ class ShmJob {
 // The jobs that have a rank on a shm port of this switch, by id.
 class ShmJobs {
  public:
-  // The job's newest generation, if it is this one.
-  ShmJob* find(uint16_t job, uint16_t epoch) const {
-    ShmJob* found = job < jobs_.size() ? jobs_[job].get() : nullptr;
-    return found != nullptr && found->key().epoch == epoch ? found : nullptr;
-  }
   // The generation that is like `key`, or null.
   std::shared_ptr<ShmJob> get(const ShmJobKey& key) const;
   void put(const std::shared_ptr<ShmJob>& job) { jobs_[job->key().job] = job; }

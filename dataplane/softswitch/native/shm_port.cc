@@ -8,7 +8,6 @@
 #include "dataplane/softswitch/native/processors.h"
 
 namespace switchml {
-
 namespace {
 
 // A thread takes so many sums at a time: enough to be worth a turn, few enough that another one finds some.
@@ -71,12 +70,6 @@ std::unique_ptr<ShmConnection> ShmPort::detach(uint16_t number) {
   connections_.erase(found);
   shards_[detached->job().shard_of(detached->rank().rank)]->detach(number);
   return detached;
-}
-
-bool ShmPort::has_rank(const ShmRank& rank) const {
-  return std::any_of(connections_.begin(), connections_.end(), [&](const auto& each) {
-    return each.second->rank().job == rank.job && each.second->rank().rank == rank.rank;
-  });
 }
 
 ShmConnection* ShmPort::find(uint16_t number) const {

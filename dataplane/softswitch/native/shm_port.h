@@ -1,13 +1,13 @@
-// A switch port for ranks on the same machine: their contributions are added up in the memory that they were written
-// to, and each result is written once, for all of them to read.
+// A switch port for ranks on the same machine: their contributions are added up, and replaced by the sum, in the memory
+// that they were written to.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "dataplane/softswitch/native/port.h"
@@ -20,7 +20,7 @@ namespace switchml {
 class SumQueue {
  public:
   // Where the pipeline puts them.
-  std::vector<SumTask>* waiting() { return &waiting_; }
+  std::deque<SumTask>* waiting() { return &waiting_; }
   bool any_wait() const { return !waiting_.empty(); }
   bool any_left() const { return !waiting_.empty() || running_ != 0; }
   // A thread has made `made` of them and takes some more.
@@ -29,7 +29,7 @@ class SumQueue {
   void run_all(std::vector<SumTask>* made);
 
  private:
-  std::vector<SumTask> waiting_;
+  std::deque<SumTask> waiting_;
   size_t running_ = 0;
 };
 
@@ -52,7 +52,6 @@ class ShmPort : public Port {
   uint16_t attach(std::unique_ptr<ShmConnection> connection);
   // Its job's slots no longer need the connection's memory (SlotSums::take_over).
   std::unique_ptr<ShmConnection> detach(uint16_t number);
-  bool has_rank(const ShmRank& rank) const;
 
   // In a data thread's turn: puts one contribution through `pipeline`.
   void contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const Header& header,

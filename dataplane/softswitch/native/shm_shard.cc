@@ -26,6 +26,7 @@ constexpr unsigned kTakenPerTurn = 32;
 // A rank with few results is woken for them when its shard goes to sleep, or, where that never does, after so many
 // turns.
 constexpr unsigned kTurnsPerWake = 16;
+
 void watch(int epoll, int descriptor) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;  // so that nobody need empty the eventfd
@@ -98,9 +99,10 @@ void ShmShard::run() {
 }
 
 bool ShmShard::turn() {
-  bool any = !made_.empty();
+  bool any = false;
   {
     const Turns::Data turn(&host_->turns());
+    any = !made_.empty();
     Pipeline& pipeline = host_->pipeline();
     for (const SumTask& sum : made_) pipeline.finish_sum(sum);
     any = serve(&pipeline) || any;
@@ -110,8 +112,7 @@ bool ShmShard::turn() {
     port_->publish(any && ++passes_ % kTurnsPerWake == 0, &sleepers_);
     values_ = std::shared_lock<std::shared_mutex>(host_->turns().values());
   }
-  for (ChannelControl* sleeper : sleepers_) wake_process(*sleeper);
-  sleepers_.clear();
+  wake_sleepers();
   made_.clear();
   if (!tasks_.empty()) {
     const Stopwatch summing;
@@ -121,8 +122,14 @@ bool ShmShard::turn() {
     for (const SumTask& task : tasks_) task.job->count_summing(each);
   }
   made_.swap(tasks_);
+  any = any || !made_.empty();
   values_.unlock();
-  return any || !made_.empty();
+  return any;
+}
+
+void ShmShard::wake_sleepers() {
+  for (ChannelControl* sleeper : sleepers_) wake_process(*sleeper);
+  sleepers_.clear();
 }
 
 bool ShmShard::serve(Pipeline* pipeline) {
@@ -149,16 +156,18 @@ bool ShmShard::serve(Pipeline* pipeline) {
 
 void ShmShard::sleep() {
   std::optional<Clock::time_point> deadline;
+  bool may_sleep = false;
   {
     const Turns::Data turn(&host_->turns());
-    if (port_->sums().any_wait() || !prepare_sleep()) return;
-    asleep_ = true;
+    if (port_->sums().any_wait()) return;
+    may_sleep = prepare_sleep();
+    asleep_ = may_sleep;
     deadline = next_deadline();
     values_ = std::shared_lock<std::shared_mutex>(host_->turns().values());
   }
-  for (ChannelControl* sleeper : sleepers_) wake_process(*sleeper);
-  sleepers_.clear();
+  wake_sleepers();
   values_.unlock();
+  if (!may_sleep) return;
   int timeout = -1;
   if (deadline) {
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();

@@ -34,7 +34,6 @@ class ShardHost {
 class ShmShard {
  public:
   using Clock = std::chrono::steady_clock;
-  using Connections = std::map<uint16_t, ShmConnection*>;
 
   // Both outlive it. Throws std::system_error.
   ShmShard(ShmPort* port, ShardHost* host, std::vector<int> processors);
@@ -66,6 +65,8 @@ class ShmShard {
   bool turn();
   bool serve(Pipeline* pipeline);
   void sleep();
+  // Wakes the ranks that the turn left in sleepers_; values_ is held.
+  void wake_sleepers();
   // Lets the ranks know what they must ring for, and wakes those that have results. False when something was submitted
   // meanwhile: then the thread must not sleep.
   bool prepare_sleep();
@@ -76,11 +77,11 @@ class ShmShard {
   std::vector<int> processors_;
   int epoll_ = -1;  // of the doorbells, and of wake_
   int wake_ = -1;
-  Connections connections_;
+  std::map<uint16_t, ShmConnection*> connections_;
   bool asleep_ = false;
   std::vector<SumTask> tasks_;
-  std::vector<SumTask> made_;
-  std::vector<ChannelControl*> sleepers_;  // processes to be woken after the turn
+  std::vector<SumTask> made_;              // a control operation adds to them (run_all)
+  std::vector<ChannelControl*> sleepers_;  // processes to be woken while values_ is held, and so no memory goes away
   std::shared_lock<std::shared_mutex> values_;
   unsigned passes_ = 0;
   std::atomic<bool> stopping_{false};

@@ -72,7 +72,7 @@ void SlotSums::add_words(size_t half, const uint8_t* words) {
   }
 }
 
-bool SlotSums::finish_later(size_t half, const ShmJob::Completion& completion, std::vector<SumTask>* tasks) {
+bool SlotSums::finish_later(size_t half, const ShmJob::Completion& completion, std::deque<SumTask>* tasks) {
   HalfState& state = slots_->state(half);
   if (state.in_place == 0) return false;
   state.completes = true;

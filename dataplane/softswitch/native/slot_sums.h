@@ -5,7 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <deque>
 
 #include "dataplane/softswitch/native/shm_job.h"
 #include "dataplane/softswitch/native/slot_memory.h"
@@ -32,7 +32,7 @@ struct Values {
   const uint8_t* words = nullptr;  // big-endian; of a packet
   ShmJob* job = nullptr;           // of a rank's buffer
   uint8_t rank = 0;
-  std::vector<SumTask>* tasks = nullptr;  // takes the sum that became possible
+  std::deque<SumTask>* tasks = nullptr;  // takes the sum that became possible
 };
 
 class SlotSums {
@@ -46,17 +46,16 @@ class SlotSums {
   void begin(size_t half);
   void add(size_t half, const Values& values);
 
-  // Makes the sum in the slot's memory, now that all values are there.
-  void finish(size_t half) { take_over(half, ~uint64_t{0}); }
   // Leaves it to `tasks` if values are in ranks' own buffers: the sum replaces them there, and in the slot's memory if
   // some came in packets. finished() returns `completion` once that is done. False where there are none.
-  bool finish_later(size_t half, const ShmJob::Completion& completion, std::vector<SumTask>* tasks);
+  bool finish_later(size_t half, const ShmJob::Completion& completion, std::deque<SumTask>* tasks);
   // `task` was run. Returns what is left to do, or null when that is not wanted any more.
   const ShmJob::Completion* finished(const SumTask& task);
 
   // One value, or the sum of those of them that have come.
   uint32_t word(size_t half, size_t lane) const;
-  // Takes over what is in ranks' buffers, of all ranks or of one before its memory goes. All tasks were run.
+  // Adds what is in ranks' own buffers to the slot's memory: of all ranks, whose sum it then is if all have come, or of
+  // one before its memory goes. All tasks were run.
   void settle(size_t half);
   void take_over(const ShmJob& job, uint8_t rank);
   // The job's last rank has gone.
