@@ -18,7 +18,7 @@ from host_agent._engine import Engine
 SUBMITTED = 128
 COMPLETED = 256
 SERVER_SLEEPS = 384
-RINGS = 1024
+RINGS = 6400  # after ChannelControl
 _TICKET = struct.Struct("<IIHHHH")  # chunk, check, exponent, count, flags, format
 
 
