@@ -43,8 +43,8 @@ demo: $(VENV)/demo.stamp
 	@PATH="$(BIN):$$PATH" $(BIN)/python examples/demo.py --run-dir "$(DEMO_RUN_DIR)"
 
 test: lint
-	$(BIN)/pytest tests/unit
-	$(BIN)/pytest tests/loopback
+	$(BIN)/pytest -n 2 --dist worksteal tests/unit
+	$(BIN)/pytest -n 2 --dist worksteal tests/loopback
 	$(BIN)/pytest tests/fabric
 	$(MAKE) --no-print-directory ptf TARGET=soft
 	$(MAKE) --no-print-directory ptf TARGET=bmv2

@@ -13,6 +13,7 @@ import grpc
 
 from controller.agent_messages import AgentMessages
 from controller.agents import Agents, AgentSession, welcome
+from controller.deadline import within
 from controller.errors import ACTOR_KEY, ControllerError, InternalError, InvalidRequest, StoreError, abort
 from controller.events import ACTOR, EventKind, EventLog
 from controller.lifecycle import Lifecycle
@@ -175,7 +176,7 @@ async def _registration(requests: AsyncIterator[pb.AgentMessage]) -> pb.Register
 
     """
     try:
-        first = await asyncio.wait_for(anext(requests), _REGISTER_SECONDS)
+        first = await within(_REGISTER_SECONDS, anext(requests))
     except (StopAsyncIteration, asyncio.TimeoutError):
         raise InvalidRequest(f"a session begins with Register, within {_REGISTER_SECONDS:g} s") from None
     if not first.HasField("register"):
