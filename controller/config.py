@@ -18,6 +18,7 @@ Example::
     slots = 4096                     # soft; on bmv2 the p4info says it
     default_pool = 512               # slots of a job that asks for none
     multicast = "239.192.0.0/22"     # soft, where all agents are on one IP segment with it: a group for each job
+    multicast_port = 1               # the switch port of that segment
 
     [[switches]]
     name = "t1"
@@ -121,8 +122,8 @@ class SwitchConfig:
 
     `values_per_packet` and `default_pool` of 0, and `device_id` of -1, mean the target's own default. `p4runtime` is
     the address of soft and bmv2, `bfrt` that of tofino, which alone has `program` and `ports`. `multicast` is a range
-    of IPv4 multicast groups, one for each job id, which every agent at the switch must be able to join; empty where
-    results are sent to each agent by itself.
+    of IPv4 multicast groups, one for each job id, which every agent at switch port `multicast_port` must be able to
+    join; empty where results are sent to each agent by itself.
     """
 
     name: str
@@ -139,6 +140,7 @@ class SwitchConfig:
     slots: int = 4096
     default_pool: int = 0
     multicast: str = ""
+    multicast_port: int = 1
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -163,6 +165,7 @@ class SwitchConfig:
         for name, low, high in (
             ("device_id", -1, 2**64 - 1),
             ("udp_port", 1, 65535),
+            ("multicast_port", 1, 511),
             ("values_per_packet", 0, PROTOCOL_MAX_VALUES),
             ("slots", MINIMUM_SLOTS, PROTOCOL_MAX_SLOT_INDEX + 1),
             ("default_pool", 0, PROTOCOL_MAX_SLOT_INDEX + 1),

@@ -23,6 +23,7 @@ from controller.errors import (
     SwitchRefused,
     SwitchUnavailable,
 )
+from controller.events import EventKind
 from controller.jobs import Job, JobState, Rank, RankState, counters_by_name, printed_ranks
 from controller.live_job import LiveJob
 from controller.pipes import choose_in_one_pipe, require_one_pipe, require_width
@@ -39,6 +40,17 @@ ASSIGNMENT_SECONDS = 10.0
 RECOVERY_SECONDS = 10.0
 _WATCH_SECONDS = 1.0
 _LIST_LIMIT = 200
+_JOB_EVENTS = {
+    JobState.READY: EventKind.JOB_READY,
+    JobState.RUNNING: EventKind.JOB_RUNNING,
+    JobState.COMPLETED: EventKind.JOB_COMPLETED,
+    JobState.FAILED: EventKind.JOB_FAILED,
+    JobState.STOPPED: EventKind.JOB_STOPPED,
+}
+_RANK_EVENTS = {
+    RankState.ATTACHED: EventKind.RANK_ATTACHED,
+    RankState.CLOSED: EventKind.RANK_CLOSED,
+}
 
 
 class Lifecycle:
@@ -49,6 +61,7 @@ class Lifecycle:
 
     def __init__(self, store: Store, switches: Switches, agents: Agents) -> None:
         self._store = store
+        self.events = store.events
         self._switches = switches
         self._agents = agents
         self._live: dict[int, LiveJob] = {}  # by key
@@ -127,11 +140,17 @@ class Lifecycle:
             AgentFailed, AgentTimeout, SwitchRefused, JobEnded: it was, and is FAILED or STOPPED now.
 
         """
-        validate_job(request.workers, request.name, request.slots)
-        for switch in self._switches.candidates(request.switch):
-            if not any(live.switch is switch for live in self._live.values()):
-                await self._switches.renew_epochs(switch)
-        live = self._admit(request, placement)
+        try:
+            validate_job(request.workers, request.name, request.slots)
+            for switch in self._switches.candidates(request.switch):
+                if not any(live.switch is switch for live in self._live.values()):
+                    await self._switches.renew_epochs(switch)
+            live = self._admit(request, placement)
+        except ControllerError as refusal:
+            name = f"job {request.name!r} with " if request.name else ""
+            why = f"{name}{request.workers} workers: {refusal.message}"
+            self.events.record(EventKind.JOB_REFUSED, why, switch=request.switch)
+            raise
         live.bring_up = asyncio.create_task(self._bring_up(live), name=f"start of job {live.job.name}")
         try:
             await asyncio.wait({live.bring_up})
@@ -188,6 +207,7 @@ class Lifecycle:
             raise
         live = self._live[job.key] = LiveJob(job, switch)
         live.announcements = dict(enumerate(placement.announcements))
+        self.events.record(EventKind.JOB_STARTED, f"{job.workers} ranks, {job.slots} slots", job=job)
         _LOG.info(
             "job %s (id %d, epoch %d): %d ranks on switch %s", job.name, job.id, job.epoch, job.workers, job.switch
         )
@@ -241,6 +261,8 @@ class Lifecycle:
             return
         rank.state = state
         job = live.job
+        if state in _RANK_EVENTS:
+            self.events.record(_RANK_EVENTS[state], detail, job=job, rank=rank.rank, agent=rank.agent)
         if state is RankState.LOST:
             self.ranks_lost(live, [rank], detail)
         elif all(r.state is RankState.CLOSED for r in job.ranks):
@@ -255,6 +277,7 @@ class Lifecycle:
         """Fail a job whose ranks went away."""
         for rank in ranks:
             rank.state = RankState.LOST
+            self.events.record(EventKind.RANK_LOST, why, job=live.job, rank=rank.rank, agent=rank.agent)
         numbers = [rank.rank for rank in ranks]
         because = f": {why}" if why else ""
         verb = "was" if len(numbers) == 1 else "were"
@@ -271,6 +294,7 @@ class Lifecycle:
             raise InvalidRequest(f"job {job.name} has ranks 0 to {job.workers - 1}, not {number}")
         rank, first_report = job.ranks[number], job.ranks[number].exit_code is None
         rank.exit_code = exit_code
+        self.events.record(EventKind.RANK_EXITED, f"status {exit_code}", job=job, rank=number, agent=rank.agent)
         live = self._live.get(job.key)
         if live is not None and job.live:
             if exit_code != 0:
@@ -357,6 +381,7 @@ class Lifecycle:
             state.name,
             f": {live.job.failure}" * bool(live.job.failure),
         )
+        self.events.record(_JOB_EVENTS[state], live.job.failure, job=live.job)
         live.changes.notify()
         self._store.change_state(live.job, before, live.job.failure)
 
@@ -377,10 +402,12 @@ class Lifecycle:
                 live = self._live[job.key] = LiveJob(job, switch)
                 live.installed = True
                 live.unconfirmed = {rank.agent for rank in job.ranks if not rank.ended}
+                self.events.record(EventKind.JOB_TAKEN_OVER, job=job)
                 _LOG.info("job %s (id %d, epoch %d) is taken over", job.name, job.id, job.epoch)
             else:
                 before, job.failure, job.ended = job.state, why, time.time()
                 job.enter(JobState.FAILED)
+                self.events.record(EventKind.JOB_FAILED, why, job=job)
                 self._store.change_state(job, before, why)
                 _LOG.warning("job %s: FAILED: %s", job.name, why)
 
@@ -410,6 +437,8 @@ class Lifecycle:
     def prepare_switch(self, switch: ManagedSwitch, registers_lost: bool) -> list[JobTables]:
         """Say what a switch must hold that has just been connected; fail the jobs whose sums were in its registers."""
         held = [live for live in self.live_jobs() if live.switch is switch and live.job.state is not JobState.PENDING]
+        if registers_lost and self._store.last_epoch(switch.name):
+            self.events.record(EventKind.SWITCH_RESTARTED, "its registers are empty", switch=switch.name)
         for live in held:
             if registers_lost and live.job.state is JobState.RUNNING:
                 why = f"switch {switch.name} was restarted and lost the sums in its registers"

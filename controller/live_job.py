@@ -75,9 +75,11 @@ class LiveJob:
         return self.job.tables(self._multicast())
 
     def _multicast(self) -> str:
-        """The group that the job's agents join. One agent alone gets one copy of each result anyway."""
+        """The group that the job's agents join, if all are on its segment. One alone gets one copy anyway."""
+        config = self.switch.config
+        together = all(rank.switch_port == config.multicast_port for rank in self.job.ranks)
         several = len(self.job.ranks_by_agent()) > 1
-        return self.switch.config.multicast_address(self.job.id) if several else ""
+        return config.multicast_address(self.job.id) if several and together else ""
 
     def activation(self) -> pb.ControllerMessage:
         """Return what lets ranks attach."""

@@ -33,6 +33,47 @@ SOCKET_BUFFER_BYTES: int  # what a job's socket is to be given in each direction
 # What it is given here, receiving and sending, in bytes. Raises OSError when there is no socket to be had.
 def granted_socket_buffers() -> tuple[int, int]: ...
 
+class CallTimes(TypedDict):
+    """One call that has ended; times are nanoseconds of the machine's monotonic clock.
+
+    The last three are what the rank's progress thread did between `begun` and `ended`.
+    """
+
+    sequence: int
+    kind: int
+    bytes: int
+    submitted: int
+    begun: int
+    answered: int
+    ended: int
+    quantize: int
+    waiting: int
+    dequantize: int
+
+class RankProfile(TypedDict):
+    """Where one rank's time goes, in nanoseconds; what the process says of itself is not checked.
+
+    Bucket i of a histogram counts durations below 1.024 us times 2^i, and its last one all others.
+    """
+
+    quantize: int
+    waiting: int
+    dequantize: int
+    sleeps: int
+    calls: int
+    bytes: int
+    call_time: int
+    calls_took: list[int]
+    sending: int
+    receiving: int
+    sent_bytes: int
+    received_bytes: int
+    round_trips: list[int]
+    round_trip_time: int
+    summing: int
+    taken_at: int
+    latest: list[CallTimes]
+
 # The number of the shm port whose switch listens at `path`. Raises as Engine.open_shm_rank.
 def shm_port_at(path: str) -> int: ...
 
@@ -86,6 +127,8 @@ class Engine:
     # memory, its connection.
     def udp_port(self, handle: int) -> int: ...
     # Memory, doorbell, and the memory of the job's results.
-    def open_channel(self, handle: int) -> tuple[int, int, int]: ...
+    def open_channel(self, handle: int) -> tuple[int, ...]: ...
     def close_rank(self, handle: int) -> None: ...
     def status(self, handle: int) -> RankStatus: ...
+    # With up to `calls` of the rank's latest calls, oldest first.
+    def profile(self, handle: int, calls: int) -> RankProfile: ...

@@ -19,6 +19,8 @@ import click
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_VERSION
 from dataplane.devices import Poll, open_dpdk, open_xdp
+from dataplane.metrics_address import parse_address
+from dataplane.process_logs import configure, log_options
 from host_agent._engine import SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
@@ -55,6 +57,7 @@ class AgentOptions:
     next_hop: str | None = None
     threads: int = 1
     ready_file: Path | None = None
+    metrics: tuple[str, int] | None = None  # where to serve them
 
     def registration(self) -> pb.Register:
         """Return how the agent introduces itself; every call makes another instance of it."""
@@ -140,7 +143,16 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
     session = Session(options.controller, options.registration(), jobs)
     server = SocketServer(options.socket, jobs, session.missing_ranks)
-    session.on_registered = lambda: _write_ready_file(options)
+    metrics = None
+    if options.metrics is not None:
+        # What serves them takes a tenth of a second to import.
+        from dataplane.metrics_server import MetricsServer, on_loop
+        from host_agent.metrics import AgentMetrics
+
+        numbers = AgentMetrics(engine, jobs, options.name, options.transport, lambda: session.registered)
+        metrics = MetricsServer(*options.metrics, on_loop(numbers)).address
+        _log.info("metrics at http://%s/metrics", metrics)
+    session.on_registered = lambda: _write_ready_file(options, metrics)
     tasks: list[asyncio.Task[object]] = []
     try:
         server.start()
@@ -173,11 +185,13 @@ def _warn_of_small_buffers() -> None:
             )
 
 
-def _write_ready_file(options: AgentOptions) -> None:
+def _write_ready_file(options: AgentOptions, metrics: str | None) -> None:
     """Tell whoever started the agent that it is registered and listens."""
     if options.ready_file is None:
         return
     content = {"socket": str(options.socket), "pid": os.getpid(), "name": options.name, "version": VERSION}
+    if metrics is not None:
+        content["metrics"] = metrics
     temporary = options.ready_file.with_name(f".{options.ready_file.name}.{os.getpid()}")
     temporary.write_text(json.dumps(content))
     temporary.replace(options.ready_file)
@@ -223,6 +237,13 @@ def _default_socket(_context: click.Context, _parameter: click.Parameter, value:
     if not directory:
         raise click.BadParameter("give it, or set SWITCHML_AGENT or SWITCHML_RUN_DIR")
     return Path(directory, "agent.sock").resolve()
+
+
+def _metrics_address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    try:
+        return None if value is None else parse_address(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 _EXAMPLE = """\b
@@ -324,6 +345,15 @@ Example:
     type=click.Path(path_type=Path, dir_okay=False),
     help="JSON file that is written once the agent is registered and listens.",
 )
+@click.option(
+    "--metrics",
+    envvar="SWITCHML_AGENT_METRICS",
+    callback=_metrics_address,
+    metavar="[HOST:]PORT",
+    help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.  "
+    "[env: SWITCHML_AGENT_METRICS; default: none are served]",
+)
+@log_options
 @click.version_option(VERSION, prog_name="switchml-agent")
 def main(
     controller: str,
@@ -343,12 +373,15 @@ def main(
     next_hop: str | None,
     threads: int,
     ready_file: Path | None,
+    metrics: tuple[str, int] | None,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Move the packets of this host's ranks between their processes and the switch.
 
     Exit status: 0 when stopped by SIGTERM or SIGINT, 1 when it cannot go on, 2 for wrong options.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure(log_format, log_level)
     options = AgentOptions(
         controller=controller,
         name=name,
@@ -367,6 +400,7 @@ def main(
         next_hop=next_hop,
         threads=threads,
         ready_file=ready_file,
+        metrics=metrics,
     )
     try:
         asyncio.run(_run(options))

@@ -7,20 +7,15 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from controller.proto import switchml_pb2 as pb
-from dataplane.constants import (
-    PROTOCOL_MAX_JOBS,
-    PROTOCOL_MAX_SLOT_INDEX,
-    PROTOCOL_MAX_VALUES,
-    PROTOCOL_MAX_WORKERS,
-)
+from host_agent.assignments import check_assignment
 from host_agent.deadlines import within
 from host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
 from host_agent.messages import Attach, CheckFailed, Failure
+from host_agent.profiles import rank_counters, rank_profile
 from host_agent.waiting import WaitingRanks
 
 if TYPE_CHECKING:
@@ -111,7 +106,8 @@ class Jobs:
         held = self._jobs.get(assignment.job)
         if held is not None and held.assignment == assignment:
             return self._ready(held)
-        self._check(assignment)
+        taken = sum(len(job.ranks) for job in self._jobs.values() if job.assignment.job != assignment.job)
+        check_assignment(assignment, self._agent, taken, self._max_ranks)
         waiting = self._waiting.named_by(assignment) if assignment.announcements else []
         if held is not None:
             self._end(held, Failure("JobFailed", (), f"{held} was replaced by epoch {assignment.epoch}"))
@@ -171,6 +167,23 @@ class Jobs:
             for event in rank.events:
                 yield pb.AgentMessage(rank_event=event)
         yield from self._waiting.announcements()
+
+    def profiles(self, order: pb.ProfileOrder) -> pb.RankProfiles:
+        """Return where the time of a job's open ranks goes."""
+        job, answer = self._jobs.get(order.job), pb.RankProfiles(number=order.number)
+        if job is not None and job.assignment.epoch == order.epoch:
+            for rank in job.ranks.values():
+                if rank.handle is not None:
+                    counters = rank_counters(self._read_status(rank))
+                    found = answer.ranks.add(rank=rank.rank, counters=counters, attached=rank.attached)
+                    rank_profile(self._engine, rank.handle, order.calls, found)
+        return answer
+
+    def open_ranks(self) -> Iterator[tuple[LocalJob, LocalRank, int]]:
+        """Yield the ranks that the engine has, with their handles."""
+        for job, rank in self._all_ranks():
+            if rank.handle is not None:
+                yield job, rank, rank.handle
 
     def stalled(self, job: LocalJob, rank: int, positions: dict[int, int]) -> list[int]:
         """Return the ranks without whose contributions `rank` cannot go on, as far as it is known.
@@ -328,36 +341,6 @@ class Jobs:
 
     # ---- inside ----
 
-    def _check(self, assignment: pb.Assignment) -> None:
-        ranks = list(assignment.ranks)
-        taken = sum(len(job.ranks) for job in self._jobs.values() if job.assignment.job != assignment.job)
-        last_slot = assignment.slot_base + assignment.slots - 1
-        requirements = (
-            (0 < assignment.job < PROTOCOL_MAX_JOBS, f"job id {assignment.job}"),
-            (0 < assignment.epoch < 2**16, f"epoch {assignment.epoch}"),
-            (0 < assignment.world_size <= PROTOCOL_MAX_WORKERS, f"world size {assignment.world_size}"),
-            (0 < len(ranks) == len(set(ranks)), f"ranks {ranks}"),
-            (max(ranks, default=0) < assignment.world_size, f"ranks {ranks} of {assignment.world_size}"),
-            (assignment.slots > 0 and last_slot <= PROTOCOL_MAX_SLOT_INDEX, f"slots up to {last_slot}"),
-            (
-                0 < assignment.values_per_packet <= PROTOCOL_MAX_VALUES,
-                f"{assignment.values_per_packet} values a packet",
-            ),
-            (0 < assignment.switch_udp_port < 2**16, f"UDP port {assignment.switch_udp_port} of the switch"),
-            (
-                not assignment.multicast_address or _is_multicast(assignment.multicast_address),
-                f"multicast address {assignment.multicast_address!r}",
-            ),
-            (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
-            (
-                taken + len(ranks) <= self._max_ranks,
-                f"{len(ranks)} ranks beside {taken} of other jobs, with {self._max_ranks} allowed (--max-ranks)",
-            ),
-        )
-        for holds, what in requirements:
-            if not holds:
-                raise AssignmentRefused(f"agent {self._agent} cannot take job {assignment.job} with {what}")
-
     def _open_rank(self, assignment: pb.Assignment, rank: int) -> LocalRank:
         binding = (
             assignment.job,
@@ -438,14 +421,7 @@ class Jobs:
             epoch=job.assignment.epoch,
             rank=rank.rank,
             position=status["position"],
-            counters=pb.RankCounters(
-                sent=status["sent"],
-                received=status["received"],
-                retransmissions=status["retransmissions"],
-                early_retransmissions=status["early_retransmissions"],
-                ignored=status["ignored"],
-                round_trip_seconds=status["round_trip_seconds"],
-            ),
+            counters=rank_counters(status),
         )
 
     def _all_ranks(self) -> Iterator[tuple[LocalJob, LocalRank]]:
@@ -485,15 +461,3 @@ def _give_up(gone: asyncio.Future[bytes]) -> NoReturn:
     if gone.result():
         raise BadMessage("a process that waits for its job has nothing to say")
     raise BrokenPipeError("it went away while it waited for its job")
-
-
-def _is_multicast(text: str) -> bool:
-    return _is_ipv4(text) and IPv4Address(text).is_multicast
-
-
-def _is_ipv4(text: str) -> bool:
-    try:
-        IPv4Address(text)
-    except ValueError:
-        return False
-    return True

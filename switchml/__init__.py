@@ -22,6 +22,7 @@ from switchml.errors import (
     UnsupportedTensor,
     WorkerLost,
 )
+from switchml.metrics import MetricsServer, serve_metrics
 from switchml.version import VERSION
 from switchml.work import Work
 
@@ -32,6 +33,8 @@ __all__ = [
     "Communicator",
     "Work",
     "DEFAULT_TIMEOUT",
+    "MetricsServer",
+    "serve_metrics",
     "SwitchMLError",
     "ConnectError",
     "UnsupportedTensor",

@@ -3,8 +3,8 @@
 //
 // The agent sends a ShmRequest; the switch answers with a ShmAnswer. After a `bind` that was granted the connection
 // stands for the rank: its number takes the place of the UDP source port in worker_table and rank_table, and the rank
-// is served until the connection is closed. Three descriptors come with the answer: the rank's memory (channel.h), its
-// doorbell (an eventfd), and the memory of the job's results.
+// is served until the connection is closed. Two descriptors come with the answer: the rank's memory (channel.h) and its
+// doorbell, an eventfd.
 #pragma once
 
 #include <array>
@@ -39,6 +39,6 @@ struct ShmAnswer {
   std::array<char, 240> reason;  // ends with a zero
 };
 
-constexpr int kShmDescriptors = 3;
+constexpr int kShmDescriptors = 2;
 
 }  // namespace switchml

@@ -1,6 +1,10 @@
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, TypedDict, type_check_only
 
+import numpy as np
+import numpy.typing as npt
+
+_Words: TypeAlias = npt.NDArray[np.uint8]  # big-endian, starting at a multiple of 64 bytes
 UDP_PORT_BUFFER_BYTES: int  # what each socket of a UDP port is to be given in each direction
 
 @type_check_only
@@ -45,7 +49,7 @@ class Switch:
     # What dataplane.devices has opened, which is the switch's from then on; a busy port never sleeps.
     def add_device_port(self, port: int, device: object, busy: bool) -> None: ...
     # Agents on this machine bind ranks at the Unix socket `path`; the ranks share memory with the switch.
-    def add_shm_port(self, port: int, path: str) -> None: ...
+    def add_shm_port(self, port: int, path: str, shards: int = 1) -> None: ...
     def set_faults(self, port: int, drop: float, duplicate: float, delay: float, seed: int) -> None: ...
     def port_counters(self, port: int) -> PortCounters: ...
     def set_worker(
@@ -121,3 +125,16 @@ class Switch:
     def write_job_counter(self, index: int, packets: int, byte_count: int) -> None: ...
     def read_register(self, name: str, index: int) -> int: ...
     def write_register(self, name: str, index: int, value: int) -> None: ...
+
+class kernels:  # noqa: N801 - a submodule
+    """Additions modulo 2^32, for tests and benchmarks; nothing else may be running in this process."""
+
+    # Names of those that this processor has, from the least to the best.
+    @staticmethod
+    def instructions() -> list[str]: ...
+    # sums += values, in blocks of so many words.
+    @staticmethod
+    def add(instructions: str, sums: _Words, values: _Words, block: int) -> None: ...
+    # Each of the buffers becomes their sum.
+    @staticmethod
+    def sum_in_place(instructions: str, buffers: Sequence[_Words], block: int, streaming: bool = False) -> None: ...

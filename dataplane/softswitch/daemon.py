@@ -18,6 +18,9 @@ import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
 from dataplane.devices import Poll
+from dataplane.grpc_stop import stop_server
+from dataplane.metrics_address import parse_address
+from dataplane.process_logs import configure, log_options
 from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
 from dataplane.softswitch.device import Device
 from dataplane.softswitch.pipeline_config import Dimensions
@@ -70,6 +73,7 @@ class Options:
     delay: float = 0.0
     seed: int = 0
     ready_file: Path | None = None
+    metrics: tuple[str, int] | None = None  # where to serve them
 
 
 _T = TypeVar("_T")
@@ -102,7 +106,17 @@ async def serve(options: Options) -> None:
     ports = {one.number: one.add_to(switch) for one in options.ports}
     for port in ports:
         switch.set_faults(port, options.drop, options.duplicate, options.delay, options.seed)
-    servicer = Servicer(options.device_id, Device(switch, frozenset(ports), options.dimensions))
+    device = Device(switch, frozenset(ports), options.dimensions)
+    servicer = Servicer(options.device_id, device)
+    metrics = None
+    if options.metrics is not None:
+        # What serves them takes a tenth of a second to import.
+        from dataplane.metrics_server import MetricsServer, on_loop
+        from dataplane.softswitch.metrics import SwitchMetrics, jobs_of
+
+        jobs = on_loop(lambda: jobs_of(device))
+        metrics = MetricsServer(*options.metrics, SwitchMetrics(switch, ports, version(), jobs)).address
+        _LOG.info("metrics at http://%s/metrics", metrics)
     server, grpc_address = create_server(servicer, options.grpc_host, options.grpc_port)
     await server.start()
     switch.start()
@@ -112,13 +126,15 @@ async def serve(options: Options) -> None:
             _LOG.info("port %d is %s", port, ", ".join(f"{name} {value}" for name, value in endpoint.items()))
             _warn_of_small_buffers(port, switch)
         if options.ready_file is not None:
-            ready = {"grpc": grpc_address, "ports": ports, "pid": os.getpid(), "version": version()}
+            ready: dict[str, object] = {"grpc": grpc_address, "ports": ports, "pid": os.getpid(), "version": version()}
+            if metrics is not None:
+                ready["metrics"] = metrics
             _write_atomically(options.ready_file, json.dumps(ready) + "\n")
         await stop.wait()
         _LOG.info("stopping")
     finally:
         servicer.end_streams()
-        await server.stop(_STOP_GRACE_SECONDS)
+        await stop_server(server, _STOP_GRACE_SECONDS)
         # gRPC's tasks for the last RPCs end by themselves; asyncio.run would cancel them, which prints a traceback.
         last_tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if last_tasks:
@@ -261,6 +277,13 @@ _FRACTION = click.FloatRange(0, 1)
     type=click.Path(dir_okay=False, path_type=Path),
     help="Written as JSON when everything listens.",
 )
+@click.option(
+    "--metrics",
+    type=_option(parse_address),
+    metavar="[HOST:]PORT",
+    help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
+)
+@log_options
 @click.version_option(version(), prog_name="switchml-switch")
 def main(
     endpoint: tuple[str, int],
@@ -282,6 +305,9 @@ def main(
     delay: float,
     seed: int,
     ready_file: Path | None,
+    metrics: tuple[str, int] | None,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Run the SwitchML soft switch: ports in front, a P4Runtime server behind.
 
@@ -307,7 +333,7 @@ def main(
         raise click.UsageError("a switch port is given twice")
     if shards > 1 and len(udp_ports) != len(ports) and ports != (_DEFAULT_PORT,):
         raise click.UsageError("with several --shards all ports must be UDP ports")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure(log_format, log_level)
     host, port = endpoint
     options = Options(
         grpc_host=host,
@@ -321,6 +347,7 @@ def main(
         delay=delay,
         seed=seed,
         ready_file=ready_file,
+        metrics=metrics,
     )
     try:
         asyncio.run(serve(options))

@@ -31,6 +31,10 @@ struct RankStatus {
   uint64_t retransmissions = 0;
   uint64_t early_retransmissions = 0;
   uint64_t ignored = 0;  // packets that were no result of a slot in flight
+  uint64_t sending = 0;  // nanoseconds of the data threads, those for looking for something to send included
+  uint64_t receiving = 0;
+  uint64_t sent_bytes = 0;  // of UDP payload
+  uint64_t received_bytes = 0;
   double round_trip_seconds = 0;
 };
 

@@ -135,6 +135,11 @@ RankStatus DataThread::status(JobKey key, uint8_t rank) {
   return jobs_.at(key)->status(rank);
 }
 
+void DataThread::add_to(JobKey key, uint8_t rank, RankProfile* profile) {
+  const Pause pause(*this);
+  jobs_.at(key)->add_to(rank, profile);
+}
+
 void DataThread::nudge() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleeping_.load(std::memory_order_relaxed)) {

@@ -39,6 +39,8 @@ class DataThread {
   // Removes the job, too, if it was the last.
   void remove_rank(JobKey key, uint8_t rank, int doorbell);
   RankStatus status(JobKey key, uint8_t rank);
+  // Adds what this thread counted for the rank.
+  void add_to(JobKey key, uint8_t rank, RankProfile* profile);
   // Runs `operation` while this thread stands still.
   template <class Operation>
   auto paused(Operation&& operation) {

@@ -175,7 +175,7 @@ Engine::Descriptors Engine::open_channel(uint64_t handle) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
     const auto descriptors = found->second->take_descriptors();
-    return {descriptors[0], descriptors[1], descriptors[2]};
+    return {descriptors[0], descriptors[1], -1};
   }
   const OpenRank& open = rank_at(handle);
   Job& job = jobs_.at(open.job);
@@ -235,6 +235,22 @@ Engine::LinkCounters Engine::link_counters() {
     throw std::invalid_argument("the agent uses the kernel's UDP");
   }
   return threads_.front()->paused([this] { return LinkCounters{link_->device_counters(), link_->counters()}; });
+}
+
+RankProfile Engine::profile(uint64_t handle, uint64_t calls) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    return found->second->profile(calls);
+  }
+  const OpenRank& open = rank_at(handle);
+  const Job& job = jobs_.at(open.job);
+  const RankChannel& channel = *job.ranks.at(open.rank);
+  RankProfile profile = channel.is_open() ? profile_of(channel.channel().control(), calls) : RankProfile{};
+  profile.summing = 0;  // nobody but the process writes there
+  for (const auto& thread : threads_) {
+    thread->add_to(job.key, open.rank, &profile);
+  }
+  return profile;
 }
 
 }  // namespace switchml

@@ -51,6 +51,8 @@ class Engine {
   Descriptors open_channel(uint64_t handle);
   void close_rank(uint64_t handle);
   RankStatus status(uint64_t handle);
+  // With up to `calls` of the rank's latest calls.
+  RankProfile profile(uint64_t handle, uint64_t calls);
   // What is counted by no rank. Throws std::invalid_argument without a link.
   struct LinkCounters {
     FrameDeviceCounters device;

@@ -8,6 +8,7 @@
 
 #include "dataplane/native/channel.h"
 #include "dataplane/native/slot_blocks.h"
+#include "dataplane/native/stopwatch.h"
 #include "dataplane/native/wire.h"
 
 namespace switchml {
@@ -31,21 +32,32 @@ void JobRanks::remove(uint8_t rank) {
       ranks_.end());
 }
 
-RankStatus JobRanks::status(uint8_t rank) const {
+const Rank& JobRanks::find(uint8_t rank) const {
   for (const auto& each : ranks_) {
     if (each->number() == rank) {
-      return each->status();
+      return *each;
     }
   }
   throw std::out_of_range("rank " + std::to_string(rank) + " is not here");
 }
 
+RankStatus JobRanks::status(uint8_t rank) const { return find(rank).status(); }
+
+void JobRanks::add_to(uint8_t rank, RankProfile* profile) const { find(rank).add_to(profile); }
+
 bool JobRanks::receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
-  bool any = false;
+  const Stopwatch receiving;
+  bool received = false;
   for (unsigned source = 0; source < transport_->sources(); ++source) {
-    any = receive_from(source, batch, now, strays) || any;
+    received = receive_from(source, batch, now, strays) || received;
   }
-  return any;
+  if (received && !ranks_.empty()) {
+    const uint64_t each = receiving.nanoseconds() / ranks_.size();
+    for (const auto& rank : ranks_) {
+      rank->count_receiving(each);
+    }
+  }
+  return received;
 }
 
 bool JobRanks::receive_from(unsigned source, ReceiveBatch& batch, Clock::time_point now,
@@ -82,7 +94,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
     strays->push_back({thread, datagram.source, {datagram.data, datagram.data + datagram.length}});
     return;
   }
-  const TakenResult result{header, index};
+  const TakenResult result{header, index, datagram.length};
   if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank->awaits(result); })) {
     return ignore(header);
   }
@@ -113,11 +125,16 @@ bool JobRanks::take_submissions(uint64_t* others) {
 }
 
 void JobRanks::transmit(SendBatch& batch, Clock::time_point now) {
+  const Stopwatch sending;
   for (const auto& rank : ranks_) {
     rank->transmit(batch, now);
   }
   if (!batch.empty()) {
     transport_->send(&batch);
+    const uint64_t each = sending.nanoseconds() / ranks_.size();
+    for (const auto& rank : ranks_) {
+      rank->count_sending(each);
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "host_agent/native/assignment.h"
 #include "host_agent/native/rank.h"
 #include "host_agent/native/rank_channel.h"
+#include "host_agent/native/rank_profile.h"
 #include "host_agent/native/transport.h"
 
 namespace switchml {
@@ -40,6 +41,8 @@ class JobRanks {
   bool empty() const { return ranks_.empty(); }
   // Throws std::out_of_range for a rank that is not here.
   RankStatus status(uint8_t rank) const;
+  // Adds what was counted for the rank here. Throws std::out_of_range for a rank that is not here.
+  void add_to(uint8_t rank, RankProfile* profile) const;
 
   // Takes a batch of results from each socket. Returns whether there were any packets. Those of other threads' slots
   // are appended to `strays`.
@@ -60,6 +63,7 @@ class JobRanks {
 
  private:
   bool receive_from(unsigned source, ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays);
+  const Rank& find(uint8_t rank) const;
   bool is_home(const Rank& rank) const { return rank.number() % threads_ == thread_; }
   // Counts a packet that is no result in flight.
   void ignore(const Header& header);

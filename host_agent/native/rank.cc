@@ -103,6 +103,7 @@ void Rank::send(uint16_t index, SendBatch& batch, Clock::time_point now) {
   batch.add(header, protocol::header_bytes, channel_->channel().contribution(index),
             empty ? 0 : assignment_.values * sizeof(uint32_t));
   status_.sent += 1;
+  status_.sent_bytes += protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
 }
 
 void Rank::transmit(SendBatch& batch, Clock::time_point now) {
@@ -223,6 +224,7 @@ void Rank::take_result(const TakenResult& result, Clock::time_point now) {
   slot.phase += 1;
   in_flight_ -= 1;
   status_.received += 1;
+  status_.received_bytes += result.bytes;
   channel_->channel().result_tickets()[result.index] = {header.chunk,
                                                         header.check,
                                                         header.exponent,
@@ -236,6 +238,17 @@ RankStatus Rank::status() const {
   RankStatus status = status_;
   status.round_trip_seconds = round_trip_.smoothed().count();
   return status;
+}
+
+void Rank::add_to(RankProfile* profile) const {
+  profile->sending += status_.sending;
+  profile->receiving += status_.receiving;
+  profile->sent_bytes += status_.sent_bytes;
+  profile->received_bytes += status_.received_bytes;
+  profile->round_trip_time += round_trip_.nanoseconds();
+  for (size_t bucket = 0; bucket < kDurationBuckets; ++bucket) {
+    profile->round_trips[bucket] += round_trip_.histogram()[bucket];
+  }
 }
 
 }  // namespace switchml

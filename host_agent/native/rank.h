@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "dataplane/native/wire.h"
 #include "host_agent/native/assignment.h"
 #include "host_agent/native/rank_channel.h"
+#include "host_agent/native/rank_profile.h"
 #include "host_agent/native/round_trip.h"
 #include "host_agent/native/window.h"
 
@@ -21,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 struct TakenResult {
   Header header;
   uint32_t index;  // of its slot in the pool
+  size_t bytes;    // of the datagram
 };
 
 class Rank {
@@ -49,6 +52,11 @@ class Rank {
   Clock::time_point next_deadline() const { return next_deadline_; }
 
   RankStatus status() const;
+  // The rank's part of the time in which its thread worked for all ranks of the job.
+  void count_sending(uint64_t nanoseconds) { status_.sending += nanoseconds; }
+  void count_receiving(uint64_t nanoseconds) { status_.receiving += nanoseconds; }
+  // Adds what was counted here to what others counted.
+  void add_to(RankProfile* profile) const;
 
  private:
   enum class SlotState : uint8_t { with_process, queued, in_flight };

@@ -48,6 +48,7 @@ int RankChannel::open() {
   control->geometry.rank = assignment_.rank;
   control->geometry.world_size = assignment_.world_size;
   control->geometry.results_apart = 1;
+  control->geometry.first_processor = 1;                       // any
   control->server_sleeps.store(1, std::memory_order_relaxed);  // the home may have gone to sleep before this was there
   const int descriptor = fcntl(memory_->fd(), F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) {
@@ -123,7 +124,9 @@ void RankChannel::complete(std::vector<uint16_t>* slots, bool nothing_left) {
     slots->clear();
     control.completed.store(completed_, std::memory_order_release);
   }
-  wake_process_at(control, completed_, nothing_left);
+  if (sleeps_until(control, completed_, nothing_left)) {
+    wake_process(control);
+  }
 }
 
 }  // namespace switchml

@@ -9,6 +9,7 @@
 #include "dataplane/native/shared_memory.h"
 #include "dataplane/native/shm_messages.h"
 #include "host_agent/native/assignment.h"
+#include "host_agent/native/rank_profile.h"
 
 namespace switchml {
 
@@ -23,7 +24,7 @@ class ShmConnector {
 
   struct Reply {
     ShmAnswer answer{};
-    std::array<int, kShmDescriptors> descriptors{-1, -1, -1};  // the caller closes those that are there
+    std::array<int, kShmDescriptors> descriptors{-1, -1};  // the caller closes those that are there
   };
   Reply ask(const ShmRequest& request) const;
 
@@ -44,11 +45,12 @@ class ShmRank {
   // Memory, doorbell and results, for the process; the caller closes them. Throws std::logic_error the second time.
   std::array<int, kShmDescriptors> take_descriptors();
   RankStatus status() const;
+  RankProfile profile(uint64_t calls) const;
 
  private:
   ShmConnector connector_;
   uint16_t connection_ = 0;
-  std::array<int, kShmDescriptors> descriptors_{-1, -1, -1};
+  std::array<int, kShmDescriptors> descriptors_{-1, -1};
   bool taken_ = false;
   SharedMemory memory_;  // read only
 };

@@ -7,7 +7,6 @@
 
 #include "dataplane/native/wire.h"
 #include "switchml/native/kernels.h"
-#include "switchml/native/stopwatch.h"
 
 namespace switchml {
 
@@ -31,6 +30,7 @@ int bits_for(uint32_t world_size) {
 Stream::Stream(const Channel& channel, const Geometry& geometry, int doorbell)
     : channel_(channel),
       geometry_(geometry),
+      time_(&channel.control()),
       doorbell_(doorbell),
       headroom_(bits_for(geometry.world_size)),
       slots_(geometry.slots) {}
@@ -49,26 +49,32 @@ bool Stream::results_wait() const { return channel_.control().completed.load(std
 
 bool Stream::advance(std::vector<std::shared_ptr<Call>>* ended) {
   bool any = false;
-  ProcessCounters& spent = channel_.control().process;
-  const Stopwatch whole;
   const uint32_t completed = channel_.control().completed.load(std::memory_order_acquire);
+  if (!check_failed() && taken_ != completed) {
+    time_.restart(ThreadTime::State::dequantize);
+    any = true;
+  }
   while (!check_failed() && taken_ != completed) {
     const uint32_t index = channel_.completion_ring()[taken_++ % geometry_.slots];
     take_result(index % geometry_.slots, ended);
+  }
+  if (!ended->empty()) {
+    time_.ended(*ended);
+  }
+  if (may_begin()) {
+    time_.restart(ThreadTime::State::quantize);
     any = true;
   }
-  const uint64_t dequantizing = whole.nanoseconds();
-  while (!check_failed() && next_position_ < end_position_ &&
-         slots_[next_position_ % geometry_.slots].stage == Stage::idle) {
+  while (may_begin()) {
     begin(next_position_++);
-    any = true;
   }
   publish(true);
-  if (any) {
-    spent.dequantize.fetch_add(dequantizing, std::memory_order_relaxed);
-    spent.quantize.fetch_add(whole.nanoseconds() - dequantizing, std::memory_order_relaxed);
-  }
   return any;
+}
+
+bool Stream::may_begin() const {
+  return !check_failed() && next_position_ < end_position_ &&
+         slots_[next_position_ % geometry_.slots].stage == Stage::idle;
 }
 
 uint32_t Stream::results_wanted() const {
@@ -82,6 +88,9 @@ void Stream::begin(uint64_t position) {
   slot.position = position;
   slot.call = *call_at(position);
   slot.named.clear();
+  if (position == slot.call->first_position) {
+    time_.begun(slot.call.get());
+  }
   if (!slot.call->has_values()) {
     submit(index, Stage::empty);
   } else if (!slot.call->is_float()) {
@@ -106,6 +115,7 @@ void Stream::submit(uint32_t index, Stage stage) {
   const uint64_t chunk = chunk_in_call(slot);
   const uint32_t count = values_of(call, chunk);
   slot.stage = stage;
+  time_.enter(ThreadTime::State::quantize);
 
   Ticket ticket{};
   ticket.format = static_cast<uint16_t>(Format::int32);
@@ -114,17 +124,18 @@ void Stream::submit(uint32_t index, Stage stage) {
   uint32_t weighed = 0;
   switch (stage) {
     case Stage::exponent:
-      ticket.exponent = kernels::block_exponent(floats_of(call, chunk), count);
+      ticket.exponent = exponent_of(call, chunk);
       break;
     case Stage::flags:
       weighed = write_flags(index);
       ticket.exponent = 0;
-      for (uint32_t i = 0; i < count; ++i) {  // of what remains when the flagged lanes are zeros
-        const float value = floats_of(call, chunk)[i];
-        if (std::isfinite(value)) {
-          ticket.exponent = std::max(ticket.exponent, kernels::block_exponent(&value, 1));
+      with_floats_of(call, chunk, [&](const auto* values) {
+        for (uint32_t i = 0; i < count; ++i) {  // of what remains when the flagged lanes are zeros
+          if (is_finite(values[i])) {
+            ticket.exponent = std::max(ticket.exponent, kernels::block_exponent(values + i, 1));
+          }
         }
-      }
+      });
       break;
     case Stage::values:
       weighed = write_values(index);
@@ -154,11 +165,12 @@ uint32_t Stream::write_flags(uint32_t index) {
   const Slot& slot = slots_[index];
   const uint64_t chunk = chunk_in_call(slot);
   const uint32_t count = values_of(*slot.call, chunk);
-  const float* values = floats_of(*slot.call, chunk);
   uint8_t* words = channel_.contribution(index);
-  for (uint32_t i = 0; i < geometry_.values; ++i) {
-    wire::store32(words + 4 * i, i < count && !std::isfinite(values[i]) ? 1 : 0);
-  }
+  with_floats_of(*slot.call, chunk, [&](const auto* values) {
+    for (uint32_t i = 0; i < geometry_.values; ++i) {
+      wire::store32(words + 4 * i, i < count && !is_finite(values[i]) ? 1 : 0);
+    }
+  });
   return kernels::weigh(words, 0, geometry_.values);
 }
 
@@ -171,12 +183,17 @@ uint32_t Stream::write_values(uint32_t index) {
   uint32_t written = count;
   uint32_t weighed = 0;
   if (call.is_float() && !slot.named.empty()) {
-    std::vector<float> finite(floats_of(call, chunk), floats_of(call, chunk) + count);
-    std::replace_if(finite.begin(), finite.end(), [](float value) { return !std::isfinite(value); }, 0.0F);
-    weighed = kernels::quantize(finite.data(), count, shift_of(slot.scaled_by), words, streams());
+    weighed = with_floats_of(call, chunk, [&](const auto* values) {
+      std::vector finite(values, values + count);
+      std::replace_if(finite.begin(), finite.end(), [](auto value) { return !is_finite(value); }, decltype(*values){});
+      return kernels::quantize(finite.data(), count, shift_of(slot.scaled_by), words, streams());
+    });
   } else if (call.is_float()) {
-    weighed = kernels::quantize(floats_of(call, chunk), count, shift_of(slot.scaled_by), words, streams(),
-                                floats_ahead(call, chunk + geometry_.slots + 1));
+    weighed = with_floats_of(call, chunk, [&](const auto* values) {
+      const uint64_t ahead = geometry_.slots + 1;  // chunks: a later one, if it is a whole one of the same call
+      const auto* next = chunk + ahead + 1 < call.chunks ? values + ahead * geometry_.values : nullptr;
+      return kernels::quantize(values, count, shift_of(slot.scaled_by), words, streams(), next);
+    });
   } else if (!call.contributes) {
     written = 0;
   } else {
@@ -204,6 +221,9 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   const bool has_values = (result.flags & flag::exponent_only) == 0;
   if (slot.stage == Stage::idle) {
     return;  // nothing of ours: only a faulty agent completes it
+  }
+  if (expects_values) {
+    time_.enter(ThreadTime::State::dequantize);
   }
   if (has_values != expects_values || result.chunk != static_cast<uint32_t>(slot.position)) {
     return fail(slot);
@@ -241,17 +261,19 @@ uint32_t Stream::read_values(uint32_t index) {
   const uint64_t chunk = chunk_in_call(slot);
   const uint32_t count = values_of(call, chunk);
   const uint8_t* words = channel_.result(index);
-  const uint64_t offset = chunk * geometry_.values * sizeof(uint32_t);
-  uint8_t* memory = call.memory + offset;
   uint32_t weighed = 0;
   if (call.is_float()) {
-    auto* values = reinterpret_cast<float*>(memory);
-    const float divisor = call.kind == CallKind::float32_average ? static_cast<float>(geometry_.world_size) : 1.0F;
-    weighed = kernels::dequantize(words, count, shift_of(slot.scaled_by), divisor, values);
-    for (const uint16_t lane : slot.named) {
-      values[lane] = std::numeric_limits<float>::quiet_NaN();
-    }
+    const float divisor = call.is_average() ? static_cast<float>(geometry_.world_size) : 1.0F;
+    weighed = with_floats_of(call, chunk, [&](auto* values) {
+      const uint32_t sum = kernels::dequantize(words, count, shift_of(slot.scaled_by), divisor, values);
+      for (const uint16_t lane : slot.named) {
+        narrow(std::numeric_limits<float>::quiet_NaN(), values + lane);
+      }
+      return sum;
+    });
   } else {
+    const uint64_t offset = chunk * geometry_.values * sizeof(uint32_t);
+    uint8_t* memory = call.memory + offset;
     const uint64_t bytes = call.kind == CallKind::bytes ? call.size - offset : count * sizeof(uint32_t);
     const auto whole = static_cast<uint32_t>(std::min<uint64_t>(count, bytes / sizeof(uint32_t)));
     weighed = kernels::unpack(words, whole, memory);
@@ -286,6 +308,7 @@ void Stream::finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended) {
   finished_chunks_ += 1;
   const std::shared_ptr<Call> call = std::move(slot.call);
   if (--call->chunks_left == 0) {
+    time_.answered(call.get());
     ended->push_back(call);
     while (!calls_.empty() && calls_.front()->chunks_left == 0) {
       calls_.pop_front();
@@ -330,16 +353,12 @@ uint16_t Stream::exponent_ahead(uint64_t position) const {
   if (!(*call)->is_float() || !(*call)->has_values()) {
     return 0;
   }
-  const uint64_t chunk = position - (*call)->first_position;
-  return kernels::block_exponent(floats_of(**call, chunk), values_of(**call, chunk));
+  return exponent_of(**call, position - (*call)->first_position);
 }
 
-const float* Stream::floats_ahead(const Call& call, uint64_t chunk) const {
-  return chunk + 1 < call.chunks ? floats_of(call, chunk) : nullptr;
-}
-
-const float* Stream::floats_of(const Call& call, uint64_t chunk) const {
-  return reinterpret_cast<const float*>(call.memory) + chunk * geometry_.values;
+uint16_t Stream::exponent_of(const Call& call, uint64_t chunk) const {
+  return with_floats_of(call, chunk,
+                        [&](const auto* values) { return kernels::block_exponent(values, values_of(call, chunk)); });
 }
 
 uint32_t Stream::values_of(const Call& call, uint64_t chunk) const {

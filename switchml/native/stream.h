@@ -9,6 +9,7 @@
 
 #include "dataplane/native/channel.h"
 #include "switchml/native/call.h"
+#include "switchml/native/thread_time.h"
 
 namespace switchml {
 
@@ -18,9 +19,9 @@ namespace switchml {
 //   kind          exponent known        phases of the slot
 //   int32, bytes  (not needed)          values
 //   no values     (not needed)          an empty packet
-//   float32       0..254                values
-//   float32       256 (unknown)         exponent only, then as that RESULT says
-//   float32       255 (NaN, infinity)   flags: 1 in non-finite lanes; then values, zeros in the lanes that it named
+//   floats        0..254                values
+//   floats        256 (unknown)         exponent only, then as that RESULT says
+//   floats        255 (NaN, infinity)   flags: 1 in non-finite lanes; then values, zeros in the lanes that it named
 class Stream {
  public:
   // `doorbell` is the eventfd that wakes the agent.
@@ -37,6 +38,7 @@ class Stream {
   uint32_t taken() const { return taken_; }
   uint32_t results_wanted() const;
   bool waits_for_results() const { return submitted_ != taken_; }
+  ThreadTime& time() { return time_; }
 
   bool check_failed() const { return failed_call_ != nullptr; }
   uint64_t failed_position() const { return failed_position_; }
@@ -54,6 +56,8 @@ class Stream {
     std::vector<uint16_t> named;  // lanes that are NaN or infinite at some rank
   };
 
+  // Whether the next chunk has a slot.
+  bool may_begin() const;
   void begin(uint64_t position);
   void submit(uint32_t index, Stage stage);
   void submit_float(uint32_t index, uint16_t exponent);
@@ -73,15 +77,19 @@ class Stream {
   uint16_t exponent_ahead(uint64_t position) const;
   uint64_t chunk_in_call(const Slot& slot) const { return slot.position - slot.call->first_position; }
   uint32_t values_of(const Call& call, uint64_t chunk) const;
-  const float* floats_of(const Call& call, uint64_t chunk) const;
-  // Those of a later chunk, if it is a whole one of the same call; else null.
-  const float* floats_ahead(const Call& call, uint64_t chunk) const;
+  // The floating-point values of one chunk; act(values) gets a pointer of their type.
+  template <typename Act>
+  auto with_floats_of(const Call& call, uint64_t chunk, Act&& act) const {
+    return with_floats(call, chunk * geometry_.values, act);
+  }
+  uint16_t exponent_of(const Call& call, uint64_t chunk) const;
   int shift_of(uint16_t exponent) const;
   bool streams() const { return geometry_.streaming != 0; }
   uint32_t own_terms(const Slot& slot) const;
 
   Channel channel_;
   Geometry geometry_;
+  ThreadTime time_;
   int doorbell_;
   int headroom_;  // bits that the sum of world_size values needs
   std::vector<Slot> slots_;

@@ -43,7 +43,8 @@ class Agent:
 class Fabric:
     """Jobs of this fabric are numbered from 1; each rank of them is on this one agent, unless `add_agent` was called.
 
-    `transport` is udp or shm; `threads` are the data threads of each agent, `shards` those of the switch.
+    `transport` is udp or shm; `threads` are the data threads of each agent, `shards` those of the switch, `shm_shards`
+    those of its shm port.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Fabric:
         transport: str = "udp",
         threads: int = 1,
         shards: int = 1,
+        shm_shards: int = 1,
     ) -> None:
         self.directory = directory
         self.values = values
@@ -63,7 +65,7 @@ class Fabric:
         self.switch_udp_port = self.switch.add_udp_port(PORT, ADDRESS, 0)
         self.switch_socket = directory / "switch.sock"
         if shards == 1:
-            self.switch.add_shm_port(SHM_PORT, str(self.switch_socket))
+            self.switch.add_shm_port(SHM_PORT, str(self.switch_socket), shm_shards)
         self.switch.set_switch_address(0x020000000001, ADDRESS_NUMBER)
         self.switch.start()
         self.engines: list[Engine] = []
@@ -212,9 +214,15 @@ class Fabric:
 
 @contextmanager
 def running_fabric(
-    directory: Path, values: int = 64, pool: int = 512, transport: str = "udp", threads: int = 1, shards: int = 1
+    directory: Path,
+    values: int = 64,
+    pool: int = 512,
+    transport: str = "udp",
+    threads: int = 1,
+    shards: int = 1,
+    shm_shards: int = 1,
 ) -> Iterator[Fabric]:
-    fabric = Fabric(directory, values, pool, transport, threads, shards)
+    fabric = Fabric(directory, values, pool, transport, threads, shards, shm_shards)
     try:
         yield fabric
     finally:

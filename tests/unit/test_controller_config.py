@@ -89,6 +89,7 @@ def test_unix_sockets_instead_of_ports(tmp_path: Path):
         (SWITCH + "slots = 1", "slots is 1 and must be 2 to 32768"),
         (SWITCH + "values_per_packet = 4096", "must be 0 to 2048"),
         (SWITCH + "udp_port = 0", "udp_port is 0"),
+        (SWITCH + "multicast_port = 0", "multicast_port is 0"),
         (SWITCH + "default_pool = 3", "power of two"),
         (SWITCH + 'multicast = "239.192.0.0/23"', "1024 multicast addresses or more, such as 239.192.0.0/22"),
         (SWITCH + 'multicast = "10.0.0.0/8"', "1024 multicast addresses"),

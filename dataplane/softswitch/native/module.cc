@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "dataplane/native/device_capsule.h"
+#include "dataplane/softswitch/native/module_kernels.h"
 
 namespace switchml {
 namespace {
@@ -110,13 +111,15 @@ void bind_ports(nb::class_<Switch>* cls) {
       "Make what dataplane._dpdk or dataplane._xdp has opened switch port `port`; a busy one never sleeps.");
   cls->def(
       "add_shm_port",
-      [](Switch* self, Int port, const std::string& path) {
+      [](Switch* self, Int port, const std::string& path, Int shards) {
         const auto switch_port = port_number(port);
+        const auto threads = number<uint8_t>(shards, "shards");
         const nb::gil_scoped_release unlocked;
-        self->add_shm_port(switch_port, path);
+        self->add_shm_port(switch_port, path, threads);
       },
-      nb::arg("port"), nb::arg("path"),
-      "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`.");
+      nb::arg("port"), nb::arg("path"), nb::arg("shards") = 1,
+      "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by "
+      "`shards` threads (0: as many as there are processors).");
   cls->def(
       "set_faults",
       [](Switch* self, Int port, double drop, double duplicate, double delay, Int seed) {
@@ -189,7 +192,7 @@ void bind_counters(nb::class_<Switch>* cls) {
       [](Switch* self, const std::string& name, Int index) {
         const auto at = number<uint32_t>(index, "register index");
         const nb::gil_scoped_release unlocked;
-        return self->control_slot(at, [&](Pipeline& p) { return p.slots.read_register(name, at); });
+        return self->control_slot(at, [&](Pipeline& p) { return p.read_register(name, at); });
       },
       nb::arg("name"), nb::arg("index"), "Return one entry of a register, named as in the P4 program.");
   cls->def(
@@ -198,7 +201,7 @@ void bind_counters(nb::class_<Switch>* cls) {
         const auto at = number<uint32_t>(index, "register index");
         const auto word = number<uint64_t>(value, "register value");
         const nb::gil_scoped_release unlocked;
-        self->control_slot(at, [&](Pipeline& p) { p.slots.write_register(name, at, word); });
+        self->control_slot(at, [&](Pipeline& p) { p.write_register(name, at, word); });
       },
       nb::arg("name"), nb::arg("index"), nb::arg("value"), "Set one entry of a register.");
 }
@@ -213,6 +216,7 @@ NB_MODULE(_native, m) {
   using switchml::Switch;
   m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
   nb::register_exception_translator(switchml::translate);
+  switchml::define_kernels(m.def_submodule("kernels", "The additions of the switch, for tests and benchmarks."));
   m.attr("UDP_PORT_BUFFER_BYTES") = switchml::UdpPort::kSocketBufferBytes;
   nb::class_<Switch> cls(m, "Switch", "A switch with `slots` pool indexes and `values` 32-bit values per packet.");
   cls.def(

@@ -25,7 +25,8 @@ class ShmConnection {
   using Clock = std::chrono::steady_clock;
 
   // Makes the rank's memory. `doorbell` is an eventfd, which becomes its own. Throws std::system_error.
-  ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell);
+  // `processors` are those of its shard.
+  ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell, const std::vector<int>& processors);
   ~ShmConnection();
   ShmConnection(const ShmConnection&) = delete;
   ShmConnection& operator=(const ShmConnection&) = delete;
@@ -33,8 +34,9 @@ class ShmConnection {
   const ShmRank& rank() const { return rank_; }
   ShmJob& job() const { return *job_; }
   const std::shared_ptr<ShmJob>& shared_job() const { return job_; }
-  const uint8_t* contributions() const { return channel_.contribution(0); }
+  uint8_t* contributions() const { return channel_.contribution(0); }
   SharedMemory& memory() { return memory_; }
+  ChannelControl& control() const { return channel_.control(); }
   int doorbell() const { return doorbell_; }
 
   // Whether there is something in the submission ring.
@@ -45,10 +47,12 @@ class ShmConnection {
   // Whether the rank is missing wherever a result is: it waits for nothing.
   bool has_nothing_in_flight() const { return in_flight_ == 0; }
 
-  // Puts a result into the completion ring, if it answers what is in flight.
-  void complete(const Header& result);
-  // Lets the process see what was completed, and wakes it if it waits for so much, or if `nothing_left`.
-  void publish(bool nothing_left);
+  // Puts a result into the completion ring, if it answers what is in flight. Its values are `words`, unless the rank
+  // has them already.
+  void complete(const Header& result, const uint8_t* words);
+  // Lets the process see what was completed. Returns whether it sleeps and waits for so much, or for anything if there
+  // is `nothing_left` to do.
+  bool publish(bool nothing_left);
 
   // The process must ring the doorbell once it has submitted `share` more slots, or all that it can.
   void expect_ring(uint32_t share);
@@ -80,7 +84,6 @@ class ShmConnection {
     Ticket ticket{};  // as it was when the slot was taken: the process can change its own copy at any time
   };
 
-  ChannelControl& control() const { return channel_.control(); }
   Header header_of(uint32_t index) const;
   Clock::duration patience() const;
   static void count(std::atomic<uint64_t>& counter) {

@@ -14,13 +14,14 @@
 #include "dataplane/native/short_slice.h"
 #include "dataplane/softswitch/native/frame_port.h"
 #include "dataplane/softswitch/native/packet_port.h"
+#include "dataplane/softswitch/native/processors.h"
 #include "dataplane/softswitch/native/store_choice.h"
 #include "dataplane/softswitch/native/udp_port.h"
 
 namespace switchml {
 
 Switch::Switch(size_t slots, size_t values, unsigned shards)
-    : pipeline_(std::make_unique<Pipeline>(slots, values, &ports_, &shm_jobs_)),
+    : pipeline_(std::make_unique<Pipeline>(slots, values, &ports_)),
       wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       strays_(wake_fd_),
       boxes_{&strays_} {
@@ -43,9 +44,9 @@ Switch::~Switch() {
 }
 
 void Switch::reset(size_t slots, size_t values) {
-  auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_, &shm_jobs_);
+  auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_);
   {
-    const TurnLock lock(this);
+    const Turns::Control turn(&turns_);
     pipeline_.swap(pipeline);
   }
   for (const auto& shard : shards_) shard->reset(slots, values);
@@ -53,7 +54,7 @@ void Switch::reset(size_t slots, size_t values) {
 
 template <class Kind, class... Arguments>
 Kind& Switch::add_port(uint16_t port, Arguments&&... arguments) {
-  const TurnLock lock(this);
+  const Turns::Control turn(&turns_);
   if (port >= ports_.size()) {
     throw std::invalid_argument("port " + std::to_string(port) + " is above " + std::to_string(ports_.size() - 1));
   }
@@ -92,17 +93,20 @@ void Switch::add_device_port(uint16_t port, std::unique_ptr<FrameDevice> device,
   add_port<DevicePort>(port, std::move(device), busy);
 }
 
-void Switch::add_shm_port(uint16_t port, const std::string& path) {
+void Switch::add_shm_port(uint16_t port, const std::string& path, size_t shards) {
   require_one_shard();
   // The socket first: a port that is there already must not be left without one.
   ShmHost* host = this;
   auto listener = std::make_unique<ShmListener>(path, port, host);
-  const bool streaming = streaming_is_faster();
-  add_port<ShmPort>(port);
+  if (shards == 0) shards = processors().size();
+  const ShmWays ways{streaming_is_faster(), static_cast<uint8_t>(std::clamp<size_t>(shards, 1, ShmJob::kMostShards))};
+  ShardHost* shard_host = this;
+  ShmPort& added = add_port<ShmPort>(port, shard_host, size_t{ways.shards});
   {
-    const TurnLock lock(this);
-    streaming_ = streaming;
+    const Turns::Control turn(&turns_);
+    ways_ = ways;
   }
+  if (thread_.joinable()) added.start();
   listener->start();
   shm_listeners_.push_back(std::move(listener));
 }
@@ -116,7 +120,7 @@ Port& Switch::port_at(uint16_t port) {
 
 void Switch::set_faults(uint16_t port, const FaultRates& rates, uint64_t seed) {
   {
-    const TurnLock lock(this);
+    const Turns::Control turn(&turns_);
     port_at(port).set_faults(rates, seed);
   }
   for (size_t i = 0; i < shards_.size(); ++i) shards_[i]->set_faults(port, rates, seed + i + 1);
@@ -125,7 +129,7 @@ void Switch::set_faults(uint16_t port, const FaultRates& rates, uint64_t seed) {
 PortCounters Switch::port_counters(uint16_t port) {
   PortCounters sum;
   {
-    const TurnLock lock(this);
+    const Turns::Control turn(&turns_);
     sum = port_at(port).counters();
   }
   for (const auto& shard : shards_) sum.add(shard->port_counters(port));
@@ -136,6 +140,9 @@ void Switch::start() {
   if (thread_.joinable()) return;
   stopping_ = false;
   thread_ = std::thread([this] { run(); });
+  for (const auto& port : ports_) {
+    if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_port->start();
+  }
   for (const auto& shard : shards_) shard->start();
 }
 
@@ -145,6 +152,9 @@ void Switch::stop() {
   stopping_ = true;
   wake();
   thread_.join();
+  for (const auto& port : ports_) {
+    if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_port->stop();
+  }
 }
 
 void Switch::wake() {
@@ -156,46 +166,49 @@ void Switch::wake() {
 void Switch::run() {
   ask_for_short_slices();
   ReceiveBuffers buffers;
-  std::vector<Port*> ports;
+  std::vector<Port*> ports;  // those of devices last: serve() takes what they receive
   std::vector<ShmPort*> shm_ports;
   std::vector<DevicePort*> device_ports;
   std::vector<pollfd> polled;  // wake_fd_, then one for each of `ports`
   const auto list_ports = [&] {
-    const TurnLock lock(this);
+    const Turns::Control turn(&turns_);
     ports.clear();
     shm_ports.clear();
     for (DevicePort* port : device_ports) port->leave_thread();
     device_ports.clear();
-    polled.assign(1, {wake_fd_, POLLIN, 0});
     for (const auto& port : ports_) {
       if (port == nullptr) continue;
-      ports.push_back(port.get());  // ports are never removed
-      polled.push_back({port->fd(), POLLIN, 0});
       if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_ports.push_back(shm_port);
-      if (auto* device_port = dynamic_cast<DevicePort*>(port.get())) device_ports.push_back(device_port);
+      if (auto* device_port = dynamic_cast<DevicePort*>(port.get())) {
+        device_port->enter_thread();
+        device_ports.push_back(device_port);
+      } else {
+        ports.push_back(port.get());  // ports are never removed
+      }
     }
-    for (DevicePort* port : device_ports) port->enter_thread();
+    ports.insert(ports.end(), device_ports.begin(), device_ports.end());
+    polled.assign(1, {wake_fd_, POLLIN, 0});
+    for (const Port* port : ports) polled.push_back({port->fd(), POLLIN, 0});
   };
   list_ports();
   while (!stopping_) {
-    bool busy = serve(shm_ports);
-    if (!device_ports.empty()) busy = serve(device_ports, &buffers, busy);
+    const bool look_again = serve(device_ports, &buffers);
+    if (look_again) publish(shm_ports);
     int timeout = release_held(ports);
-    if (busy || !prepare_sleep(shm_ports)) timeout = 0;
-    if (!busy) {
-      for (DevicePort* port : device_ports) timeout = port->prepare_sleep() ? timeout : 0;
-    }
+    for (DevicePort* port : device_ports) timeout = !look_again && port->prepare_sleep() ? timeout : 0;
     const int ready = poll(polled.data(), polled.size(), timeout);
-    if (!busy) {
-      end_sleep(shm_ports);
+    if (!look_again) {
       for (DevicePort* port : device_ports) port->end_sleep();
     }
     if (ready < 0) {
       for (pollfd& each : polled) each.revents = 0;  // a signal: they hold what was there before
       continue;
     }
-    for (size_t i = 0; i < ports.size(); ++i) {
-      if (polled[i + 1].revents != 0 && ports[i]->receive(&buffers)) process_burst(ports[i], &buffers);
+    if (ready > 0) {
+      for (size_t i = 0; i < ports.size() - device_ports.size(); ++i) {
+        if (polled[i + 1].revents != 0 && ports[i]->receive(&buffers)) process_burst(ports[i], &buffers);
+      }
+      publish(shm_ports);
     }
     if (polled[0].revents != 0) {
       uint64_t count = 0;
@@ -207,10 +220,11 @@ void Switch::run() {
   for (DevicePort* port : device_ports) port->leave_thread();
 }
 
-bool Switch::serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffers, bool found) {
+bool Switch::serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffers) {
+  bool found = false;
   for (DevicePort* port : ports) {
     {
-      const TurnLock lock(this);
+      const Turns::Data turn(&turns_);
       port->flush();  // what it had no room for before
       if (!port->receive(buffers)) continue;
     }
@@ -224,7 +238,7 @@ bool Switch::serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffer
 }
 
 void Switch::process_burst(Port* port, ReceiveBuffers* buffers) {
-  const TurnLock lock(this);
+  const Turns::Data turn(&turns_);
   Datagram packet;
   if (port->carries_frames()) {
     while (buffers->frames.next(&packet)) pipeline_->receive(port, packet);
@@ -239,7 +253,7 @@ void Switch::process_burst(Port* port, ReceiveBuffers* buffers) {
 void Switch::process_strays() {
   const std::vector<StrayPacket> strays = strays_.take();
   if (strays.empty()) return;
-  const TurnLock lock(this);
+  const Turns::Data turn(&turns_);
   for (const StrayPacket& stray : strays) {
     pipeline_->receive(ports_[stray.port].get(), {stray.bytes.data(), stray.bytes.size(), stray.source});
   }
@@ -248,7 +262,7 @@ void Switch::process_strays() {
 
 int Switch::release_held(const std::vector<Port*>& ports) {
   using Clock = Port::Clock;
-  const TurnLock lock(this);
+  const Turns::Data turn(&turns_);
   int timeout = -1;
   for (Port* port : ports) {
     if (!port->next_deadline()) continue;
@@ -263,26 +277,12 @@ int Switch::release_held(const std::vector<Port*>& ports) {
   return timeout;
 }
 
-bool Switch::serve(const std::vector<ShmPort*>& ports) {
-  if (ports.empty()) return false;
-  const TurnLock lock(this);
-  bool any = false;
-  for (ShmPort* port : ports) any = port->serve(pipeline_.get()) || any;
-  return any;
-}
-
-bool Switch::prepare_sleep(const std::vector<ShmPort*>& ports) {
-  if (ports.empty()) return true;
-  const TurnLock lock(this);
-  bool may_sleep = true;
-  for (ShmPort* port : ports) may_sleep = port->prepare_sleep() && may_sleep;
-  return may_sleep;
-}
-
-void Switch::end_sleep(const std::vector<ShmPort*>& ports) {
+void Switch::publish(const std::vector<ShmPort*>& ports) {
   if (ports.empty()) return;
-  const TurnLock lock(this);
-  for (ShmPort* port : ports) port->end_sleep();
+  std::vector<ChannelControl*> sleepers;
+  const Turns::Data turn(&turns_);
+  for (ShmPort* port : ports) port->publish(true, &sleepers);
+  for (ChannelControl* sleeper : sleepers) wake_process(*sleeper);
 }
 
 }  // namespace switchml

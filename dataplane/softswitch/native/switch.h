@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,13 +18,14 @@
 #include "dataplane/softswitch/native/port.h"
 #include "dataplane/softswitch/native/shm_listener.h"
 #include "dataplane/softswitch/native/shm_port.h"
+#include "dataplane/softswitch/native/turns.h"
 #include "dataplane/softswitch/native/udp_shard.h"
 
 namespace switchml {
 
 // Every member function may be called from any thread, start() and stop() from one at a time. A control operation
 // takes effect between two bursts of packets, never within one.
-class Switch : private ShmHost {
+class Switch : private ShmHost, private ShardHost {
  public:
   static constexpr unsigned kMostShards = 64;
 
@@ -49,7 +49,8 @@ class Switch : private ShmHost {
   // A network device whose frames this process moves itself; see DevicePort.
   void add_device_port(uint16_t port, std::unique_ptr<FrameDevice> device, bool busy);
   // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
-  void add_shm_port(uint16_t port, const std::string& path);
+  // `shards` threads serve them, 0 for as many as there are processors.
+  void add_shm_port(uint16_t port, const std::string& path, size_t shards);
   // Throws std::out_of_range for a port that is not there, like every function that names one.
   void set_faults(uint16_t port, const FaultRates& rates, uint64_t seed);
   PortCounters port_counters(uint16_t port);
@@ -90,22 +91,9 @@ class Switch : private ShmHost {
  private:
   template <class Operation>
   auto control_first(Operation&& operation) {
-    const TurnLock lock(this);
+    const Turns::Control turn(&turns_);
     return operation(*pipeline_);
   }
-
-  // Lets the data thread and control operations in by turns: whoever waits for `turn_` is next, so that a data thread
-  // under load, which asks again at once, does not keep the others out.
-  class TurnLock {
-   public:
-    explicit TurnLock(Switch* owner) : lock_(owner->pipeline_mutex_, std::defer_lock) {
-      const std::lock_guard<std::mutex> turn(owner->turn_);
-      lock_.lock();
-    }
-
-   private:
-    std::unique_lock<std::mutex> lock_;
-  };
 
   // Makes a port of the given class from its number and `arguments`.
   template <class Kind, class... Arguments>
@@ -119,24 +107,22 @@ class Switch : private ShmHost {
   void run();
   void process_burst(Port* port, ReceiveBuffers* buffers);
   void process_strays();
-  // Takes what the ranks of shm ports have submitted. Returns whether there was anything.
-  bool serve(const std::vector<ShmPort*>& ports);
-  // Takes what waits at device ports. Returns whether any of them is to be looked at again at once; `found` says that
-  // others had something to do.
-  bool serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffers, bool found);
-  // Tells those ranks that the data thread is about to sleep. False when it may not.
-  bool prepare_sleep(const std::vector<ShmPort*>& ports);
-  void end_sleep(const std::vector<ShmPort*>& ports);
+  // Takes what waits at device ports. Returns whether to look at any of them again at once.
+  bool serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffers);
+  // Lets ranks of shm ports see what packets of other ports completed.
+  void publish(const std::vector<ShmPort*>& ports);
   // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
   int release_held(const std::vector<Port*>& ports);
   void wake();
 
-  std::mutex turn_;
-  std::mutex pipeline_mutex_;  // guards everything below but the thread's own
+  Turns& turns() override { return turns_; }
+  Pipeline& pipeline() override { return *pipeline_; }
+
+  Turns turns_;  // guard everything below but the thread's own
   Ports ports_;
   ShmJobs shm_jobs_;
   std::unique_ptr<Pipeline> pipeline_;
-  bool streaming_ = false;  // stores to memory of shm ports bypass the caches
+  ShmWays ways_;
 
   std::thread thread_;
   std::atomic<bool> stopping_{false};

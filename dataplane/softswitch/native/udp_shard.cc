@@ -47,7 +47,7 @@ UdpShard::UdpShard(unsigned index, size_t slots, size_t values)
     : index_(index),
       wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       strays_(wake_fd_),
-      pipeline_(std::make_unique<Pipeline>(slots, values, &ports_, &no_jobs_)) {
+      pipeline_(std::make_unique<Pipeline>(slots, values, &ports_)) {
   if (wake_fd_ < 0) throw std::system_error(errno, std::generic_category(), "cannot open an eventfd");
 }
 
@@ -75,7 +75,7 @@ PortCounters UdpShard::port_counters(uint16_t port) {
 }
 
 void UdpShard::reset(size_t slots, size_t values) {
-  auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_, &no_jobs_);
+  auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_);
   control([&](Pipeline&) { pipeline_.swap(pipeline); });
 }
 

@@ -13,7 +13,6 @@
 #include "dataplane/softswitch/native/fault_injector.h"
 #include "dataplane/softswitch/native/pipeline.h"
 #include "dataplane/softswitch/native/port.h"
-#include "dataplane/softswitch/native/shm_job.h"
 #include "dataplane/softswitch/native/udp_port.h"
 
 namespace switchml {
@@ -92,7 +91,6 @@ class UdpShard {
   std::mutex turn_;   // whoever has it is next: the thread asks again at once, and would keep others out
   std::mutex mutex_;  // guards everything below but the thread's own
   Ports ports_;
-  ShmJobs no_jobs_;
   std::unique_ptr<Pipeline> pipeline_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
