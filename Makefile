@@ -2,6 +2,7 @@
 #   make demo        eight workers train through the embedded switch
 #   make test        lint, types, unit, loopback and fabric tests, and the packet tests
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, tofino-emulator or tofino-model
+#   make test-devices  the transports over DPDK and AF_XDP at length, where their libraries are; as root also over veth
 #   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
 #   make torch-suite PyTorch's own tests of a backend, run against ours; takes a quarter of an hour
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
@@ -31,7 +32,7 @@ CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h'
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test bench model test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
+.PHONY: help demo test bench model test-devices test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -54,6 +55,10 @@ test: lint
 
 ptf: $(VENV)/dev.stamp
 	$(BIN)/python -m ptf_tests.run --target $(TARGET)
+
+test-devices: $(VENV)/dev.stamp
+	$(BIN)/pytest -n 2 --dist worksteal -m 'long_devices or not long_devices' \
+	  tests/loopback/test_devices.py tests/loopback/test_dpdk_memif.py tests/loopback/test_veth_devices.py
 
 test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)

@@ -6,11 +6,15 @@ import atexit
 import importlib
 import re
 import shlex
+import socket
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["Device", "Poll", "built", "open_dpdk", "open_xdp"]
+__all__ = ["DEVICE_TRANSPORTS", "Device", "Poll", "built", "check_devargs", "open_dpdk", "open_xdp"]
+
+DEVICE_TRANSPORTS: Final = ("dpdk", "xdp")
 
 Poll: TypeAlias = Literal["adaptive", "busy"]
 """Whether the data thread sleeps when no frames come, or keeps a processor to itself."""
@@ -18,6 +22,11 @@ Poll: TypeAlias = Literal["adaptive", "busy"]
 _PACKAGES: Final = {"dpdk": "libdpdk-dev", "xdp": "libxdp-dev libbpf-dev"}
 _PCI_ADDRESS: Final = re.compile(r"([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 _NAMES: Final = {"dpdk": "DPDK", "xdp": "AF_XDP"}
+# Of the virtual devices that docs/transports.md names. Their drivers pass over an option that they do not know.
+_OPTIONS: Final = {
+    "net_af_packet": ("iface", "qpairs", "blocksz", "framesz", "framecnt", "qdisc_bypass"),
+    "net_memif": ("id", "role", "bsize", "rsize", "socket", "socket-abstract", "mac", "zero-copy", "secret"),
+}
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = Fal
 
     """
     module = _module("dpdk")
+    check_devargs(devargs)
     try:
         arguments = shlex.split(eal)
     except ValueError as error:
@@ -69,6 +79,34 @@ def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = Fal
     module.start_eal(arguments, _probe_nothing_else(devargs, arguments))
     atexit.register(module.stop_eal)
     return Device(*module.open_device(devargs, mtu, promiscuous))
+
+
+def check_devargs(devargs: str) -> None:
+    """Check the options of net_af_packet and net_memif, of which DPDK says too little or nothing when they are wrong.
+
+    Raises:
+        ValueError: An option is not one of the driver's, or what it names is not there.
+
+    """
+    name, *parts = devargs.split(",")
+    driver = next((driver for driver in _OPTIONS if name.startswith(driver)), None)
+    if driver is None:
+        return
+    options = {key: value for key, _, value in (part.partition("=") for part in parts)}
+    for key, value in options.items():
+        if key not in _OPTIONS[driver] or not value:
+            known = ", ".join(f"{option}=" for option in _OPTIONS[driver])
+            raise ValueError(f"{devargs}: {key!r} is no option of {driver} with a value; it has {known}")
+    if driver == "net_af_packet":
+        interface = options.get("iface", "")
+        if interface not in (name for _, name in socket.if_nameindex()):
+            raise ValueError(f"{devargs}: there is no network interface {interface!r} (iface=); `ip link` lists them")
+    elif options.get("socket-abstract") == "no":
+        path = Path(options.get("socket", "/run/memif.sock"))
+        if options.get("role") == "server" and not path.parent.is_dir():
+            raise ValueError(f"{devargs}: there is no directory {path.parent} to make the socket in")
+        if options.get("role") != "server" and not path.is_socket():
+            raise ValueError(f"{devargs}: nobody has made the socket {path}; start its server first, which is the switch")
 
 
 def open_xdp(interface: str) -> Device:

@@ -18,7 +18,7 @@ import click
 
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_VERSION
-from dataplane.devices import Poll, open_dpdk, open_xdp
+from dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
 from dataplane.metrics_address import parse_address
 from dataplane.process_logs import configure, log_options
 from host_agent._engine import SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
@@ -32,8 +32,6 @@ from host_agent.version import VERSION
 __all__ = ["AgentOptions", "main", "serve"]
 
 _log = logging.getLogger(__name__)
-
-_DEVICE_TRANSPORTS = ("dpdk", "xdp")
 
 
 @dataclass(frozen=True)
@@ -81,13 +79,20 @@ def _choose_transport(options: AgentOptions) -> AgentOptions:
     """Return the options with the transport that will be used, and the switch port that goes with it.
 
     Raises:
-        OSError, ValueError: shared memory was asked for, and there is no switch at its socket.
+        OSError, ValueError: shared memory was asked for, and there is no switch at its socket; or options contradict
+            each other.
 
     """
-    if options.transport in _DEVICE_TRANSPORTS:
+    if options.transport in DEVICE_TRANSPORTS:
         if not options.device:
             raise ValueError(f"transport {options.transport} needs a device (--device)")
+        if options.threads != 1:
+            raise ValueError(
+                f"one data thread moves the frames of a device, not {options.threads}: leave --threads to transport udp"
+            )
         return replace(options, switch_socket=None)
+    if options.device:
+        raise ValueError(f"--device {options.device} is for --transport dpdk or xdp, not {options.transport}")
     if options.transport == "udp" or (options.transport == "auto" and options.switch_socket is None):
         return replace(options, transport="udp", switch_socket=None)
     if options.switch_socket is None:
@@ -110,7 +115,7 @@ def _make_engine(options: AgentOptions) -> tuple[Engine, AgentOptions]:
         OSError, ValueError: the device cannot be had; the message says why.
 
     """
-    if options.transport not in _DEVICE_TRANSPORTS:
+    if options.transport not in DEVICE_TRANSPORTS:
         return Engine(options.threads), options
     if options.transport == "dpdk":
         device = open_dpdk(options.device, options.dpdk_eal, options.dpdk_mtu)
@@ -169,7 +174,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         if options.ready_file is not None:
             options.ready_file.unlink(missing_ok=True)
         engine.stop()
-        if options.transport in _DEVICE_TRANSPORTS:
+        if options.transport in DEVICE_TRANSPORTS:
             _log.info("%s: %s", options.device, engine.link_counters())
 
 
@@ -404,7 +409,10 @@ def main(
     )
     try:
         asyncio.run(_run(options))
-    except (AgentError, OSError, ValueError) as error:
+    except OSError as error:
+        # With a file name, only str() tells the whole; without one it would begin with a bare error number.
+        raise click.ClickException(str(error) if error.filename else error.strerror or str(error)) from error
+    except (AgentError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 

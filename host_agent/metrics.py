@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from dataplane.devices import DEVICE_TRANSPORTS
 from dataplane.metrics_server import Families
 from host_agent.version import VERSION
 
 if TYPE_CHECKING:
-    from host_agent._engine import Engine, RankProfile, RankStatus
+    from host_agent._engine import Engine, LinkCounters, RankProfile, RankStatus
     from host_agent.jobs import Jobs
 
 __all__ = ["AgentMetrics"]
+
+_DEVICE_DROPS: Final = (
+    "receive_overflow", "receive_errors", "malformed", "bad_checksum", "not_for_us", "unknown_port", "send_errors",
+    "unresolved",
+)  # fmt: skip
 
 
 class AgentMetrics:
@@ -37,10 +43,26 @@ class AgentMetrics:
         families.gauge("switchml_agent_registered", "Whether a controller has it.", self._registered())
         open_ranks = list(self._jobs.open_ranks())
         families.gauge("switchml_agent_open_ranks", "Ranks that are open here.", len(open_ranks))
+        if self._transport in DEVICE_TRANSPORTS:
+            _fill_device(families, self._engine.link_counters())
         for job, rank, handle in open_ranks:
             labels = {"job_name": job.name, "rank": str(rank.rank)}
             _fill_packets(families, self._engine.status(handle), labels)
             _fill_times(families, self._engine.profile(handle, 0), labels)
+
+
+def _fill_device(families: Families, counters: LinkCounters) -> None:
+    for name, help_text, value in (
+        ("received", "Frames that came over the device.", counters["received"]),
+        ("sent", "Frames that left over the device.", counters["sent"]),
+        ("uncopied", "Frames sent whose values the device read from the process's memory.", counters["uncopied"]),
+    ):
+        families.counter(f"switchml_agent_device_{name}_frames_total", help_text, value)
+    for reason in _DEVICE_DROPS:
+        families.counter(
+            "switchml_agent_device_dropped_frames_total", "Frames that no rank got, or that did not leave.",
+            counters[reason], reason=reason,  # type: ignore[literal-required]
+        )  # fmt: skip
 
 
 def _fill_packets(families: Families, status: RankStatus, labels: dict[str, str]) -> None:

@@ -48,7 +48,8 @@ class SwitchMetrics:
                 ("received_packets", "Packets that came in.", counters["received"]),
                 ("sent_packets", "Packets that left.", counters["sent"]),
                 ("receive_overflows", "Packets that the full receive buffer lost.", counters["receive_overflow"]),
-                ("send_errors", "Packets that the kernel refused to send.", counters["send_errors"]),
+                ("receive_errors", "Frames in which a device found something wrong.", counters["receive_errors"]),
+                ("send_errors", "Packets that the kernel or a device refused to send.", counters["send_errors"]),
             ):
                 families.counter(f"switchml_softswitch_port_{name}_total", help_text, value, port=port)
             for fault, key in _FAULTS:

@@ -42,7 +42,8 @@ class AgentPlace:
 class DeviceFabric:
     client: ControllerClient
     sockets: list[Path]
-    logs: list[Path] = field(default_factory=list)
+    logs: list[Path] = field(default_factory=list)  # of the switch, then of the agents
+    metrics: list[str] = field(default_factory=list)  # where they serve them, in the same order
 
     def run_job(self, world_size: int, function: Callable[[switchml.Communicator], T]) -> list[T]:
         """Run `function` for every rank of a new job, each in a thread of its own; what it returned by rank."""
@@ -141,6 +142,7 @@ def running_fabric(
     with contextlib.ExitStack() as stack:
         log = directory / "switch.log"
         command = [*prefix, sys.executable, "-m", "dataplane.softswitch.daemon", "--grpc", "127.0.0.1:0"]
+        command += ["--metrics", "127.0.0.1:0"]
         ready = stack.enter_context(daemon([*command, *switch_options], directory / "switch.ready", log))
         table = {
             "name": "s1",
@@ -159,13 +161,15 @@ def running_fabric(
         stack.enter_context(daemon(command, directory / "controller.ready", directory / "controller.log"))
         client = stack.enter_context(ControllerClient(f"unix:{directory}/controller.sock"))
         wait_until(lambda: all(switch.connected for switch in client.list_switches()), "the switch is connected")
-        fabric = DeviceFabric(client, [], [log])
+        fabric = DeviceFabric(client, [], [log], [ready["metrics"]])
         for number, place in enumerate(agents):
             socket, log = directory / f"agent-{number}.sock", directory / f"agent-{number}.log"
             command = [*place.prefix, sys.executable, "-m", "host_agent.daemon", "--name", f"a{number}"]
             command += ["--controller", f"unix:{directory}/controller.sock", "--socket", str(socket)]
             command += ["--address", place.address, "--switch-port", str(place.switch_port), *place.options]
-            stack.enter_context(daemon(command, directory / f"agent-{number}.ready", log))
+            command += ["--metrics", "127.0.0.1:0"]
+            ready = stack.enter_context(daemon(command, directory / f"agent-{number}.ready", log))
+            fabric.metrics.append(ready["metrics"])
             fabric.sockets.append(socket)
             fabric.logs.append(log)
         yield fabric

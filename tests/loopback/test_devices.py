@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from soft_switch import command
 
-from dataplane.devices import built
+from dataplane.devices import built, check_devargs
 
 EAL = "--no-huge -m 100"
 needs_dpdk = pytest.mark.skipif(not built("dpdk"), reason="skipped: built without libdpdk-dev")
@@ -50,7 +51,7 @@ print("->", os.sched_getaffinity(0) == before, os.getpid())
     assert told[1] == "ValueError DPDK's net_null0 is open already in this process"
     assert "MTU of 9000" in told[2] or told[2].startswith("software checksums")
     assert told[3] == f"ValueError DPDK runs in this process with `{EAL}` and takes no others"
-    assert "DPDK cannot open net_nothing0" in told[4]
+    assert told[4].startswith("ValueError DPDK cannot open net_nothing0; its own messages above say why. Give a PCI")
     same, pid = told[5].split()
     assert same == "True"
     assert not list(Path("/var/run/dpdk").glob(f"switchml-{pid}*"))
@@ -71,6 +72,22 @@ attempt(open_dpdk, "net_null0", "--no-huge -m 64")
     assert "--no-huge" in told[2]
     assert "in a new process only" in told[2]
     assert "cannot be started again" in told[3]
+
+
+@pytest.mark.parametrize(
+    ("devargs", "words"),
+    [
+        ("net_memif0,rol=server", "'rol' is no option of net_memif with a value; it has id=, role="),
+        ("net_memif0,role", "'role' is no option of net_memif with a value"),
+        ("net_memif0,role=server,socket=/nowhere/s,socket-abstract=no", "no directory /nowhere to make the socket in"),
+        ("net_memif0,socket=/nowhere/s,socket-abstract=no", "nobody has made the socket /nowhere/s; start its server"),
+        ("net_af_packet0,iface=nosuch0", "there is no network interface 'nosuch0'"),
+        ("net_af_packet0", "there is no network interface ''"),
+    ],
+)
+def test_options_of_virtual_devices_that_dpdk_would_pass_over(devargs: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        check_devargs(devargs)
 
 
 @needs_xdp

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from device_harness import EAL, AgentPlace, link_counters, port_counters, running_fabric
+from device_harness import EAL, VALUES, AgentPlace, link_counters, port_counters, running_fabric
+from prometheus_client.parser import text_string_to_metric_families
 
+import switchml
+from controller.proto import switchml_pb2 as pb
 from dataplane.devices import built
 
 pytestmark = pytest.mark.skipif(
@@ -16,20 +22,27 @@ pytestmark = pytest.mark.skipif(
 MEGABYTE = 1 << 20
 
 
+def socket_in(directory: Path) -> str:
+    return f"socket={directory}/memif.sock,socket-abstract=no"
+
+
 def switch_options(directory: Path, ports: int) -> list[str]:
     options = [f"--dpdk-eal={EAL}"]
     for port in range(1, ports + 1):
-        device = f"net_memif{port},role=server,id={port},socket={directory}/memif.sock,rsize=11"
+        device = f"net_memif{port},role=server,id={port},{socket_in(directory)},rsize=11"
         options += ["--dpdk-port", f"{port}={device}"]
     return options
 
 
 def agent(directory: Path, port: int) -> AgentPlace:
-    device = f"net_memif0,role=client,id={port},socket={directory}/memif.sock,rsize=11,mac=02:00:00:00:09:{port:02x}"
+    device = f"net_memif0,role=client,id={port},{socket_in(directory)},rsize=11,mac=02:00:00:00:09:{port:02x}"
     return AgentPlace(f"10.9.0.{port}", port, ("--transport", "dpdk", "--device", device, f"--dpdk-eal={EAL}"))
 
 
-@pytest.mark.parametrize("faults", [(), ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "3")])
+FAULTS = ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "3")
+
+
+@pytest.mark.parametrize("faults", [pytest.param((), marks=pytest.mark.long_devices), FAULTS])
 def test_all_reduce_between_processes(tmp_path: Path, faults: tuple[str, ...]) -> None:
     options = [*switch_options(tmp_path, 2), *faults]
     with running_fabric(tmp_path, options, [agent(tmp_path, 1), agent(tmp_path, 2)]) as fabric:
@@ -43,3 +56,61 @@ def test_all_reduce_between_processes(tmp_path: Path, faults: tuple[str, ...]) -
         assert not any(counters[name] for name in ("malformed", "bad_checksum", "not_for_us", "unknown_port"))
         injected = port_counters(switch, port)
         assert bool(injected["injected_drop"]) == bool(faults)
+
+
+def samples(address: str) -> dict[tuple[str, str], float]:
+    """What a process serves at `address`, by name and by its rank, port or reason."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    keys = ("rank", "port", "reason", "state")
+    return {
+        (sample.name, "".join(sample.labels.get(key, "") for key in keys)): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_profile_and_metrics_count_what_goes_over_devices(tmp_path: Path) -> None:
+    elements = MEGABYTE // 4
+    packets = elements // VALUES
+    with running_fabric(tmp_path, switch_options(tmp_path, 2), [agent(tmp_path, 1), agent(tmp_path, 2)]) as fabric:
+        profiles: list[pb.RankProfile] = []
+        agents: list[dict[tuple[str, str], float]] = []
+
+        def reduce(comm: switchml.Communicator) -> None:
+            comm.all_reduce(np.ones(elements, dtype=np.int32))
+            comm.barrier()
+            if comm.rank == 0:
+                job = next(job.id for job in fabric.client.list_jobs() if job.state == pb.RUNNING)
+                profiles.extend(fabric.client.profile_job(job, calls=10).ranks)
+                agents.extend(samples(address) for address in fabric.metrics[1:])
+            comm.barrier()
+
+        fabric.run_job(2, reduce)
+        switch = samples(fabric.metrics[0])
+    assert sorted(profile.rank for profile in profiles) == [0, 1]
+    for profile in profiles:
+        assert profile.send > 0
+        assert profile.receive > 0
+        assert profile.received_bytes >= elements * 4
+        counted, rank = agents[int(profile.agent.removeprefix("a"))], str(profile.rank)
+        assert counted["switchml_rank_received_packets_total", rank] >= packets
+        assert counted["switchml_rank_path_seconds_total", f"{rank}send"] > 0
+        assert counted["switchml_rank_path_seconds_total", f"{rank}receive"] > 0
+        for name in ("sent", "received", "uncopied"):
+            assert counted[f"switchml_agent_device_{name}_frames_total", ""] >= packets
+        for reason in ("malformed", "bad_checksum", "unknown_port", "receive_errors"):
+            assert counted["switchml_agent_device_dropped_frames_total", reason] == 0
+    for port in ("1", "2"):
+        for direction in ("received", "sent"):
+            assert switch[f"switchml_softswitch_port_{direction}_packets_total", port] >= packets
+        assert switch["switchml_softswitch_port_receive_errors_total", port] == 0
+
+
+@pytest.mark.long_devices
+def test_data_threads_that_never_sleep(tmp_path: Path) -> None:
+    busy = ("--poll", "busy")
+    places = [agent(tmp_path, port) for port in (1, 2)]
+    places = [replace(place, options=(*place.options, *busy)) for place in places]
+    with running_fabric(tmp_path, [*switch_options(tmp_path, 2), *busy], places) as fabric:
+        fabric.check_all_reduce(2, MEGABYTE // 4)

@@ -8,7 +8,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +31,7 @@ from dataplane.devices import built
 
 MEGABYTE = 1 << 20
 HOSTS = 2
+FAULTS = ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "3")
 CLONE_NEWNET = 0x40000000
 T = TypeVar("T")
 
@@ -117,33 +118,29 @@ def wires() -> Iterator[Wires]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=30)
 
 
-def fabric_options(kind: str, wires: Wires) -> tuple[list[str], list[AgentPlace]]:
-    def device(interface: str) -> str:
+def fabric_options(kinds: Sequence[str], wires: Wires) -> tuple[list[str], list[AgentPlace]]:
+    """Options of the switch, and the agents; `kinds` are those of the switch's ports and of what hangs on them."""
+
+    def device(kind: str, interface: str) -> str:
         if kind == "xdp":
             return interface
         return f"net_af_packet_{interface},iface={interface},blocksz=65536,framesz=2048,framecnt=4096"
 
-    option = {"xdp": "--xdp-port", "dpdk": "--dpdk-port"}[kind]
-    switch = [part for port in range(1, HOSTS + 1) for part in (option, f"{port}={device(f'eth{port}')}")]
-    agents = [
-        AgentPlace(
-            f"10.9.0.{port}",
-            port,
-            ("--transport", kind, "--device", device("eth0"), f"--dpdk-eal={EAL}"),
-            wires.prefix(host),
-        )
-        for port, host in enumerate(wires.hosts, 1)
-    ]
-    if kind == "xdp":  # where ARP is the kernel's, the switch's address is as well; the other way is a fixed entry
-        ip("-n", wires.switch, "addr", "add", f"{SWITCH_IP}/24", "dev", "eth1")
-        ip("-n", wires.hosts[1], "neigh", "replace", SWITCH_IP, "lladdr", SWITCH_MAC, "dev", "eth0", "nud", "permanent")
-    return [*switch, f"--dpdk-eal={EAL}"], agents
+    switch, agents = [f"--dpdk-eal={EAL}"], []
+    for port, (kind, host) in enumerate(zip(kinds, wires.hosts, strict=True), 1):
+        switch += [f"--{kind}-port", f"{port}={device(kind, f'eth{port}')}"]
+        options = ("--transport", kind, "--device", device(kind, "eth0"), f"--dpdk-eal={EAL}")
+        agents.append(AgentPlace(f"10.9.0.{port}", port, options, wires.prefix(host)))
+        if kind == "xdp":  # ARP is the kernel's, and the switch's address is not
+            permanent = ("lladdr", SWITCH_MAC, "dev", "eth0", "nud", "permanent")
+            ip("-n", host, "neigh", "replace", SWITCH_IP, *permanent)
+    return switch, agents
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("faults", [(), ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "3")])
+@pytest.mark.parametrize("faults", [pytest.param((), marks=pytest.mark.long_devices), FAULTS])
 def test_all_reduce_over_veth(tmp_path: Path, wires: Wires, kind: str, faults: tuple[str, ...]) -> None:
-    options, agents = fabric_options(kind, wires)
+    options, agents = fabric_options([kind] * HOSTS, wires)
     with running_fabric(tmp_path, [*options, *faults], agents, wires.prefix(wires.switch)) as fabric:
         fabric.check_all_reduce(4, 4 * MEGABYTE // 4)
     switch, *logs = fabric.logs
@@ -152,6 +149,16 @@ def test_all_reduce_over_veth(tmp_path: Path, wires: Wires, kind: str, faults: t
         assert counters["received"] > 0
         assert not any(counters[name] for name in ("malformed", "bad_checksum"))
         assert bool(port_counters(switch, port)["injected_drop"]) == bool(faults)
+
+
+@pytest.mark.long_devices
+@pytest.mark.skipif(not (built("dpdk") and built("xdp")), reason="skipped: built without libdpdk-dev or libxdp-dev")
+def test_ranks_of_a_job_over_both(tmp_path: Path, wires: Wires) -> None:
+    options, agents = fabric_options(["xdp", "dpdk"], wires)
+    with running_fabric(tmp_path, options, agents, wires.prefix(wires.switch)) as fabric:
+        fabric.check_all_reduce(2, MEGABYTE // 4)
+    for log in fabric.logs[1:]:
+        assert link_counters(log)["received"] > 2 * MEGABYTE // 4 // 256
 
 
 def ipv4(total_length: int, udp_length: int, destination_port: int, **fields: int) -> bytes:
@@ -172,9 +179,10 @@ def rank_port(fabric: DeviceFabric) -> int:
     return port
 
 
+@pytest.mark.long_devices
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_frames_are_dropped_and_counted(tmp_path: Path, wires: Wires, kind: str) -> None:
-    options, agents = fabric_options(kind, wires)
+    options, agents = fabric_options([kind] * HOSTS, wires)
     with running_fabric(tmp_path, options, agents, wires.prefix(wires.switch)) as fabric:
         job = fabric.client.start_job(2)
         port = rank_port(fabric)

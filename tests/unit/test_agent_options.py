@@ -32,5 +32,19 @@ def test_options_that_are_wrong(arguments: list[str], words: str) -> None:
     assert words in result.output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--transport", "dpdk"], "transport dpdk needs a device (--device)"),
+        (["--transport", "xdp", "--device", "eth0", "--threads", "2"], "one data thread moves the frames of a device"),
+        (["--transport", "udp", "--device", "eth0"], "--device eth0 is for --transport dpdk or xdp, not udp"),
+    ],
+)
+def test_options_that_contradict_each_other(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(main, ["--controller", "h:1", "--socket", "s", *arguments])
+    assert result.exit_code == 1
+    assert words in result.output
+
+
 def test_version() -> None:
     assert VERSION in CliRunner().invoke(main, ["--version"]).output

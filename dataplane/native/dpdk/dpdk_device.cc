@@ -77,9 +77,11 @@ DpdkDevice::DpdkDevice(const Options& options) : name_(options.devargs) {
   } else {
     const int probed = rte_dev_probe(options.devargs.c_str());
     if (probed < 0) {
-      throw failure(-probed, "DPDK cannot open " + options.devargs +
-                                 ": its own messages above say why. A network card takes a driver such as vfio-pci, "
-                                 "net_af_packet an interface that is up, net_memif a socket that can be made");
+      // Its number would mislead: most drivers return the same for whatever went wrong.
+      throw std::invalid_argument("DPDK cannot open " + options.devargs +
+                                  "; its own messages above say why. Give a PCI address, such as 0000:3b:00.0, whose "
+                                  "card is bound to a driver such as vfio-pci (dpdk-devbind.py --status), or a virtual "
+                                  "device, such as net_memif0 or net_af_packet0, with its options");
     }
     port_ = find_port(options.devargs);
   }
@@ -160,7 +162,13 @@ void DpdkDevice::start(const rte_eth_dev_info& info, bool interrupts) {
   require(rte_eth_rx_queue_setup(port_, kQueue, receive_descriptors, socket, nullptr, frames_),
           "a receive queue of " + name_);
   require(rte_eth_tx_queue_setup(port_, kQueue, transmit_descriptors, socket, nullptr), "a send queue of " + name_);
-  require(rte_eth_dev_start(port_), name_ + " cannot be started");
+  if (const int error = rte_eth_dev_start(port_); error < 0) {
+    if (name_.rfind("net_memif", 0) == 0) {
+      throw std::invalid_argument(name_ + " cannot be started: nobody listens at its socket; start the server first, " +
+                                  "which is the switch, and give both the same socket and socket-abstract");
+    }
+    throw failure(-error, name_ + " cannot be started");
+  }
   interrupt_fd_ = -1;
   if (interrupts && info.device != nullptr && !on_virtual_bus_ && rte_eth_dev_rx_intr_enable(port_, kQueue) == 0) {
     rte_eth_dev_rx_intr_disable(port_, kQueue);
