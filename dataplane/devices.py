@@ -22,6 +22,7 @@ Poll: TypeAlias = Literal["adaptive", "busy"]
 _PACKAGES: Final = {"dpdk": "libdpdk-dev", "xdp": "libxdp-dev libbpf-dev"}
 _PCI_ADDRESS: Final = re.compile(r"([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 _NAMES: Final = {"dpdk": "DPDK", "xdp": "AF_XDP"}
+_MEMIF_SOCKET: Final = "/run/memif.sock"  # net_memif's own default
 # Of the virtual devices that docs/transports.md names. Their drivers pass over an option that they do not know.
 _OPTIONS: Final = {
     "net_af_packet": ("iface", "qpairs", "blocksz", "framesz", "framecnt", "qdisc_bypass"),
@@ -76,6 +77,7 @@ def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = Fal
         arguments = shlex.split(eal)
     except ValueError as error:
         raise ValueError(f"arguments of DPDK's environment {eal!r}: {error}") from None
+    _remove_left_socket(devargs)
     module.start_eal(arguments, _probe_nothing_else(devargs, arguments))
     atexit.register(module.stop_eal)
     return Device(*module.open_device(devargs, mtu, promiscuous))
@@ -102,11 +104,13 @@ def check_devargs(devargs: str) -> None:
         if interface not in (name for _, name in socket.if_nameindex()):
             raise ValueError(f"{devargs}: there is no network interface {interface!r} (iface=); `ip link` lists them")
     elif options.get("socket-abstract") == "no":
-        path = Path(options.get("socket", "/run/memif.sock"))
+        path = Path(options.get("socket", _MEMIF_SOCKET))
         if options.get("role") == "server" and not path.parent.is_dir():
             raise ValueError(f"{devargs}: there is no directory {path.parent} to make the socket in")
         if options.get("role") != "server" and not path.is_socket():
-            raise ValueError(f"{devargs}: nobody has made the socket {path}; start its server first, which is the switch")
+            raise ValueError(
+                f"{devargs}: nobody has made the socket {path}; start its server first, which is the switch"
+            )
 
 
 def open_xdp(interface: str) -> Device:
@@ -118,6 +122,18 @@ def open_xdp(interface: str) -> Device:
 
     """
     return Device(*_module("xdp").open_device(interface))
+
+
+def _remove_left_socket(devargs: str) -> None:
+    """Remove the socket of a net_memif server that was killed, which would keep the next one from making it."""
+    name, *parts = devargs.split(",")
+    options = dict(part.split("=", 1) for part in parts if "=" in part)
+    if not name.startswith("net_memif") or options.get("role") != "server" or options.get("socket-abstract") != "no":
+        return
+    path = Path(options.get("socket", _MEMIF_SOCKET))
+    # Not by a connection: one that ends at once ends a process that listens there (DPDK 22.11 panics).
+    if path.is_socket() and str(path) not in Path("/proc/net/unix").read_text(errors="replace").split():
+        path.unlink(missing_ok=True)
 
 
 def _probe_nothing_else(devargs: str, arguments: list[str]) -> list[str]:

@@ -80,7 +80,7 @@ attempt(open_dpdk, "net_null0", "--no-huge -m 64")
         ("net_memif0,rol=server", "'rol' is no option of net_memif with a value; it has id=, role="),
         ("net_memif0,role", "'role' is no option of net_memif with a value"),
         ("net_memif0,role=server,socket=/nowhere/s,socket-abstract=no", "no directory /nowhere to make the socket in"),
-        ("net_memif0,socket=/nowhere/s,socket-abstract=no", "nobody has made the socket /nowhere/s; start its server"),
+        ("net_memif0,socket=/nowhere/s,socket-abstract=no", "nobody has made the socket /nowhere/s; start the switch"),
         ("net_af_packet0,iface=nosuch0", "there is no network interface 'nosuch0'"),
         ("net_af_packet0", "there is no network interface ''"),
     ],

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from device_harness import EAL, VALUES, AgentPlace, link_counters, port_counters, running_fabric
+from device_harness import VALUES, link_counters, port_counters, running_fabric
+from memif_links import agent, switch_options
 from prometheus_client.parser import text_string_to_metric_families
 
 import switchml
@@ -20,23 +21,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 MEGABYTE = 1 << 20
-
-
-def socket_in(directory: Path) -> str:
-    return f"socket={directory}/memif.sock,socket-abstract=no"
-
-
-def switch_options(directory: Path, ports: int) -> list[str]:
-    options = [f"--dpdk-eal={EAL}"]
-    for port in range(1, ports + 1):
-        device = f"net_memif{port},role=server,id={port},{socket_in(directory)},rsize=11"
-        options += ["--dpdk-port", f"{port}={device}"]
-    return options
-
-
-def agent(directory: Path, port: int) -> AgentPlace:
-    device = f"net_memif0,role=client,id={port},{socket_in(directory)},rsize=11,mac=02:00:00:00:09:{port:02x}"
-    return AgentPlace(f"10.9.0.{port}", port, ("--transport", "dpdk", "--device", device, f"--dpdk-eal={EAL}"))
 
 
 FAULTS = ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "3")

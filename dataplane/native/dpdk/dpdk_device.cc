@@ -27,6 +27,9 @@ constexpr uint16_t kReceiveDescriptors = 1024;
 constexpr uint16_t kTransmitDescriptors = 1024;
 // A burst that finds the device's ring full waits for the next flush; more than so many frames are as good as lost.
 constexpr size_t kLongestQueue = 2048;
+// And so are all of them when the ring has been full for so long: nobody is there to empty it.
+constexpr std::chrono::milliseconds kLongestStall{50};
+constexpr std::chrono::milliseconds kLookAtLink{1000};
 constexpr unsigned kPoolCache = 256;
 constexpr size_t kHeaderRoom = 128;
 constexpr size_t kSmallestFrameRoom = 2048;
@@ -137,6 +140,8 @@ void DpdkDevice::configure(const Options& options) {
   }
   if (options.mtu != 0) require(rte_eth_dev_set_mtu(port_, mtu), name_ + " refuses an MTU of " + std::to_string(mtu));
   largest_frame_ = mtu + ethernet::bytes;
+  reconnects_ = name_.rfind("net_memif", 0) == 0 && name_.find("role=server") == std::string::npos;
+  looked_at_link_ = Clock::now();
   // Not every driver has the two; af_packet's interface and memif take all frames anyway.
   if (options.promiscuous) rte_eth_promiscuous_enable(port_);
   rte_ether_addr address{};
@@ -209,8 +214,23 @@ void DpdkDevice::release_received() {
   received_.clear();
 }
 
+bool DpdkDevice::connected() {
+  if (!reconnects_) return true;
+  const auto now = Clock::now();
+  if (now - looked_at_link_ < kLookAtLink) return started_;
+  looked_at_link_ = now;
+  if (started_) {
+    rte_eth_link link{};
+    if (rte_eth_link_get_nowait(port_, &link) != 0 || link.link_status == RTE_ETH_LINK_UP) return true;
+    rte_eth_dev_stop(port_);
+  }
+  started_ = rte_eth_dev_start(port_) == 0;
+  return started_;
+}
+
 size_t DpdkDevice::receive(Datagram* frames) {
   release_received();
+  if (!connected()) return 0;
   received_.resize(kBurst);
   received_.resize(rte_eth_rx_burst(port_, kQueue, received_.data(), kBurst));
   counters_.received += received_.size();
@@ -333,7 +353,7 @@ void DpdkDevice::send(const FrameHeaders& headers, const uint8_t* payload, size_
 
 void DpdkDevice::flush() {
   size_t sent = 0;
-  while (sent < queue_.size()) {
+  while (started_ && sent < queue_.size()) {
     const auto burst = static_cast<uint16_t>(std::min(queue_.size() - sent, kBurst));
     const uint16_t taken = rte_eth_tx_burst(port_, kQueue, &queue_[sent], burst);
     sent += taken;
@@ -341,6 +361,19 @@ void DpdkDevice::flush() {
   }
   counters_.sending.sent += sent;
   queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(sent));
+  if (sent > 0 || queue_.empty()) {
+    stalled_since_ = Clock::time_point::max();
+  } else {
+    drop_stalled(Clock::now());
+  }
+}
+
+void DpdkDevice::drop_stalled(Clock::time_point now) {
+  stalled_since_ = std::min(stalled_since_, now);
+  if (now - stalled_since_ < kLongestStall) return;
+  count_lost(queue_.size(), ENETDOWN);
+  rte_pktmbuf_free_bulk(queue_.data(), static_cast<unsigned>(queue_.size()));
+  queue_.clear();
 }
 
 void DpdkDevice::count_lost(size_t frames, int error) {

@@ -3,6 +3,7 @@
 
 #include <rte_mbuf.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,12 +49,15 @@ class DpdkDevice : public FrameDevice {
   std::string description() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
   class SharedRegion;
 
   void configure(const Options& options);
   void start(const rte_eth_dev_info& info, bool interrupts);
   void close();
   void release_received();
+  // Whether the other end is there, as far as that matters and is known; tries to reach it again from time to time.
+  bool connected();
   // The shared region that holds all of the payload, or null.
   SharedRegion* region_of(const uint8_t* payload, size_t bytes) const;
   rte_mbuf* make_whole(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes);
@@ -61,6 +65,8 @@ class DpdkDevice : public FrameDevice {
   rte_mbuf* make_chain(const uint8_t* header, size_t header_bytes, rte_mbuf* payload);
   rte_mbuf* attach(SharedRegion* region, const uint8_t* payload, size_t bytes);
   void fill_checksums(rte_mbuf* frame, Checksums checksums) const;
+  // Gives frames up that have waited for too long.
+  void drop_stalled(Clock::time_point now);
   void enqueue(rte_mbuf* frame, Checksums checksums);
   void count_lost(size_t frames, int error);
 
@@ -74,7 +80,11 @@ class DpdkDevice : public FrameDevice {
   int interrupt_fd_ = -1;
   bool registered_lcore_ = false;
   bool closed_ = false;
-  rte_mempool* frames_ = nullptr;   // mbufs with room for a frame
+  bool reconnects_ = false;  // a client of net_memif, which does not do so by itself when its server was gone
+  bool started_ = true;
+  Clock::time_point looked_at_link_;
+  Clock::time_point stalled_since_ = Clock::time_point::max();  // the queue
+  rte_mempool* frames_ = nullptr;                               // mbufs with room for a frame
   rte_mempool* headers_ = nullptr;  // mbufs with room for headers, and those that point to shared memory
   std::vector<rte_mbuf*> received_;
   std::vector<std::vector<uint8_t>> joined_;  // of frames that came in several segments

@@ -1,0 +1,138 @@
+"""Times of all-reduces over UDP, AF_XDP and DPDK, in turns: `make bench-devices`, as root.
+
+Every transport has a fabric of its own with a job of two ranks, all at once; in each repetition each of them reduces a
+tensor once, and every element is checked. Packets have 256 values, as the MTU of 1500 allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import memif_links
+import numpy as np
+from device_harness import SWITCH_IP, AgentPlace, DeviceFabric, running_fabric
+from veth_wires import HOSTS, Wires, fabric_options, ip, veth_wires, why_not
+
+import switchml
+from dataplane.devices import built
+
+NO_MAC = "00:00:00:00:00:00"
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Pair:
+    """A job of two ranks over one transport."""
+
+    def __init__(self, name: str, fabric: DeviceFabric, close: contextlib.ExitStack) -> None:
+        self.name = name
+        self._fabric = fabric
+        job = fabric.client.start_job(HOSTS)
+        agents = [fabric.sockets[int(rank.agent.removeprefix("a"))] for rank in sorted(job.ranks, key=lambda r: r.rank)]
+        self._threads = close.enter_context(ThreadPoolExecutor(HOSTS))
+        self._comms = list(self._threads.map(lambda rank: self._connect(agents[rank], job.id, rank), range(HOSTS)))
+        close.callback(lambda: list(self._threads.map(lambda comm: comm.close(), self._comms)))
+        self._together = threading.Barrier(HOSTS)
+
+    def _connect(self, agent: Path, job: int, rank: int) -> switchml.Communicator:
+        return switchml.connect(agent=agent, job=job, rank=rank, world_size=HOSTS)
+
+    def seconds(self, elements: int) -> float:
+        """Time one all-reduce: that of the slower rank."""
+        return max(self._threads.map(lambda comm: self._reduce(comm, elements), self._comms))
+
+    def _reduce(self, comm: switchml.Communicator, elements: int) -> float:
+        values = np.arange(elements, dtype=np.float32) % 1000 * (comm.rank + 1)
+        self._together.wait(30)
+        begin = time.perf_counter()
+        comm.all_reduce(values)
+        took = time.perf_counter() - begin
+        np.testing.assert_allclose(values, np.arange(elements, dtype=np.float32) % 1000 * 3, rtol=1e-5, atol=1e-4)
+        return took
+
+    def processor_seconds(self) -> float:
+        """What agents and switch have used since they began."""
+        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self._fabric.processes]
+        return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS
+
+
+def udp_over_veth(directory: Path, wires: Wires) -> contextlib.AbstractContextManager[DeviceFabric]:
+    ip("-n", wires.switch, "addr", "add", f"{SWITCH_IP}/32", "dev", "lo")
+    agents = []
+    for port, host in enumerate(wires.hosts, 1):
+        ip("-n", wires.switch, "route", "add", f"10.9.0.{port}/32", "dev", f"eth{port}", "src", SWITCH_IP)
+        agents.append(AgentPlace(f"10.9.0.{port}", 1, ("--transport", "udp"), wires.prefix(host)))
+    options = ["--udp-port", f"1={SWITCH_IP}:48864"]
+    return running_fabric(directory, options, agents, wires.prefix(wires.switch), NO_MAC)
+
+
+@contextlib.contextmanager
+def pairs(directory: Path) -> Iterator[list[Pair]]:
+    with contextlib.ExitStack() as stack:
+
+        def add(name: str, start: Callable[[Path], contextlib.AbstractContextManager[DeviceFabric]]) -> None:
+            place = directory / name.replace(" ", "-").replace(",", "")
+            place.mkdir()
+            made.append(Pair(name, stack.enter_context(start(place)), stack))
+
+        def over_veth(kind: str, place: Path) -> contextlib.AbstractContextManager[DeviceFabric]:
+            wires = stack.enter_context(veth_wires())
+            options, agents = fabric_options([kind] * HOSTS, wires)
+            return running_fabric(place, options, agents, wires.prefix(wires.switch))
+
+        def memif(place: Path) -> contextlib.AbstractContextManager[DeviceFabric]:
+            agents = [memif_links.agent(place, port) for port in range(1, HOSTS + 1)]
+            return running_fabric(place, memif_links.switch_options(place, HOSTS), agents)
+
+        made: list[Pair] = []
+        add("udp, veth", lambda place: udp_over_veth(place, stack.enter_context(veth_wires())))
+        add("xdp, veth", lambda place: over_veth("xdp", place))
+        add("dpdk af_packet, veth", lambda place: over_veth("dpdk", place))
+        add("dpdk memif", memif)
+        yield made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--repetitions", type=int, default=7)
+    arguments = parser.parse_args()
+    missing = why_not() or (
+        "" if built("dpdk") and built("xdp") else "skipped: built without libdpdk-dev or libxdp-dev"
+    )
+    if missing:
+        sys.exit(missing)
+    with tempfile.TemporaryDirectory() as directory, pairs(Path(directory)) as systems:
+        for megabytes in arguments.megabytes:
+            elements = (megabytes << 20) // 4
+            times: dict[str, list[float]] = {system.name: [] for system in systems}
+            used = dict.fromkeys(times, 0.0)
+            for repetition in range(arguments.repetitions + 1):
+                for system in systems:
+                    before = system.processor_seconds()
+                    took = system.seconds(elements)
+                    if repetition > 0:  # the first is for warming up
+                        times[system.name].append(took)
+                        used[system.name] += system.processor_seconds() - before
+            first = times[systems[0].name]
+            for name, seconds in times.items():
+                ratio = statistics.median(mine / theirs for mine, theirs in zip(seconds, first, strict=True))
+                sys.stdout.write(
+                    f"{megabytes:3} MiB  {name:22} {statistics.median(seconds) * 1e3:8.1f} ms"
+                    f" ({min(seconds) * 1e3:.1f} to {max(seconds) * 1e3:.1f}), {ratio:.2f} of udp,"
+                    f" {used[name] / arguments.repetitions * 1e3:.0f} ms of processors\n"
+                )
+    sys.stdout.write(f"load {os.getloadavg()[0]:.1f}\n")
+
+
+if __name__ == "__main__":
+    main()
