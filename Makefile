@@ -3,6 +3,7 @@
 #   make test        lint, types, unit, loopback and fabric tests, and the packet tests
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, tofino-emulator or tofino-model
 #   make test-devices  the transports over DPDK and AF_XDP at length, where their libraries are; as root also over veth
+#   make bench-devices  all-reduces over UDP, AF_XDP and DPDK in turns; as root
 #   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
 #   make torch-suite PyTorch's own tests of a backend, run against ours; takes a quarter of an hour
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
@@ -32,7 +33,7 @@ CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h'
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test bench model test-devices test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
+.PHONY: help demo test bench model test-devices bench-devices test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -55,6 +56,9 @@ test: lint
 
 ptf: $(VENV)/dev.stamp
 	$(BIN)/python -m ptf_tests.run --target $(TARGET)
+
+bench-devices: $(VENV)/dev.stamp
+	cd tests/loopback && $(BIN)/python device_times.py $(ARGS)
 
 test-devices: $(VENV)/dev.stamp
 	$(BIN)/pytest -n 2 --dist worksteal -m 'long_devices or not long_devices' \

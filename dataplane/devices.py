@@ -108,9 +108,7 @@ def check_devargs(devargs: str) -> None:
         if options.get("role") == "server" and not path.parent.is_dir():
             raise ValueError(f"{devargs}: there is no directory {path.parent} to make the socket in")
         if options.get("role") != "server" and not path.is_socket():
-            raise ValueError(
-                f"{devargs}: nobody has made the socket {path}; start its server first, which is the switch"
-            )
+            raise ValueError(f"{devargs}: nobody has made the socket {path}; start the switch, its server, first")
 
 
 def open_xdp(interface: str) -> Device:

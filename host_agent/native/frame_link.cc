@@ -139,7 +139,7 @@ uint16_t FrameLink::reserve_port(JobLink* job) {
 }
 
 bool FrameLink::receive(Clock::time_point now) {
-  device_->flush();  // what it had no room for before
+  device_->flush();                                     // what it had no room for before
   for (const auto& [port, job] : jobs_) job->forget();  // of a job that its thread does not have yet
   const size_t count = device_->receive(frames_.data());
   for (size_t i = 0; i < count; ++i) take_frame(frames_[i], now);

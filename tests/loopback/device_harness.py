@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -45,6 +46,7 @@ class DeviceFabric:
     logs: list[Path] = field(default_factory=list)  # of the switch, then of the agents
     metrics: list[str] = field(default_factory=list)  # where they serve them, in the same order
     processes: list[int] = field(default_factory=list)
+    p4runtime: str = ""  # of the switch
 
     def run_job(self, world_size: int, function: Callable[[switchml.Communicator], T]) -> list[T]:
         """Run `function` for every rank of a new job, each in a thread of its own; what it returned by rank."""
@@ -113,8 +115,13 @@ def port_counters(log: Path, port: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def daemon(command: Sequence[str], ready_file: Path, log: Path) -> Iterator[dict[str, Any]]:
-    """Run a daemon until the end of the block, once it is ready; its ready file's content."""
+def daemon(
+    command: Sequence[str], ready_file: Path, log: Path, ended_by: signal.Signals = signal.SIGTERM
+) -> Iterator[dict[str, Any]]:
+    """Run a daemon until the end of the block, or the signal `ended_by` that the block sends, once it is ready.
+
+    Yields its ready file's content.
+    """
     with log.open("w") as stderr:
         process = subprocess.Popen([*command, "--ready-file", str(ready_file)], stdout=stderr, stderr=stderr)
     try:
@@ -124,7 +131,8 @@ def daemon(command: Sequence[str], ready_file: Path, log: Path) -> Iterator[dict
     finally:
         process.terminate()
         try:
-            assert process.wait(DEADLINE) == 0, log.read_text()
+            expected = 0 if ended_by == signal.SIGTERM else -ended_by
+            assert process.wait(DEADLINE) == expected, log.read_text()
         finally:
             process.kill()
     # The controller's log may have one when an agent leaves while it is written to.
@@ -139,13 +147,14 @@ def running_fabric(
     prefix: Sequence[str] = (),
     switch_mac: str = SWITCH_MAC,
     values: int = VALUES,
+    ended_by: signal.Signals = signal.SIGTERM,
 ) -> Iterator[DeviceFabric]:
-    """A switch, its controller, both behind `prefix`, and agents a0, a1, ..."""
+    """A switch, its controller, both behind `prefix`, and agents a0, a1, ...; `ended_by` is what ends the switch."""
     with contextlib.ExitStack() as stack:
         log = directory / "switch.log"
         command = [*prefix, sys.executable, "-m", "dataplane.softswitch.daemon", "--grpc", "127.0.0.1:0"]
         command += ["--metrics", "127.0.0.1:0"]
-        ready = stack.enter_context(daemon([*command, *switch_options], directory / "switch.ready", log))
+        ready = stack.enter_context(daemon([*command, *switch_options], directory / "switch.ready", log, ended_by))
         table = {
             "name": "s1",
             "target": "soft",
@@ -163,7 +172,7 @@ def running_fabric(
         stack.enter_context(daemon(command, directory / "controller.ready", directory / "controller.log"))
         client = stack.enter_context(ControllerClient(f"unix:{directory}/controller.sock"))
         wait_until(lambda: all(switch.connected for switch in client.list_switches()), "the switch is connected")
-        fabric = DeviceFabric(client, [], [log], [ready["metrics"]], [ready["pid"]])
+        fabric = DeviceFabric(client, [], [log], [ready["metrics"]], [ready["pid"]], ready["grpc"])
         for number, place in enumerate(agents):
             socket, log = directory / f"agent-{number}.sock", directory / f"agent-{number}.log"
             command = [*place.prefix, sys.executable, "-m", "host_agent.daemon", "--name", f"a{number}"]

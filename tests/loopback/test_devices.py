@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,17 @@ attempt(open_dpdk, "net_null0", "--no-huge -m 64")
     assert "--no-huge" in told[2]
     assert "in a new process only" in told[2]
     assert "cannot be started again" in told[3]
+
+
+@needs_dpdk
+def test_a_socket_that_a_killed_switch_left_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "memif.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
+        left.bind(str(path))
+    device = f"net_memif%d,role=server,id=%d,socket={path},socket-abstract=no"
+    program = "".join(f'attempt(open_dpdk, "{device % (number, number)}", "{EAL}")\n' for number in (0, 1))
+    told = [line for line in python(program).splitlines() if line.startswith("-> ")]
+    assert told == ["-> software checksums, payloads sent from where they are, no receive interrupts"] * 2
 
 
 @pytest.mark.parametrize(
