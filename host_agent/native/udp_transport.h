@@ -15,14 +15,14 @@ class UdpTransport : public JobTransport {
       : socket_(std::move(socket)), group_socket_(std::move(group_socket)), switch_endpoint_(switch_endpoint) {}
 
   unsigned sources() const override { return group_socket_ ? 2 : 1; }
-  int fd(unsigned source) const override { return source == 0 ? socket_.fd() : group_socket_->fd(); }
+  int fd(unsigned source) const override { return socket_of(source).fd(); }
   void send(SendBatch* batch) override { batch->flush(socket_, switch_endpoint_); }
-  bool receive(unsigned source, ReceiveBatch* batch) override {
-    return batch->receive(source == 0 ? socket_ : *group_socket_);
-  }
+  bool receive(unsigned source, ReceiveBatch* batch) override { return batch->receive(socket_of(source)); }
   bool next(ReceiveBatch* batch, Datagram* datagram) override { return batch->next(datagram); }
 
  private:
+  const UdpSocket& socket_of(unsigned source) const { return source == 1 && group_socket_ ? *group_socket_ : socket_; }
+
   UdpSocket socket_;
   std::optional<UdpSocket> group_socket_;
   sockaddr_in switch_endpoint_;

@@ -51,6 +51,7 @@ class Program {
  public:
   void append(const bpf_insn& one) { instructions_.push_back(one); }
   void append_map(Register to, int descriptor) {
+    // NOLINTNEXTLINE(misc-redundant-expression): as above
     append(instruction(BPF_LD | BPF_DW | BPF_IMM, to, BPF_PSEUDO_MAP_FD, 0, descriptor));
     append({});
   }
