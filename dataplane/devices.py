@@ -130,7 +130,8 @@ def _remove_left_socket(devargs: str) -> None:
         return
     path = Path(options.get("socket", _MEMIF_SOCKET))
     # Not by a connection: one that ends at once ends a process that listens there (DPDK 22.11 panics).
-    if path.is_socket() and str(path) not in Path("/proc/net/unix").read_text(errors="replace").split():
+    listened_at = {Path(word) for word in Path("/proc/net/unix").read_text(errors="replace").split()}
+    if path.is_socket() and path not in listened_at:
         path.unlink(missing_ok=True)
 
 
