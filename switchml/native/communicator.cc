@@ -34,7 +34,7 @@ uint32_t mix(uint32_t value) {
 
 // How long a thread that lets others go first waits for results before it sleeps: to sleep and to be woken costs some
 // ten microseconds, which a batch of results takes as well.
-constexpr std::chrono::microseconds kLinger{100};
+constexpr std::chrono::microseconds kLinger{200};
 constexpr uint32_t kResultsWorthTaking = 16;
 
 // Whether each rank of the job has a processor, so that none takes it from another by waiting there.
