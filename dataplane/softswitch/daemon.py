@@ -268,6 +268,12 @@ _FRACTION = click.FloatRange(0, 1)
     help="Threads that the slots are divided among, each with a socket of every UDP port; more than one only where all "
     "ports are UDP ports.",
 )
+@click.option(
+    "--shm-threads",
+    type=click.IntRange(0, 64),
+    default=1,
+    help="Threads of each shared-memory port, which add up; 0: one for each processor.",
+)
 @click.option("--drop", type=_FRACTION, default=0.0, help="Fraction of packets to lose on purpose, in each direction.")
 @click.option("--duplicate", type=_FRACTION, default=0.0, help="Fraction of packets to send or take twice.")
 @click.option("--delay", type=_FRACTION, default=0.0, help="Fraction of packets to hold until later ones have passed.")
@@ -300,6 +306,7 @@ def main(
     values: int,
     slots: int,
     shards: int,
+    shm_threads: int,
     drop: float,
     duplicate: float,
     delay: float,
@@ -324,6 +331,7 @@ def main(
       switchml-switch --xdp-port 1=eth1
       switchml-switch --dpdk-port 1=0000:3b:00.0 --poll busy
     """  # noqa: D301 (the escape is click's: keep these lines as they are)
+    shm_ports = tuple(replace(port, threads=shm_threads) for port in shm_ports)
     devices: tuple[Port, ...] = (
         *(replace(port, eal=dpdk_eal, mtu=dpdk_mtu, poll=poll) for port in dpdk_ports),
         *(replace(port, poll=poll) for port in xdp_ports),

@@ -57,6 +57,8 @@ class Communicator {
  private:
   void run();
   void take_inbox();
+  // Waits a little for results, awake; false when they did not come.
+  bool linger();
   void sleep();
   void end(const std::vector<std::shared_ptr<Call>>& ended);
   std::shared_ptr<Call>& find(uint64_t sequence);
