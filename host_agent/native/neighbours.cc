@@ -24,7 +24,7 @@ std::optional<uint64_t> Neighbours::mac_of(uint32_t address, Clock::time_point n
   if (next_hop_) return next_hop_;
   Neighbour& neighbour = known_[address];
   if (!neighbour.mac) {
-    if (now - neighbour.asked >= kAskAgain || neighbour.asked == Clock::time_point::min()) {
+    if (neighbour.asked == Clock::time_point{} || now - neighbour.asked >= kAskAgain) {
       ask(address, &neighbour, now);
     }
   } else if (now - neighbour.told >= kBelieve && now - neighbour.asked >= kAskInVain) {

@@ -26,7 +26,7 @@ class Neighbours {
  private:
   struct Neighbour {
     std::optional<uint64_t> mac;
-    Clock::time_point asked = Clock::time_point::min();
+    Clock::time_point asked;  // the clock's beginning: never
     Clock::time_point told;
   };
 
