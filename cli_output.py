@@ -326,6 +326,8 @@ def show_switches(switches: Iterable[pb.Switch]) -> None:
         state = Text("connected", style="green") if switch.connected else Text(switch.failure or "down", style="red")
         if switch.connected and not switch.primary:
             state = Text("connected, not primary", style="yellow")
+        elif switch.connected and switch.drained:
+            state = Text(f"drained, {switch.jobs} jobs left", style="yellow")
         table.add_row(
             switch.name,
             switch.target,

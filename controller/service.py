@@ -90,7 +90,7 @@ class JobsService(pb_grpc.JobsServicer):
     async def ReportExit(self, request: pb.ExitReport, _: _Context) -> pb.Job:  # noqa: N802
         """Note how a process ended."""
         job = self._lifecycle.find(request.job)
-        self._lifecycle.report_exit(job, request.rank, request.exit_code)
+        self._lifecycle.report_exit(job, request.rank, request.exit_code, request.final)
         return await self._lifecycle.view(job)
 
 
@@ -191,6 +191,11 @@ class SwitchesService(pb_grpc.SwitchesServicer):
     async def SetLoss(self, request: pb.SetLossRequest, _: _Context) -> pb.SetLossResponse:  # noqa: N802
         """Let one switch lose packets on purpose."""
         return await self._switches.set_loss(request, self._agents.ports_on(self._switches.get(request.name).name))
+
+    @_answered
+    async def Drain(self, request: pb.DrainRequest, _: _Context) -> pb.Switch:  # noqa: N802
+        """Close one switch to new jobs, or open it again."""
+        return self._switches.drain(request.name, request.drained).message()
 
 
 class ControlService(pb_grpc.ControlServicer):

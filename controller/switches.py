@@ -36,6 +36,7 @@ class ManagedSwitch:
         self.driver = driver
         self.slots = SlotAllocator(driver.capabilities.slots)
         self.lock = asyncio.Lock()
+        self.drained = False  # no new jobs are placed on it
 
     @property
     def name(self) -> str:
@@ -45,10 +46,12 @@ class ManagedSwitch:
     @property
     def ready(self) -> bool:
         """Whether jobs can start on it."""
-        return self.driver.connected and self.driver.primary
+        return self.driver.connected and self.driver.primary and not self.drained
 
     def why_not_ready(self) -> str:
         """Say in words why no job can start on it."""
+        if self.drained:
+            return f"switch {self.name} is drained; `switchml-ctl switch undrain {self.name}` opens it for new jobs"
         why = self.driver.failure or "another controller is its primary"
         return f"switch {self.name} at {self.config.control} is not available: {why}"
 
@@ -68,6 +71,8 @@ class ManagedSwitch:
             largest_free_range=self.slots.largest_free_range,
             failure=self.driver.failure,
             p4runtime_version=self.driver.api_version,
+            drained=self.drained,
+            jobs=self.slots.ranges_used,
         )
 
 
@@ -84,6 +89,8 @@ class Switches:
         """
         self._store = store
         self._switches = {config.name: ManagedSwitch(config, _driver(config)) for config in configs}
+        for name in store.drained_switches() & self._switches.keys():
+            self._switches[name].drained = True
 
     def __iter__(self) -> Iterator[ManagedSwitch]:
         return iter(self._switches.values())
@@ -201,6 +208,19 @@ class Switches:
             drop_reasons={reason.name.lower(): packets for reason, packets in contents.drop_reasons.items()},
             losses=contents.losses,
         )
+
+    def drain(self, name: str, drained: bool) -> ManagedSwitch:
+        """Say whether new jobs may be placed on a switch; those that run there go on.
+
+        Raises:
+            SwitchNotFound, InvalidRequest: as ``get``.
+
+        """
+        switch = self.get(name)
+        self._store.set_drained(switch.name, drained)
+        switch.drained = drained
+        _LOG.warning("switch %s is %s", switch.name, "drained" if drained else "open for new jobs again")
+        return switch
 
     async def set_loss(self, request: pb.SetLossRequest, agent_ports: Iterable[int]) -> pb.SetLossResponse:
         """Let a switch lose packets on purpose; `agent_ports` are meant, and those that do now, where none are named.

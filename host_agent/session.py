@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import random
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,8 +16,10 @@ import grpc
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from host_agent.deadlines import within
+from host_agent.epoch_change import have_reached
 from host_agent.errors import AssignmentRefused, RegistrationRefused
-from host_agent.jobs import Jobs, LocalJob
+from host_agent.jobs import Jobs
+from host_agent.local_job import LocalJob
 from host_agent.messages import Failure
 
 __all__ = ["Session", "failure_of"]
@@ -31,6 +34,8 @@ _WELCOME_SECONDS: Final = 10.0
 _FIRST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 3.0
 _JOBS_GET_SECONDS: Final = 0.8  # the process that asks waits 1 s
+_FETCH_SECONDS: Final = 2.5  # the controller waits for 3
+_FETCH_STEP_SECONDS: Final = 0.005
 _HEARTBEAT_BOUNDS: Final = (0.05, 60.0)
 
 # The controller understood and said no; the same registration will be refused again.
@@ -77,6 +82,7 @@ class Session:
         self._jobs = jobs
         self._outgoing: asyncio.Queue[pb.AgentMessage] | None = None  # while registered
         self._channel: Any = None
+        self._fetching: dict[int, asyncio.Task[None]] = {}  # by job
         self.on_registered: Callable[[], None] = lambda: None
         jobs.report = self._report
 
@@ -155,6 +161,8 @@ class Session:
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                tasks += self._fetching.values()
+                self._fetching.clear()
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -192,8 +200,37 @@ class Session:
                 self._jobs.revoke(message.revocation, failure_of(message.revocation))
             elif kind == "rendezvous_refusal":
                 self._jobs.refuse(message.rendezvous_refusal)
+            elif kind == "rendezvous_return":
+                self._jobs.give_back(message.rendezvous_return)
+            elif kind == "quiesce":
+                self._quiesce(message.quiesce)
             else:
                 _log.warning("the controller sent a message that this agent does not know (%s)", kind)
+
+    def _quiesce(self, quiesce: pb.Quiesce) -> None:
+        before = self._fetching.pop(quiesce.job, None)
+        if before is not None:
+            before.cancel()
+        if quiesce.targets:
+            self._fetching[quiesce.job] = asyncio.create_task(self._fetch(quiesce), name=f"fetch of job {quiesce.job}")
+        else:
+            self._report_positions(self._jobs.freeze(quiesce))
+
+    def _report_positions(self, positions: pb.Positions | None) -> None:
+        if positions is not None:
+            self._report(pb.AgentMessage(positions=positions))
+
+    async def _fetch(self, quiesce: pb.Quiesce) -> None:
+        """Let ranks fetch what others hold, and report when they have; the controller does not wait for ever."""
+        deadline = time.monotonic() + _FETCH_SECONDS
+        while (positions := self._jobs.fetch(quiesce)) is not None:
+            if have_reached(positions, quiesce):
+                self._report_positions(positions)
+                return
+            if time.monotonic() >= deadline:
+                _log.error("job %d: what others hold was not fetched within %g s", quiesce.job, _FETCH_SECONDS)
+                return
+            await asyncio.sleep(_FETCH_STEP_SECONDS)
 
     def _open(self, assignment: pb.Assignment) -> None:
         try:

@@ -21,6 +21,7 @@ from switchml.errors import (
     SwitchMLError,
     UnsupportedTensor,
     WorkerLost,
+    WorldChanged,
 )
 from switchml.version import VERSION
 from switchml.work import Work
@@ -40,6 +41,7 @@ __all__ = [
     "CollectiveMismatch",
     "IntegrityError",
     "WorkerLost",
+    "WorldChanged",
     "JobEnded",
     "SwitchLost",
     "AgentLost",

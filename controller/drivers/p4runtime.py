@@ -231,6 +231,15 @@ class P4RuntimeDriver(Driver):
 
         await self._call(f"the tables of job {job.job}", write)
 
+    async def replace_job(self, old: JobTables, new: JobTables) -> None:
+        """Delete all of a job's tables, those that admit packets first, then write its new ones; counters stay."""
+
+        async def write(switch: fy.Switch) -> None:
+            await _write(lambda entities: switch.delete(entities, strict=False), job_entities(old)[::-1])
+            await _write(switch.insert, job_entities(new))
+
+        await self._call(f"the tables of job {new.job} in epoch {new.epoch}", write)
+
     async def remove_job(self, job: JobTables) -> None:
         """Delete what is there of a job's tables, in the reverse order."""
 

@@ -167,6 +167,22 @@ RankStatus Engine::status(uint64_t handle) {
   return rank(handle).status();
 }
 
+std::vector<uint32_t> Engine::freeze(uint64_t handle) {
+  const ControlCall call(*this);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    return found->second->freeze();
+  }
+  return rank(handle).freeze();
+}
+
+std::vector<uint32_t> Engine::fetch(uint64_t handle, const std::vector<uint32_t>& targets) {
+  const ControlCall call(*this);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    return found->second->fetch(targets);
+  }
+  return rank(handle).fetch(targets);
+}
+
 bool Engine::serve(Clock::time_point now) {
   bool busy = false;
   for (auto& [handle, rank] : ranks_) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "host_agent/native/rank.h"
 #include "host_agent/native/shm_rank.h"
@@ -42,6 +43,9 @@ class Engine {
   Descriptors open_channel(uint64_t handle);
   void close_rank(uint64_t handle);
   RankStatus status(uint64_t handle);
+  // As Rank's, of a rank that shares memory with the switch too; they throw what ShmConnector throws as well.
+  std::vector<uint32_t> freeze(uint64_t handle);
+  std::vector<uint32_t> fetch(uint64_t handle, const std::vector<uint32_t>& targets);
 
  private:
   class ControlCall;

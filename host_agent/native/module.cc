@@ -1,6 +1,7 @@
 // host_agent._engine: the agent's data path for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cerrno>
 #include <system_error>
@@ -117,5 +118,7 @@ NB_MODULE(_engine, module) {
           },
           nb::arg("handle"))
       .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)
-      .def("status", &status, nb::arg("handle"));
+      .def("status", &status, nb::arg("handle"))
+      .def("freeze", &Engine::freeze, nb::arg("handle"), free)
+      .def("fetch", &Engine::fetch, nb::arg("handle"), nb::arg("targets"), free);
 }

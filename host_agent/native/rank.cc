@@ -99,7 +99,7 @@ int Rank::open_channel() {
 }
 
 bool Rank::submissions_wait() const {
-  return memory_ != nullptr && !broken_ && channel_.control().submitted.load(std::memory_order_acquire) != submitted_;
+  return memory_ != nullptr && !broken_ && !frozen() && channel_.control().submitted.load(std::memory_order_acquire) != submitted_;
 }
 
 void Rank::set_sleeping(bool sleeping) {
@@ -187,9 +187,13 @@ void Rank::transmit(SendBatch& batch, Clock::time_point now) {
   if (memory_ == nullptr) {
     return;
   }
-  retransmit_overtaken(batch, now);
-  retransmit_after_timeout(batch, now);
-  send_window(batch, now);
+  if (frozen()) {
+    retransmit_frozen(batch, now);
+  } else {
+    retransmit_overtaken(batch, now);
+    retransmit_after_timeout(batch, now);
+    send_window(batch, now);
+  }
   if (!batch.empty()) {
     batch.flush(socket_, switch_endpoint_);
   }
@@ -295,7 +299,7 @@ void Rank::take_result(const Datagram& datagram, Clock::time_point now) {
   const bool empty = (header.flags & flag::exponent_only) != 0;
   const size_t payload = empty ? 0 : assignment_.values * sizeof(uint32_t);
   if (slot.state != SlotState::in_flight || header.phase != slot.phase || (header.slot & 1) != (slot.phase & 1) ||
-      datagram.length != protocol::header_bytes + payload) {
+      datagram.length != protocol::header_bytes + payload || (frozen() && slot.phase >= limits_[index])) {
     return ignore();
   }
   if (header.worker == assignment_.rank && slot.transmissions == 1) {
@@ -334,6 +338,46 @@ void Rank::publish() {
   ChannelControl& control = channel_.control();
   control.completed.store(completed_, std::memory_order_release);
   wake_process(control);
+}
+
+std::vector<uint32_t> Rank::held() const {
+  std::vector<uint32_t> phases;
+  phases.reserve(slots_.size());
+  for (const Slot& slot : slots_) {
+    phases.push_back(slot.phase);
+  }
+  return phases;
+}
+
+std::vector<uint32_t> Rank::freeze() {
+  limits_ = held();
+  next_deadline_ = Clock::time_point::max();
+  return limits_;
+}
+
+std::vector<uint32_t> Rank::fetch(const std::vector<uint32_t>& targets) {
+  if (!frozen() || targets.size() != slots_.size()) {
+    throw std::invalid_argument("the rank is not frozen, or the targets are not one for each of its slots");
+  }
+  if (limits_ != targets) {
+    limits_ = targets;
+    next_deadline_ = Clock::now();
+  }
+  return held();
+}
+
+// What another survivor holds is full in the switch, which sends it again to who asks.
+void Rank::retransmit_frozen(SendBatch& batch, Clock::time_point now) {
+  if (now < next_deadline_) {
+    return;
+  }
+  next_deadline_ = Clock::time_point::max();
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    if (slots_[index].state == SlotState::in_flight && slots_[index].phase < limits_[index]) {
+      send(static_cast<uint16_t>(index), batch, now);
+      status_.retransmissions += 1;
+    }
+  }
 }
 
 RankStatus Rank::status() const {

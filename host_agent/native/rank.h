@@ -74,6 +74,12 @@ class Rank {
 
   RankStatus status() const;
 
+  // A change of epoch (docs/protocol.md). From freeze() on nothing is begun and no RESULT is taken; fetch() lets those of
+  // each slot be taken, and asked for, until so many of its phases are held. Both return how many are, for each slot.
+  // fetch() throws std::invalid_argument where the rank is not frozen or `targets` is not one for each slot.
+  std::vector<uint32_t> freeze();
+  std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets);
+
  private:
   enum class SlotState : uint8_t { with_process, queued, in_flight };
   struct Slot {
@@ -101,6 +107,9 @@ class Rank {
   const Transmission* oldest_unfinished();
   void retransmit_overtaken(SendBatch& batch, Clock::time_point now);
   void retransmit_after_timeout(SendBatch& batch, Clock::time_point now);
+  void retransmit_frozen(SendBatch& batch, Clock::time_point now);
+  bool frozen() const { return !limits_.empty(); }
+  std::vector<uint32_t> held() const;
   Header header_of(uint16_t slot) const;
 
   RankAssignment assignment_;
@@ -110,6 +119,7 @@ class Rank {
   void* memory_ = nullptr;
   Channel channel_;
   bool broken_ = false;  // the process wrote what no process of ours writes: it is served no more
+  std::vector<uint32_t> limits_;  // once frozen: of each slot, the first phase whose RESULT is not taken
 
   std::vector<Slot> slots_;
   std::vector<uint8_t> headers_;       // of the packet in flight of each slot; the process cannot reach them

@@ -159,6 +159,15 @@ void Communicator::abandon() {
   ended_.wait(lock, [this] { return abandoned_; });
 }
 
+void Communicator::settle() {
+  settling_ = true;
+  abandon();
+}
+
+bool Communicator::has_results_to_settle() const {
+  return settling_ && !stream_->check_failed() && stream_->results_wait();
+}
+
 std::optional<std::pair<uint64_t, uint64_t>> Communicator::check_failure() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return check_failure_;
@@ -210,7 +219,7 @@ void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
 void Communicator::run() {
   ask_for_short_slices();
   std::vector<std::shared_ptr<Call>> ended;
-  while (!abandoning_) {
+  while (!abandoning_ || has_results_to_settle()) {
     take_inbox();
     const bool advanced = !stream_->check_failed() && stream_->advance(&ended);
     if (!ended.empty()) {

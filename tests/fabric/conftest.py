@@ -11,6 +11,16 @@ import pytest
 from fabric_harness import Ctl
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lost-workers", type=int, default=1, help="how often a worker is killed, over each transport")
+
+
+@pytest.fixture
+def lost_worker_runs(pytestconfig: pytest.Config) -> int:
+    """How often the test of a lost worker is run."""
+    return int(pytestconfig.getoption("--lost-workers"))
+
+
 @pytest.fixture
 def ctl() -> Iterator[Ctl]:
     """Short, because Unix sockets have short paths; removed after a test that leaves no process behind."""

@@ -42,7 +42,16 @@ def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("up", "down", "status", "doctor", "completion"),
         *("job start", "job list", "job show", "job watch", "job logs", "job stop"),
-        *("switch list", "switch show", "switch loss", "agent list", "topology show", "topology controller"),
+        *(
+            "switch list",
+            "switch show",
+            "switch loss",
+            "switch drain",
+            "switch undrain",
+            "agent list",
+            "topology show",
+            "topology controller",
+        ),
     }
 
 

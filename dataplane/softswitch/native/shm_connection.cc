@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <stdexcept>
 #include <utility>
 
 #include "dataplane/softswitch/native/accumulate.h"
@@ -40,7 +41,7 @@ ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, i
 ShmConnection::~ShmConnection() { close(doorbell_); }
 
 bool ShmConnection::submissions_wait() const {
-  return !broken_ && control().submitted.load(std::memory_order_acquire) != submitted_;
+  return !broken_ && !frozen() && control().submitted.load(std::memory_order_acquire) != submitted_;
 }
 
 bool ShmConnection::take(Header* header) {
@@ -88,7 +89,7 @@ Header ShmConnection::header_of(uint32_t index) const {
 void ShmConnection::complete(const Header& result) {
   const uint32_t index = (result.slot >> 1U) - uint32_t{rank_.job.slot_base};
   if (result.job != rank_.job.job || result.epoch != rank_.job.epoch || index >= slots_.size() ||
-      !slots_[index].in_flight || slots_[index].phase != result.phase) {
+      !slots_[index].in_flight || slots_[index].phase != result.phase || beyond_limit(index)) {
     count(control().server.ignored);
     return;
   }
@@ -121,6 +122,22 @@ void ShmConnection::publish(bool nothing_left) {
     return;
   }
   wake_process_at(shared, completed_, nothing_left);
+}
+
+std::vector<uint32_t> ShmConnection::held() const {
+  std::vector<uint32_t> phases;
+  phases.reserve(slots_.size());
+  for (const Slot& slot : slots_) phases.push_back(slot.phase);
+  return phases;
+}
+
+void ShmConnection::fetch(const std::vector<uint32_t>& targets) {
+  if (!frozen() || targets.size() != slots_.size()) {
+    throw std::invalid_argument("the rank is not frozen, or the targets are not one for each of its slots");
+  }
+  if (limits_ == targets) return;
+  limits_ = targets;
+  overdue_at_ = Clock::now();
 }
 
 void ShmConnection::expect_ring(uint32_t share) {

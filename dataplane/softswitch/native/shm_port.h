@@ -32,6 +32,8 @@ class ShmPort : public Port {
   // Its job's slots no longer need the connection's memory (SlotSums::take_over).
   std::unique_ptr<ShmConnection> detach(uint16_t number);
   bool has_rank(const ShmRank& rank) const;
+  // The connection of a number, or null.
+  ShmConnection* find(uint16_t number) const;
 
   // Takes what the ranks have submitted through `pipeline`. Returns whether there was anything.
   bool serve(Pipeline* pipeline);
@@ -62,7 +64,6 @@ class ShmPort : public Port {
   void contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const Header& header);
   // The same with a packet of its own, which can be held back or lost like any other.
   void contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection, const Header& header);
-  ShmConnection* find(uint16_t number) const;
   void complete(uint16_t number, const uint8_t* header);
 
   int epoll_ = -1;

@@ -76,6 +76,20 @@ ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
   return grant;
 }
 
+std::vector<uint32_t> Switch::quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) {
+  const TurnLock lock(this);
+  ShmConnection* bound = shm_port_at(port).find(connection);
+  if (bound == nullptr) throw std::invalid_argument("the rank has no connection any more");
+  if (targets.empty()) {
+    bound->freeze();
+  } else {
+    bound->fetch(targets);
+    wake();
+  }
+  bound->publish(true);  // what is held must be seen by the process
+  return bound->held();
+}
+
 void Switch::unbind(uint16_t port, uint16_t connection) {
   std::unique_ptr<ShmConnection> ended;  // its memory is given back after the lock
   std::shared_ptr<ShmJob> job;

@@ -1,0 +1,55 @@
+"""What an agent checks of an assignment before it opens anything."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+from controller.proto import switchml_pb2 as pb
+from dataplane.constants import (
+    PROTOCOL_MAX_JOBS,
+    PROTOCOL_MAX_SLOT_INDEX,
+    PROTOCOL_MAX_VALUES,
+    PROTOCOL_MAX_WORKERS,
+)
+from host_agent.errors import AssignmentRefused
+
+__all__ = ["check_assignment"]
+
+
+def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_ranks: int) -> None:
+    """Check that `agent`, which carries `taken` ranks of other jobs and at most `max_ranks`, can carry it out.
+
+    Raises:
+        AssignmentRefused: it cannot; the message says why.
+
+    """
+    ranks = list(assignment.ranks)
+    last_slot = assignment.slot_base + assignment.slots - 1
+    previous = len(assignment.succession.previous_ranks)
+    requirements = (
+        (0 < assignment.job < PROTOCOL_MAX_JOBS, f"job id {assignment.job}"),
+        (0 < assignment.epoch < 2**16, f"epoch {assignment.epoch}"),
+        (0 < assignment.world_size <= PROTOCOL_MAX_WORKERS, f"world size {assignment.world_size}"),
+        (0 < len(ranks) == len(set(ranks)), f"ranks {ranks}"),
+        (max(ranks, default=0) < assignment.world_size, f"ranks {ranks} of {assignment.world_size}"),
+        (previous == (len(ranks) if assignment.HasField("succession") else 0), f"{previous} previous ranks"),
+        (assignment.slots > 0 and last_slot <= PROTOCOL_MAX_SLOT_INDEX, f"slots up to {last_slot}"),
+        (0 < assignment.values_per_packet <= PROTOCOL_MAX_VALUES, f"{assignment.values_per_packet} values a packet"),
+        (0 < assignment.switch_udp_port < 2**16, f"UDP port {assignment.switch_udp_port} of the switch"),
+        (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
+        (
+            taken + len(ranks) <= max_ranks,
+            f"{len(ranks)} ranks beside {taken} of other jobs, with {max_ranks} allowed (--max-ranks)",
+        ),
+    )
+    for holds, what in requirements:
+        if not holds:
+            raise AssignmentRefused(f"agent {agent} cannot take job {assignment.job} with {what}")
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        IPv4Address(text)
+    except ValueError:
+        return False
+    return True
