@@ -1,10 +1,14 @@
 """Workers that are killed in the middle of an all-reduce, by SIGKILL: what the others see, and when."""
 
 import json
+import os
+import signal
+import subprocess
+import time
 from typing import Any
 
 import pytest
-from fabric_harness import Ctl
+from fabric_harness import Ctl, wait_until
 
 MEGABYTES_64 = str(64 * 2**20 // 4)
 SECONDS = 2.0
@@ -81,3 +85,66 @@ def test_it_is_started_again_and_takes_its_place(on: Ctl) -> None:
     assert value(words, "rank") == {0: 0, 1: 1, 2: 2}
     assert value(words, "steps") == {0: 20, 1: 20, 2: 20}
     assert value(words, "lost") == {1: [0], 2: [0]}
+
+
+@pytest.mark.parametrize("policy", ["shrink", "restart"])
+def test_an_agent_is_killed(ctl: Ctl, policy: str) -> None:
+    ctl.run("up", "--agents", "3")
+    [agent] = [process for process in ctl.processes() if process["name"] == "agent-1"]
+    worker = ctl.worker("survives", "--steps", "60", "--pause", "0.05")
+    job = ctl.start("job", "start", "--workers", "3", "--on-failure", policy, "--json", *worker)
+    wait_until(lambda: positions(ctl) and min(positions(ctl)) > 1000, "the ranks are under way")
+    killed = time.monotonic()
+    os.kill(agent["pid"], signal.SIGKILL)
+    stdout, stderr = job.communicate(timeout=60)
+    assert json.loads(stdout)["state"] == "COMPLETED", stderr
+    words = said(stderr)
+    changed = value(words, "changed")
+    assert changed.keys() == {0, 2}
+    assert all(when - killed < 5 for when in changed.values())
+    assert "agent agent-1 on" in value(words, "message")[0]
+    assert value(words, "error")[1].startswith("AgentLost")
+    assert value(words, "steps") == ({0: 60, 2: 60} if policy == "shrink" else {0: 60, 1: 60, 2: 60})
+
+
+def positions(ctl: Ctl) -> list[int]:
+    """How far each rank of the only job is."""
+    jobs = ctl.json("job", "list")["jobs"]
+    return [int(rank["position"]) for rank in jobs[0]["ranks"]] if jobs else []
+
+
+def start_ranks(ctl: Ctl, policy: str, ranks: list[int], *arguments: str) -> list[subprocess.Popen[str]]:
+    """Ranks of a job of three that nobody starts: they meet by what a launcher of torch programs sets."""
+    processes = []
+    for rank in ranks:
+        environment = {
+            **ctl.environment,
+            **{"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999"},
+            "SWITCHML_ON_FAILURE": policy,
+        }
+        command = ctl.worker("survives", *arguments)[1:]
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    return processes
+
+
+def test_a_rank_attaches_again(ctl: Ctl) -> None:
+    ctl.run("up")
+    processes = start_ranks(ctl, "restart", [0, 1, 2], "--victim", "1", "--pause", "0.01")
+    assert processes[1].wait(30) == -9
+    processes += start_ranks(ctl, "restart", [1], "--victim", "1", "--pause", "0.01")
+    endings = [json.loads(process.communicate(timeout=30)[0].splitlines()[-1]) for process in processes]
+    assert [(end["rank"], end["world_size"], end["steps"]) for end in (endings[0], *endings[2:])] == [
+        (0, 3, 20),
+        (2, 3, 20),
+        (1, 3, 20),
+    ]
+    [job] = ctl.json("job", "list", "--all")["jobs"]
+    assert (job["state"], job["generation"], job["changes"][0]["joined"]) == ("COMPLETED", 1, [1])
+
+
+def test_ranks_that_met_go_on_without_one(ctl: Ctl) -> None:
+    ctl.run("up")
+    processes = start_ranks(ctl, "shrink", [0, 1, 2], "--victim", "0")
+    endings = [json.loads(process.communicate(timeout=30)[0].splitlines()[-1]) for process in processes]
+    assert [end.get("world_size") for end in endings] == [None, 2, 2]
+    assert [end.get("rank") for end in endings] == [None, 0, 1]
