@@ -99,6 +99,7 @@ class AgentMessages:
 
     def _heartbeat(self, session: AgentSession, heartbeat: pb.Heartbeat) -> None:
         session.heartbeat()
+        session.send(pb.ControllerMessage(alive=pb.Alive()))
         for status in heartbeat.ranks:
             live = self._lifecycle.live_job(status.job, status.epoch)
             rank = _rank_of(live, session, status.rank) if live is not None else None

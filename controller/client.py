@@ -20,7 +20,9 @@ _HIGHEST = 2**32 - 1  # of a number in the messages
 
 
 class ControllerClient:
-    """A connection to the controller at "host:port" or "unix:/path".
+    """A connection to the controller at "host:port" or "unix:/path", or at the first of several that answers.
+
+    Several addresses have commas between them; they are "ipv4:port".
 
     A job is named by its id (int) or its name (str). Every method takes at most ``timeout`` seconds and raises the
     ControllerError that the controller raised, ControllerUnavailable when none answers, or DeadlineExceeded.
@@ -31,7 +33,8 @@ class ControllerClient:
         self._timeout = timeout
         # Retries of a refused connection begin soon, so that a controller that has just been started is found.
         self._channel = grpc.insecure_channel(
-            address, options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.enable_http_proxy", 0)]
+            f"ipv4:{address}" if "," in address else address,
+            options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.enable_http_proxy", 0)],
         )
         self._jobs = pb_grpc.JobsStub(self._channel)  # type: ignore[no-untyped-call]
         self._agents = pb_grpc.AgentsStub(self._channel)  # type: ignore[no-untyped-call]

@@ -209,5 +209,9 @@ class ControlService(pb_grpc.ControlServicer):
     async def Info(self, _: pb.InfoRequest, __: _Context) -> pb.InfoResponse:  # noqa: N802
         """Return what this controller is."""
         return pb.InfoResponse(
-            version=VERSION, protocol_version=PROTOCOL_VERSION, started=self._started, store=str(self._store.path)
+            version=VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            started=self._started,
+            store=str(self._store.path),
+            term=self._store.term,
         )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
+import asyncio
+import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from controller.errors import StoreError
+from controller.errors import StoreError, StoreInUse
 from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
 from controller.proto import switchml_pb2 as pb
+from controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
 
-__all__ = ["Store", "Transition"]
+__all__ = ["Store", "Transition", "stand_by"]
+
+_STANDBY_SECONDS = 0.2
 
 Transition = tuple[JobState | None, JobState, str, float]
 """(from, to, reason, seconds since 1970); a job comes from nothing."""
@@ -118,22 +121,24 @@ class Store:
     milliseconds, so they are made on the event loop.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, instead_of: int | None = None) -> None:
         """Open `path`, make it if it is missing, and bring it to the newest schema.
+
+        `instead_of` is the inode of the lock file of a controller that has it and has stalled.
 
         Raises:
             StoreError: it is no store, is newer than this software, cannot be written, or another controller has it.
 
         """
         self.path = path
-        with _store_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise StoreError(f"store {path} is in use by another controller; stop it or give another --store") from None
+            with _store_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock = StoreLock(lock_path(path), instead_of)
+        except LockHeld:
+            raise StoreInUse(
+                f"store {path} is in use by another controller; stop it, give another --store, or add --standby"
+            ) from None
         try:
             with _store_errors(path):
                 self._database = sqlite3.connect(path, isolation_level=None)
@@ -141,14 +146,43 @@ class Store:
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
                     self._database.execute(f"PRAGMA {pragma}")
                 self._migrate()
+                self.term = self._begin_term()
         except BaseException:
-            os.close(self._lock)
+            self._lock.close()
             raise
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
-        os.close(self._lock)
+        self._lock.close()
+
+    async def lead(self) -> None:
+        """Show standbys that this controller goes on, until cancelled.
+
+        Raises:
+            StoreInUse: a standby has taken its place.
+
+        """
+        while True:
+            self._require_lock()
+            with _store_errors(self.path):
+                self._lock.beat()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def _require_lock(self) -> None:
+        with _store_errors(self.path):
+            if self._lock.held:
+                return
+        raise StoreInUse(f"another controller has taken over store {self.path}: this one did nothing for too long")
+
+    def _begin_term(self) -> int:
+        """Count this controller among those that have led; whoever led before can write no more."""
+        self._database.execute("UPDATE leadership SET term = term + 1")
+        return self._present_term()
+
+    def _present_term(self) -> int:
+        (term,) = self._database.execute("SELECT term FROM leadership").fetchone()
+        return int(term)
 
     def _migrate(self) -> None:
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
@@ -165,6 +199,8 @@ class Store:
         with _store_errors(self.path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
+                if self._present_term() != self.term:
+                    raise StoreInUse(f"another controller has taken over store {self.path}")
                 yield self._database
             except BaseException:
                 self._database.execute("ROLLBACK")
@@ -326,6 +362,31 @@ class Store:
         for epoch, workers, lost, joined, reason, when in changes:
             job.changes.append(EpochChange(epoch, workers, _numbers(lost), _numbers(joined), reason, when))
         return job
+
+
+async def stand_by(path: Path) -> Store:
+    """Wait, without a deadline, until the controller that leads with this store dies or stalls; then open the store.
+
+    Raises:
+        StoreError: as Store, but for that it is in use.
+
+    """
+    watch = Watch(lock_path(path))
+    while True:
+        try:
+            return Store(path)
+        except StoreInUse:
+            with _store_errors(path):
+                stalled = watch.stalled()
+        if stalled is not None:
+            with contextlib.suppress(StoreInUse):
+                return Store(path, stalled)
+        await asyncio.sleep(_STANDBY_SECONDS)
+
+
+def lock_path(path: Path) -> Path:
+    """Return the lock file of a store."""
+    return path.with_name(f"{path.name}.lock")
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ __all__ = ["MAX_EPOCH", "MAX_PORT", "ManagedSwitch", "Switches"]
 _LOG = logging.getLogger(__name__)
 
 MAX_EPOCH = 0xFFFF
+_FIRST_ELECTION_ID = 10  # others may be lower; a controller that takes over has a higher one than the one before
 MAX_PORT = 511  # nine bits
 
 
@@ -88,7 +89,7 @@ class Switches:
 
         """
         self._store = store
-        self._switches = {config.name: ManagedSwitch(config, _driver(config)) for config in configs}
+        self._switches = {config.name: ManagedSwitch(config, _driver(config, store.term)) for config in configs}
         for name in store.drained_switches() & self._switches.keys():
             self._switches[name].drained = True
 
@@ -250,8 +251,8 @@ class Switches:
             return pb.SetLossResponse(ports=await switch.driver.set_loss(sorted(ports), thresholds))
 
 
-def _driver(config: SwitchConfig) -> Driver:
-    return BfrtDriver(config) if config.target == "tofino" else P4RuntimeDriver(config)
+def _driver(config: SwitchConfig, term: int) -> Driver:
+    return BfrtDriver(config) if config.target == "tofino" else P4RuntimeDriver(config, _FIRST_ELECTION_ID + term)
 
 
 def _share(direction: str, value: float) -> float:

@@ -57,8 +57,11 @@ class P4RuntimeDriver(Driver):
     exception that can be told to the user.
     """
 
-    def __init__(self, config: SwitchConfig) -> None:
+    def __init__(self, config: SwitchConfig, election_id: int = 10) -> None:
         """Read the pipeline's files.
+
+        Of two controllers of one switch, that with the higher `election_id` is primary (P4Runtime, "Client
+        Arbitration").
 
         Raises:
             ConfigError: one is missing or not usable.
@@ -66,6 +69,7 @@ class P4RuntimeDriver(Driver):
 
         """
         self.config = config
+        self._election_id = election_id
         self._p4info, self._schema = _load_pipeline(config)
         require_same_release(f"the P4 program of switch {config.name}", self._p4info.pkg_info.version)
         self._capabilities = _capabilities(config, self._p4info)
@@ -98,7 +102,11 @@ class P4RuntimeDriver(Driver):
         """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
         self._events = asyncio.Queue()
         self._down = asyncio.get_running_loop().create_future()
-        options = fy.SwitchOptions(p4info=_program(self.config).with_suffix(_P4INFO), device_id=self.config.device)
+        options = fy.SwitchOptions(
+            p4info=_program(self.config).with_suffix(_P4INFO),
+            device_id=self.config.device,
+            initial_election_id=self._election_id,
+        )
         switch = fy.Switch(self.config.name, self.config.p4runtime, options)
         for event in (fy.SwitchEvent.CHANNEL_DOWN, fy.SwitchEvent.BECOME_PRIMARY, fy.SwitchEvent.BECOME_BACKUP):
             switch.ee.on(event, lambda *_, event=event: self._events.put_nowait(event))

@@ -233,7 +233,7 @@ class AgentMessage(_message.Message):
     def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ..., positions: _Optional[_Union[Positions, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return")
+    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
@@ -241,6 +241,7 @@ class ControllerMessage(_message.Message):
     RENDEZVOUS_REFUSAL_FIELD_NUMBER: _ClassVar[int]
     QUIESCE_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_RETURN_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignment: Assignment
     activation: Activation
@@ -248,7 +249,8 @@ class ControllerMessage(_message.Message):
     rendezvous_refusal: RendezvousRefusal
     quiesce: Quiesce
     rendezvous_return: RendezvousReturn
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ...) -> None: ...
+    alive: Alive
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance")
@@ -285,6 +287,10 @@ class Welcome(_message.Message):
     version: str
     heartbeat_seconds: float
     def __init__(self, version: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ...) -> None: ...
+
+class Alive(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("ranks",)

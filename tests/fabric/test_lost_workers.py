@@ -119,7 +119,10 @@ def start_ranks(ctl: Ctl, policy: str, ranks: list[int], *arguments: str) -> lis
     for rank in ranks:
         environment = {
             **ctl.environment,
-            **{"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999"},
+            "RANK": str(rank),
+            "WORLD_SIZE": "3",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29999",
             "SWITCHML_ON_FAILURE": policy,
         }
         command = ctl.worker("survives", *arguments)[1:]
