@@ -12,8 +12,11 @@ import click
 from click.shell_completion import get_completion_class
 
 import cli_output as output
+from cli_events import show_events
+from cli_profile import profile_job
 from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
 from cli_switches import agent_group, switch_group
+from cli_top import show_top
 from controller.jobs import OnFailure
 from controller.proto import switchml_pb2 as pb
 from controller.version import VERSION
@@ -462,6 +465,9 @@ def _laid_out(session: Session) -> topology.Topology | None:
     return topology.Topology.from_dict(found.topology)
 
 
+job.add_command(profile_job)
+cli.add_command(show_events)
+cli.add_command(show_top)
 cli.add_command(switch_group)
 cli.add_command(agent_group)
 

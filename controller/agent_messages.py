@@ -8,9 +8,11 @@ import logging
 from controller.agents import AgentSession
 from controller.calls import judge
 from controller.errors import AgentFailed
+from controller.events import EventKind
 from controller.jobs import JobState, Rank, RankState
-from controller.lifecycle import Lifecycle, revocation
-from controller.live_job import LiveJob
+from controller.lifecycle import Lifecycle
+from controller.live_job import LiveJob, revocation
+from controller.profiles import Profiles
 from controller.proto import switchml_pb2 as pb
 from controller.rendezvous import Rendezvous
 from controller.store import Store
@@ -39,10 +41,11 @@ class AgentMessages:
     A job that goes on is answered by Activation (again), one that does not by Revocation.
     """
 
-    def __init__(self, store: Store, lifecycle: Lifecycle, rendezvous: Rendezvous) -> None:
+    def __init__(self, store: Store, lifecycle: Lifecycle, rendezvous: Rendezvous, profiles: Profiles) -> None:
         self._store = store
         self._lifecycle = lifecycle
         self._rendezvous = rendezvous
+        self._profiles = profiles
 
     def registered(self, session: AgentSession) -> None:
         """Fail the jobs that an earlier process of this agent carried."""
@@ -94,6 +97,8 @@ class AgentMessages:
                 self._rendezvous.announce(session, message.rank_announcement)
             case "rank_withdrawal":
                 self._rendezvous.withdraw(session, message.rank_withdrawal.announcement)
+            case "rank_profiles":
+                self._profiles.take(session, message.rank_profiles)
             case other:
                 _LOG.warning("agent %s sent %s where it makes no sense", session.name, other)
 
@@ -167,6 +172,9 @@ class AgentMessages:
         live.calls[rank.rank] = event.call
         call = str(event.call).replace("\n", " ")
         _LOG.error("job %s: check failed on rank %d at chunk %d: %s", live.job.name, rank.rank, event.position, call)
+        self._store.events.record(
+            EventKind.CHECK_FAILED, f"at chunk {event.position}: {call}", job=live.job, rank=rank.rank, agent=rank.agent
+        )
         silent = [r.rank for r in live.job.ranks if r.rank not in live.calls and not r.ended]
         if not silent:
             self._decide(live)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
 import grpc
 
-from controller.errors import InvalidRequest, JobNotFound, from_rpc_error
+from controller.errors import ACTOR_KEY, InvalidRequest, JobNotFound, from_rpc_error
 from controller.jobs import OnFailure
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
@@ -30,6 +33,7 @@ class ControllerClient:
 
     def __init__(self, address: str, timeout: float = 15.0) -> None:
         self.address = address
+        self._metadata = ((ACTOR_KEY, _own_name().encode()),)
         self._timeout = timeout
         # Retries of a refused connection begin soon, so that a controller that has just been started is found.
         self._channel = grpc.insecure_channel(
@@ -39,6 +43,7 @@ class ControllerClient:
         self._jobs = pb_grpc.JobsStub(self._channel)  # type: ignore[no-untyped-call]
         self._agents = pb_grpc.AgentsStub(self._channel)  # type: ignore[no-untyped-call]
         self._switches = pb_grpc.SwitchesStub(self._channel)  # type: ignore[no-untyped-call]
+        self._events = pb_grpc.EventsStub(self._channel)  # type: ignore[no-untyped-call]
         self._control = pb_grpc.ControlStub(self._channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> ControllerClient:
@@ -143,6 +148,20 @@ class ControllerClient:
         answer: pb.Job = self._call(self._jobs.ReportExit, report)
         return answer
 
+    def profile_job(self, job: int | str, calls: int = 0) -> pb.JobProfile:
+        """Return where a live job's time goes, with up to ``calls`` (at most 63) of each rank's latest calls.
+
+        Ranks whose agent does not answer within seconds are in its ``missing``.
+
+        Raises:
+            JobNotFound, JobEnded: there is no such job, or it has ended.
+            NoRoom: too many ask at once.
+
+        """
+        request = pb.ProfileRequest(job=_reference(job), calls=min(max(calls, 0), _HIGHEST))
+        answer: pb.JobProfile = self._call(self._jobs.Profile, request)
+        return answer
+
     def list_agents(self) -> list[pb.Agent]:
         """Return all agents that have registered since the controller started, by name."""
         return list(self._call(self._agents.List, pb.ListAgentsRequest()).agents)
@@ -161,6 +180,29 @@ class ControllerClient:
         """
         answer: pb.SwitchDetail = self._call(self._switches.Show, pb.ShowSwitchRequest(name=name))
         return answer
+
+    def read_events(
+        self,
+        job: int | str | None = None,
+        after: int = 0,
+        latest: int = 0,
+        follow: bool = False,
+        timeout: float | None = None,
+    ) -> Iterator[pb.Event]:
+        """Yield the events that the controller keeps, oldest first; with ``follow`` also each new one.
+
+        ``job`` takes those of one job, ``after`` those with a higher number, ``latest`` at most so many of the past.
+        """
+        request = pb.ReadEventsRequest(
+            job=None if job is None else _reference(job), after=after, latest=latest, follow=follow
+        )
+        stream = self._events.Read(request, timeout=timeout or (None if follow else self._timeout))
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise from_rpc_error(error, self.address) from None
+        finally:
+            stream.cancel()
 
     def set_loss(
         self, name: str = "", ports: Iterable[int] = (), ingress: float | None = None, egress: float | None = None
@@ -204,9 +246,18 @@ class ControllerClient:
 
     def _call(self, method: Callable[..., Any], request: object, timeout: float | None = None) -> Any:
         try:
-            return method(request, timeout=timeout or self._timeout)
+            return method(request, timeout=timeout or self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise from_rpc_error(error, self.address) from None
+
+
+def _own_name() -> str:
+    """Who runs this program, for the controller's event log."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        user = f"user {os.getuid()}"
+    return f"{user} on {socket.gethostname()}"
 
 
 def _reference(job: int | str) -> pb.JobReference:

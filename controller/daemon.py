@@ -22,13 +22,16 @@ from controller.agent_messages import AgentMessages
 from controller.agents import Agents
 from controller.config import ControllerConfig, load_config, split_address, unix_path
 from controller.errors import ConfigError, ControllerError
+from controller.events import EventKind
 from controller.lifecycle import Lifecycle
+from controller.profiles import Profiles
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.rendezvous import Rendezvous
-from controller.service import AgentsService, ControlService, JobsService, SwitchesService
+from controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
 from controller.store import Store, stand_by
 from controller.switches import Switches
 from controller.version import VERSION
+from dataplane.metrics_address import parse_address
 
 __all__ = ["main", "serve"]
 
@@ -37,8 +40,15 @@ _STOP_SECONDS = 1.0
 _LEVELS = ["debug", "info", "warning", "error"]
 
 
-async def serve(config: ControllerConfig, ready_file: Path | None, standby: bool = False) -> None:
-    """Run the controller until SIGTERM or SIGINT; a standby first waits until it can take the place of another one.
+async def serve(
+    config: ControllerConfig,
+    ready_file: Path | None,
+    metrics: tuple[str, int] | None = None,
+    standby: bool = False,
+) -> None:
+    """Run the controller until SIGTERM or SIGINT; `metrics` is where those are served, if anywhere.
+
+    A standby first waits until it can take the place of another controller.
 
     Raises:
         ConfigError: the address cannot be listened on, or the pipelines' files are not usable.
@@ -58,8 +68,9 @@ async def serve(config: ControllerConfig, ready_file: Path | None, standby: bool
         lifecycle = Lifecycle(store, switches, agents)
         lifecycle.load()
         rendezvous = Rendezvous(lifecycle)
-        messages = AgentMessages(store, lifecycle, rendezvous)
-        server = _server(store, switches, agents, lifecycle, messages)
+        profiles = Profiles(agents)
+        messages = AgentMessages(store, lifecycle, rendezvous, profiles)
+        server = _server(store, switches, agents, lifecycle, messages, profiles)
         tasks: list[asyncio.Task[None]] = []
         try:
             address = _listen(server, config.listen)
@@ -69,16 +80,28 @@ async def serve(config: ControllerConfig, ready_file: Path | None, standby: bool
                 asyncio.create_task(agents.run(), name="agents"),
                 asyncio.create_task(lifecycle.run(), name="jobs"),
                 asyncio.create_task(store.lead(), name="leadership"),
+                asyncio.create_task(store.events.run(), name="events"),
             ]
             stopping = asyncio.create_task(stop.wait(), name="stop")
+            served = None
+            if metrics is not None:
+                # What serves them takes a tenth of a second to import.
+                from controller.metrics import ControllerMetrics
+                from dataplane.metrics_server import MetricsServer, on_loop
+
+                numbers = ControllerMetrics(lifecycle, agents, switches, store.events)
+                served = MetricsServer(*metrics, on_loop(numbers)).address
+                _LOG.info("metrics at http://%s/metrics", served)
             if ready_file is not None:
-                _write_ready_file(ready_file, address)
+                _write_ready_file(ready_file, address, served)
+            store.events.record(EventKind.CONTROLLER_STARTED, f"version {VERSION}, listens on {address}")
             _LOG.info("switchml-controller %s listens on %s, store %s", VERSION, address, config.store)
             done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # only `stopping` ends by itself; another one's defect is raised here
             _LOG.info("stopping; jobs go on, and are taken over at the next start")
         finally:
+            store.events.record(EventKind.CONTROLLER_STOPPED)
             agents.shut_down()
             await rendezvous.close()
             await server.stop(_STOP_SECONDS)
@@ -104,13 +127,19 @@ async def _stand_by(config: ControllerConfig, stop: asyncio.Event) -> Store | No
 
 
 def _server(
-    store: Store, switches: Switches, agents: Agents, lifecycle: Lifecycle, messages: AgentMessages
+    store: Store,
+    switches: Switches,
+    agents: Agents,
+    lifecycle: Lifecycle,
+    messages: AgentMessages,
+    profiles: Profiles,
 ) -> grpc.aio.Server:
     # Without this option a second controller could listen on the same port, and calls would go to either.
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle, store.events), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents, store.events), server)  # type: ignore[no-untyped-call]
+    pb_grpc.add_EventsServicer_to_server(EventsService(store.events), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ControlServicer_to_server(ControlService(store), server)  # type: ignore[no-untyped-call]
     return server
 
@@ -167,14 +196,24 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _write_ready_file(path: Path, address: str) -> None:
+def _write_ready_file(path: Path, address: str, metrics: str | None) -> None:
     """Write it at once: who finds it finds all of it."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    content = {"address": address, "pid": os.getpid(), "version": VERSION}
+    if metrics is not None:
+        content["metrics"] = metrics
     try:
-        partial.write_text(json.dumps({"address": address, "pid": os.getpid(), "version": VERSION}) + "\n")
+        partial.write_text(json.dumps(content) + "\n")
         partial.replace(path)
     except OSError as error:
         raise ConfigError(f"ready file {path} cannot be written: {error.strerror}") from None
+
+
+def _metrics_address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    try:
+        return None if value is None else parse_address(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command(context_settings={"auto_envvar_prefix": "SWITCHML_CONTROLLER"})
@@ -185,6 +224,12 @@ def _write_ready_file(path: Path, address: str) -> None:
 @click.option(
     "--standby", is_flag=True, help="Wait until the controller that leads with this store dies or stalls; then lead."
 )
+@click.option(
+    "--metrics",
+    callback=_metrics_address,
+    metavar="[HOST:]PORT",
+    help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
+)
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
 @click.version_option(VERSION, prog_name="switchml-controller")
 def main(
@@ -192,6 +237,7 @@ def main(
     listen: str | None,
     store: Path | None,
     ready_file: Path | None,
+    metrics: tuple[str, int] | None,
     standby: bool,
     log_level: str,
 ) -> None:
@@ -215,7 +261,7 @@ def main(
         given = {name: value for name, value in (("listen", listen), ("store", store)) if value is not None}
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
-        asyncio.run(serve(dataclasses.replace(config, **given), ready_file, standby))  # type: ignore[arg-type]
+        asyncio.run(serve(dataclasses.replace(config, **given), ready_file, metrics, standby))  # type: ignore[arg-type]
     except (ControllerError, OSError) as error:
         click.echo(f"switchml-controller: {error}", err=True)
         sys.exit(1)

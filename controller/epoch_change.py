@@ -20,8 +20,10 @@ from typing import Generic, TypeVar
 
 from controller.agents import Agents, AgentSession
 from controller.errors import AgentFailed, ControllerError, NoAgent
+from controller.events import EventKind
 from controller.jobs import EpochChange, Job, OnFailure, Rank, RankState, printed_ranks
 from controller.live_job import LiveJob
+from controller.placement import rank_at
 from controller.proto import switchml_pb2 as pb
 from controller.store import Store
 from controller.switches import Switches
@@ -142,6 +144,10 @@ class EpochChanges:
                 "job %s goes on in epoch %d with %d ranks after %.0f ms: %s",
                 *(live.job.name, live.job.epoch, live.job.workers, 1e3 * (time.monotonic() - began), change.reason),
             )
+            joined = live.job.changes[-1].joined
+            anew = f", {printed_ranks(list(joined))} anew" if joined else ""
+            what = f"{live.job.workers} ranks go on{anew}: {change.reason}"
+            self._store.events.record(EventKind.EPOCH_CHANGED, what, job=live.job)
             live.change = None
             live.changes.notify()
             self.on_changed(live)
@@ -204,17 +210,7 @@ class EpochChanges:
     def _replacement(self, live: LiveJob, rank: Rank) -> Rank:
         """Return a rank for a process that is to come, at the same agent where that lives."""
         session = self._agents.live_session(rank.agent) or self._other_agent(live, rank)
-        registration = session.registration
-        return Rank(
-            rank=rank.rank,
-            agent=session.name,
-            instance=registration.instance,
-            host=registration.host,
-            socket=registration.socket,
-            switch_port=registration.switch_port,
-            mac=registration.mac,
-            worker=rank.worker,
-        )
+        return rank_at(session, rank.rank, rank.worker)
 
     def _other_agent(self, live: LiveJob, rank: Rank) -> AgentSession:
         pipe = live.switch.driver.pipe(rank.switch_port)

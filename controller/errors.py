@@ -29,12 +29,15 @@ __all__ = [
     "ControllerUnavailable",
     "DeadlineExceeded",
     "InternalError",
+    "ACTOR_KEY",
     "DETAIL_KEY",
     "abort",
     "from_rpc_error",
 ]
 
 DETAIL_KEY = "switchml-error-bin"
+ACTOR_KEY = "switchml-actor-bin"
+"""Metadata of a call: who makes it, as the caller says, in UTF-8."""
 
 
 class ControllerError(Exception):

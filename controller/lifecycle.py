@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 from controller.admission import next_job_id, validate_job
-from controller.agents import Agents, AgentSession
+from controller.agents import Agents
 from controller.drivers import JobTables
 from controller.epoch_change import EpochChanges
 from controller.errors import (
@@ -24,10 +24,11 @@ from controller.errors import (
     SwitchRefused,
     SwitchUnavailable,
 )
+from controller.events import EventKind
 from controller.jobs import Job, JobState, OnFailure, Rank, RankState, counters_by_name, printed_ranks
-from controller.live_job import LiveJob
+from controller.live_job import LiveJob, revocation
 from controller.pipes import choose_in_one_pipe, require_one_pipe, require_width
-from controller.placement import Placement, require_room
+from controller.placement import Placement, rank_at, require_room
 from controller.proto import switchml_pb2 as pb
 from controller.store import Store
 from controller.switches import ManagedSwitch, Switches
@@ -40,6 +41,17 @@ ASSIGNMENT_SECONDS = 10.0
 RECOVERY_SECONDS = 10.0
 _WATCH_SECONDS = 1.0
 _LIST_LIMIT = 200
+_JOB_EVENTS = {
+    JobState.READY: EventKind.JOB_READY,
+    JobState.RUNNING: EventKind.JOB_RUNNING,
+    JobState.COMPLETED: EventKind.JOB_COMPLETED,
+    JobState.FAILED: EventKind.JOB_FAILED,
+    JobState.STOPPED: EventKind.JOB_STOPPED,
+}
+_RANK_EVENTS = {
+    RankState.ATTACHED: EventKind.RANK_ATTACHED,
+    RankState.CLOSED: EventKind.RANK_CLOSED,
+}
 
 
 class Lifecycle:
@@ -50,6 +62,7 @@ class Lifecycle:
 
     def __init__(self, store: Store, switches: Switches, agents: Agents) -> None:
         self._store = store
+        self._events = store.events
         self._switches = switches
         self._agents = agents
         self._live: dict[int, LiveJob] = {}  # by key
@@ -137,11 +150,17 @@ class Lifecycle:
             AgentFailed, AgentTimeout, SwitchRefused, JobEnded: it was, and is FAILED or STOPPED now.
 
         """
-        validate_job(request.workers, request.name, request.slots, request.on_failure)
-        for switch in self._switches.candidates(request.switch):
-            if not any(live.switch is switch for live in self._live.values()):
-                await self._switches.renew_epochs(switch)
-        live = self._admit(request, placement)
+        try:
+            validate_job(request.workers, request.name, request.slots, request.on_failure)
+            for switch in self._switches.candidates(request.switch):
+                if not any(live.switch is switch for live in self._live.values()):
+                    await self._switches.renew_epochs(switch)
+            live = self._admit(request, placement)
+        except ControllerError as refusal:
+            name = f"job {request.name!r} with " if request.name else ""
+            why = f"{name}{request.workers} workers: {refusal.message}"
+            self._events.record(EventKind.JOB_REFUSED, why, switch=request.switch)
+            raise
         live.bring_up = asyncio.create_task(self._bring_up(live), name=f"start of job {live.job.name}")
         try:
             await asyncio.wait({live.bring_up})
@@ -188,7 +207,7 @@ class Lifecycle:
             slots=request.slots or switch.config.pool,
             values_per_packet=switch.driver.capabilities.values_per_packet,
             created=time.time(),
-            ranks=[_rank(number, session) for number, session in enumerate(placement.sessions)],
+            ranks=[rank_at(session, number, number) for number, session in enumerate(placement.sessions)],
             on_failure=OnFailure(request.on_failure),
         )
         job.slot_base = switch.slots.allocate(job.slots)
@@ -199,6 +218,7 @@ class Lifecycle:
             raise
         live = self._live[job.key] = LiveJob(job, switch)
         live.announcements = dict(enumerate(placement.announcements))
+        self._events.record(EventKind.JOB_STARTED, f"{job.workers} ranks, {job.slots} slots", job=job)
         _LOG.info(
             "job %s (id %d, epoch %d): %d ranks on switch %s", job.name, job.id, job.epoch, job.workers, job.switch
         )
@@ -252,6 +272,8 @@ class Lifecycle:
             return
         rank.state = state
         job = live.job
+        if state in _RANK_EVENTS:
+            self._events.record(_RANK_EVENTS[state], detail, job=job, rank=rank.rank, agent=rank.agent)
         if state is RankState.LOST:
             self.ranks_lost(live, [rank], f"agent {rank.agent} on {rank.host} says: {detail}")
         elif all(r.state is RankState.CLOSED for r in job.ranks):
@@ -266,6 +288,7 @@ class Lifecycle:
         """Fail a job whose ranks went away, or let it go on without them, as it was started to."""
         for rank in ranks:
             rank.state = RankState.LOST
+            self._events.record(EventKind.RANK_LOST, why, job=live.job, rank=rank.rank, agent=rank.agent)
         numbers = [rank.rank for rank in ranks]
         verb = "was" if len(numbers) == 1 else "were"
         text = f"{printed_ranks(numbers)} {verb} lost: {why}"
@@ -295,6 +318,7 @@ class Lifecycle:
             raise InvalidRequest(f"job {job.name} has workers 0 to {job.workers - 1}, not {number}")
         first_report = rank.exit_code is None
         rank.exit_code = exit_code
+        self._events.record(EventKind.RANK_EXITED, f"status {exit_code}", job=job, rank=number, agent=rank.agent)
         live = self._live.get(job.key)
         if live is not None and job.live:
             restarts = job.on_failure is OnFailure.RESTART and not final
@@ -397,6 +421,7 @@ class Lifecycle:
             state.name,
             f": {live.job.failure}" * bool(live.job.failure),
         )
+        self._events.record(_JOB_EVENTS[state], live.job.failure, job=live.job)
         live.changes.notify()
         self._store.change_state(live.job, before, live.job.failure)
 
@@ -417,10 +442,12 @@ class Lifecycle:
                 live = self._live[job.key] = LiveJob(job, switch)
                 live.installed = True
                 live.unconfirmed = {rank.agent for rank in job.ranks if not rank.ended}
+                self._events.record(EventKind.JOB_TAKEN_OVER, job=job)
                 _LOG.info("job %s (id %d, epoch %d) is taken over", job.name, job.id, job.epoch)
             else:
                 before, job.failure, job.ended = job.state, why, time.time()
                 job.enter(JobState.FAILED)
+                self._events.record(EventKind.JOB_FAILED, why, job=job)
                 self._store.change_state(job, before, why)
                 _LOG.warning("job %s: FAILED: %s", job.name, why)
 
@@ -452,6 +479,8 @@ class Lifecycle:
     def prepare_switch(self, switch: ManagedSwitch, registers_lost: bool) -> list[JobTables]:
         """Say what a switch must hold that has just been connected; fail the jobs whose sums were in its registers."""
         held = [live for live in self.live_jobs() if live.switch is switch and live.job.state is not JobState.PENDING]
+        if registers_lost and self._store.last_epoch(switch.name):
+            self._events.record(EventKind.SWITCH_RESTARTED, "its registers are empty", switch=switch.name)
         for live in held:
             if registers_lost and live.job.state is JobState.RUNNING:
                 why = f"switch {switch.name} was restarted and lost the sums in its registers"
@@ -464,26 +493,3 @@ class Lifecycle:
             _, pending = await asyncio.wait(self._tasks, timeout=seconds)
             return not pending
         return True
-
-
-def revocation(
-    job: int, epoch: int, reason: pb.RevocationReason, message: str, ranks: Sequence[int] = ()
-) -> pb.ControllerMessage:
-    """Return what tells an agent that a job is over."""
-    return pb.ControllerMessage(
-        revocation=pb.Revocation(job=job, epoch=epoch, reason=reason, ranks=ranks, message=message)
-    )
-
-
-def _rank(number: int, session: AgentSession) -> Rank:
-    registration = session.registration
-    return Rank(
-        rank=number,
-        agent=session.name,
-        instance=registration.instance,
-        host=registration.host,
-        socket=registration.socket,
-        switch_port=registration.switch_port,
-        mac=registration.mac,
-        worker=number,
-    )

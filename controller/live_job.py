@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from ipaddress import AddressValueError, IPv4Address
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from controller.switches import ManagedSwitch
 if TYPE_CHECKING:
     from controller.epoch_change import Change
 
-__all__ = ["Changes", "LiveJob"]
+__all__ = ["Changes", "LiveJob", "revocation"]
 
 
 class Changes:
@@ -121,3 +122,12 @@ class LiveJob:
             session = agents.live_session(name)
             if session is not None:
                 session.send(message)
+
+
+def revocation(
+    job: int, epoch: int, reason: pb.RevocationReason, message: str, ranks: Sequence[int] = ()
+) -> pb.ControllerMessage:
+    """Return what tells an agent that a job is over."""
+    return pb.ControllerMessage(
+        revocation=pb.Revocation(job=job, epoch=epoch, reason=reason, ranks=ranks, message=message)
+    )

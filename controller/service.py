@@ -13,8 +13,10 @@ import grpc
 
 from controller.agent_messages import AgentMessages
 from controller.agents import Agents, AgentSession, welcome
-from controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
+from controller.errors import ACTOR_KEY, ControllerError, InternalError, InvalidRequest, StoreError, abort
+from controller.events import ACTOR, EventKind, EventLog
 from controller.lifecycle import Lifecycle
+from controller.profiles import Profiles
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.store import Store
@@ -22,7 +24,7 @@ from controller.switches import Switches
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_VERSION
 
-__all__ = ["AgentsService", "ControlService", "JobsService", "SwitchesService"]
+__all__ = ["AgentsService", "ControlService", "EventsService", "JobsService", "SwitchesService"]
 
 _LOG = logging.getLogger(__name__)
 _REGISTER_SECONDS = 10.0
@@ -39,6 +41,7 @@ def _answered(
 
     @functools.wraps(method)
     async def wrapper(self: Any, request: _Request, context: _Context) -> _Response:
+        ACTOR.set(actor_of(context))
         try:
             return await method(self, request, context)
         except ControllerError as error:
@@ -50,11 +53,19 @@ def _answered(
     return wrapper
 
 
+def actor_of(context: _Context) -> str:
+    """Return who makes a call: as the caller says, and where it comes from."""
+    said = dict(context.invocation_metadata() or ()).get(ACTOR_KEY, b"")
+    name = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    return f"{name[:100]} at {context.peer()}" if name else str(context.peer())
+
+
 class JobsService(pb_grpc.JobsServicer):
     """The service Jobs."""
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
+    def __init__(self, lifecycle: Lifecycle, profiles: Profiles) -> None:
         self._lifecycle = lifecycle
+        self._profiles = profiles
 
     @_answered
     async def Start(self, request: pb.StartJobRequest, _: _Context) -> pb.Job:  # noqa: N802
@@ -93,12 +104,18 @@ class JobsService(pb_grpc.JobsServicer):
         self._lifecycle.report_exit(job, request.rank, request.exit_code, request.final)
         return await self._lifecycle.view(job)
 
+    @_answered
+    async def Profile(self, request: pb.ProfileRequest, _: _Context) -> pb.JobProfile:  # noqa: N802
+        """Return where a job's time goes."""
+        return await self._profiles.collect(self._lifecycle.find(request.job), request.calls)
+
 
 class AgentsService(pb_grpc.AgentsServicer):
     """The service Agents."""
 
-    def __init__(self, agents: Agents, messages: AgentMessages, lifecycle: Lifecycle) -> None:
+    def __init__(self, agents: Agents, messages: AgentMessages, lifecycle: Lifecycle, events: EventLog) -> None:
         self._agents = agents
+        self._events = events
         self._messages = messages
         self._lifecycle = lifecycle
 
@@ -108,7 +125,15 @@ class AgentsService(pb_grpc.AgentsServicer):
             session = self._agents.register(await _registration(requests))
         except ControllerError as error:
             _LOG.warning("an agent at %s was refused: %s", context.peer(), error)
+            self._events.record(EventKind.AGENT_REFUSED, error.message, actor=context.peer())
             await abort(context, error)
+        self._events.record(
+            EventKind.AGENT_CONNECTED,
+            f"on {session.registration.host}",
+            agent=session.name,
+            switch=session.switch,
+            actor=context.peer(),
+        )
         session.send(welcome())
         self._messages.registered(session)
         reading = asyncio.create_task(self._read(session, requests), name=f"from agent {session.name}")
@@ -124,6 +149,7 @@ class AgentsService(pb_grpc.AgentsServicer):
             if not self._agents.stopping:
                 why = session.ended.result()
                 _LOG.warning("agent %s on %s is lost: %s", session.name, session.registration.host, why)
+                self._events.record(EventKind.AGENT_LOST, why, agent=session.name, switch=session.switch)
                 self._messages.lost(session, why)
 
     async def _read(self, session: AgentSession, requests: AsyncIterator[pb.AgentMessage]) -> None:
@@ -173,8 +199,9 @@ def _why_ended(reading: asyncio.Task[None], writing: asyncio.Task[None]) -> str:
 class SwitchesService(pb_grpc.SwitchesServicer):
     """The service Switches."""
 
-    def __init__(self, switches: Switches, agents: Agents) -> None:
+    def __init__(self, switches: Switches, agents: Agents, events: EventLog) -> None:
         self._switches = switches
+        self._events = events
         self._agents = agents
 
     @_answered
@@ -190,12 +217,31 @@ class SwitchesService(pb_grpc.SwitchesServicer):
     @_answered
     async def SetLoss(self, request: pb.SetLossRequest, _: _Context) -> pb.SetLossResponse:  # noqa: N802
         """Let one switch lose packets on purpose."""
-        return await self._switches.set_loss(request, self._agents.ports_on(self._switches.get(request.name).name))
+        switch = self._switches.get(request.name).name
+        answer = await self._switches.set_loss(request, self._agents.ports_on(switch))
+        ports = ", ".join(f"port {loss.port}: {loss.ingress:.4g}/{loss.egress:.4g}" for loss in answer.ports)
+        self._events.record(EventKind.LOSS_SET, ports or "no port loses packets any more", switch=switch)
+        return answer
 
     @_answered
     async def Drain(self, request: pb.DrainRequest, _: _Context) -> pb.Switch:  # noqa: N802
         """Close one switch to new jobs, or open it again."""
-        return self._switches.drain(request.name, request.drained).message()
+        switch: pb.Switch = self._switches.drain(request.name, request.drained).message()
+        kind = EventKind.SWITCH_DRAINED if switch.drained else EventKind.SWITCH_UNDRAINED
+        self._events.record(kind, f"{switch.jobs} jobs on it", switch=switch.name)
+        return switch
+
+
+class EventsService(pb_grpc.EventsServicer):
+    """The service Events."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+
+    async def Read(self, request: pb.ReadEventsRequest, _: _Context) -> AsyncIterator[pb.Event]:  # noqa: N802
+        """Stream the event log."""
+        async for event in self._events.read(request):
+            yield event.message()
 
 
 class ControlService(pb_grpc.ControlServicer):

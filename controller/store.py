@@ -8,9 +8,11 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple, fields
 from pathlib import Path
 
 from controller.errors import StoreError, StoreInUse
+from controller.events import EVENTS_KEPT, Event, EventLog
 from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
 from controller.proto import switchml_pb2 as pb
 from controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
@@ -80,6 +82,23 @@ _MIGRATIONS = (
     ) WITHOUT ROWID;
     """,
     """
+    CREATE TABLE events (
+        number INTEGER PRIMARY KEY,
+        time REAL NOT NULL,
+        kind TEXT NOT NULL,
+        level TEXT NOT NULL,
+        job_key INTEGER NOT NULL,
+        job INTEGER NOT NULL,
+        job_name TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        rank INTEGER,
+        agent TEXT NOT NULL,
+        switch TEXT NOT NULL,
+        actor TEXT NOT NULL,
+        detail TEXT NOT NULL
+    );
+    """,
+    """
     ALTER TABLE jobs ADD COLUMN on_failure INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE jobs ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE jobs ADD COLUMN changing INTEGER NOT NULL DEFAULT 0;
@@ -112,10 +131,11 @@ _RANK_COLUMNS = (
     "rank, agent, instance, host, socket, switch_port, mac, state, address, udp_port, position, exit_code,"
     " counters, worker"
 )
+_EVENT_COLUMNS = tuple(field.name for field in fields(Event))
 
 
 class Store:
-    """A SQLite file that one controller has open.
+    """A SQLite file that one controller has open, and in `events` its event log.
 
     Every method is one transaction and raises StoreError when the file cannot be read or written. Calls take
     milliseconds, so they are made on the event loop.
@@ -147,12 +167,14 @@ class Store:
                     self._database.execute(f"PRAGMA {pragma}")
                 self._migrate()
                 self.term = self._begin_term()
+            self.events = EventLog(self._stored_events(), self._append_events)
         except BaseException:
             self._lock.close()
             raise
 
     def close(self) -> None:
         """Close the file."""
+        self.events.flush()
         self._database.close()
         self._lock.close()
 
@@ -336,6 +358,21 @@ class Store:
         """Count this switch's epochs from 1 again: its registers have just been emptied."""
         with self._transaction() as database:
             database.execute("INSERT OR REPLACE INTO epochs VALUES (?, 0)", (switch,))
+
+    def _stored_events(self) -> list[Event]:
+        columns = ", ".join(_EVENT_COLUMNS)
+        with _store_errors(self.path):
+            rows = self._database.execute(f"SELECT {columns} FROM events ORDER BY number").fetchall()  # noqa: S608
+        return [Event(*row) for row in rows]
+
+    def _append_events(self, events: Sequence[Event]) -> None:
+        places = ", ".join("?" * len(_EVENT_COLUMNS))
+        with self._transaction() as database:
+            database.executemany(
+                f"INSERT INTO events VALUES ({places})",  # noqa: S608 - question marks
+                [astuple(event) for event in events],
+            )
+            database.execute("DELETE FROM events WHERE number <= ?", (events[-1].number - EVENTS_KEPT,))
 
     def _jobs(self, where: str, values: Sequence[object]) -> list[Job]:
         with _store_errors(self.path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
@@ -12,6 +13,7 @@ from controller.drivers.bfrt import BfrtDriver
 from controller.drivers.p4runtime import P4RuntimeDriver
 from controller.drivers.p4tables import loss_threshold
 from controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
+from controller.events import EventKind
 from controller.proto import switchml_pb2 as pb
 from controller.slots import SlotAllocator
 from controller.store import Store
@@ -38,6 +40,7 @@ class ManagedSwitch:
         self.slots = SlotAllocator(driver.capabilities.slots)
         self.lock = asyncio.Lock()
         self.drained = False  # no new jobs are placed on it
+        self.last_told = False  # whether the event log says that it is connected
 
     @property
     def name(self) -> str:
@@ -90,11 +93,26 @@ class Switches:
         """
         self._store = store
         self._switches = {config.name: ManagedSwitch(config, _driver(config, store.term)) for config in configs}
+        for switch in self._switches.values():
+            switch.driver.on_connection = functools.partial(self._connection_changed, switch)
         for name in store.drained_switches() & self._switches.keys():
             self._switches[name].drained = True
 
     def __iter__(self) -> Iterator[ManagedSwitch]:
         return iter(self._switches.values())
+
+    def _connection_changed(self, switch: ManagedSwitch, connected: bool) -> None:
+        if connected and not switch.last_told:
+            role = "as its primary" if switch.driver.primary else "standing by: another controller is its primary"
+            self._store.events.record(EventKind.SWITCH_CONNECTED, role, switch=switch.name)
+            switch.last_told = True
+        elif not connected and switch.last_told:
+            asyncio.get_running_loop().call_soon(self._note_lost, switch)  # the driver will have said why
+
+    def _note_lost(self, switch: ManagedSwitch) -> None:
+        if not switch.driver.connected and switch.driver.failure:  # else it is only being prepared again
+            self._store.events.record(EventKind.SWITCH_LOST, switch.driver.failure, switch=switch.name)
+            switch.last_told = False
 
     def get(self, name: str) -> ManagedSwitch:
         """Return a switch by name; by no name the only one.

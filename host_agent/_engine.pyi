@@ -13,6 +13,47 @@ class RankStatus(TypedDict):
     ignored: int
     round_trip_seconds: float
 
+class CallTimes(TypedDict):
+    """One call that has ended; times are nanoseconds of the machine's monotonic clock.
+
+    The last three are what the rank's progress thread did between `begun` and `ended`.
+    """
+
+    sequence: int
+    kind: int
+    bytes: int
+    submitted: int
+    begun: int
+    answered: int
+    ended: int
+    quantize: int
+    waiting: int
+    dequantize: int
+
+class RankProfile(TypedDict):
+    """Where one rank's time goes, in nanoseconds; what the process says of itself is not checked.
+
+    Bucket i of a histogram counts durations below 1.024 us times 2^i, and its last one all others.
+    """
+
+    quantize: int
+    waiting: int
+    dequantize: int
+    sleeps: int
+    calls: int
+    bytes: int
+    call_time: int
+    calls_took: list[int]
+    sending: int
+    receiving: int
+    sent_bytes: int
+    received_bytes: int
+    round_trips: list[int]
+    round_trip_time: int
+    summing: int
+    taken_at: int
+    latest: list[CallTimes]
+
 # The number of the shm port whose switch listens at `path`. Raises as Engine.open_shm_rank.
 def shm_port_at(path: str) -> int: ...
 
@@ -60,3 +101,5 @@ class Engine:
     # Raise OSError and ValueError when the switch that a rank shares memory with does not answer, or refuses.
     def freeze(self, handle: int) -> list[int]: ...
     def fetch(self, handle: int, targets: list[int]) -> list[int]: ...
+    # With up to `calls` of the rank's latest calls, oldest first.
+    def profile(self, handle: int, calls: int) -> RankProfile: ...

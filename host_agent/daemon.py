@@ -18,6 +18,7 @@ import click
 
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_VERSION
+from dataplane.metrics_address import parse_address
 from host_agent._engine import Engine, shm_port_at
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
@@ -46,6 +47,7 @@ class AgentOptions:
     transport: str = "auto"
     switch_socket: Path | None = None
     ready_file: Path | None = None
+    metrics: tuple[str, int] | None = None  # where to serve them
 
     def registration(self) -> pb.Register:
         """Return how the agent introduces itself; every call makes another instance of it."""
@@ -104,7 +106,16 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
     session = Session(options.controller, options.registration(), jobs)
     server = SocketServer(options.socket, jobs, session.missing_ranks)
-    session.on_registered = lambda: _write_ready_file(options)
+    metrics = None
+    if options.metrics is not None:
+        # What serves them takes a tenth of a second to import.
+        from dataplane.metrics_server import MetricsServer, on_loop
+        from host_agent.metrics import AgentMetrics
+
+        numbers = AgentMetrics(engine, jobs, options.name, options.transport, lambda: session.registered)
+        metrics = MetricsServer(*options.metrics, on_loop(numbers)).address
+        _log.info("metrics at http://%s/metrics", metrics)
+    session.on_registered = lambda: _write_ready_file(options, metrics)
     tasks: list[asyncio.Task[object]] = []
     try:
         server.start()
@@ -123,11 +134,13 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         engine.stop()
 
 
-def _write_ready_file(options: AgentOptions) -> None:
+def _write_ready_file(options: AgentOptions, metrics: str | None) -> None:
     """Tell whoever started the agent that it is registered and listens."""
     if options.ready_file is None:
         return
     content = {"socket": str(options.socket), "pid": os.getpid(), "name": options.name, "version": VERSION}
+    if metrics is not None:
+        content["metrics"] = metrics
     temporary = options.ready_file.with_name(f".{options.ready_file.name}.{os.getpid()}")
     temporary.write_text(json.dumps(content))
     temporary.replace(options.ready_file)
@@ -169,6 +182,13 @@ def _default_socket(_context: click.Context, _parameter: click.Parameter, value:
     if not directory:
         raise click.BadParameter("give it, or set SWITCHML_AGENT or SWITCHML_RUN_DIR")
     return Path(directory, "agent.sock").resolve()
+
+
+def _metrics_address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    try:
+        return None if value is None else parse_address(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 _EXAMPLE = """\b
@@ -233,6 +253,14 @@ Example:
     type=click.Path(path_type=Path, dir_okay=False),
     help="JSON file that is written once the agent is registered and listens.",
 )
+@click.option(
+    "--metrics",
+    envvar="SWITCHML_AGENT_METRICS",
+    callback=_metrics_address,
+    metavar="[HOST:]PORT",
+    help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.  "
+    "[env: SWITCHML_AGENT_METRICS; default: none are served]",
+)
 @click.version_option(VERSION, prog_name="switchml-agent")
 def main(
     controller: str,
@@ -246,6 +274,7 @@ def main(
     transport: str,
     switch_socket: Path | None,
     ready_file: Path | None,
+    metrics: tuple[str, int] | None,
 ) -> None:
     """Move the packets of this host's ranks between their processes and the switch.
 
@@ -264,6 +293,7 @@ def main(
         transport=transport,
         switch_socket=switch_socket,
         ready_file=ready_file,
+        metrics=metrics,
     )
     try:
         asyncio.run(_run(options))

@@ -16,6 +16,7 @@ from host_agent.epoch_change import follows, switch_over
 from host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
 from host_agent.local_job import LocalJob, LocalRank, Process
 from host_agent.messages import Attach, CheckFailed, Failure
+from host_agent.profiles import rank_counters, rank_profile
 from host_agent.waiting import WaitingRanks
 
 if TYPE_CHECKING:
@@ -179,6 +180,23 @@ class Jobs:
             for event in rank.events:
                 yield pb.AgentMessage(rank_event=event)
         yield from self._waiting.announcements()
+
+    def profiles(self, order: pb.ProfileOrder) -> pb.RankProfiles:
+        """Return where the time of a job's open ranks goes."""
+        job, answer = self._jobs.get(order.job), pb.RankProfiles(number=order.number)
+        if job is not None and job.assignment.epoch == order.epoch:
+            for rank in job.ranks.values():
+                if rank.handle is not None:
+                    counters = rank_counters(self._read_status(rank))
+                    found = answer.ranks.add(rank=rank.rank, counters=counters, attached=rank.attached)
+                    rank_profile(self._engine, rank.handle, order.calls, found)
+        return answer
+
+    def open_ranks(self) -> Iterator[tuple[LocalJob, LocalRank, int]]:
+        """Yield the ranks that the engine has, with their handles."""
+        for job, rank in self._all_ranks():
+            if rank.handle is not None:
+                yield job, rank, rank.handle
 
     def stalled(self, job: LocalJob, rank: int, positions: dict[int, int]) -> list[int]:
         """Return the ranks without whose contributions `rank` cannot go on, as far as it is known.
@@ -429,14 +447,7 @@ class Jobs:
             epoch=job.assignment.epoch,
             rank=rank.rank,
             position=status["position"],
-            counters=pb.RankCounters(
-                sent=status["sent"],
-                received=status["received"],
-                retransmissions=status["retransmissions"],
-                early_retransmissions=status["early_retransmissions"],
-                ignored=status["ignored"],
-                round_trip_seconds=status["round_trip_seconds"],
-            ),
+            counters=rank_counters(status),
         )
 
     def _all_ranks(self) -> Iterator[tuple[LocalJob, LocalRank]]:

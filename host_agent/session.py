@@ -132,6 +132,11 @@ class Session:
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - spreads agents, guards nothing
             backoff = min(2 * backoff, _LONGEST_BACKOFF)
 
+    @property
+    def registered(self) -> bool:
+        """Whether a controller has it."""
+        return self._outgoing is not None
+
     async def missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
         """Return the ranks that hold up `rank` of `job`; those of this host only when the controller is away."""
         positions: dict[int, int] = {}
@@ -233,6 +238,8 @@ class Session:
                 self._jobs.give_back(message.rendezvous_return)
             elif kind == "quiesce":
                 self._quiesce(message.quiesce)
+            elif kind == "profile_order":
+                self._report(pb.AgentMessage(rank_profiles=self._jobs.profiles(message.profile_order)))
             else:
                 _log.warning("the controller sent a message that this agent does not know (%s)", kind)
 

@@ -23,6 +23,7 @@ from switchml.errors import (
     WorkerLost,
     WorldChanged,
 )
+from switchml.metrics import MetricsServer, serve_metrics
 from switchml.version import VERSION
 from switchml.work import Work
 
@@ -33,6 +34,8 @@ __all__ = [
     "Communicator",
     "Work",
     "DEFAULT_TIMEOUT",
+    "MetricsServer",
+    "serve_metrics",
     "SwitchMLError",
     "ConnectError",
     "UnsupportedTensor",

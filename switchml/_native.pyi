@@ -1,6 +1,6 @@
 """The value side: quantization, checks and dequantization between user memory and the shared slot buffers."""
 
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
 KIND_FLOAT32_SUM: Final[int]
 KIND_FLOAT32_AVG: Final[int]
@@ -18,6 +18,22 @@ class Outcome:
     @property
     def non_finite_indices(self) -> list[int]: ...
 
+class Spent(TypedDict):
+    """Nanoseconds of the progress thread, and the calls that have ended with the bytes of their tensors.
+
+    `call_time` is from submission to end, all of them together; bucket i of `calls_took` counts those below 1.024 us
+    times 2^i, and the last one all others.
+    """
+
+    quantize: int
+    waiting: int
+    dequantize: int
+    sleeps: int
+    calls: int
+    bytes: int
+    call_time: int
+    calls_took: list[int]
+
 class Communicator:
     """One rank's end of the memory that it shares with its agent, and the thread that works on it."""
 
@@ -32,8 +48,7 @@ class Communicator:
     def settle(self) -> None: ...
     @property
     def attention_fd(self) -> int: ...
-    # Nanoseconds that the progress thread spent in quantize, waiting and dequantize, and how often it slept.
-    def spent(self) -> dict[str, int]: ...
+    def spent(self) -> Spent: ...
     def check_failure(self) -> tuple[int, int] | None: ...
     @property
     def position(self) -> int: ...

@@ -6,7 +6,7 @@ import math
 import os
 from typing import Final
 
-from switchml import _native
+from switchml import _native, metrics
 from switchml.agent_connection import attach
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.environment import find_target
@@ -57,6 +57,7 @@ def connect(
         ValueError: `timeout` is none.
 
     """
+    metrics.serve_from_environment()
     target = find_target(os.environ, agent, job, rank, world_size, create, on_failure)
     if timeout is None:
         timeout = DEFAULT_TIMEOUT if target.create else _JOIN_TIMEOUT
@@ -82,4 +83,6 @@ def connect(
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    return Communicator(connection, attachment, native)
+    communicator = Communicator(connection, attachment, native)
+    metrics.track(communicator)
+    return communicator

@@ -19,11 +19,14 @@ from topologies.namespaces import Namespaces
 from topologies.processes import StartingProcess, boot_id, find_program
 from topologies.run_directory import RunDirectory
 
-__all__ = ["Reporter", "end_processes", "launch", "live_jobs", "stop_jobs"]
+__all__ = ["PROMETHEUS_TARGETS", "Reporter", "end_processes", "launch", "live_jobs", "stop_jobs"]
 
 START_SECONDS: Final = 30.0
 END_GRACE_SECONDS: Final = 5.0
 _CONNECTED_STEP_SECONDS: Final = 0.02
+
+PROMETHEUS_TARGETS: Final = "prometheus.json"
+"""In the run directory: where the processes serve their metrics."""
 
 Reporter = Callable[[str], None]
 """Told what happens, a line at a time, for people who wait."""
@@ -62,6 +65,16 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
     where = run_directory.path if layout.topology is None else f"network namespaces, logs in {run_directory.logs}"
     report(f"starting switch, controller and {agents} in {where}")
 
+    # Processes in a namespace of their own could not be asked for them.
+    metrics = ["--metrics", "127.0.0.1:0"] if keep and layout.topology is None else []
+    endpoints: dict[str, str] = {}
+
+    def wait_ready(child: StartingProcess) -> dict[str, Any]:
+        ready = child.wait_ready(deadline)
+        if "metrics" in ready:
+            endpoints[child.name] = ready["metrics"]
+        return ready
+
     def begin(name: str, command: list[str], *, has_ready_file: bool = True) -> StartingProcess:
         nonlocal fabric
         ready_file = run_directory.path / f"{name}.ready" if has_ready_file else None
@@ -73,23 +86,25 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
     try:
         fabric.save()
         layout.prepare()
-        switch = begin(layout.switch_name, layout.switch_command(), has_ready_file=layout.switch_has_ready_file)
-        ready = switch.wait_ready(deadline) if layout.switch_has_ready_file else {}
+        command = [*layout.switch_command(), *metrics]
+        switch = begin(layout.switch_name, command, has_ready_file=layout.switch_has_ready_file)
+        ready = wait_ready(switch) if layout.switch_has_ready_file else {}
         fabric = dataclasses.replace(fabric, switch=layout.switch_table(ready))
         configuration = run_directory.path / "controller.toml"
         configuration.write_text(_configuration(layout.listen, run_directory, fabric.switch), encoding="utf-8")
         command = layout.controller_command([find_program("switchml-controller"), "--config", str(configuration)])
-        controller = begin("controller", command).wait_ready(deadline)
+        controller = wait_ready(begin("controller", [*command, *metrics]))
         fabric = dataclasses.replace(fabric, controller=controller["address"])
         children = []
         for place in places:
             socket = str(socket_directory / f"{place.name}.sock")
             arguments = ["--controller", fabric.controller, "--name", place.name, "--socket", socket]
-            children.append(begin(place.name, [*place.command, *arguments]))
+            children.append(begin(place.name, [*place.command, *arguments, *metrics]))
             agent = {"name": place.name, "socket": socket, **place.description}
             fabric = dataclasses.replace(fabric, agents=(*fabric.agents, agent))
         for child in children:
-            child.wait_ready(deadline)
+            wait_ready(child)
+        _write_targets(run_directory, endpoints)
         _wait_connected(fabric.controller, switch, deadline)
         stop_jobs(fabric.controller)  # left in the store by a fabric that was not ended in order
         fabric = dataclasses.replace(fabric, phase="running")
@@ -102,6 +117,15 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
         raise
     report(f"the fabric is up after {time.monotonic() - began:.1f} s; its controller is {fabric.controller}")
     return fabric
+
+
+def _write_targets(run_directory: RunDirectory, endpoints: dict[str, str]) -> None:
+    """Tell a Prometheus server where the metrics are, in the form of its file_sd_configs."""
+    targets = [
+        {"targets": [address], "labels": {"process": name, "fabric": str(run_directory.path)}}
+        for name, address in endpoints.items()
+    ]
+    (run_directory.path / PROMETHEUS_TARGETS).write_text(json.dumps(targets, indent=2) + "\n", encoding="utf-8")
 
 
 def _wait_connected(controller: str, process: StartingProcess, deadline: float) -> None:
@@ -161,5 +185,6 @@ def end_processes(fabric: Fabric) -> list[str]:
         (directory.path / f"{process.name}.ready").unlink(missing_ok=True)
     if fabric.socket_directory != directory.path:
         shutil.rmtree(fabric.socket_directory, ignore_errors=True)
+    (directory.path / PROMETHEUS_TARGETS).unlink(missing_ok=True)
     directory.clear_state()
     return ended

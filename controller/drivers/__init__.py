@@ -75,10 +75,23 @@ class Driver(abc.ABC):
     SwitchUnavailable when there is no connection, and SwitchRefused with the switch's words.
     """
 
-    connected = False
     primary = False
     failure = "not connected yet"
     api_version = ""
+    _connected = False
+    on_connection: Callable[[bool], None] = staticmethod(lambda _: None)
+    """Told when ``connected`` changes."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._connected
+
+    @connected.setter
+    def connected(self, connected: bool) -> None:
+        if connected is not self._connected:
+            self._connected = connected
+            self.on_connection(connected)
 
     @property
     @abc.abstractmethod

@@ -200,6 +200,108 @@ class RankCounters(_message.Message):
     round_trip_seconds: float
     def __init__(self, sent: _Optional[int] = ..., received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., early_retransmissions: _Optional[int] = ..., ignored: _Optional[int] = ..., round_trip_seconds: _Optional[float] = ...) -> None: ...
 
+class ProfileRequest(_message.Message):
+    __slots__ = ("job", "calls")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    job: JobReference
+    calls: int
+    def __init__(self, job: _Optional[_Union[JobReference, _Mapping]] = ..., calls: _Optional[int] = ...) -> None: ...
+
+class JobProfile(_message.Message):
+    __slots__ = ("job", "name", "epoch", "ranks", "missing")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    name: str
+    epoch: int
+    ranks: _containers.RepeatedCompositeFieldContainer[RankProfile]
+    missing: _containers.RepeatedCompositeFieldContainer[MissingProfile]
+    def __init__(self, job: _Optional[int] = ..., name: _Optional[str] = ..., epoch: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[RankProfile, _Mapping]]] = ..., missing: _Optional[_Iterable[_Union[MissingProfile, _Mapping]]] = ...) -> None: ...
+
+class MissingProfile(_message.Message):
+    __slots__ = ("agent", "ranks", "reason")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    reason: str
+    def __init__(self, agent: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RankProfile(_message.Message):
+    __slots__ = ("rank", "agent", "calls", "bytes", "call_time", "calls_took", "quantize", "wait", "dequantize", "sleeps", "send", "receive", "sent_bytes", "received_bytes", "round_trips", "round_trip_time", "sum", "counters", "latest", "taken_at", "attached")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CALL_TIME_FIELD_NUMBER: _ClassVar[int]
+    CALLS_TOOK_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    DEQUANTIZE_FIELD_NUMBER: _ClassVar[int]
+    SLEEPS_FIELD_NUMBER: _ClassVar[int]
+    SEND_FIELD_NUMBER: _ClassVar[int]
+    RECEIVE_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIPS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_TIME_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_AT_FIELD_NUMBER: _ClassVar[int]
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    agent: str
+    calls: int
+    bytes: int
+    call_time: int
+    calls_took: _containers.RepeatedScalarFieldContainer[int]
+    quantize: int
+    wait: int
+    dequantize: int
+    sleeps: int
+    send: int
+    receive: int
+    sent_bytes: int
+    received_bytes: int
+    round_trips: _containers.RepeatedScalarFieldContainer[int]
+    round_trip_time: int
+    sum: int
+    counters: RankCounters
+    latest: _containers.RepeatedCompositeFieldContainer[CallProfile]
+    taken_at: int
+    attached: bool
+    def __init__(self, rank: _Optional[int] = ..., agent: _Optional[str] = ..., calls: _Optional[int] = ..., bytes: _Optional[int] = ..., call_time: _Optional[int] = ..., calls_took: _Optional[_Iterable[int]] = ..., quantize: _Optional[int] = ..., wait: _Optional[int] = ..., dequantize: _Optional[int] = ..., sleeps: _Optional[int] = ..., send: _Optional[int] = ..., receive: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., round_trips: _Optional[_Iterable[int]] = ..., round_trip_time: _Optional[int] = ..., sum: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., latest: _Optional[_Iterable[_Union[CallProfile, _Mapping]]] = ..., taken_at: _Optional[int] = ..., attached: bool = ...) -> None: ...
+
+class CallProfile(_message.Message):
+    __slots__ = ("sequence", "operation", "bytes", "submitted", "begun", "answered", "ended", "quantize", "wait", "dequantize")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    DEQUANTIZE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    operation: str
+    bytes: int
+    submitted: int
+    begun: int
+    answered: int
+    ended: int
+    quantize: int
+    wait: int
+    dequantize: int
+    def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., bytes: _Optional[int] = ..., submitted: _Optional[int] = ..., begun: _Optional[int] = ..., answered: _Optional[int] = ..., ended: _Optional[int] = ..., quantize: _Optional[int] = ..., wait: _Optional[int] = ..., dequantize: _Optional[int] = ...) -> None: ...
+
 class ExitReport(_message.Message):
     __slots__ = ("job", "rank", "exit_code", "final")
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -213,7 +315,7 @@ class ExitReport(_message.Message):
     def __init__(self, job: _Optional[_Union[JobReference, _Mapping]] = ..., rank: _Optional[int] = ..., exit_code: _Optional[int] = ..., final: bool = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "heartbeat", "assignment_ready", "assignment_failed", "rank_event", "rank_announcement", "rank_withdrawal", "positions")
+    __slots__ = ("register", "heartbeat", "assignment_ready", "assignment_failed", "rank_event", "rank_announcement", "rank_withdrawal", "positions", "rank_profiles")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_READY_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +324,7 @@ class AgentMessage(_message.Message):
     RANK_ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     RANK_WITHDRAWAL_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    RANK_PROFILES_FIELD_NUMBER: _ClassVar[int]
     register: Register
     heartbeat: Heartbeat
     assignment_ready: AssignmentReady
@@ -230,10 +333,11 @@ class AgentMessage(_message.Message):
     rank_announcement: RankAnnouncement
     rank_withdrawal: RankWithdrawal
     positions: Positions
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ..., positions: _Optional[_Union[Positions, _Mapping]] = ...) -> None: ...
+    rank_profiles: RankProfiles
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ..., positions: _Optional[_Union[Positions, _Mapping]] = ..., rank_profiles: _Optional[_Union[RankProfiles, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive")
+    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive", "profile_order")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +346,7 @@ class ControllerMessage(_message.Message):
     QUIESCE_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_RETURN_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_ORDER_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignment: Assignment
     activation: Activation
@@ -250,7 +355,8 @@ class ControllerMessage(_message.Message):
     quiesce: Quiesce
     rendezvous_return: RendezvousReturn
     alive: Alive
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
+    profile_order: ProfileOrder
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance")
@@ -530,6 +636,26 @@ class RendezvousReturn(_message.Message):
     rank: int
     def __init__(self, announcement: _Optional[int] = ..., job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
 
+class ProfileOrder(_message.Message):
+    __slots__ = ("number", "job", "epoch", "calls")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    job: int
+    epoch: int
+    calls: int
+    def __init__(self, number: _Optional[int] = ..., job: _Optional[int] = ..., epoch: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
+
+class RankProfiles(_message.Message):
+    __slots__ = ("number", "ranks")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    ranks: _containers.RepeatedCompositeFieldContainer[RankProfile]
+    def __init__(self, number: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[RankProfile, _Mapping]]] = ...) -> None: ...
+
 class ListAgentsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -710,6 +836,48 @@ class MulticastGroup(_message.Message):
     id: int
     replicas: _containers.RepeatedCompositeFieldContainer[MulticastGroup.Replica]
     def __init__(self, id: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[MulticastGroup.Replica, _Mapping]]] = ...) -> None: ...
+
+class ReadEventsRequest(_message.Message):
+    __slots__ = ("job", "after", "latest", "follow")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    job: JobReference
+    after: int
+    latest: int
+    follow: bool
+    def __init__(self, job: _Optional[_Union[JobReference, _Mapping]] = ..., after: _Optional[int] = ..., latest: _Optional[int] = ..., follow: bool = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("number", "time", "kind", "level", "job_key", "job", "job_name", "epoch", "rank", "agent", "switch", "actor", "detail")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    JOB_KEY_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    JOB_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    time: float
+    kind: str
+    level: str
+    job_key: int
+    job: int
+    job_name: str
+    epoch: int
+    rank: int
+    agent: str
+    switch: str
+    actor: str
+    detail: str
+    def __init__(self, number: _Optional[int] = ..., time: _Optional[float] = ..., kind: _Optional[str] = ..., level: _Optional[str] = ..., job_key: _Optional[int] = ..., job: _Optional[int] = ..., job_name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., agent: _Optional[str] = ..., switch: _Optional[str] = ..., actor: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class InfoRequest(_message.Message):
     __slots__ = ()

@@ -66,6 +66,11 @@ class JobsStub(object):
                 request_serializer=controller_dot_proto_dot_switchml__pb2.ExitReport.SerializeToString,
                 response_deserializer=controller_dot_proto_dot_switchml__pb2.Job.FromString,
                 _registered_method=True)
+        self.Profile = channel.unary_unary(
+                '/switchml.v1.Jobs/Profile',
+                request_serializer=controller_dot_proto_dot_switchml__pb2.ProfileRequest.SerializeToString,
+                response_deserializer=controller_dot_proto_dot_switchml__pb2.JobProfile.FromString,
+                _registered_method=True)
 
 
 class JobsServicer(object):
@@ -118,6 +123,14 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Profile(self, request, context):
+        """Where a live job's time goes, as its agents say now. Ranks whose agent does not answer in time are in `missing`.
+        ABORTED: the job has ended. RESOURCE_EXHAUSTED: too many ask at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -150,6 +163,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.ReportExit,
                     request_deserializer=controller_dot_proto_dot_switchml__pb2.ExitReport.FromString,
                     response_serializer=controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
+            ),
+            'Profile': grpc.unary_unary_rpc_method_handler(
+                    servicer.Profile,
+                    request_deserializer=controller_dot_proto_dot_switchml__pb2.ProfileRequest.FromString,
+                    response_serializer=controller_dot_proto_dot_switchml__pb2.JobProfile.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -316,6 +334,33 @@ class Jobs(object):
             '/switchml.v1.Jobs/ReportExit',
             controller_dot_proto_dot_switchml__pb2.ExitReport.SerializeToString,
             controller_dot_proto_dot_switchml__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Profile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/switchml.v1.Jobs/Profile',
+            controller_dot_proto_dot_switchml__pb2.ProfileRequest.SerializeToString,
+            controller_dot_proto_dot_switchml__pb2.JobProfile.FromString,
             options,
             channel_credentials,
             insecure,
@@ -653,6 +698,82 @@ class Switches(object):
             '/switchml.v1.Switches/Drain',
             controller_dot_proto_dot_switchml__pb2.DrainRequest.SerializeToString,
             controller_dot_proto_dot_switchml__pb2.Switch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class EventsStub(object):
+    """What happened, when, to which job, rank, agent or switch, and who asked for it.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Read = channel.unary_stream(
+                '/switchml.v1.Events/Read',
+                request_serializer=controller_dot_proto_dot_switchml__pb2.ReadEventsRequest.SerializeToString,
+                response_deserializer=controller_dot_proto_dot_switchml__pb2.Event.FromString,
+                _registered_method=True)
+
+
+class EventsServicer(object):
+    """What happened, when, to which job, rank, agent or switch, and who asked for it.
+    """
+
+    def Read(self, request, context):
+        """The kept events that are asked for, oldest first; with `follow`, then each new one until the call is cancelled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_EventsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Read': grpc.unary_stream_rpc_method_handler(
+                    servicer.Read,
+                    request_deserializer=controller_dot_proto_dot_switchml__pb2.ReadEventsRequest.FromString,
+                    response_serializer=controller_dot_proto_dot_switchml__pb2.Event.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'switchml.v1.Events', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('switchml.v1.Events', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Events(object):
+    """What happened, when, to which job, rank, agent or switch, and who asked for it.
+    """
+
+    @staticmethod
+    def Read(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/switchml.v1.Events/Read',
+            controller_dot_proto_dot_switchml__pb2.ReadEventsRequest.SerializeToString,
+            controller_dot_proto_dot_switchml__pb2.Event.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,6 +24,7 @@
 #include <ctime>
 #include <new>
 
+#include "dataplane/native/call_log.h"
 #include "dataplane/native/constants.h"
 
 namespace switchml {
@@ -40,7 +41,7 @@ struct Ticket {
 
 // Constant once the server has made the memory.
 struct Geometry {
-  static constexpr uint64_t kMagic = 0x53574D4C43483032;  // "SWMLCH02": changes with any change of layout
+  static constexpr uint64_t kMagic = 0x53574D4C43483033;  // "SWMLCH03": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
@@ -60,9 +61,10 @@ struct ServerCounters {
   std::atomic<uint64_t> received;  // results
   std::atomic<uint64_t> retransmissions;
   std::atomic<uint64_t> ignored;  // results of no slot in flight
+  std::atomic<uint64_t> summing;  // nanoseconds in which a switch took, and added up, what the rank had submitted
 };
 
-// Where the process's time goes, in nanoseconds; bytes are those of the tensors.
+// Where the progress thread's time goes, in nanoseconds, while there are calls.
 struct ProcessCounters {
   std::atomic<uint64_t> quantize;
   std::atomic<uint64_t> waiting;
@@ -88,6 +90,7 @@ struct ChannelControl {
   alignas(kLine) std::atomic<uint32_t> process_event;
   alignas(kLine) ServerCounters server;
   alignas(kLine) ProcessCounters process;
+  alignas(kLine) CallLog calls;  // of the process
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free,

@@ -17,6 +17,7 @@ from typing import TypeVar
 import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+from dataplane.metrics_address import parse_address
 from dataplane.softswitch._native import Switch
 from dataplane.softswitch.device import Device
 from dataplane.softswitch.pipeline_config import Dimensions
@@ -64,6 +65,7 @@ class Options:
     delay: float = 0.0
     seed: int = 0
     ready_file: Path | None = None
+    metrics: tuple[str, int] | None = None  # where to serve them
 
 
 _T = TypeVar("_T")
@@ -96,7 +98,17 @@ async def serve(options: Options) -> None:
     ports = {one.number: one.add_to(switch) for one in options.ports}
     for port in ports:
         switch.set_faults(port, options.drop, options.duplicate, options.delay, options.seed)
-    servicer = Servicer(options.device_id, Device(switch, frozenset(ports), options.dimensions))
+    device = Device(switch, frozenset(ports), options.dimensions)
+    servicer = Servicer(options.device_id, device)
+    metrics = None
+    if options.metrics is not None:
+        # What serves them takes a tenth of a second to import.
+        from dataplane.metrics_server import MetricsServer, on_loop
+        from dataplane.softswitch.metrics import SwitchMetrics, jobs_of
+
+        jobs = on_loop(lambda: jobs_of(device))
+        metrics = MetricsServer(*options.metrics, SwitchMetrics(switch, ports, version(), jobs)).address
+        _LOG.info("metrics at http://%s/metrics", metrics)
     server, grpc_address = create_server(servicer, options.grpc_host, options.grpc_port)
     await server.start()
     switch.start()
@@ -105,7 +117,9 @@ async def serve(options: Options) -> None:
         for port, endpoint in ports.items():
             _LOG.info("port %d is %s", port, ", ".join(f"{name} {value}" for name, value in endpoint.items()))
         if options.ready_file is not None:
-            ready = {"grpc": grpc_address, "ports": ports, "pid": os.getpid(), "version": version()}
+            ready: dict[str, object] = {"grpc": grpc_address, "ports": ports, "pid": os.getpid(), "version": version()}
+            if metrics is not None:
+                ready["metrics"] = metrics
             _write_atomically(options.ready_file, json.dumps(ready) + "\n")
         await stop.wait()
         _LOG.info("stopping")
@@ -205,6 +219,12 @@ _FRACTION = click.FloatRange(0, 1)
     type=click.Path(dir_okay=False, path_type=Path),
     help="Written as JSON when everything listens.",
 )
+@click.option(
+    "--metrics",
+    type=_option(parse_address),
+    metavar="[HOST:]PORT",
+    help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
+)
 @click.version_option(version(), prog_name="switchml-switch")
 def main(
     endpoint: tuple[str, int],
@@ -220,6 +240,7 @@ def main(
     delay: float,
     seed: int,
     ready_file: Path | None,
+    metrics: tuple[str, int] | None,
 ) -> None:
     """Run the SwitchML soft switch: ports in front, a P4Runtime server behind.
 
@@ -250,6 +271,7 @@ def main(
         delay=delay,
         seed=seed,
         ready_file=ready_file,
+        metrics=metrics,
     )
     try:
         asyncio.run(serve(options))

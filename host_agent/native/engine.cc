@@ -183,6 +183,14 @@ std::vector<uint32_t> Engine::fetch(uint64_t handle, const std::vector<uint32_t>
   return rank(handle).fetch(targets);
 }
 
+RankProfile Engine::profile(uint64_t handle, uint64_t calls) {
+  const ControlCall call(*this);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    return found->second->profile(calls);
+  }
+  return rank(handle).profile(calls);
+}
+
 bool Engine::serve(Clock::time_point now) {
   bool busy = false;
   for (auto& [handle, rank] : ranks_) {

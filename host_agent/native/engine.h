@@ -46,6 +46,8 @@ class Engine {
   // As Rank's, of a rank that shares memory with the switch too; they throw what ShmConnector throws as well.
   std::vector<uint32_t> freeze(uint64_t handle);
   std::vector<uint32_t> fetch(uint64_t handle, const std::vector<uint32_t>& targets);
+  // With up to `calls` of the rank's latest calls.
+  RankProfile profile(uint64_t handle, uint64_t calls);
 
  private:
   class ControlCall;

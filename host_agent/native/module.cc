@@ -71,6 +71,60 @@ nb::dict status(Engine& engine, uint64_t handle) {
   return result;
 }
 
+nb::dict call_dict(const switchml::CallTimes& call) {
+  nb::dict result;
+  result["sequence"] = call.sequence;
+  result["kind"] = call.kind;
+  result["bytes"] = call.bytes;
+  result["submitted"] = call.submitted;
+  result["begun"] = call.begun;
+  result["answered"] = call.answered;
+  result["ended"] = call.ended;
+  result["quantize"] = call.quantize;
+  result["waiting"] = call.waiting;
+  result["dequantize"] = call.dequantize;
+  return result;
+}
+
+nb::list histogram(const switchml::RankProfile::Histogram& counts) {
+  nb::list result;
+  for (const uint64_t count : counts) {
+    result.append(count);
+  }
+  return result;
+}
+
+nb::dict profile(Engine& engine, uint64_t handle, uint64_t calls) {
+  switchml::RankProfile profile;
+  {
+    const nb::gil_scoped_release release;
+    profile = engine.profile(handle, calls);
+  }
+  nb::dict result;
+  result["quantize"] = profile.quantize;
+  result["waiting"] = profile.waiting;
+  result["dequantize"] = profile.dequantize;
+  result["sleeps"] = profile.sleeps;
+  result["calls"] = profile.calls;
+  result["bytes"] = profile.bytes;
+  result["call_time"] = profile.call_time;
+  result["calls_took"] = histogram(profile.calls_took);
+  result["sending"] = profile.sending;
+  result["receiving"] = profile.receiving;
+  result["sent_bytes"] = profile.sent_bytes;
+  result["received_bytes"] = profile.received_bytes;
+  result["round_trips"] = histogram(profile.round_trips);
+  result["round_trip_time"] = profile.round_trip_time;
+  result["summing"] = profile.summing;
+  result["taken_at"] = profile.taken_at;
+  nb::list latest;
+  for (const switchml::CallTimes& call : profile.latest) {
+    latest.append(call_dict(call));
+  }
+  result["latest"] = latest;
+  return result;
+}
+
 void translate(const std::exception_ptr& failure, void*) {
   try {
     std::rethrow_exception(failure);
@@ -120,5 +174,6 @@ NB_MODULE(_engine, module) {
       .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)
       .def("status", &status, nb::arg("handle"))
       .def("freeze", &Engine::freeze, nb::arg("handle"), free)
-      .def("fetch", &Engine::fetch, nb::arg("handle"), nb::arg("targets"), free);
+      .def("fetch", &Engine::fetch, nb::arg("handle"), nb::arg("targets"), free)
+      .def("profile", &profile, nb::arg("handle"), nb::arg("calls"));
 }

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "dataplane/native/stopwatch.h"
+
 namespace switchml {
 
 namespace {
@@ -181,12 +183,14 @@ void Rank::send(uint16_t index, SendBatch& batch, Clock::time_point now) {
   batch.add(header, protocol::header_bytes, channel_.contribution(index),
             empty ? 0 : assignment_.values * sizeof(uint32_t));
   status_.sent += 1;
+  status_.sent_bytes += protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
 }
 
 void Rank::transmit(SendBatch& batch, Clock::time_point now) {
   if (memory_ == nullptr) {
     return;
   }
+  const Stopwatch sending;
   if (frozen()) {
     retransmit_frozen(batch, now);
   } else {
@@ -196,6 +200,7 @@ void Rank::transmit(SendBatch& batch, Clock::time_point now) {
   }
   if (!batch.empty()) {
     batch.flush(socket_, switch_endpoint_);
+    status_.sending += sending.nanoseconds();
   }
 }
 
@@ -269,6 +274,7 @@ void Rank::retransmit_after_timeout(SendBatch& batch, Clock::time_point now) {
 
 bool Rank::receive(ReceiveBatch& batch, Clock::time_point now) {
   bool any = false;
+  const Stopwatch receiving;
   for (int call = 0; call < kReceiveCalls && batch.receive(socket_); ++call) {
     any = true;
     Datagram datagram;
@@ -278,6 +284,9 @@ bool Rank::receive(ReceiveBatch& batch, Clock::time_point now) {
     if (!batch.full()) {
       break;
     }
+  }
+  if (any) {
+    status_.receiving += receiving.nanoseconds();
   }
   return any;
 }
@@ -320,6 +329,7 @@ void Rank::take_result(const Datagram& datagram, Clock::time_point now) {
   slot.phase += 1;
   in_flight_ -= 1;
   status_.received += 1;
+  status_.received_bytes += datagram.length;
   std::memcpy(channel_.result(index), datagram.data + protocol::header_bytes, payload);
   channel_.result_tickets()[index] = {header.chunk,
                                       header.check,
@@ -384,6 +394,18 @@ RankStatus Rank::status() const {
   RankStatus status = status_;
   status.round_trip_seconds = round_trip_.smoothed().count();
   return status;
+}
+
+RankProfile Rank::profile(uint64_t calls) const {
+  RankProfile profile = memory_ == nullptr ? RankProfile{} : profile_of(channel_.control(), calls);
+  profile.summing = 0;  // nobody but the process writes there
+  profile.sending = status_.sending;
+  profile.receiving = status_.receiving;
+  profile.sent_bytes = status_.sent_bytes;
+  profile.received_bytes = status_.received_bytes;
+  profile.round_trips = round_trip_.histogram();
+  profile.round_trip_time = round_trip_.nanoseconds();
+  return profile;
 }
 
 }  // namespace switchml

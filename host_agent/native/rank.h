@@ -10,6 +10,7 @@
 #include "dataplane/native/channel.h"
 #include "dataplane/native/udp_batch.h"
 #include "dataplane/native/wire.h"
+#include "host_agent/native/rank_profile.h"
 #include "host_agent/native/round_trip.h"
 #include "host_agent/native/window.h"
 
@@ -41,6 +42,10 @@ struct RankStatus {
   uint64_t retransmissions = 0;
   uint64_t early_retransmissions = 0;
   uint64_t ignored = 0;  // packets that were no result of a slot in flight
+  uint64_t sending = 0;  // nanoseconds of the data thread, those for looking for something to send included
+  uint64_t receiving = 0;
+  uint64_t sent_bytes = 0;  // of UDP payload
+  uint64_t received_bytes = 0;
   double round_trip_seconds = 0;
 };
 
@@ -73,6 +78,8 @@ class Rank {
   bool submissions_wait() const;
 
   RankStatus status() const;
+  // With up to `calls` of the latest calls.
+  RankProfile profile(uint64_t calls) const;
 
   // A change of epoch (docs/protocol.md). From freeze() on nothing is begun and no RESULT is taken; fetch() lets those of
   // each slot be taken, and asked for, until so many of its phases are held. Both return how many are, for each slot.

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+
+#include "dataplane/native/durations.h"
 
 namespace switchml {
 
@@ -18,6 +22,9 @@ class RoundTrip {
 
   // A sample must come from a packet that was sent once (Karn's algorithm).
   void sample(Duration measured) {
+    const auto nanoseconds = static_cast<uint64_t>(measured.count() * 1e9);
+    histogram_[duration_bucket(nanoseconds)] += 1;
+    nanoseconds_ += nanoseconds;
     if (smoothed_.count() == 0) {
       smoothed_ = measured;
       variation_ = measured / 2;
@@ -37,6 +44,9 @@ class RoundTrip {
 
   Duration smoothed() const { return smoothed_; }  // 0 before the first sample
 
+  const std::array<uint64_t, kDurationBuckets>& histogram() const { return histogram_; }
+  uint64_t nanoseconds() const { return nanoseconds_; }  // of all samples together
+
   // How long to wait for a result, after so many timeouts in a row: each doubles it.
   Duration timeout(unsigned timeouts) const {
     const Duration first = std::max(timeout_, least_);
@@ -48,6 +58,8 @@ class RoundTrip {
   Duration variation_{0};
   Duration timeout_ = kInitialTimeout;
   Duration least_ = kMinimumTimeout;
+  std::array<uint64_t, kDurationBuckets> histogram_{};
+  uint64_t nanoseconds_ = 0;
 };
 
 }  // namespace switchml

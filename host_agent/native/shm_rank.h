@@ -52,6 +52,7 @@ class ShmRank {
   std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) const {
     return connector_.ask(ShmRequest::kFetch, slots_, targets);
   }
+  RankProfile profile(uint64_t calls) const;
 
  private:
   ShmConnector connector_;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/native/call_log.h"
+
 namespace switchml {
 
 enum class CallKind : uint8_t {
@@ -30,6 +32,7 @@ struct Call {
   uint64_t chunks = 0;
   uint64_t chunks_left = 0;
   CallStatus status = CallStatus::pending;
+  CallTimes times;
   uint64_t non_finite_count = 0;
   std::vector<uint64_t> non_finite_indices;  // the lowest ones, at most kIndicesKept
 

@@ -14,7 +14,7 @@
 #include <system_error>
 
 #include "dataplane/native/short_slice.h"
-#include "switchml/native/stopwatch.h"
+#include "dataplane/native/stopwatch.h"
 
 namespace switchml {
 
@@ -105,6 +105,7 @@ uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bo
   call->memory = reinterpret_cast<uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
   call->size = kind == CallKind::barrier ? 0 : size;
   call->contributes = contributes;
+  call->times.submitted = monotonic_nanoseconds();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (abandoning_) {
@@ -196,12 +197,13 @@ void Communicator::sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool results = !stream_->check_failed() && stream_->results_wait();
   if (!results && !has_inbox_ && !abandoning_) {
-    const Stopwatch asleep;
-    futex_wait(control.process_event, event, nullptr);
     if (stream_->waits_for_results()) {  // and not for a call
-      control.process.waiting.fetch_add(asleep.nanoseconds(), std::memory_order_relaxed);
+      stream_->time().enter(ThreadTime::State::waiting);
       control.process.sleeps.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      stream_->time().enter(ThreadTime::State::idle);
     }
+    futex_wait(control.process_event, event, nullptr);
   }
   control.process_sleeps.store(0, std::memory_order_relaxed);
 }

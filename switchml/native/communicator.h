@@ -54,6 +54,7 @@ class Communicator {
   std::optional<std::pair<uint64_t, uint64_t>> check_failure();
   // Where the progress thread's time went so far.
   const ProcessCounters& spent() const { return channel_.control().process; }
+  const CallLog& calls() const { return channel_.control().calls; }
   uint64_t position() const { return position_.load(std::memory_order_relaxed); }
 
  private:

@@ -78,6 +78,15 @@ nb::dict spent(const Communicator& communicator) {
   result["waiting"] = counters.waiting.load(std::memory_order_relaxed);
   result["dequantize"] = counters.dequantize.load(std::memory_order_relaxed);
   result["sleeps"] = counters.sleeps.load(std::memory_order_relaxed);
+  const switchml::CallLog& calls = communicator.calls();
+  result["calls"] = calls.ended();
+  result["bytes"] = calls.bytes();
+  result["call_time"] = calls.nanoseconds();
+  nb::list took;
+  for (size_t bucket = 0; bucket < switchml::kDurationBuckets; ++bucket) {
+    took.append(calls.took(bucket));
+  }
+  result["calls_took"] = took;
   return result;
 }
 

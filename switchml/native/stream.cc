@@ -7,7 +7,6 @@
 
 #include "dataplane/native/wire.h"
 #include "switchml/native/kernels.h"
-#include "switchml/native/stopwatch.h"
 
 namespace switchml {
 
@@ -31,6 +30,7 @@ int bits_for(uint32_t world_size) {
 Stream::Stream(const Channel& channel, const Geometry& geometry, int doorbell)
     : channel_(channel),
       geometry_(geometry),
+      time_(&channel.control()),
       doorbell_(doorbell),
       headroom_(bits_for(geometry.world_size)),
       slots_(geometry.slots) {}
@@ -49,26 +49,32 @@ bool Stream::results_wait() const { return channel_.control().completed.load(std
 
 bool Stream::advance(std::vector<std::shared_ptr<Call>>* ended) {
   bool any = false;
-  ProcessCounters& spent = channel_.control().process;
-  const Stopwatch whole;
   const uint32_t completed = channel_.control().completed.load(std::memory_order_acquire);
+  if (!check_failed() && taken_ != completed) {
+    time_.restart(ThreadTime::State::dequantize);
+    any = true;
+  }
   while (!check_failed() && taken_ != completed) {
     const uint32_t index = channel_.completion_ring()[taken_++ % geometry_.slots];
     take_result(index % geometry_.slots, ended);
+  }
+  if (!ended->empty()) {
+    time_.ended(*ended);
+  }
+  if (may_begin()) {
+    time_.restart(ThreadTime::State::quantize);
     any = true;
   }
-  const uint64_t dequantizing = whole.nanoseconds();
-  while (!check_failed() && next_position_ < end_position_ &&
-         slots_[next_position_ % geometry_.slots].stage == Stage::idle) {
+  while (may_begin()) {
     begin(next_position_++);
-    any = true;
   }
   publish(true);
-  if (any) {
-    spent.dequantize.fetch_add(dequantizing, std::memory_order_relaxed);
-    spent.quantize.fetch_add(whole.nanoseconds() - dequantizing, std::memory_order_relaxed);
-  }
   return any;
+}
+
+bool Stream::may_begin() const {
+  return !check_failed() && next_position_ < end_position_ &&
+         slots_[next_position_ % geometry_.slots].stage == Stage::idle;
 }
 
 uint32_t Stream::results_wanted() const {
@@ -82,6 +88,9 @@ void Stream::begin(uint64_t position) {
   slot.position = position;
   slot.call = *call_at(position);
   slot.named.clear();
+  if (position == slot.call->first_position) {
+    time_.begun(slot.call.get());
+  }
   if (!slot.call->has_values()) {
     submit(index, Stage::empty);
   } else if (!slot.call->is_float()) {
@@ -106,6 +115,7 @@ void Stream::submit(uint32_t index, Stage stage) {
   const uint64_t chunk = chunk_in_call(slot);
   const uint32_t count = values_of(call, chunk);
   slot.stage = stage;
+  time_.enter(ThreadTime::State::quantize);
 
   Ticket ticket{};
   ticket.format = static_cast<uint16_t>(Format::int32);
@@ -205,6 +215,9 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   if (slot.stage == Stage::idle) {
     return;  // nothing of ours: only a faulty agent completes it
   }
+  if (expects_values) {
+    time_.enter(ThreadTime::State::dequantize);
+  }
   if (has_values != expects_values || result.chunk != static_cast<uint32_t>(slot.position)) {
     return fail(slot);
   }
@@ -286,6 +299,7 @@ void Stream::finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended) {
   finished_chunks_ += 1;
   const std::shared_ptr<Call> call = std::move(slot.call);
   if (--call->chunks_left == 0) {
+    time_.answered(call.get());
     ended->push_back(call);
     while (!calls_.empty() && calls_.front()->chunks_left == 0) {
       calls_.pop_front();

@@ -9,6 +9,7 @@
 
 #include "dataplane/native/channel.h"
 #include "switchml/native/call.h"
+#include "switchml/native/thread_time.h"
 
 namespace switchml {
 
@@ -37,6 +38,7 @@ class Stream {
   uint32_t taken() const { return taken_; }
   uint32_t results_wanted() const;
   bool waits_for_results() const { return submitted_ != taken_; }
+  ThreadTime& time() { return time_; }
 
   bool check_failed() const { return failed_call_ != nullptr; }
   uint64_t failed_position() const { return failed_position_; }
@@ -54,6 +56,8 @@ class Stream {
     std::vector<uint16_t> named;  // lanes that are NaN or infinite at some rank
   };
 
+  // Whether the next chunk has a slot.
+  bool may_begin() const;
   void begin(uint64_t position);
   void submit(uint32_t index, Stage stage);
   void submit_float(uint32_t index, uint16_t exponent);
@@ -82,6 +86,7 @@ class Stream {
 
   Channel channel_;
   Geometry geometry_;
+  ThreadTime time_;
   int doorbell_;
   int headroom_;  // bits that the sum of world_size values needs
   std::vector<Slot> slots_;

@@ -129,5 +129,5 @@ def test_it_is_written_ahead(path: Path):
     store = Store(path)
     with sqlite3.connect(path) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert other.execute("PRAGMA user_version").fetchone() == (2,)
+        assert other.execute("PRAGMA user_version").fetchone() == (3,)
     store.close()

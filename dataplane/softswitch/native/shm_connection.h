@@ -42,6 +42,8 @@ class ShmConnection {
   // Takes one slot out of it; `header` is what its packet would have. False when there is none, or none that makes
   // sense: a process that writes nonsense is served no more.
   bool take(Header* header);
+  // What it took to add up what was taken.
+  void count_summing(Clock::duration time) { count(control().server.summing, nanoseconds_of(time)); }
   // Whether the rank is missing wherever a result is: it waits for nothing.
   bool has_nothing_in_flight() const { return in_flight_ == 0; }
 
@@ -93,8 +95,11 @@ class ShmConnection {
   Clock::duration patience() const;
   bool frozen() const { return !limits_.empty(); }
   bool beyond_limit(uint32_t index) const { return frozen() && slots_[index].phase >= limits_[index]; }
-  static void count(std::atomic<uint64_t>& counter) {
-    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  static void count(std::atomic<uint64_t>& counter, uint64_t more = 1) {
+    counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+  static uint64_t nanoseconds_of(Clock::duration time) {
+    return static_cast<uint64_t>(std::chrono::nanoseconds(time).count());
   }
 
   ShmRank rank_;

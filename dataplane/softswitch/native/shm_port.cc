@@ -74,6 +74,8 @@ bool ShmPort::serve(Pipeline* pipeline) {
   unsigned taken = 0;
   for (auto& [connection_number, connection] : connections_) {
     Header header;
+    const bool submitted = connection->submissions_wait();
+    const auto begin = submitted ? Clock::now() : now_;
     while (connection->take(&header)) {
       any = true;
       contribute(pipeline, connection_number, connection.get(), header);
@@ -82,6 +84,7 @@ bool ShmPort::serve(Pipeline* pipeline) {
         publish();
       }
     }
+    if (submitted) connection->count_summing(Clock::now() - begin);
     if (connection->overdue_at() <= now_) {
       any = true;
       const uint16_t again = connection_number;

@@ -1,0 +1,250 @@
+"""The event log: what happened, when, to which job, rank, agent or switch, and who asked for it.
+
+Part of the store, which keeps the latest events; they are written a moment after they happened, many at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from controller.errors import StoreError
+from controller.proto import switchml_pb2 as pb
+
+if TYPE_CHECKING:
+    from controller.jobs import Job
+
+__all__ = ["ACTOR", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level"]
+
+_LOG = logging.getLogger(__name__)
+
+EVENTS_KEPT: Final = 20_000
+"""How many events the log holds; older ones are forgotten."""
+_WRITE_SECONDS: Final = 0.25
+_MAX_TEXT: Final = 500
+
+
+ACTOR: ContextVar[str] = ContextVar("actor", default="")
+"""Who asked for what is being done: set where a request comes in, and taken by tasks that it starts."""
+
+
+class Level(str, Enum):
+    """How much an event matters to a person."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class EventKind(Enum):
+    """What can happen; the value is the word in the log and how much it matters."""
+
+    CONTROLLER_STARTED = ("controller-started", Level.INFO)
+    CONTROLLER_STOPPED = ("controller-stopped", Level.INFO)
+    JOB_STARTED = ("job-started", Level.INFO)  # admitted
+    JOB_READY = ("job-ready", Level.INFO)
+    JOB_RUNNING = ("job-running", Level.INFO)  # its first rank attached
+    JOB_COMPLETED = ("job-completed", Level.INFO)
+    JOB_FAILED = ("job-failed", Level.ERROR)
+    JOB_STOPPED = ("job-stopped", Level.INFO)
+    JOB_REFUSED = ("job-refused", Level.WARNING)
+    JOB_TAKEN_OVER = ("job-taken-over", Level.INFO)  # by a controller that was restarted
+    RANK_ATTACHED = ("rank-attached", Level.INFO)
+    RANK_CLOSED = ("rank-closed", Level.INFO)
+    RANK_LOST = ("rank-lost", Level.ERROR)
+    RANK_EXITED = ("rank-exited", Level.INFO)  # its launcher told how
+    CHECK_FAILED = ("check-failed", Level.ERROR)
+    AGENT_CONNECTED = ("agent-connected", Level.INFO)
+    AGENT_LOST = ("agent-lost", Level.WARNING)
+    AGENT_REFUSED = ("agent-refused", Level.WARNING)
+    SWITCH_CONNECTED = ("switch-connected", Level.INFO)
+    SWITCH_RESTARTED = ("switch-restarted", Level.WARNING)  # connected, and its registers were lost
+    SWITCH_LOST = ("switch-lost", Level.ERROR)
+    EPOCH_CHANGED = ("epoch-changed", Level.WARNING)  # a job goes on after a loss
+    SWITCH_DRAINED = ("switch-drained", Level.WARNING)  # no new jobs are placed on it
+    SWITCH_UNDRAINED = ("switch-undrained", Level.INFO)
+    LOSS_SET = ("loss-set", Level.WARNING)  # packets are lost on purpose, or no more
+
+    @property
+    def word(self) -> str:
+        """Its name in the log."""
+        return self.value[0]
+
+    @property
+    def level(self) -> Level:
+        """How much it matters."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One row of the log; numbers grow, `time` is seconds since 1970, and empty fields do not apply."""
+
+    number: int
+    time: float
+    kind: str
+    level: str
+    job_key: int = 0
+    job: int = 0
+    job_name: str = ""
+    epoch: int = 0
+    rank: int | None = None
+    agent: str = ""
+    switch: str = ""
+    actor: str = ""  # who asked, as far as it is known
+    detail: str = ""
+
+    def message(self) -> pb.Event:
+        """Return it as the northbound interface shows it."""
+        return pb.Event(
+            number=self.number,
+            time=self.time,
+            kind=self.kind,
+            level=self.level,
+            job_key=self.job_key,
+            job=self.job,
+            job_name=self.job_name,
+            epoch=self.epoch,
+            rank=self.rank,
+            agent=self.agent,
+            switch=self.switch,
+            actor=self.actor,
+            detail=self.detail,
+        )
+
+    def concerns(self, reference: pb.JobReference) -> bool:
+        """Return whether it is about this job; an empty reference means any, or none."""
+        kind = reference.WhichOneof("reference")
+        if kind is None:
+            return True
+        return self.job == reference.id if kind == "id" else self.job_name == reference.name
+
+
+class EventLog:
+    """The latest events, oldest first. Everything but `run` and `read` returns at once; one event loop uses it.
+
+    `stored` are those of earlier runs; `write` stores new ones and raises StoreError.
+    """
+
+    def __init__(
+        self,
+        stored: Iterable[Event],
+        write: Callable[[Sequence[Event]], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._events = deque(stored, EVENTS_KEPT)
+        self._write = write
+        self._clock = clock
+        self._next = self._events[-1].number + 1 if self._events else 1
+        self._unwritten: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._followers: set[asyncio.Event] = set()
+        self._failing = False
+        self.counts: dict[str, int] = {}  # of this process, by word
+
+    def record(
+        self,
+        kind: EventKind,
+        detail: str = "",
+        *,
+        job: Job | None = None,
+        rank: int | None = None,
+        agent: str = "",
+        switch: str = "",
+        actor: str | None = None,
+    ) -> Event:
+        """Note that something has happened; by nobody's name the ACTOR asked for it.
+
+        Nothing is raised: a log that cannot be written stops nobody.
+        """
+        event = Event(
+            number=self._next,
+            time=self._clock(),
+            kind=kind.word,
+            level=kind.level.value,
+            job_key=job.key if job is not None else 0,
+            job=job.id if job is not None else 0,
+            job_name=job.name if job is not None else "",
+            epoch=job.epoch if job is not None else 0,
+            rank=rank,
+            agent=agent,
+            switch=switch or (job.switch if job is not None else ""),
+            actor=_printable(ACTOR.get() if actor is None else actor),
+            detail=_printable(detail),
+        )
+        self._next += 1
+        self._events.append(event)
+        self._unwritten.append(event)
+        self.counts[event.kind] = self.counts.get(event.kind, 0) + 1
+        for follower in self._followers:
+            follower.set()
+        return event
+
+    def latest(self, job: pb.JobReference | None = None, most: int = EVENTS_KEPT, after: int = 0) -> list[Event]:
+        """Return the newest `most` events with a number above `after` that concern a job, oldest first."""
+        wanted = pb.JobReference() if job is None else job
+        found: list[Event] = []
+        for event in reversed(self._events):
+            if event.number <= after or len(found) >= most:
+                break
+            if event.concerns(wanted):
+                found.append(event)
+        return found[::-1]
+
+    async def read(self, request: pb.ReadEventsRequest) -> AsyncIterator[Event]:
+        """Yield the kept events that are asked for, and with `follow` each new one until cancelled.
+
+        A reader that is slower than events come misses those that are forgotten meanwhile.
+        """
+        news = asyncio.Event()
+        self._followers.add(news)
+        try:
+            seen = request.after
+            most = request.latest or EVENTS_KEPT
+            while True:
+                newest = self._next - 1
+                for event in self.latest(request.job, most, seen):
+                    yield event
+                seen, most = max(seen, newest), EVENTS_KEPT
+                if not request.follow:
+                    return
+                if self._next - 1 == seen:
+                    news.clear()
+                    await news.wait()
+        finally:
+            self._followers.discard(news)
+
+    async def run(self) -> None:
+        """Write what is new to the store now and then, until cancelled; then once more."""
+        try:
+            while True:
+                await asyncio.sleep(_WRITE_SECONDS)
+                self.flush()
+        finally:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is new to the store; what cannot be written is kept for the next time."""
+        if not self._unwritten:
+            return
+        events = list(self._unwritten)
+        try:
+            self._write(events)
+        except StoreError as error:
+            if not self._failing:
+                _LOG.error("events are not in the store, and kept in memory until they can be: %s", error)
+            self._failing = True
+            return
+        self._failing = False
+        self._unwritten.clear()
+
+
+def _printable(text: str) -> str:
+    """One line of bounded length, whatever somebody sent."""
+    return "".join(character if character.isprintable() else " " for character in text[:_MAX_TEXT])

@@ -1,0 +1,86 @@
+"""The controller's metrics: jobs, how far their ranks are, agents, switches, events."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from controller.agents import Agents
+from controller.events import EventKind, EventLog
+from controller.jobs import JobState
+from controller.lifecycle import Lifecycle
+from controller.switches import Switches
+from controller.version import VERSION
+from dataplane.metrics_server import Families
+
+__all__ = ["ControllerMetrics"]
+
+
+class ControllerMetrics:
+    """Reads the controller's objects; call it on their event loop."""
+
+    def __init__(self, lifecycle: Lifecycle, agents: Agents, switches: Switches, events: EventLog) -> None:
+        self._lifecycle = lifecycle
+        self._agents = agents
+        self._switches = switches
+        self._events = events
+
+    def __call__(self, families: Families) -> None:
+        """Put in what there is now."""
+        families.gauge("switchml_controller_info", "Version of the controller.", 1, version=VERSION)
+        self._fill_jobs(families)
+        self._fill_agents(families)
+        self._fill_switches(families)
+        for kind in EventKind:
+            count = self._events.counts.get(kind.word, 0)
+            families.counter("switchml_events_total", "Events since the controller started.", count, kind=kind.word)
+
+    def _fill_jobs(self, families: Families) -> None:
+        jobs = [live.job for live in self._lifecycle.live_jobs()]
+        states = Counter(job.state for job in jobs)
+        for state in (state for state in JobState if state.live):
+            families.gauge("switchml_jobs", "Live jobs.", states[state], state=state.name.lower())
+        for job in jobs:
+            families.gauge("switchml_job_workers", "Ranks of a job.", job.workers, job_name=job.name, switch=job.switch)
+            families.gauge(
+                "switchml_job_slots", "Slots that a job holds.", job.slots, job_name=job.name, switch=job.switch
+            )
+            families.gauge(
+                "switchml_job_age_seconds", "Time since its start.", time.time() - job.created, job_name=job.name
+            )
+            first = max((rank.position for rank in job.ranks), default=0)
+            for rank in job.ranks:
+                labels = {"job_name": job.name, "rank": str(rank.rank), "agent": rank.agent}
+                families.gauge(
+                    "switchml_rank_position_chunks", "Chunks that a rank has contributed.", rank.position, **labels
+                )
+                families.gauge(
+                    "switchml_rank_behind_chunks",
+                    "Chunks behind the first rank.",
+                    first - rank.position,
+                    **labels,
+                )
+
+    def _fill_agents(self, families: Families) -> None:
+        sessions = self._agents.messages(self._lifecycle.ranks_in_use)
+        for state, live in (("live", True), ("gone", False)):
+            count = sum(session.live is live for session in sessions)
+            families.gauge("switchml_agents", "Agents that have registered.", count, state=state)
+        for session in sessions:
+            name = session.registration.name
+            age = time.time() - session.last_heartbeat
+            families.gauge("switchml_agent_up", "Whether an agent is connected.", session.live, agent=name)
+            families.gauge("switchml_agent_heartbeat_age_seconds", "Since its last heartbeat.", age, agent=name)
+            families.gauge("switchml_agent_assigned_ranks", "Ranks it carries.", session.ranks_in_use, agent=name)
+
+    def _fill_switches(self, families: Families) -> None:
+        for switch in self._switches:
+            name = switch.name
+            families.gauge("switchml_switch_up", "Whether it is connected.", switch.driver.connected, switch=name)
+            families.gauge("switchml_switch_primary", "Whether we are its primary.", switch.driver.primary, switch=name)
+            families.gauge("switchml_switch_slots", "Slots that it has.", switch.slots.size, switch=name)
+            families.gauge("switchml_switch_free_slots", "Slots no job holds.", switch.slots.free_slots, switch=name)
+            families.gauge(
+                "switchml_switch_largest_free_slots", "The longest free range.", switch.slots.largest_free_range,
+                switch=name,
+            )  # fmt: skip

@@ -1,0 +1,125 @@
+"""Where the time of a job goes: asked of its agents when somebody wants to know, put together from what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.agents import Agents, AgentSession
+from controller.errors import JobEnded, NoRoom
+from controller.jobs import Job, Rank, RankState
+from controller.proto import switchml_pb2 as pb
+
+__all__ = ["ANSWER_SECONDS", "MOST_CALLS", "Profiles"]
+
+_LOG = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 2.0
+"""How long the agents have to answer."""
+MOST_CALLS: Final = 63
+"""The most of the latest calls that a rank's profile has."""
+_MOST_BUCKETS: Final = 64
+_MOST_QUESTIONS: Final = 1024  # that wait for answers at one time
+
+
+@dataclass(frozen=True)
+class _Question:
+    """One order to one agent; the answer holds only ranks that the agent carries."""
+
+    session: AgentSession
+    ranks: frozenset[int]
+    answer: asyncio.Future[list[pb.RankProfile]]
+
+
+class Profiles:
+    """Asks agents over their sessions; what they say unasked is ignored."""
+
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+        self._numbers = itertools.count(1)
+        self._questions: dict[int, _Question] = {}
+
+    async def collect(self, job: Job, calls: int) -> pb.JobProfile:
+        """Return where the time of a live job's ranks goes, with up to `calls` of the latest calls of each.
+
+        It takes at most ANSWER_SECONDS. Ranks of which nothing is known are named with the reason.
+
+        Raises:
+            JobEnded: the job has ended.
+            NoRoom: too many such questions wait for answers.
+
+        """
+        if not job.live:
+            raise JobEnded(f"job {job.name} is {job.state.name}, and only a live job's ranks can be profiled")
+        held = job.ranks_by_agent()
+        if len(self._questions) + len(held) > _MOST_QUESTIONS:
+            raise NoRoom("too many profiles are being collected; try again", questions=len(self._questions))
+        profile = pb.JobProfile(job=job.id, name=job.name, epoch=job.epoch)
+        asked: dict[int, _Question] = {}
+        for agent, ranks in held.items():
+            asked |= self._ask(job, agent, frozenset(rank.rank for rank in ranks if not rank.ended), calls)
+        self._questions |= asked
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ANSWER_SECONDS
+        try:
+            for question in asked.values():
+                either: set[asyncio.Future[Any]] = {question.answer, question.session.ended}
+                left = max(0.0, deadline - loop.time())
+                await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for number in asked:
+                del self._questions[number]
+        for question in asked.values():
+            if question.answer.done():
+                profile.ranks.extend(question.answer.result())
+        profile.ranks.sort(key=lambda rank: rank.rank)
+        self._name_missing(job, profile)
+        return profile
+
+    def take(self, session: AgentSession, profiles: pb.RankProfiles) -> None:
+        """Take an agent's answer; what is not part of one is left out."""
+        question = self._questions.get(profiles.number)
+        if question is None or question.session is not session or question.answer.done():
+            _LOG.info("agent %s sent a profile that nobody waits for", session.name)
+            return
+        found: dict[int, pb.RankProfile] = {}
+        for rank in profiles.ranks:
+            if rank.rank not in question.ranks:
+                _LOG.warning("agent %s sent a profile of rank %d, which it does not carry", session.name, rank.rank)
+                continue
+            rank.agent = session.name
+            del rank.latest[MOST_CALLS:], rank.calls_took[_MOST_BUCKETS:], rank.round_trips[_MOST_BUCKETS:]
+            found[rank.rank] = rank
+        question.answer.set_result([found[number] for number in sorted(found)])
+
+    def _ask(self, job: Job, agent: str, ranks: frozenset[int], calls: int) -> dict[int, _Question]:
+        """Send the order to an agent that is there, and return the question by its number."""
+        session = self._agents.live_session(agent)
+        if session is None or not ranks:
+            return {}
+        number = next(self._numbers)
+        order = pb.ProfileOrder(number=number, job=job.id, epoch=job.epoch, calls=min(calls, MOST_CALLS))
+        session.send(pb.ControllerMessage(profile_order=order))
+        return {number: _Question(session, ranks, asyncio.get_running_loop().create_future())}
+
+    def _name_missing(self, job: Job, profile: pb.JobProfile) -> None:
+        known = {rank.rank for rank in profile.ranks}
+        for agent, ranks in job.ranks_by_agent().items():
+            reasons: dict[str, list[int]] = {}
+            live = self._agents.live_session(agent) is not None
+            for rank in ranks:
+                if rank.rank not in known:
+                    reasons.setdefault(_why_missing(rank, live), []).append(rank.rank)
+            for reason, numbers in reasons.items():
+                profile.missing.add(agent=agent, ranks=numbers, reason=reason)
+
+
+def _why_missing(rank: Rank, agent_is_live: bool) -> str:
+    if rank.state is RankState.CLOSED:
+        return "its process has closed its communicator"
+    if rank.state is RankState.LOST:
+        return "it was lost"
+    return f"no answer within {ANSWER_SECONDS:g} s" if agent_is_live else "the agent is not connected"

@@ -1,0 +1,19 @@
+// Durations counted by size: bucket i holds those below 2^i times 1.024 microseconds, the last one all others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace switchml {
+
+constexpr size_t kDurationBuckets = 26;  // up to 17 s, and above
+
+inline size_t duration_bucket(uint64_t nanoseconds) {
+  constexpr unsigned kFirstBits = 10;  // 1024 ns
+  const uint64_t units = nanoseconds >> kFirstBits;
+  if (units == 0) return 0;
+  const auto bucket = static_cast<size_t>(64 - __builtin_clzll(units));
+  return bucket < kDurationBuckets ? bucket : kDurationBuckets - 1;
+}
+
+}  // namespace switchml

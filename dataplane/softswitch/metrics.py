@@ -1,0 +1,70 @@
+"""The soft switch's metrics: packets by port, drop reason, job and verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from finsy.proto import p4r
+
+from dataplane.constants import DropReason, Verdict
+from dataplane.metrics_server import Families
+from dataplane.softswitch._native import Switch
+from dataplane.softswitch.device import Device
+from dataplane.softswitch.errors import P4RuntimeError
+
+__all__ = ["SwitchMetrics", "jobs_of"]
+
+_JOB_TABLE: Final = ".job_table"
+_FAULTS: Final = (("drop", "injected_drop"), ("duplicate", "injected_duplicate"), ("delay", "injected_delay"))
+
+
+def jobs_of(device: Device) -> list[int]:
+    """Return the ids of the jobs in its tables; call it on the event loop of the P4Runtime server."""
+    try:
+        pipeline = device.pipeline
+    except P4RuntimeError:
+        return []
+    table = next(t.preamble.id for t in pipeline.config.p4info.tables if t.preamble.name.endswith(_JOB_TABLE))
+    entries = pipeline.read(p4r.Entity(table_entry=p4r.TableEntry(table_id=table)))
+    return [int.from_bytes(entry.table_entry.match[0].exact.value, "big") for entry in entries]
+
+
+class SwitchMetrics:
+    """Reads the native switch, from any thread; `jobs` says which jobs it has."""
+
+    def __init__(self, switch: Switch, ports: Collection[int], version: str, jobs: Callable[[], list[int]]) -> None:
+        self._switch = switch
+        self._ports = tuple(ports)
+        self._version = version
+        self._jobs = jobs
+
+    def __call__(self, families: Families) -> None:
+        """Put in what there is now."""
+        families.gauge("switchml_softswitch_info", "Version of the soft switch.", 1, version=self._version)
+        for number in self._ports:
+            counters, port = self._switch.port_counters(number), str(number)
+            for name, help_text, value in (
+                ("received_packets", "Packets that came in.", counters["received"]),
+                ("sent_packets", "Packets that left.", counters["sent"]),
+                ("receive_overflows", "Packets that the full receive buffer lost.", counters["receive_overflow"]),
+                ("send_errors", "Packets that the kernel refused to send.", counters["send_errors"]),
+            ):
+                families.counter(f"switchml_softswitch_port_{name}_total", help_text, value, port=port)
+            for fault, key in _FAULTS:
+                families.counter(
+                    "switchml_softswitch_port_injected_faults_total", "Faults on purpose (--drop and the like).",
+                    counters[key], port=port, fault=fault,  # type: ignore[literal-required]
+                )  # fmt: skip
+        for reason in DropReason:
+            packets, _ = self._switch.read_drop_counter(reason)
+            families.counter(
+                "switchml_softswitch_dropped_packets_total", "Packets dropped.", packets, reason=reason.name.lower()
+            )
+        for job in self._jobs():
+            for verdict in Verdict:
+                packets, _ = self._switch.read_job_counter(job << 4 | verdict)
+                families.counter(
+                    "switchml_softswitch_job_packets_total", "Contributions, by what became of them.", packets,
+                    job_id=str(job), verdict=verdict.name.lower(),
+                )  # fmt: skip

@@ -1,0 +1,87 @@
+"""The agent's metrics: packets, round trips and where the time of its ranks goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dataplane.metrics_server import Families
+from host_agent.version import VERSION
+
+if TYPE_CHECKING:
+    from host_agent._engine import Engine, RankProfile, RankStatus
+    from host_agent.jobs import Jobs
+
+__all__ = ["AgentMetrics"]
+
+
+class AgentMetrics:
+    """Reads the agent's jobs and engine; call it on their event loop. `registered` tells whether a controller is there.
+
+    Only ranks that are open now are counted: their series end with them.
+    """
+
+    def __init__(self, engine: Engine, jobs: Jobs, name: str, transport: str, registered: Callable[[], bool]) -> None:
+        self._engine = engine
+        self._jobs = jobs
+        self._name = name
+        self._transport = transport
+        self._registered = registered
+
+    def __call__(self, families: Families) -> None:
+        """Put in what there is now."""
+        families.gauge(
+            "switchml_agent_info", "Version and transport.", 1,
+            agent=self._name, version=VERSION, transport=self._transport,
+        )  # fmt: skip
+        families.gauge("switchml_agent_registered", "Whether a controller has it.", self._registered())
+        open_ranks = list(self._jobs.open_ranks())
+        families.gauge("switchml_agent_open_ranks", "Ranks that are open here.", len(open_ranks))
+        for job, rank, handle in open_ranks:
+            labels = {"job_name": job.name, "rank": str(rank.rank)}
+            _fill_packets(families, self._engine.status(handle), labels)
+            _fill_times(families, self._engine.profile(handle, 0), labels)
+
+
+def _fill_packets(families: Families, status: RankStatus, labels: dict[str, str]) -> None:
+    for name, help_text, value in (
+        ("switchml_rank_sent_packets_total", "Contributions sent, repeated ones included.", status["sent"]),
+        ("switchml_rank_received_packets_total", "Results taken.", status["received"]),
+        ("switchml_rank_ignored_packets_total", "Packets that answered nothing in flight.", status["ignored"]),
+    ):
+        families.counter(name, help_text, value, **labels)
+    for cause, value in (("timeout", status["retransmissions"]), ("overtaken", status["early_retransmissions"])):
+        families.counter(
+            "switchml_rank_retransmitted_packets_total", "Contributions sent again.", value, **labels, cause=cause
+        )
+
+
+def _fill_times(families: Families, profile: RankProfile, labels: dict[str, str]) -> None:
+    for state, value in (
+        ("quantize", profile["quantize"]), ("wait", profile["waiting"]), ("dequantize", profile["dequantize"]),
+    ):  # fmt: skip
+        families.counter(
+            "switchml_rank_thread_seconds_total", "What the process's own thread did.", value / 1e9, **labels,
+            state=state,
+        )  # fmt: skip
+    for state, value in (("send", profile["sending"]), ("receive", profile["receiving"]), ("sum", profile["summing"])):
+        families.counter(
+            "switchml_rank_path_seconds_total", "Time of the agent (send, receive) and of the switch (sum).",
+            value / 1e9, **labels, state=state,
+        )  # fmt: skip
+    for name, help_text, count in (
+        ("switchml_rank_calls_total", "Calls that have ended.", profile["calls"]),
+        ("switchml_rank_tensor_bytes_total", "Bytes of their tensors.", profile["bytes"]),
+        ("switchml_rank_sleeps_total", "How often the process's thread slept for results.", profile["sleeps"]),
+        ("switchml_rank_sent_bytes_total", "UDP payload sent.", profile["sent_bytes"]),
+        ("switchml_rank_received_bytes_total", "UDP payload of results taken.", profile["received_bytes"]),
+    ):
+        families.counter(name, help_text, count, **labels)
+    families.durations(
+        "switchml_rank_call_seconds", "Calls from submission to end.", profile["calls_took"], profile["call_time"],
+        **labels,
+    )  # fmt: skip
+    families.durations(
+        "switchml_rank_round_trip_seconds", "Packets from sending to their result, where it was sent once.",
+        profile["round_trips"], profile["round_trip_time"], **labels,
+    )  # fmt: skip

@@ -1,0 +1,26 @@
+#include "host_agent/native/rank_profile.h"
+
+#include "dataplane/native/stopwatch.h"
+
+namespace switchml {
+
+RankProfile profile_of(const ChannelControl& control, uint64_t most) {
+  const auto read = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  RankProfile profile;
+  profile.quantize = read(control.process.quantize);
+  profile.waiting = read(control.process.waiting);
+  profile.dequantize = read(control.process.dequantize);
+  profile.sleeps = read(control.process.sleeps);
+  profile.calls = control.calls.ended();
+  profile.bytes = control.calls.bytes();
+  profile.call_time = control.calls.nanoseconds();
+  for (size_t bucket = 0; bucket < kDurationBuckets; ++bucket) {
+    profile.calls_took[bucket] = control.calls.took(bucket);
+  }
+  profile.summing = read(control.server.summing);
+  profile.taken_at = monotonic_nanoseconds();
+  profile.latest = control.calls.latest(most, profile.taken_at);
+  return profile;
+}
+
+}  // namespace switchml

@@ -1,0 +1,62 @@
+"""Where the time of this agent's ranks goes, as the engine has counted it, for the controller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from controller.proto import switchml_pb2 as pb
+
+if TYPE_CHECKING:
+    from host_agent._engine import CallTimes, Engine, RankStatus
+
+__all__ = ["MOST_CALLS", "rank_counters", "rank_profile"]
+
+MOST_CALLS: Final = 63  # of each rank, in one answer: what its memory holds at any time
+
+_OPERATIONS: Final = {1: "all_reduce", 2: "all_reduce", 3: "all_reduce", 4: "broadcast", 5: "barrier"}
+
+
+def rank_counters(status: RankStatus) -> pb.RankCounters:
+    """Return the engine's counters of a rank as the controller takes them."""
+    return pb.RankCounters(
+        sent=status["sent"],
+        received=status["received"],
+        retransmissions=status["retransmissions"],
+        early_retransmissions=status["early_retransmissions"],
+        ignored=status["ignored"],
+        round_trip_seconds=status["round_trip_seconds"],
+    )
+
+
+def rank_profile(engine: Engine, handle: int, calls: int, answer: pb.RankProfile) -> None:
+    """Fill in what the engine knows of an open rank, with up to `calls` of its latest calls."""
+    profile = engine.profile(handle, min(calls, MOST_CALLS))
+    since_1970 = time.time_ns() - time.monotonic_ns()
+    answer.calls, answer.bytes, answer.call_time = profile["calls"], profile["bytes"], profile["call_time"]
+    answer.calls_took.extend(profile["calls_took"])
+    answer.quantize, answer.wait, answer.dequantize = profile["quantize"], profile["waiting"], profile["dequantize"]
+    answer.sleeps = profile["sleeps"]
+    answer.send, answer.receive, answer.sum = profile["sending"], profile["receiving"], profile["summing"]
+    answer.sent_bytes, answer.received_bytes = profile["sent_bytes"], profile["received_bytes"]
+    answer.round_trips.extend(profile["round_trips"])
+    answer.round_trip_time = profile["round_trip_time"]
+    answer.latest.extend(_call_profiles(profile["latest"], since_1970))
+    answer.taken_at = profile["taken_at"] + since_1970 if profile["taken_at"] else time.time_ns()
+
+
+def _call_profiles(calls: Iterable[CallTimes], since_1970: int) -> Iterable[pb.CallProfile]:
+    for call in calls:
+        yield pb.CallProfile(
+            sequence=call["sequence"],
+            operation=_OPERATIONS.get(call["kind"], "unknown"),
+            bytes=call["bytes"],
+            submitted=call["submitted"] + since_1970,
+            begun=call["begun"] + since_1970,
+            answered=call["answered"] + since_1970,
+            ended=call["ended"] + since_1970,
+            quantize=call["quantize"],
+            wait=call["waiting"],
+            dequantize=call["dequantize"],
+        )

@@ -1,0 +1,142 @@
+"""A training process's metrics for Prometheus: what its communicators did, counted by native code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from switchml.errors import SwitchMLError
+
+if TYPE_CHECKING:
+    from switchml.communicator import Communicator
+
+__all__ = ["MetricsServer", "serve_from_environment", "serve_metrics", "track"]
+
+_log = logging.getLogger(__name__)
+
+VARIABLE: Final = "SWITCHML_METRICS"
+_FIRST_BUCKET_SECONDS: Final = 1.024e-6  # durations.h
+_CLOSE_SECONDS: Final = 5.0
+
+_communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+_lock = threading.Lock()
+_from_environment: MetricsServer | None = None
+
+
+class MetricsServer:
+    """An HTTP server at `address` ("HOST:PORT"), until `close`."""
+
+    def __init__(self, server: Any, thread: threading.Thread, host: str) -> None:
+        self._server = server
+        self._thread = thread
+        self.address = f"{host}:{server.server_port}"
+
+    def close(self) -> None:
+        """Stop; takes up to half a second."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(_CLOSE_SECONDS)
+
+
+def track(communicator: Communicator) -> None:
+    """Let a communicator be counted as long as it lives."""
+    with _lock:
+        _communicators.add(communicator)
+
+
+def serve_metrics(port: int = 0, address: str = "127.0.0.1") -> MetricsServer:
+    """Serve this process's metrics at http://ADDRESS:PORT/metrics for Prometheus; port 0 takes any free one.
+
+    There is no authentication: whoever reaches the address can read. The environment variable SWITCHML_METRICS
+    ("PORT" or "HOST:PORT") does the same at the first `connect`, with LOCAL_RANK added to the port.
+
+    Raises:
+        SwitchMLError: prometheus-client is not installed.
+        OSError: the address cannot be had.
+
+    """
+    try:
+        from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+    except ImportError as error:
+        raise SwitchMLError(f"metrics need prometheus-client ({error}); `pip install prometheus-client`") from error
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector())
+    ProcessCollector(registry=registry)
+    server, thread = start_http_server(port, address, registry)
+    return MetricsServer(server, thread, address)
+
+
+def serve_from_environment(environ: Mapping[str, str] = os.environ) -> MetricsServer | None:
+    """Serve metrics if SWITCHML_METRICS says where; once in a process.
+
+    Raises:
+        SwitchMLError: it is no address, or prometheus-client is not installed. One that cannot be had is logged.
+
+    """
+    global _from_environment
+    text = environ.get(VARIABLE)
+    with _lock:
+        if not text or _from_environment is not None:
+            return _from_environment
+        host, _, port = text.rpartition(":")
+        local_rank = environ.get("LOCAL_RANK", "0")
+        if not (port.isdecimal() and local_rank.isdecimal() and int(port) < 2**16):
+            raise SwitchMLError(f"{VARIABLE} is {text!r}, which is neither PORT nor HOST:PORT")
+        number = int(port) + int(local_rank) if int(port) else 0
+        try:
+            _from_environment = serve_metrics(number, host or "127.0.0.1")
+        except (OSError, OverflowError) as error:
+            _log.warning("no metrics of this process at %s:%d (%s): %s", host or "127.0.0.1", number, VARIABLE, error)
+        return _from_environment
+
+
+class _Collector:
+    """Reads all communicators of the process; those of one rank of one job are added up, the closed ones as well."""
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the families."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        labels = ["job_name", "rank"]
+        threads = CounterMetricFamily(
+            "switchml_process_thread_seconds_total", "What the progress thread did.", labels=[*labels, "state"]
+        )
+        calls = CounterMetricFamily("switchml_process_calls_total", "Calls that have ended.", labels=labels)
+        tensor_bytes = CounterMetricFamily(
+            "switchml_process_tensor_bytes_total", "Bytes of their tensors.", labels=labels
+        )
+        sleeps = CounterMetricFamily(
+            "switchml_process_sleeps_total", "How often the thread slept for results.", labels=labels
+        )
+        took = HistogramMetricFamily("switchml_process_call_seconds", "Calls from submission to end.", labels=labels)
+        position = GaugeMetricFamily(
+            "switchml_process_position_chunks", "Chunks that have their results.", labels=labels
+        )
+        failed = GaugeMetricFamily("switchml_process_failed", "Whether later calls will raise.", labels=labels)
+        with _lock:
+            newest = {(comm.name, comm.rank, comm.epoch): comm for comm in _communicators}
+        for (name, rank, _), comm in sorted(newest.items(), key=lambda item: item[0]):
+            spent, of_rank = comm._generation.native.spent(), [name, str(rank)]
+            states = {"quantize": spent["quantize"], "wait": spent["waiting"], "dequantize": spent["dequantize"]}
+            for state, nanoseconds in states.items():
+                threads.add_metric([*of_rank, state], nanoseconds / 1e9)
+            calls.add_metric(of_rank, spent["calls"])
+            tensor_bytes.add_metric(of_rank, spent["bytes"])
+            sleeps.add_metric(of_rank, spent["sleeps"])
+            took.add_metric(of_rank, _cumulative(spent["calls_took"]), spent["call_time"] / 1e9)
+            position.add_metric(of_rank, comm.position)
+            failed.add_metric(of_rank, comm.failure is not None)
+        yield from (threads, calls, tensor_bytes, sleeps, took, position, failed)
+
+
+def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
+    seen, found = 0, []
+    for number, count in enumerate(buckets):
+        seen += count
+        last = number == len(buckets) - 1
+        found.append(("+Inf" if last else f"{_FIRST_BUCKET_SECONDS * 2**number:.6g}", float(seen)))
+    return found

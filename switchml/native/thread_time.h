@@ -1,0 +1,79 @@
+// What the progress thread does with its time, and with that of each call.
+#pragma once
+
+#include "dataplane/native/channel.h"
+#include "dataplane/native/stopwatch.h"
+#include "switchml/native/call.h"
+
+namespace switchml {
+
+// The thread is in one state at any time. The clock is read where the state changes, not for each chunk. One thread
+// uses it.
+class ThreadTime {
+ public:
+  enum class State : uint8_t { idle, quantize, waiting, dequantize };
+
+  explicit ThreadTime(ChannelControl* control) : control_(control) {}
+
+  void enter(State state) {
+    if (state != state_) restart(state);
+  }
+  // The same, but what was found is new even if the state is not.
+  void restart(State state) {
+    settle();
+    state_ = state;
+  }
+
+  void begun(Call* call) const {
+    call->times.begun = since_;
+    call->times.quantize = total(control_->process.quantize);
+    call->times.waiting = total(control_->process.waiting);
+    call->times.dequantize = total(control_->process.dequantize);
+  }
+  void answered(Call* call) const { call->times.answered = since_; }
+  // Of one or more calls; all of them end now.
+  template <class Calls>
+  void ended(const Calls& calls) {
+    settle();
+    for (const auto& call : calls) {
+      CallTimes times = call->times;
+      times.sequence = call->sequence;
+      times.kind = static_cast<uint64_t>(call->kind);
+      times.bytes = call->kind == CallKind::bytes ? call->size : call->size * sizeof(uint32_t);
+      times.ended = since_;
+      times.quantize = total(control_->process.quantize) - times.quantize;
+      times.waiting = total(control_->process.waiting) - times.waiting;
+      times.dequantize = total(control_->process.dequantize) - times.dequantize;
+      control_->calls.note(times);
+    }
+  }
+
+ private:
+  void settle() {
+    const uint64_t now = monotonic_nanoseconds();
+    if (std::atomic<uint64_t>* counter = counter_of(state_)) {
+      counter->store(total(*counter) + (now - since_), std::memory_order_relaxed);
+    }
+    since_ = now;
+  }
+  std::atomic<uint64_t>* counter_of(State state) const {
+    switch (state) {
+      case State::quantize:
+        return &control_->process.quantize;
+      case State::waiting:
+        return &control_->process.waiting;
+      case State::dequantize:
+        return &control_->process.dequantize;
+      case State::idle:
+        break;
+    }
+    return nullptr;
+  }
+  static uint64_t total(const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); }
+
+  ChannelControl* control_;
+  State state_ = State::idle;
+  uint64_t since_ = monotonic_nanoseconds();
+};
+
+}  // namespace switchml

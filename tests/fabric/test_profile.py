@@ -1,0 +1,68 @@
+"""`job profile` and `events` beside a job that runs."""
+
+import contextlib
+import json
+import time
+from pathlib import Path
+
+import pytest
+from fabric_harness import Ctl
+
+from controller.client import ControllerClient
+from controller.errors import JobNotFound
+
+
+def wait_for_calls(ctl: Ctl) -> None:
+    end = time.monotonic() + 60
+    with ControllerClient(json.loads((ctl.run_dir / "fabric.json").read_text())["controller"]) as client:
+        while True:
+            with contextlib.suppress(JobNotFound):
+                if sum(rank.calls for rank in client.profile_job("busy").ranks) >= 20:
+                    return
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("transport", ["shm", "udp"])
+def test_a_running_job_is_profiled(ctl: Ctl, transport: str, tmp_path: Path) -> None:
+    ctl.run("up", "--transport", transport)
+    job = ctl.start("job", "start", "--workers", "2", "--name", "busy", *ctl.worker("waits"))
+    try:
+        wait_for_calls(ctl)
+
+        found = ctl.json("job", "profile", "busy", "--seconds", "0.5", "--calls", "5")
+        assert 0.5 <= found["seconds"] < 10
+        assert not found["missing"]
+        assert [rank["rank"] for rank in found["ranks"]] == [0, 1]
+        for rank in found["ranks"]:
+            assert rank["calls"] > 0
+            assert rank["bytes"] == 4000 * rank["calls"]
+            assert 0 < rank["quantize"] + rank["wait"] + rank["dequantize"] < 1.5 * found["seconds"] + 1
+            own = ("send", "receive") if transport == "udp" else ("sum",)
+            assert all((rank[name] > 0) is (name in own) for name in ("send", "receive", "sum"))
+            assert 0 < len(rank["latest"]) <= 5
+            for call in rank["latest"]:
+                assert abs(call["ended"] - time.time()) < 60
+                assert call["operation"] == "all_reduce"
+
+        picture = tmp_path / "timeline.svg"
+        shown = ctl.run("job", "profile", "busy", "--plot", str(picture))
+        assert "quantize" in shown.stdout
+        assert shown.stdout.count("rank 0") == shown.stdout.count("rank 1") == 1  # the timeline
+        assert picture.read_text().count("<!-- rank ") == 2
+        assert "wrote" in shown.stderr
+
+        (seen,) = ctl.json("top", "--once", "--interval", "2")["jobs"]
+        assert (seen["name"], seen["state"], seen["workers"]) == ("busy", "RUNNING", 2)
+        assert seen["bytes_per_second"] > 0
+        assert all(rank["packets_per_second"] > 0 for rank in seen["ranks"])
+
+        kinds = [event["kind"] for event in ctl.json("events", "--job", "busy")["events"]]
+        assert kinds[:2] == ["job-started", "job-ready"]
+        assert kinds.count("rank-attached") == 2
+        assert "controller-started" not in kinds
+    finally:
+        ctl.run("job", "stop", "busy")
+        job.communicate(timeout=60)
+    assert ctl.run("job", "profile", "busy", status=3).stderr.startswith("Error: job busy is STOPPED")
+    assert "busy" in ctl.run("events", "--last", "1").stdout

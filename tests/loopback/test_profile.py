@@ -1,0 +1,153 @@
+"""Where a rank's time goes: the counters and the latest calls in its memory, as the agent reads them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from collective_harness import Fabric, running_fabric
+
+import switchml
+from host_agent._engine import Engine
+
+if TYPE_CHECKING:
+    from host_agent._engine import RankProfile
+
+BUCKETS = 26
+
+
+@pytest.fixture(params=["udp", "shm"])
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def fabric(transport: str, tmp_path: Path) -> Iterator[Fabric]:
+    with running_fabric(tmp_path, transport=transport) as running:
+        yield running
+
+
+def engine_profile(fabric: Fabric, rank: int, calls: int = 63) -> RankProfile:
+    handle = fabric.call(lambda: fabric.jobs._jobs[1].ranks[rank].handle)
+    assert handle is not None
+    return fabric.engine.profile(handle, calls)
+
+
+def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
+    fabric.add_job(1, 2)
+    sizes = [1000, 0, 100_000]
+    both_done = threading.Barrier(2)
+
+    def work(comm: switchml.Communicator) -> tuple[float, RankProfile]:
+        began = time.monotonic()
+        for size in sizes:
+            comm.all_reduce(np.ones(size, np.float32))
+        comm.all_reduce(np.ones(50, np.int32))
+        comm.broadcast(np.zeros(7, np.uint8), 0)
+        comm.barrier()
+        lasted = time.monotonic() - began
+        both_done.wait(30)
+        found = engine_profile(fabric, comm.rank)
+        both_done.wait(30)
+        return lasted, found
+
+    for lasted, found in fabric.run_ranks(2, work):
+        assert found["calls"] == 6
+        assert found["bytes"] == 4 * (sum(sizes) + 50) + 7
+        busy = found["quantize"] + found["waiting"] + found["dequantize"]
+        assert 0 < busy <= lasted * 1e9
+        assert found["quantize"] > 0
+        assert found["dequantize"] > 0
+        assert 0 < found["call_time"] <= lasted * 1e9
+        assert len(found["calls_took"]) == BUCKETS
+        assert sum(found["calls_took"]) == 6
+        latest = found["latest"]
+        assert [call["sequence"] for call in latest] == list(range(6))
+        assert [call["kind"] for call in latest] == [1, 1, 1, 3, 4, 5]
+        assert [call["bytes"] for call in latest] == [4000, 0, 400_000, 200, 7, 0]
+        for call, following in zip(latest, [*latest[1:], None], strict=True):
+            assert call["submitted"] <= call["begun"] <= call["answered"] <= call["ended"] <= found["taken_at"]
+            parts = call["quantize"] + call["waiting"] + call["dequantize"]
+            assert parts <= call["ended"] - call["begun"]
+            # The thread is in one of these states throughout.
+            assert parts >= 0.99 * (call["ended"] - call["begun"])
+            assert following is None or following["submitted"] >= call["ended"]
+        if transport == "udp":
+            assert found["sending"] > 0
+            assert found["receiving"] > 0
+            assert found["sent_bytes"] > 400_000
+            assert found["received_bytes"] > 400_000
+            assert len(found["round_trips"]) == BUCKETS
+            assert sum(found["round_trips"]) > 0
+            assert found["summing"] == 0
+        else:
+            assert found["summing"] > 0
+            assert found["sending"] == found["receiving"] == sum(found["round_trips"]) == 0
+
+
+def test_only_the_latest_calls_are_kept(fabric: Fabric) -> None:
+    fabric.add_job(1, 1)
+    with fabric.connect(0) as comm:
+        pending = [comm.all_reduce(np.ones(100, np.float32), async_op=True) for _ in range(200)]
+        for work in pending:
+            work.wait()
+        found = engine_profile(fabric, 0)
+        assert found["calls"] == sum(found["calls_took"]) == 200
+        kept = [call["sequence"] for call in found["latest"]]
+        assert len(kept) == len(set(kept)) == 63
+        assert all(100 < sequence < 200 for sequence in kept)
+        assert [call["sequence"] for call in engine_profile(fabric, 0, 2)["latest"]] == kept[-2:]
+        assert engine_profile(fabric, 0, 0)["latest"] == []
+
+
+def test_a_rank_before_its_process_comes(fabric: Fabric) -> None:
+    fabric.add_job(1, 2)
+    found = engine_profile(fabric, 1)
+    assert found["calls"] == 0
+    assert found["latest"] == []
+
+
+def test_memory_that_holds_anything_harms_nobody() -> None:
+    """The process can write what it likes, also while the agent reads."""
+    engine = Engine()
+    handle = engine.open_rank("127.0.0.1", "127.0.0.1", 9, 1, 0, 1, 2, 0, 64, 64)
+    memory, doorbell = engine.open_channel(handle)
+    generator = random.Random(5)
+    with mmap.mmap(memory, 0) as block:
+        end = 16384
+        for _ in range(300):
+            block[64:end] = generator.randbytes(end - 64)
+            found = engine.profile(handle, 2**40)
+            assert found["latest"] == []
+            assert all(0 <= value < 2**64 for value in (found["calls"], found["bytes"], found["quantize"]))
+        for pattern in (b"\0", b"\xff"):
+            block[64:end] = pattern * (end - 64)
+            for call in engine.profile(handle, 63)["latest"]:
+                assert call["submitted"] == call["ended"] == 0  # all zeros, which can be
+        stop = threading.Event()
+
+        def scribble() -> None:
+            while not stop.is_set():
+                block[64:end] = os.urandom(end - 64)
+
+        scribbler = threading.Thread(target=scribble)
+        scribbler.start()
+        try:
+            for _ in range(2000):
+                assert len(engine.profile(handle, 63)["latest"]) <= 63
+        finally:
+            stop.set()
+            scribbler.join()
+    engine.close_rank(handle)
+    with pytest.raises(KeyError):
+        engine.profile(handle, 1)
+    os.close(memory)
+    os.close(doorbell)

@@ -1,0 +1,121 @@
+"""The controller's event log."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from controller.errors import StoreError
+from controller.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog
+from controller.jobs import Job
+from controller.proto import switchml_pb2 as pb
+from controller.store import Store
+
+
+def job(name: str, job_id: int) -> Job:
+    return Job(job_id + 100, job_id, name, 2, "s1", 7, 0, 8, 64, 1.0)
+
+
+def test_events_outlive_the_controller(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    store.events.record(EventKind.JOB_STARTED, "2 ranks", job=job("a", 1), actor="me")
+    store.events.record(EventKind.RANK_LOST, "gone", job=job("a", 1), rank=0, agent="a1")
+    before = store.events.latest()
+    store.close()
+    store = Store(tmp_path / "store.sqlite")
+    assert store.events.latest() == before
+    assert store.events.record(EventKind.CONTROLLER_STARTED).number == before[-1].number + 1
+    assert [(event.kind, event.level, event.job_name, event.rank, event.switch, event.actor) for event in before] == [
+        ("job-started", "info", "a", None, "s1", "me"),
+        ("rank-lost", "error", "a", 0, "s1", ""),
+    ]
+    store.close()
+
+
+def test_the_log_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    store = Store(path)
+    for _ in range(3):
+        for _ in range(EVENTS_KEPT // 2):
+            store.events.record(EventKind.AGENT_LOST, agent="a1")
+        store.events.flush()
+    assert len(store.events.latest()) == EVENTS_KEPT
+    store.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT count(*), max(number) FROM events").fetchone() == (
+            EVENTS_KEPT,
+            3 * (EVENTS_KEPT // 2),
+        )
+
+
+def test_a_store_that_cannot_be_written_stops_nobody() -> None:
+    written: list[Event] = []
+    full = True
+
+    def write(events: Sequence[Event]) -> None:
+        if full:
+            raise StoreError("disk full")
+        written.extend(events)
+
+    log = EventLog((), write)
+    log.record(EventKind.JOB_STARTED)
+    log.flush()
+    log.record(EventKind.JOB_READY)
+    full = False
+    log.flush()
+    assert [event.kind for event in written] == ["job-started", "job-ready"]
+
+
+def test_text_from_outside_is_one_bounded_line() -> None:
+    log = EventLog((), lambda _: None)
+    event = log.record(EventKind.AGENT_REFUSED, "a\nb\x1b[31m" + 1000 * "x", actor="\0evil\r")
+    assert event.detail.startswith("a b [31mx")
+    assert len(event.detail) == 500
+    assert event.actor == " evil "
+
+
+def test_who_asked_is_taken_from_the_request() -> None:
+    log = EventLog((), lambda _: None)
+    token = ACTOR.set("alice")
+    try:
+        assert log.record(EventKind.JOB_STOPPED).actor == "alice"
+    finally:
+        ACTOR.reset(token)
+    assert log.record(EventKind.JOB_STOPPED).actor == ""
+
+
+def test_what_is_asked_for() -> None:
+    log = EventLog((), lambda _: None)
+    for number in range(10):
+        log.record(EventKind.JOB_READY, job=job("even" if number % 2 == 0 else "odd", number))
+    numbers = lambda events: [event.number for event in events]  # noqa: E731
+    assert numbers(log.latest(pb.JobReference(name="even"))) == [1, 3, 5, 7, 9]
+    assert numbers(log.latest(pb.JobReference(name="even"), 2)) == [7, 9]
+    assert numbers(log.latest(pb.JobReference(id=3))) == [4]
+    assert numbers(log.latest(after=8)) == [9, 10]
+
+
+async def test_a_follower_gets_each_new_event_once() -> None:
+    log = EventLog((), lambda _: None)
+    log.record(EventKind.JOB_STARTED)
+    seen: list[int] = []
+
+    async def follow() -> None:
+        async for event in log.read(pb.ReadEventsRequest(follow=True)):
+            seen.append(event.number)
+            if len(seen) == 5:
+                return
+
+    following = asyncio.create_task(follow())
+    for _ in range(4):
+        await asyncio.sleep(0)
+        log.record(EventKind.JOB_READY)
+    await asyncio.wait_for(following, 5)
+    assert seen == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_words_are_unique_and_plain(kind: EventKind) -> None:
+    assert kind.word == kind.name.lower().replace("_", "-")

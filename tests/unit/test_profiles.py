@@ -1,0 +1,119 @@
+"""Where a job's time goes: what is made of the agents' answers, and how it is drawn."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from xml.etree import ElementTree
+
+import pytest
+
+from controller.client import ControllerClient
+from controller.errors import JobEnded
+from controller.proto import switchml_pb2 as pb
+from topologies import profile_drawing
+from topologies.errors import DrawingError
+from topologies.profiles import JobTimes, profile_job
+
+T0 = 1_700_000_000_000_000_000
+
+
+def call(begin: int, quantize: int = 10, wait: int = 60, dequantize: int = 30, sequence: int = 0) -> pb.CallProfile:
+    """Submitted 20 us before it began; microseconds."""
+    us = 1000
+    end = begin + quantize + wait + dequantize
+    return pb.CallProfile(
+        sequence=sequence, operation="all_reduce", bytes=4000, submitted=T0 + (begin - 20) * us, begun=T0 + begin * us,
+        answered=T0 + (end - dequantize) * us, ended=T0 + end * us, quantize=quantize * us, wait=wait * us,
+        dequantize=dequantize * us,
+    )  # fmt: skip
+
+
+def answer(epoch: int = 1, **fields: Any) -> pb.JobProfile:
+    rank = pb.RankProfile(rank=0, agent="a1", latest=[call(100), call(300)], **fields)
+    missing = pb.MissingProfile(agent="a2", ranks=[1, 2], reason="no answer within 2 s")
+    return pb.JobProfile(job=3, name="j", epoch=epoch, ranks=[rank], missing=[missing])
+
+
+def profile(*answers: pb.JobProfile, seconds: float | None = None) -> JobTimes:
+    given = iter(answers)
+    client = SimpleNamespace(profile_job=lambda *_: next(given))
+    return profile_job(cast(ControllerClient, client), 3, seconds)
+
+
+def test_totals_are_seconds() -> None:
+    times = profile(answer(calls=2, bytes=8000, call_time=240_000, quantize=20_000, wait=120_000, dequantize=60_000))
+    (rank,) = times.ranks
+    assert (rank.calls, rank.quantize, rank.wait, rank.dequantize) == (2, 20e-6, 120e-6, 60e-6)
+    assert rank.busy == pytest.approx(200e-6)
+    assert [(missing.agent, missing.ranks) for missing in times.missing] == [("a2", (1, 2))]
+    assert times.as_dict()["ranks"][0]["latest"][1]["bytes"] == 4000
+
+
+def test_an_interval_is_a_difference() -> None:
+    first = answer(
+        calls=2, quantize=20_000, taken_at=T0 + 250_000, counters=pb.RankCounters(sent=10, retransmissions=1)
+    )
+    second = answer(
+        calls=5, quantize=90_000, counters=pb.RankCounters(sent=30, retransmissions=1, early_retransmissions=2)
+    )
+    times = profile(first, second, seconds=0.01)
+    (rank,) = times.ranks
+    assert times.seconds == pytest.approx(0.01, abs=0.5)
+    assert (rank.calls, rank.quantize) == (3, 70e-6)
+    assert (rank.packets_sent, rank.retransmissions) == (20, 2)
+    assert [each.begun for each in rank.latest] == [pytest.approx(T0 / 1e9 + 300e-6)]  # the other ended before
+
+
+def test_a_rank_that_came_meanwhile_and_one_that_counts_backwards() -> None:
+    times = profile(pb.JobProfile(job=3, epoch=1), answer(calls=4), seconds=0.01)
+    assert times.ranks[0].calls == 4
+    times = profile(answer(calls=9), answer(calls=4), seconds=0.01)
+    assert times.ranks[0].calls == 0
+
+
+def test_another_epoch_is_no_difference() -> None:
+    with pytest.raises(JobEnded, match="epoch 2 meanwhile"):
+        profile(answer(), answer(epoch=2), seconds=0.01)
+
+
+def test_text_timeline() -> None:
+    # From 80 us to 400 us, 32 characters of 10 us.
+    ((rank, signs),) = profile_drawing.rows(profile(answer()), 32)
+    assert rank.rank == 0
+    assert signs == "..q------ddd" + 8 * " " + "..q------ddd"
+
+
+def test_no_calls_no_timeline(tmp_path: Path) -> None:
+    times = profile(pb.JobProfile(job=3, name="j", ranks=[pb.RankProfile(rank=0)]))
+    assert profile_drawing.window(times) is None
+    assert list(profile_drawing.rows(times, 10)) == []
+    with pytest.raises(DrawingError, match="nothing to draw"):
+        profile_drawing.picture(times, tmp_path / "t.png")
+
+
+def test_pictures(tmp_path: Path) -> None:
+    times = profile(answer())
+    profile_drawing.picture(times, tmp_path / "t.png")
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    profile_drawing.picture(times, tmp_path / "t.svg")
+    drawn = (tmp_path / "t.svg").read_text()
+    ElementTree.fromstring(drawn)
+    for text in ("rank 0", "quantize", "wait", "dequantize", "queued", "time (us)"):
+        assert f"<!-- {text} -->" in drawn
+
+
+def test_many_calls_at_once_share_lanes(tmp_path: Path) -> None:
+    overlapping = [call(100 + number, sequence=number) for number in range(40)]
+    times = profile(pb.JobProfile(job=3, name="j", ranks=[pb.RankProfile(rank=0, latest=overlapping)]))
+    profile_drawing.picture(times, tmp_path / "t.svg")
+    assert (tmp_path / "t.svg").stat().st_size > 0
+
+
+def test_another_kind_of_file_and_no_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = profile(answer())
+    with pytest.raises(DrawingError, match=r"ends in \.png or \.svg"):
+        profile_drawing.picture(times, tmp_path / "t.gif")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(DrawingError, match=r"pip install 'switchml\[demo\]'"):
+        profile_drawing.picture(times, tmp_path / "t.png")
