@@ -5,6 +5,7 @@
 #   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
 #   make torch-suite PyTorch's own tests of a backend, run against ours; takes a quarter of an hour
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
+#   make faults      the tests of failures, also those that are too long for `make test`
 #   make lost-worker kill a worker in the middle of a 64 MB all-reduce, N=100 times over each transport
 #   make model       check the model of the protocol with SPIN, where it is found; ARGS=--short for a minute of it
 #   make lint        what `make test` does before the tests
@@ -27,7 +28,7 @@ CXX_HEADERS := $(shell find dataplane host_agent switchml -name '*.h')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test lost-worker model test-torch torch-suite ptf differential lint format wheel-test sanitize clean machine python-lint native-lint docker-lint
+.PHONY: help demo test faults lost-worker model test-torch torch-suite ptf differential lint format wheel-test sanitize clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -54,10 +55,13 @@ ptf: $(VENV)/dev.stamp
 test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
 
+faults: $(VENV)/dev.stamp
+	$(BIN)/pytest tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py tests/loopback/test_standby.py --long
+
 N ?= 100
 
 lost-worker: $(VENV)/dev.stamp
-	$(BIN)/pytest tests/fabric/test_lost_workers.py -k two_seconds --lost-workers $(N) --timeout $$((60 + 20 * $(N)))
+	$(BIN)/pytest tests/fabric/test_lost_workers.py -k two_seconds --long --lost-workers $(N) --timeout $$((60 + 20 * $(N)))
 
 torch-suite: $(TORCH_VENV)/torch.stamp
 	$(TORCH_VENV)/bin/python tests/torch/pytorch_suite.py $(ARGS)

@@ -15,6 +15,7 @@ import cli_output as output
 from cli_events import show_events
 from cli_profile import profile_job
 from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
+from cli_status import job_status
 from cli_switches import agent_group, switch_group
 from cli_top import show_top
 from controller.jobs import OnFailure
@@ -466,6 +467,7 @@ def _laid_out(session: Session) -> topology.Topology | None:
 
 
 job.add_command(profile_job)
+job.add_command(job_status)
 cli.add_command(show_events)
 cli.add_command(show_top)
 cli.add_command(switch_group)

@@ -109,7 +109,7 @@ class AgentMessages:
             live = self._lifecycle.live_job(status.job, status.epoch)
             rank = _rank_of(live, session, status.rank) if live is not None else None
             if rank is not None:
-                rank.position = status.position
+                rank.move_to(status.position)
                 rank.counters.CopyFrom(status.counters)
 
     def _assignment_ready(self, session: AgentSession, ready: pb.AssignmentReady) -> None:

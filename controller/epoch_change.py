@@ -197,7 +197,8 @@ class EpochChanges:
                 raise AgentFailed(f"{printed_ranks(closed)} had closed already, so that not all can go on")
             members = [replace(rank) if rank in left else self._replacement(live, rank) for rank in job.ranks]
         for member in members:
-            member.position, member.counters = 0, pb.RankCounters()
+            member.move_to(0)
+            member.counters = pb.RankCounters()
         return replace(
             job,
             epoch=self._switches.next_epoch(live.switch),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import IPv4Address
@@ -86,6 +87,12 @@ class Rank:
     exit_code: int | None = None
     counters: pb.RankCounters = field(default_factory=pb.RankCounters)
     worker: int = 0  # the number that it was started with; `rank` may change with the epoch
+    moved: float = field(default_factory=time.monotonic, compare=False)  # when a heartbeat had another position
+
+    def move_to(self, position: int) -> None:
+        """Note how far it is."""
+        if position != self.position:
+            self.position, self.moved = position, time.monotonic()
 
     @property
     def ended(self) -> bool:
@@ -189,6 +196,7 @@ def _rank_message(rank: Rank) -> pb.Rank:
         exit_code=rank.exit_code,
         counters=rank.counters,
         worker=rank.worker,
+        idle_seconds=time.monotonic() - rank.moved,
     )
 
 

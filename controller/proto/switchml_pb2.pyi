@@ -163,7 +163,7 @@ class EpochChange(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[int] = ..., lost: _Optional[_Iterable[int]] = ..., joined: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., time: _Optional[float] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("rank", "state", "agent", "host", "agent_socket", "position", "exit_code", "counters", "worker")
+    __slots__ = ("rank", "state", "agent", "host", "agent_socket", "position", "exit_code", "counters", "worker", "idle_seconds")
     RANK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,7 @@ class Rank(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     rank: int
     state: RankState
     agent: str
@@ -182,7 +183,8 @@ class Rank(_message.Message):
     exit_code: int
     counters: RankCounters
     worker: int
-    def __init__(self, rank: _Optional[int] = ..., state: _Optional[_Union[RankState, str]] = ..., agent: _Optional[str] = ..., host: _Optional[str] = ..., agent_socket: _Optional[str] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., worker: _Optional[int] = ...) -> None: ...
+    idle_seconds: float
+    def __init__(self, rank: _Optional[int] = ..., state: _Optional[_Union[RankState, str]] = ..., agent: _Optional[str] = ..., host: _Optional[str] = ..., agent_socket: _Optional[str] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., worker: _Optional[int] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class RankCounters(_message.Message):
     __slots__ = ("sent", "received", "retransmissions", "early_retransmissions", "ignored", "round_trip_seconds")

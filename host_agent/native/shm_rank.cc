@@ -160,6 +160,11 @@ RankStatus ShmRank::status() const {
   const auto* control = std::launder(reinterpret_cast<const ChannelControl*>(memory_.data()));
   RankStatus status;
   status.position = control->server.position.load(std::memory_order_relaxed);
+  // A switch that waits for another rank sleeps, and has not taken what this one has submitted meanwhile.
+  const uint32_t waiting = control->submitted.load(std::memory_order_relaxed) - static_cast<uint32_t>(status.position);
+  if (waiting <= slots_) {
+    status.position += waiting;
+  }
   status.sent = control->server.sent.load(std::memory_order_relaxed);
   status.received = control->server.received.load(std::memory_order_relaxed);
   status.retransmissions = control->server.retransmissions.load(std::memory_order_relaxed);

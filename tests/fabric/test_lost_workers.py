@@ -29,7 +29,7 @@ def value(words: list[tuple[int, dict[str, Any]]], key: str) -> dict[int, Any]:
     return {worker: word[key] for worker, word in words if key in word}
 
 
-@pytest.fixture(params=["shm", "udp"])
+@pytest.fixture(params=["shm", pytest.param("udp", marks=pytest.mark.long)])
 def on(request: pytest.FixtureRequest, ctl: Ctl) -> Ctl:
     ctl.run("up", "--transport", request.param)
     return ctl
@@ -72,6 +72,7 @@ def test_they_go_on_without_it(on: Ctl) -> None:
     assert all(0 < when - killed < SECONDS for when in value(words, "changed").values())
 
 
+@pytest.mark.long
 def test_two_are_lost_at_once(on: Ctl) -> None:
     words = run(on, "shrink", "--victim", "0", "--victim", "2", workers=4)
     assert value(words, "world_size") == {1: 2, 3: 2}
@@ -87,6 +88,7 @@ def test_it_is_started_again_and_takes_its_place(on: Ctl) -> None:
     assert value(words, "lost") == {1: [0], 2: [0]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["shrink", "restart"])
 def test_an_agent_is_killed(ctl: Ctl, policy: str) -> None:
     ctl.run("up", "--agents", "3")
@@ -145,6 +147,7 @@ def test_a_rank_attaches_again(ctl: Ctl) -> None:
     assert (job["state"], job["generation"], job["changes"][0]["joined"]) == ("COMPLETED", 1, [1])
 
 
+@pytest.mark.long
 def test_ranks_that_met_go_on_without_one(ctl: Ctl) -> None:
     ctl.run("up")
     processes = start_ranks(ctl, "shrink", [0, 1, 2], "--victim", "0")

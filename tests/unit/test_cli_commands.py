@@ -41,7 +41,7 @@ COMMANDS = dict(leaves(switchml_ctl.cli))
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("up", "down", "status", "doctor", "completion"),
-        *("job start", "job list", "job show", "job watch", "job logs", "job stop", "job profile"),
+        *("job start", "job list", "job show", "job status", "job watch", "job logs", "job stop", "job profile"),
         *("events", "top"),
         *(
             "switch list",
