@@ -56,7 +56,8 @@ test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
 
 faults: $(VENV)/dev.stamp
-	$(BIN)/pytest tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py tests/loopback/test_standby.py --long
+	$(BIN)/pytest tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py --long
+	$(BIN)/pytest tests/loopback/test_standby.py
 
 N ?= 100
 

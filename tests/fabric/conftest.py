@@ -18,14 +18,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("long") is not None and not config.getoption("--long"):
+        if item.get_closest_marker("long") is not None and not config.getoption("--long", default=False):
             item.add_marker(pytest.mark.skip(reason="skipped: one of `make faults`"))
 
 
 @pytest.fixture
 def lost_worker_runs(pytestconfig: pytest.Config) -> int:
     """How often the test of a lost worker is run."""
-    return int(pytestconfig.getoption("--lost-workers"))
+    return int(pytestconfig.getoption("--lost-workers", default=1))
 
 
 @pytest.fixture
