@@ -101,7 +101,8 @@ int Rank::open_channel() {
 }
 
 bool Rank::submissions_wait() const {
-  return memory_ != nullptr && !broken_ && !frozen() && channel_.control().submitted.load(std::memory_order_acquire) != submitted_;
+  return memory_ != nullptr && !broken_ && !frozen() &&
+         channel_.control().submitted.load(std::memory_order_acquire) != submitted_;
 }
 
 void Rank::set_sleeping(bool sleeping) {

@@ -81,9 +81,9 @@ class Rank {
   // With up to `calls` of the latest calls.
   RankProfile profile(uint64_t calls) const;
 
-  // A change of epoch (docs/protocol.md). From freeze() on nothing is begun and no RESULT is taken; fetch() lets those of
-  // each slot be taken, and asked for, until so many of its phases are held. Both return how many are, for each slot.
-  // fetch() throws std::invalid_argument where the rank is not frozen or `targets` is not one for each slot.
+  // A change of epoch (docs/protocol.md). From freeze() on nothing is begun and no RESULT is taken; fetch() lets those
+  // of each slot be taken, and asked for, until so many of its phases are held. Both return how many are, for each
+  // slot. fetch() throws std::invalid_argument where the rank is not frozen or `targets` is not one for each slot.
   std::vector<uint32_t> freeze();
   std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets);
 
@@ -125,7 +125,7 @@ class Rank {
   int doorbell_ = -1;
   void* memory_ = nullptr;
   Channel channel_;
-  bool broken_ = false;  // the process wrote what no process of ours writes: it is served no more
+  bool broken_ = false;           // the process wrote what no process of ours writes: it is served no more
   std::vector<uint32_t> limits_;  // once frozen: of each slot, the first phase whose RESULT is not taken
 
   std::vector<Slot> slots_;

@@ -52,9 +52,9 @@ class ShmConnection {
   // Lets the process see what was completed, and wakes it if it waits for so much, or if `nothing_left`.
   void publish(bool nothing_left);
 
-  // A change of epoch: from freeze() on nothing is taken and no result put; fetch() lets those of each slot be put until
-  // so many of its phases are held, and repeats what asks for them. fetch() throws std::invalid_argument where the rank
-  // is not frozen, or `targets` is not one for each slot.
+  // A change of epoch: from freeze() on nothing is taken and no result put; fetch() lets those of each slot be put
+  // until so many of its phases are held, and repeats what asks for them. fetch() throws std::invalid_argument where
+  // the rank is not frozen, or `targets` is not one for each slot.
   void freeze() { limits_ = held(); }
   void fetch(const std::vector<uint32_t>& targets);
   // How many phases of each slot the rank holds.
@@ -110,8 +110,8 @@ class ShmConnection {
   bool broken_ = false;
   std::vector<Slot> slots_;
   std::vector<uint32_t> limits_;  // once frozen: of each slot, the first phase whose result is not put
-  uint32_t submitted_ = 0;  // entries taken from the submission ring
-  uint32_t completed_ = 0;  // entries put into the completion ring
+  uint32_t submitted_ = 0;        // entries taken from the submission ring
+  uint32_t completed_ = 0;        // entries put into the completion ring
   uint32_t published_ = 0;
   uint32_t in_flight_ = 0;
   bool expects_ring_ = false;
