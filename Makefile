@@ -7,11 +7,16 @@
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
 #   make faults      the tests of failures, also those that are too long for `make test`
 #   make lost-worker kill a worker in the middle of a 64 MB all-reduce, N=100 times over each transport
+#   make bench       measure beside Gloo and Open MPI; ARGS='allreduce --workers 2', see docs/performance.md
 #   make model       check the model of the protocol with SPIN, where it is found; ARGS=--short for a minute of it
 #   make lint        what `make test` does before the tests
 #   make format      rewrite the sources in the house style
 #   make wheel-test  build a wheel, install it elsewhere, run the demo there
+#   make test-kernels  the arithmetic of all sets of instructions compared; ARGS=--all for every float32 there is
+#   make test-neon   the same for 64-bit ARM, under qemu where this is no such machine; needs a cross compiler
 #   make sanitize    the native code under ASan and UBSan
+#   make tsan        the native code under ThreadSanitizer
+#   make fuzz        hostile input for the native code and the servers, where clang or atheris is found; ARGS='--seconds 600 --coverage'
 #   make clean       remove everything that was made here
 
 PYTHON ?= python3
@@ -23,12 +28,12 @@ DEMO_RUN_DIR := $(CURDIR)/.run/demo
 TORCH_VENV := .venv-torch
 TORCH := torch==2.13.0
 
-CXX_SOURCES := $(shell find dataplane host_agent switchml -name '*.cc')
-CXX_HEADERS := $(shell find dataplane host_agent switchml -name '*.h')
+CXX_SOURCES := $(shell find benchmarks dataplane host_agent switchml -name '*.cc')
+CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test faults lost-worker model test-torch torch-suite ptf differential lint format wheel-test sanitize clean machine python-lint native-lint docker-lint
+.PHONY: help demo test faults lost-worker bench model test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -40,8 +45,8 @@ demo: $(VENV)/demo.stamp
 	@PATH="$(BIN):$$PATH" $(BIN)/python examples/demo.py --run-dir "$(DEMO_RUN_DIR)"
 
 test: lint
-	$(BIN)/pytest tests/unit
-	$(BIN)/pytest tests/loopback
+	$(BIN)/pytest -n 2 --dist worksteal tests/unit
+	$(BIN)/pytest -n 2 --dist worksteal tests/loopback
 	$(BIN)/pytest tests/fabric
 	$(MAKE) --no-print-directory ptf TARGET=soft
 	$(MAKE) --no-print-directory ptf TARGET=bmv2
@@ -74,6 +79,10 @@ differential: $(VENV)/dev.stamp
 
 p4: $(VENV)/dev.stamp
 	$(BIN)/python -m dataplane.compile_p4 --target $(if $(filter soft,$(TARGET)),bmv2,$(TARGET))
+
+# What is measured, and how: docs/performance.md.
+bench: $(VENV)/dev.stamp
+	@$(BIN)/switchml-ctl bench $(if $(ARGS),$(ARGS),--help)
 
 # Needs nothing but Python, SPIN and a C compiler. `python -m model.run --pictures docs` draws the traces anew.
 model:
@@ -150,7 +159,8 @@ wheel-test: | machine
 	  --config-settings build-dir=build/wheel/tree .
 	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls build/wheel/dist/switchml-*.whl)[demo]"
 	place="$$(mktemp -d)" && cp examples/*.py "$$place" && cd "$$place" && \
-	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" python demo.py --run-dir "$$place/run" && rm -rf "$$place"
+	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" python demo.py --run-dir "$$place/run" && \
+	  "$(CURDIR)/.venv-wheel/bin/switchml-ctl" bench allreduce --workers 2 --sizes 64KiB --repetitions 1 && rm -rf "$$place"
 	@echo "make wheel-test: the wheel works without the checkout"
 
 # ---- the native code under ASan and UBSan -----------------------------------------------------------------------------
@@ -158,15 +168,41 @@ wheel-test: | machine
 # Both libraries are named, or the first C++ exception would end the process.
 SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)
 
+SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_softswitch_kernels.py tests/unit/test_softswitch_pipeline.py \
+  tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py tests/loopback/test_collectives.py \
+  tests/loopback/test_collectives_halves.py tests/loopback/test_udp_threads.py
+
 sanitize: | machine
 	$(PYTHON) -m venv .venv-sanitize
 	.venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
-	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=ON --config-settings build-dir=build/sanitize .
-	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest tests/unit/test_kernels.py \
-	  tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py \
-	  tests/loopback/test_collectives.py
+	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=address,undefined \
+	  --config-settings build-dir=build/sanitize .
+	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest $(SANITIZED_TESTS)
+
+# The interpreter itself is not instrumented. What counts how often something timed out is left out: it takes too long.
+tsan: | machine
+	$(PYTHON) -m venv .venv-tsan
+	.venv-tsan/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
+	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=thread --config-settings build-dir=build/tsan .
+	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=0" \
+	  .venv-tsan/bin/pytest \
+	  $(or $(ARGS),$(SANITIZED_TESTS) -k 'not million and not test_ranks_over_both')
+
+# ---- hostile input ----------------------------------------------------------------------------------------------------
+
+fuzz: $(VENV)/dev.stamp
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) install 'atheris>=2.3' || echo "make: no atheris for this Python"
+	$(BIN)/python tests/fuzz/run.py $(ARGS)
+
+# ---- the arithmetic ----------------------------------------------------------------------------------------------------
+
+test-kernels:
+	tests/native/run.sh native $(ARGS)
+
+test-neon:
+	tests/native/run.sh neon $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .venv-tsan .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-	find dataplane host_agent switchml -name '*.so' -delete
+	find benchmarks dataplane host_agent switchml -name '*.so' -delete

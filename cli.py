@@ -12,6 +12,7 @@ import click
 from click.shell_completion import get_completion_class
 
 import cli_output as output
+from cli_bench import bench_group
 from cli_events import show_events
 from cli_profile import profile_job
 from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
@@ -106,6 +107,7 @@ Examples:
 @setting("fabric.topology", "--topology")
 @setting("fabric.agents", "--agents")
 @setting("fabric.transport", "--transport")
+@setting("fabric.threads", "--threads")
 @setting("fabric.values", "--values")
 @setting("fabric.slots", "--slots")
 @setting("fabric.drop", "--drop")
@@ -472,6 +474,7 @@ cli.add_command(show_events)
 cli.add_command(show_top)
 cli.add_command(switch_group)
 cli.add_command(agent_group)
+cli.add_command(bench_group)
 
 
 def main() -> NoReturn:

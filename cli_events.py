@@ -8,7 +8,7 @@ from rich.text import Text
 
 import cli_output as output
 from cli_session import Session, json_option, reference
-from controller.proto import switchml_pb2 as pb
+from controller.proto import events_pb2 as pb
 
 __all__ = ["show_events"]
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 import cli_output as output
+from benchmarks.errors import BenchmarkError
 from controller.client import ControllerClient
 from controller.errors import ControllerError, ControllerUnavailable, DeadlineExceeded, InternalError, StoreError
 from topologies import config, fabric
@@ -61,7 +62,7 @@ class Root(click.Group):
         except click.ClickException as error:
             error.show()
             status = self._failed(arguments, "UsageError", error.format_message(), error.exit_code)
-        except (ControllerError, TopologyError) as error:
+        except (BenchmarkError, ControllerError, TopologyError) as error:
             click.echo(f"Error: {error}", err=True)
             figures = error.figures if isinstance(error, ControllerError) else {}
             status = self._failed(arguments, type(error).__name__, str(error), exit_code(error), figures)

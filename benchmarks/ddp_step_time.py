@@ -17,12 +17,13 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import Any
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
 DEADLINE = 1200  # seconds
 
 
-def measure(options: argparse.Namespace, directory: Path) -> dict:
+def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Run the ranks on a fabric of their own; what rank 0 wrote."""
     output = directory / "times.json"
     control = str(Path(sysconfig.get_path("scripts")) / "switchml-ctl")

@@ -13,6 +13,8 @@ import grpc
 
 from controller.errors import ACTOR_KEY, InvalidRequest, JobNotFound, from_rpc_error
 from controller.jobs import OnFailure
+from controller.proto import events_pb2 as events_pb
+from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 
@@ -43,7 +45,7 @@ class ControllerClient:
         self._jobs = pb_grpc.JobsStub(self._channel)  # type: ignore[no-untyped-call]
         self._agents = pb_grpc.AgentsStub(self._channel)  # type: ignore[no-untyped-call]
         self._switches = pb_grpc.SwitchesStub(self._channel)  # type: ignore[no-untyped-call]
-        self._events = pb_grpc.EventsStub(self._channel)  # type: ignore[no-untyped-call]
+        self._events = events_grpc.EventsStub(self._channel)  # type: ignore[no-untyped-call]
         self._control = pb_grpc.ControlStub(self._channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> ControllerClient:
@@ -188,12 +190,12 @@ class ControllerClient:
         latest: int = 0,
         follow: bool = False,
         timeout: float | None = None,
-    ) -> Iterator[pb.Event]:
+    ) -> Iterator[events_pb.Event]:
         """Yield the events that the controller keeps, oldest first; with ``follow`` also each new one.
 
         ``job`` takes those of one job, ``after`` those with a higher number, ``latest`` at most so many of the past.
         """
-        request = pb.ReadEventsRequest(
+        request = events_pb.ReadEventsRequest(
             job=None if job is None else _reference(job), after=after, latest=latest, follow=follow
         )
         stream = self._events.Read(request, timeout=timeout or (None if follow else self._timeout))

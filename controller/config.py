@@ -17,6 +17,8 @@ Example::
     values_per_packet = 256          # soft; on bmv2 64 or 256: which of the compiled programs is loaded
     slots = 4096                     # soft; on bmv2 the p4info says it
     default_pool = 512               # slots of a job that asks for none
+    multicast = "239.192.0.0/22"     # soft, where all agents are on one IP segment with it: a group for each job
+    multicast_port = 1               # the switch port of that segment
 
     [[switches]]
     name = "t1"
@@ -46,14 +48,14 @@ import re
 import sys
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from ipaddress import AddressValueError, IPv4Address
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
 from controller.errors import ConfigError
 from controller.jobs import parse_mac
 from controller.slots import MINIMUM_SLOTS, is_power_of_two
-from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_UDP_PORT
+from dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_UDP_PORT
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -119,7 +121,9 @@ class SwitchConfig:
     """One [[switches]] table.
 
     `values_per_packet` and `default_pool` of 0, and `device_id` of -1, mean the target's own default. `p4runtime` is
-    the address of soft and bmv2, `bfrt` that of tofino, which alone has `program` and `ports`.
+    the address of soft and bmv2, `bfrt` that of tofino, which alone has `program` and `ports`. `multicast` is a range
+    of IPv4 multicast groups, one for each job id, which every agent at switch port `multicast_port` must be able to
+    join; empty where results are sent to each agent by itself.
     """
 
     name: str
@@ -135,6 +139,8 @@ class SwitchConfig:
     values_per_packet: int = 0
     slots: int = 4096
     default_pool: int = 0
+    multicast: str = ""
+    multicast_port: int = 1
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -159,6 +165,7 @@ class SwitchConfig:
         for name, low, high in (
             ("device_id", -1, 2**64 - 1),
             ("udp_port", 1, 65535),
+            ("multicast_port", 1, 511),
             ("values_per_packet", 0, PROTOCOL_MAX_VALUES),
             ("slots", MINIMUM_SLOTS, PROTOCOL_MAX_SLOT_INDEX + 1),
             ("default_pool", 0, PROTOCOL_MAX_SLOT_INDEX + 1),
@@ -174,6 +181,26 @@ class SwitchConfig:
         _require(
             pool == 0 or (is_power_of_two(pool) and pool >= MINIMUM_SLOTS),
             f"{where}: default_pool is {pool} and must be a power of two from {MINIMUM_SLOTS}",
+        )
+
+        self._check_multicast(where)
+
+    def multicast_address(self, job: int) -> str:
+        """Return the IPv4 multicast group of a job id; empty where there are none."""
+        return str(IPv4Network(self.multicast)[job]) if self.multicast else ""
+
+    def _check_multicast(self, where: str) -> None:
+        if not self.multicast:
+            return
+        _require(self.target == "soft", f"{where}: multicast is for target soft; a P4 switch copies results itself")
+        try:
+            groups = IPv4Network(self.multicast)
+        except ValueError as error:
+            raise ConfigError(f"{where}: multicast: {error}") from None
+        _require(
+            groups.is_multicast and groups.num_addresses >= PROTOCOL_MAX_JOBS,
+            f"{where}: multicast is {self.multicast} and must be {PROTOCOL_MAX_JOBS} multicast addresses or more, such"
+            " as 239.192.0.0/22",
         )
 
     def _check_interface(self, where: str) -> None:

@@ -25,19 +25,21 @@ from controller.errors import ConfigError, ControllerError
 from controller.events import EventKind
 from controller.lifecycle import Lifecycle
 from controller.profiles import Profiles
+from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.rendezvous import Rendezvous
 from controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
 from controller.store import Store, stand_by
 from controller.switches import Switches
 from controller.version import VERSION
+from dataplane.grpc_stop import stop_server
 from dataplane.metrics_address import parse_address
+from dataplane.process_logs import configure, log_options
 
 __all__ = ["main", "serve"]
 
 _LOG = logging.getLogger(__name__)
 _STOP_SECONDS = 1.0
-_LEVELS = ["debug", "info", "warning", "error"]
 
 
 async def serve(
@@ -104,7 +106,7 @@ async def serve(
             store.events.record(EventKind.CONTROLLER_STOPPED)
             agents.shut_down()
             await rendezvous.close()
-            await server.stop(_STOP_SECONDS)
+            await stop_server(server, _STOP_SECONDS)
             await lifecycle.drain()
             for task in tasks:
                 task.cancel()
@@ -139,7 +141,7 @@ def _server(
     pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle, store.events), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents, store.events), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_EventsServicer_to_server(EventsService(store.events), server)  # type: ignore[no-untyped-call]
+    events_grpc.add_EventsServicer_to_server(EventsService(store.events), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ControlServicer_to_server(ControlService(store), server)  # type: ignore[no-untyped-call]
     return server
 
@@ -230,7 +232,7 @@ def _metrics_address(_context: click.Context, _parameter: click.Parameter, value
     metavar="[HOST:]PORT",
     help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
 )
-@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
+@log_options
 @click.version_option(VERSION, prog_name="switchml-controller")
 def main(
     config_path: Path | None,
@@ -239,6 +241,7 @@ def main(
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
     standby: bool,
+    log_format: str,
     log_level: str,
 ) -> None:
     """Run SwitchML's controller until SIGTERM or SIGINT.
@@ -251,9 +254,7 @@ def main(
 
     Example: switchml-controller --config fabric.toml --listen 127.0.0.1:0 --ready-file controller.json
     """
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure(log_format, log_level)
     # What goes wrong with a switch is an exception here, and told once; finsy logs it as well.
     logging.getLogger("finsy").setLevel(logging.CRITICAL + 1)
     try:

@@ -162,12 +162,13 @@ class EpochChanges:
         change.interrupted = asyncio.get_running_loop().create_future()
         try:
             successor = change.successor = self._succeed(live)
+            next_live = LiveJob(successor, live.switch)
             self._store.begin_change(live.job, successor.epoch)
             live.job.changing = True
             await self._quiesce(live, change)
-            await self._assign(live, change, successor)
+            await self._assign(live, change, next_live)
             async with live.switch.lock:
-                await live.switch.driver.replace_job(live.job.tables(), successor.tables())
+                await live.switch.driver.replace_job(live.tables(), next_live.tables())
                 lost_meanwhile = self._commit(live, change, successor)
         except _Interrupted:
             return False
@@ -243,11 +244,11 @@ class EpochChanges:
         messages = {name: pb.ControllerMessage(quiesce=quiesce) for name in names}
         return await self._ask(live, change, change.positions, messages)
 
-    async def _assign(self, live: LiveJob, change: Change, successor: Job) -> None:
+    async def _assign(self, live: LiveJob, change: Change, next_live: LiveJob) -> None:
         """Let the agents open the new ranks; their answers fill in the addresses."""
+        successor = next_live.job
         joined = [r.rank for r in successor.ranks if r.state is RankState.ASSIGNED and r.worker in _lost_workers(live)]
         before = {rank.worker: rank.rank for rank in live.job.ranks}
-        next_live = LiveJob(successor, live.switch)
         messages = {}
         for name, ranks in successor.ranks_by_agent().items():
             assignment = next_live.assignment(name)

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from controller.errors import StoreError
+from controller.proto import events_pb2 as events_pb
 from controller.proto import switchml_pb2 as pb
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ class Event:
     actor: str = ""  # who asked, as far as it is known
     detail: str = ""
 
-    def message(self) -> pb.Event:
+    def message(self) -> events_pb.Event:
         """Return it as the northbound interface shows it."""
-        return pb.Event(
+        return events_pb.Event(
             number=self.number,
             time=self.time,
             kind=self.kind,
@@ -197,7 +198,7 @@ class EventLog:
                 found.append(event)
         return found[::-1]
 
-    async def read(self, request: pb.ReadEventsRequest) -> AsyncIterator[Event]:
+    async def read(self, request: events_pb.ReadEventsRequest) -> AsyncIterator[Event]:
         """Yield the kept events that are asked for, and with `follow` each new one until cancelled.
 
         A reader that is slower than events come misses those that are forgotten meanwhile.

@@ -153,13 +153,17 @@ class Job:
             held.setdefault(rank.agent, []).append(rank)
         return held
 
-    def tables(self) -> JobTables:
-        """Return what the switch must hold for this job; every rank's endpoint must be known."""
+    def tables(self, multicast: str = "") -> JobTables:
+        """Return what the switch must hold for this job; every rank's endpoint must be known.
+
+        `multicast` is the IPv4 group that its agents have joined, if they have.
+        """
         ports = tuple(
             RankPort(r.rank, r.switch_port, parse_mac(r.mac), int(IPv4Address(r.address)), r.udp_port)
             for r in self.ranks
         )
-        return JobTables(self.id, self.epoch, self.slot_base, self.slots, ports)
+        group = int(IPv4Address(multicast)) if multicast else 0
+        return JobTables(self.id, self.epoch, self.slot_base, self.slots, ports, group)
 
     def message(self) -> pb.Job:
         """Return it as the northbound interface shows it."""

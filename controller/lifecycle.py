@@ -62,7 +62,7 @@ class Lifecycle:
 
     def __init__(self, store: Store, switches: Switches, agents: Agents) -> None:
         self._store = store
-        self._events = store.events
+        self.events = store.events
         self._switches = switches
         self._agents = agents
         self._live: dict[int, LiveJob] = {}  # by key
@@ -159,7 +159,7 @@ class Lifecycle:
         except ControllerError as refusal:
             name = f"job {request.name!r} with " if request.name else ""
             why = f"{name}{request.workers} workers: {refusal.message}"
-            self._events.record(EventKind.JOB_REFUSED, why, switch=request.switch)
+            self.events.record(EventKind.JOB_REFUSED, why, switch=request.switch)
             raise
         live.bring_up = asyncio.create_task(self._bring_up(live), name=f"start of job {live.job.name}")
         try:
@@ -218,7 +218,7 @@ class Lifecycle:
             raise
         live = self._live[job.key] = LiveJob(job, switch)
         live.announcements = dict(enumerate(placement.announcements))
-        self._events.record(EventKind.JOB_STARTED, f"{job.workers} ranks, {job.slots} slots", job=job)
+        self.events.record(EventKind.JOB_STARTED, f"{job.workers} ranks, {job.slots} slots", job=job)
         _LOG.info(
             "job %s (id %d, epoch %d): %d ranks on switch %s", job.name, job.id, job.epoch, job.workers, job.switch
         )
@@ -236,7 +236,7 @@ class Lifecycle:
             await self._collect_endpoints(live)
             async with live.switch.lock:
                 live.installed = True
-                await live.switch.driver.install_job(live.job.tables())
+                await live.switch.driver.install_job(live.tables())
                 live.tell_agents(self._agents, live.activation())
                 self._enter(live, JobState.READY)
         except ControllerError as error:
@@ -273,7 +273,7 @@ class Lifecycle:
         rank.state = state
         job = live.job
         if state in _RANK_EVENTS:
-            self._events.record(_RANK_EVENTS[state], detail, job=job, rank=rank.rank, agent=rank.agent)
+            self.events.record(_RANK_EVENTS[state], detail, job=job, rank=rank.rank, agent=rank.agent)
         if state is RankState.LOST:
             self.ranks_lost(live, [rank], f"agent {rank.agent} on {rank.host} says: {detail}")
         elif all(r.state is RankState.CLOSED for r in job.ranks):
@@ -288,7 +288,7 @@ class Lifecycle:
         """Fail a job whose ranks went away, or let it go on without them, as it was started to."""
         for rank in ranks:
             rank.state = RankState.LOST
-            self._events.record(EventKind.RANK_LOST, why, job=live.job, rank=rank.rank, agent=rank.agent)
+            self.events.record(EventKind.RANK_LOST, why, job=live.job, rank=rank.rank, agent=rank.agent)
         numbers = [rank.rank for rank in ranks]
         verb = "was" if len(numbers) == 1 else "were"
         text = f"{printed_ranks(numbers)} {verb} lost: {why}"
@@ -318,7 +318,7 @@ class Lifecycle:
             raise InvalidRequest(f"job {job.name} has workers 0 to {job.workers - 1}, not {number}")
         first_report = rank.exit_code is None
         rank.exit_code = exit_code
-        self._events.record(EventKind.RANK_EXITED, f"status {exit_code}", job=job, rank=number, agent=rank.agent)
+        self.events.record(EventKind.RANK_EXITED, f"status {exit_code}", job=job, rank=number, agent=rank.agent)
         live = self._live.get(job.key)
         if live is not None and job.live:
             restarts = job.on_failure is OnFailure.RESTART and not final
@@ -383,7 +383,7 @@ class Lifecycle:
             try:
                 if live.installed:
                     job.counters = await self._read_counters(live)
-                    await driver.remove_job(job.tables())
+                    await driver.remove_job(live.tables())
                     if live.change is not None and live.change.successor is not None:
                         # Its tables may have been written; their endpoints may not all be known.
                         driver.prepare_again()
@@ -421,7 +421,7 @@ class Lifecycle:
             state.name,
             f": {live.job.failure}" * bool(live.job.failure),
         )
-        self._events.record(_JOB_EVENTS[state], live.job.failure, job=live.job)
+        self.events.record(_JOB_EVENTS[state], live.job.failure, job=live.job)
         live.changes.notify()
         self._store.change_state(live.job, before, live.job.failure)
 
@@ -442,12 +442,12 @@ class Lifecycle:
                 live = self._live[job.key] = LiveJob(job, switch)
                 live.installed = True
                 live.unconfirmed = {rank.agent for rank in job.ranks if not rank.ended}
-                self._events.record(EventKind.JOB_TAKEN_OVER, job=job)
+                self.events.record(EventKind.JOB_TAKEN_OVER, job=job)
                 _LOG.info("job %s (id %d, epoch %d) is taken over", job.name, job.id, job.epoch)
             else:
                 before, job.failure, job.ended = job.state, why, time.time()
                 job.enter(JobState.FAILED)
-                self._events.record(EventKind.JOB_FAILED, why, job=job)
+                self.events.record(EventKind.JOB_FAILED, why, job=job)
                 self._store.change_state(job, before, why)
                 _LOG.warning("job %s: FAILED: %s", job.name, why)
 
@@ -480,12 +480,12 @@ class Lifecycle:
         """Say what a switch must hold that has just been connected; fail the jobs whose sums were in its registers."""
         held = [live for live in self.live_jobs() if live.switch is switch and live.job.state is not JobState.PENDING]
         if registers_lost and self._store.last_epoch(switch.name):
-            self._events.record(EventKind.SWITCH_RESTARTED, "its registers are empty", switch=switch.name)
+            self.events.record(EventKind.SWITCH_RESTARTED, "its registers are empty", switch=switch.name)
         for live in held:
             if registers_lost and live.job.state is JobState.RUNNING:
                 why = f"switch {switch.name} was restarted and lost the sums in its registers"
                 self.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
-        return [live.job.tables() for live in held if live.job.live]
+        return [live.tables() for live in held if live.job.live]
 
     async def drain(self, seconds: float | None = None) -> bool:
         """Wait until the jobs that are ending have ended, at most `seconds`; tell whether they have."""

@@ -8,6 +8,7 @@ from ipaddress import AddressValueError, IPv4Address
 from typing import TYPE_CHECKING
 
 from controller.agents import Agents
+from controller.drivers import JobTables
 from controller.jobs import Job, Rank, RankState
 from controller.proto import switchml_pb2 as pb
 from controller.switches import ManagedSwitch
@@ -73,6 +74,7 @@ class LiveJob:
             values_per_packet=job.values_per_packet,
             switch_address=self.switch.config.address,
             switch_udp_port=self.switch.config.udp_port,
+            multicast_address=self._multicast(),
             announcements=[self.announcements[rank] for rank in ranks] if self.announcements else [],
             on_failure=job.on_failure.name,
             generation=job.generation,
@@ -111,6 +113,17 @@ class LiveJob:
             return None
         rank = job.ranks[number]
         return rank if rank.state is RankState.ASSIGNED else None
+
+    def tables(self) -> JobTables:
+        """Return what the switch must hold for the job; every rank's endpoint must be known."""
+        return self.job.tables(self._multicast())
+
+    def _multicast(self) -> str:
+        """The group that the job's agents join, if all are on its segment. One alone gets one copy anyway."""
+        config = self.switch.config
+        together = all(rank.switch_port == config.multicast_port for rank in self.job.ranks)
+        several = len(self.job.ranks_by_agent()) > 1
+        return config.multicast_address(self.job.id) if several and together else ""
 
     def activation(self) -> pb.ControllerMessage:
         """Return what lets ranks attach."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from controller.admission import validate_job
 from controller.agents import AgentSession
 from controller.errors import ControllerError, InternalError, InvalidRequest, JobExists, NoRoom
+from controller.events import EventKind
 from controller.jobs import printed_ranks
 from controller.lifecycle import Lifecycle
 from controller.live_job import Changes, LiveJob
@@ -112,6 +113,7 @@ class Rendezvous:
         contradiction = _contradiction(meeting, waiting, announcement)
         if contradiction is not None:
             _refuse(session, number, *contradiction)
+            self._note_refusal(meeting, contradiction)
             self._refuse_all(meeting, *contradiction)
             return
         meeting.ranks[announcement.rank] = waiting
@@ -183,7 +185,9 @@ class Rendezvous:
             remaining, missing = meeting.remaining(), meeting.missing()
             before = self._lifecycle.holder(meeting.name)
             if remaining <= 0:
-                self._refuse_all(meeting, *_too_late(meeting, missing, before.name if before is not None else ""))
+                refusal = _too_late(meeting, missing, before.name if before is not None else "")
+                self._note_refusal(meeting, refusal)
+                self._refuse_all(meeting, *refusal)
             elif missing or before is not None:
                 await meeting.changes.wait(remaining)
             elif await self._lifecycle.drain(remaining) and not meeting.missing():
@@ -226,6 +230,10 @@ class Rendezvous:
         meeting.ranks.clear()
         self._forget(meeting)
         meeting.changes.notify()
+
+    def _note_refusal(self, meeting: _Meeting, refusal: tuple[str, str]) -> None:
+        what = f"job {meeting.name!r} with {meeting.world_size} workers"
+        self._lifecycle.events.record(EventKind.JOB_REFUSED, f"{what}: {refusal[1]}")
 
     def _forget(self, meeting: _Meeting) -> None:
         if self._meetings.get(meeting.key) is meeting:

@@ -13,10 +13,13 @@ import grpc
 
 from controller.agent_messages import AgentMessages
 from controller.agents import Agents, AgentSession, welcome
+from controller.deadline import within
 from controller.errors import ACTOR_KEY, ControllerError, InternalError, InvalidRequest, StoreError, abort
 from controller.events import ACTOR, EventKind, EventLog
 from controller.lifecycle import Lifecycle
 from controller.profiles import Profiles
+from controller.proto import events_pb2 as events_pb
+from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.store import Store
@@ -173,7 +176,7 @@ async def _registration(requests: AsyncIterator[pb.AgentMessage]) -> pb.Register
 
     """
     try:
-        first = await asyncio.wait_for(anext(requests), _REGISTER_SECONDS)
+        first = await within(_REGISTER_SECONDS, anext(requests))
     except (StopAsyncIteration, asyncio.TimeoutError):
         raise InvalidRequest(f"a session begins with Register, within {_REGISTER_SECONDS:g} s") from None
     if not first.HasField("register"):
@@ -232,13 +235,13 @@ class SwitchesService(pb_grpc.SwitchesServicer):
         return switch
 
 
-class EventsService(pb_grpc.EventsServicer):
+class EventsService(events_grpc.EventsServicer):
     """The service Events."""
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
 
-    async def Read(self, request: pb.ReadEventsRequest, _: _Context) -> AsyncIterator[pb.Event]:  # noqa: N802
+    async def Read(self, request: events_pb.ReadEventsRequest, _: _Context) -> AsyncIterator[events_pb.Event]:  # noqa: N802
         """Stream the event log."""
         async for event in self._events.read(request):
             yield event.message()

@@ -1,4 +1,4 @@
-"""The packet side: every rank's window, retransmission and transport, on one data thread."""
+"""The packet side: every rank's window, retransmission and transport, and the threads that run it."""
 
 from typing import TypedDict
 
@@ -12,6 +12,11 @@ class RankStatus(TypedDict):
     early_retransmissions: int
     ignored: int
     round_trip_seconds: float
+
+SOCKET_BUFFER_BYTES: int  # what a job's socket is to be given in each direction
+
+# What it is given here, receiving and sending, in bytes. Raises OSError when there is no socket to be had.
+def granted_socket_buffers() -> tuple[int, int]: ...
 
 class CallTimes(TypedDict):
     """One call that has ended; times are nanoseconds of the machine's monotonic clock.
@@ -58,9 +63,10 @@ class RankProfile(TypedDict):
 def shm_port_at(path: str) -> int: ...
 
 class Engine:
-    """All ranks of one agent. Its methods do not wait for the network."""
+    """All ranks of one agent, their slots divided among `threads`. Its methods do not wait for the network."""
 
-    def __init__(self) -> None: ...
+    # Raises ValueError for threads outside 1..64, and OSError.
+    def __init__(self, threads: int = 1) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def open_rank(
@@ -75,6 +81,7 @@ class Engine:
         slot_base: int,
         slots: int,
         values: int,
+        multicast_address: str = "",
     ) -> int: ...
     # A rank that shares memory with the switch that listens at `path`. Raises OSError when no switch answers there, and
     # ValueError when it refuses.
@@ -90,9 +97,10 @@ class Engine:
         slots: int,
         values: int,
     ) -> int: ...
-    # What a packet of the rank would have as its UDP source port: of a rank that shares memory, its connection.
+    # What a packet of the rank has as its UDP source port, the same for all ranks of a job here: of a rank that shares
+    # memory, its connection.
     def udp_port(self, handle: int) -> int: ...
-    # Memory and doorbell; of a rank that shares memory with the switch also the results.
+    # Memory, doorbell, and the memory of the job's results.
     def open_channel(self, handle: int) -> tuple[int, ...]: ...
     def close_rank(self, handle: int) -> None: ...
     def status(self, handle: int) -> RankStatus: ...

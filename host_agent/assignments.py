@@ -36,6 +36,10 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
         (assignment.slots > 0 and last_slot <= PROTOCOL_MAX_SLOT_INDEX, f"slots up to {last_slot}"),
         (0 < assignment.values_per_packet <= PROTOCOL_MAX_VALUES, f"{assignment.values_per_packet} values a packet"),
         (0 < assignment.switch_udp_port < 2**16, f"UDP port {assignment.switch_udp_port} of the switch"),
+        (
+            not assignment.multicast_address or _is_multicast(assignment.multicast_address),
+            f"multicast address {assignment.multicast_address!r}",
+        ),
         (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
         (
             taken + len(ranks) <= max_ranks,
@@ -45,6 +49,10 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
     for holds, what in requirements:
         if not holds:
             raise AssignmentRefused(f"agent {agent} cannot take job {assignment.job} with {what}")
+
+
+def _is_multicast(text: str) -> bool:
+    return _is_ipv4(text) and IPv4Address(text).is_multicast
 
 
 def _is_ipv4(text: str) -> bool:

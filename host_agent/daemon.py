@@ -19,7 +19,8 @@ import click
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_VERSION
 from dataplane.metrics_address import parse_address
-from host_agent._engine import Engine, shm_port_at
+from dataplane.process_logs import configure, log_options
+from host_agent._engine import SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
 from host_agent.messages import Failure
@@ -46,6 +47,7 @@ class AgentOptions:
     max_ranks: int = 64
     transport: str = "auto"
     switch_socket: Path | None = None
+    threads: int = 1
     ready_file: Path | None = None
     metrics: tuple[str, int] | None = None  # where to serve them
 
@@ -101,7 +103,9 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier run
     options = _choose_transport(options)
-    engine = Engine()
+    if options.transport == "udp":
+        _warn_of_small_buffers()
+    engine = Engine(options.threads)
     engine.start()
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
     session = Session(options.controller, options.registration(), jobs)
@@ -132,6 +136,18 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         if options.ready_file is not None:
             options.ready_file.unlink(missing_ok=True)
         engine.stop()
+
+
+def _warn_of_small_buffers() -> None:
+    """Name the limits of the system that keep sockets' buffers smaller than they should be."""
+    granted = granted_socket_buffers()
+    for direction, limit, size in zip(("receive", "send"), ("rmem_max", "wmem_max"), granted, strict=True):
+        if size < SOCKET_BUFFER_BYTES:
+            _log.warning(
+                "%s buffers of %d bytes, not %d: the kernel caps them and drops what comes or goes in larger bursts;"
+                " raise net.core.%s (sysctl -w net.core.%s=%d), or give the agent CAP_NET_ADMIN",
+                *(direction, size, SOCKET_BUFFER_BYTES, limit, limit, SOCKET_BUFFER_BYTES),
+            )
 
 
 def _write_ready_file(options: AgentOptions, metrics: str | None) -> None:
@@ -247,6 +263,14 @@ Example:
     type=click.Path(path_type=Path, resolve_path=True, dir_okay=False),
     help="Unix socket of the switch's shm port.  [env: SWITCHML_SWITCH_SOCKET]",
 )
+@click.option(
+    "--threads",
+    envvar="SWITCHML_AGENT_THREADS",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Data threads that each rank's slots are divided among, over UDP.  [env: SWITCHML_AGENT_THREADS]",
+)
 @click.option("--max-ranks", type=click.IntRange(1, 4096), default=64, show_default=True, help="Ranks of all jobs.")
 @click.option(
     "--ready-file",
@@ -261,6 +285,7 @@ Example:
     help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.  "
     "[env: SWITCHML_AGENT_METRICS; default: none are served]",
 )
+@log_options
 @click.version_option(VERSION, prog_name="switchml-agent")
 def main(
     controller: str,
@@ -273,14 +298,17 @@ def main(
     max_ranks: int,
     transport: str,
     switch_socket: Path | None,
+    threads: int,
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Move the packets of this host's ranks between their processes and the switch.
 
     Exit status: 0 when stopped by SIGTERM or SIGINT, 1 when it cannot go on, 2 for wrong options.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure(log_format, log_level)
     options = AgentOptions(
         controller=controller,
         name=name,
@@ -292,6 +320,7 @@ def main(
         max_ranks=max_ranks,
         transport=transport,
         switch_socket=switch_socket,
+        threads=threads,
         ready_file=ready_file,
         metrics=metrics,
     )

@@ -215,8 +215,8 @@ class Jobs:
         """Give a rank to a process, once its job is active.
 
         Returns:
-            The job, the rank, and descriptors for the process, which the caller closes: shared memory, doorbell and,
-            where the switch shares that memory, the job's results.
+            The job, the rank, and descriptors for the process, which the caller closes: shared memory, doorbell
+            and the memory of the job's results.
 
         Raises:
             AttachRefused: it cannot have it.
@@ -382,7 +382,11 @@ class Jobs:
             handle = self._engine.open_shm_rank(str(self._switch_socket), self._address, *binding)
         else:
             handle = self._engine.open_rank(
-                self._address, assignment.switch_address, assignment.switch_udp_port, *binding
+                self._address,
+                assignment.switch_address,
+                assignment.switch_udp_port,
+                *binding,
+                assignment.multicast_address,
             )
         return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle))
 

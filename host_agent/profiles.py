@@ -15,7 +15,7 @@ __all__ = ["MOST_CALLS", "rank_counters", "rank_profile"]
 
 MOST_CALLS: Final = 63  # of each rank, in one answer: what its memory holds at any time
 
-_OPERATIONS: Final = {1: "all_reduce", 2: "all_reduce", 3: "all_reduce", 4: "broadcast", 5: "barrier"}
+_OPERATIONS: Final = dict.fromkeys(range(1, 8), "all_reduce") | {8: "broadcast", 9: "barrier"}
 
 
 def rank_counters(status: RankStatus) -> pb.RankCounters:

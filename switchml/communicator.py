@@ -41,6 +41,10 @@ _LEAVE_SECONDS: Final = 5.0  # for other threads to leave their waits when the c
 _KINDS: Final = {
     ("float32", "sum"): _native.KIND_FLOAT32_SUM,
     ("float32", "avg"): _native.KIND_FLOAT32_AVG,
+    ("float16", "sum"): _native.KIND_FLOAT16_SUM,
+    ("float16", "avg"): _native.KIND_FLOAT16_AVG,
+    ("bfloat16", "sum"): _native.KIND_BFLOAT16_SUM,
+    ("bfloat16", "avg"): _native.KIND_BFLOAT16_AVG,
     ("int32", "sum"): _native.KIND_INT32_SUM,
 }
 
@@ -55,7 +59,9 @@ class Communicator(Membership):
     Sums of int32 are exact modulo 2^32. Sums of float32 are exact up to a bound: with N ranks, and M the power of two
     above the largest magnitude in a block (the values of one packet) of any rank, a sum differs from the exact one by
     at most N/2 * M * 2^-(31 - ceil(log2 N)) plus half a unit in the last place of the float32 result; a sum beyond
-    float32 is infinite. The same contributions give the same bits, in whatever order packets arrive.
+    float32 is infinite. The same holds for float16 and bfloat16, with their last place and their range: a sum or an
+    average of them is rounded to 16 bits once, at its end. The same contributions give the same bits, in whatever order
+    packets arrive.
 
     After a `NonFiniteError` the communicator remains usable. After `WorldChanged` it is usable too, in a new epoch with
     other ranks; every rank gets it from the calls that were under way, else from its next call. After any other failure
@@ -130,9 +136,9 @@ class Communicator(Membership):
         """Replace `x` on every rank by the sum or the average over all ranks.
 
         Args:
-            x: C-contiguous, writable numpy array or torch CPU tensor of float32 or int32, of any shape; the same
-                number of elements on every rank.
-            op: "sum" (int32 wraps as numpy's does), or "avg" (float32 only).
+            x: C-contiguous, writable numpy array or torch CPU tensor of float32, float16, bfloat16 (numpy's is that
+                of the package ml_dtypes) or int32, of any shape; the same number of elements on every rank.
+            op: "sum" (int32 wraps as numpy's does), or "avg" (of floating-point numbers only).
             async_op: return a `Work` at once instead of waiting.
             timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
 
@@ -152,7 +158,7 @@ class Communicator(Membership):
         buffer = buffer_of(x)
         kind = _KINDS.get((buffer.dtype, op))
         if kind is None:
-            allowed = "float32" if op == "avg" else "float32 or int32"
+            allowed = "float32, float16 or bfloat16" if op == "avg" else "float32, float16, bfloat16 or int32"
             raise UnsupportedTensor(
                 f'all_reduce with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; '
                 "convert it first."
@@ -341,7 +347,8 @@ class Communicator(Membership):
             self._fail(deferred)
         if ended:
             return
-        missing = f"rank {_listed(ranks)} had not taken part" if ranks else "which ranks were missing is not known"
+        late = f"rank {', '.join(map(str, ranks))} had not taken part"
+        missing = late if ranks else "which ranks were missing is not known"
         self._fail(
             CollectiveTimeout(
                 f"{work._call} of {self._who()} was not complete after {work._timeout:g} s; {missing}. See what became "
@@ -459,7 +466,7 @@ class Communicator(Membership):
     def disown(self) -> None:
         """Leave the communicator to the process that this one was forked from."""
         self._connection.disown()
-        _inherited.append(self._generation.native)
+        lifetime.inherit(self._generation.native)
 
     def _who(self) -> str:
         return f"rank {self.rank} of job {self.name!r}"
@@ -484,16 +491,7 @@ def _move(
     return None if communicator is None else communicator._move(attachment, descriptors, loss)
 
 
-def _listed(ranks: tuple[int, ...]) -> str:
-    return ", ".join(map(str, ranks))
-
-
 def _positive(timeout: float) -> float:
     if not (math.isfinite(timeout) and timeout > 0):
         raise ValueError(f"timeout is {timeout!r}; it must be a positive number of seconds")
     return timeout
-
-
-# The native ends of communicators that forked children inherited. Their threads exist in the parent only: they must
-# never be destroyed here.
-_inherited: list[_native.Communicator] = []

@@ -8,7 +8,7 @@ import sys
 import weakref
 from typing import Protocol
 
-__all__ = ["track", "forget"]
+__all__ = ["forget", "inherit", "track"]
 
 
 class Tracked(Protocol):
@@ -22,6 +22,12 @@ class Tracked(Protocol):
 
 
 _open: weakref.WeakSet[Tracked] = weakref.WeakSet()
+_inherited: list[object] = []
+
+
+def inherit(native: object) -> None:
+    """Keep the native end of a forked parent's communicator: its threads are not here, so it cannot be destroyed."""
+    _inherited.append(native)
 
 
 def track(communicator: Tracked) -> None:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from switchml.errors import SwitchMLError
+from switchml.errors import ConnectError, SwitchMLError
 
 if TYPE_CHECKING:
     from switchml.communicator import Communicator
@@ -74,7 +74,8 @@ def serve_from_environment(environ: Mapping[str, str] = os.environ) -> MetricsSe
     """Serve metrics if SWITCHML_METRICS says where; once in a process.
 
     Raises:
-        SwitchMLError: it is no address, or prometheus-client is not installed. One that cannot be had is logged.
+        ConnectError: it is no address. One that cannot be had is logged.
+        SwitchMLError: prometheus-client is not installed.
 
     """
     global _from_environment
@@ -85,7 +86,7 @@ def serve_from_environment(environ: Mapping[str, str] = os.environ) -> MetricsSe
         host, _, port = text.rpartition(":")
         local_rank = environ.get("LOCAL_RANK", "0")
         if not (port.isdecimal() and local_rank.isdecimal() and int(port) < 2**16):
-            raise SwitchMLError(f"{VARIABLE} is {text!r}, which is neither PORT nor HOST:PORT")
+            raise ConnectError(f"{VARIABLE} is {text!r}, which is neither PORT nor HOST:PORT")
         number = int(port) + int(local_rank) if int(port) else 0
         try:
             _from_environment = serve_metrics(number, host or "127.0.0.1")

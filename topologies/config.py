@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "KEYS", "SHM_POOL", "SHM_VALUES", "TRANSPORTS"]
+__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS", "TRANSPORTS"]
 __all__ += ["FabricOptions", "Key", "Settings", "default_config_file", "load"]
 
 DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
@@ -26,11 +26,11 @@ DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
 TRANSPORTS: Final = ("auto", "shm", "udp")
 """How ranks of the embedded fabric reach their switch; auto is shm."""
 
-SHM_VALUES: Final = 2048
-"""Values per packet of the soft switch where none are asked for and ranks share memory with it."""
+EMBEDDED_VALUES: Final = 2048
+"""Values per packet of the embedded fabric where none are asked for: loopback takes packets of up to 64 KiB."""
 
-SHM_POOL: Final = 256
-"""Slots of a job there: 2 MiB for each rank with SHM_VALUES. Fewer mean more wake-ups, more leave the caches."""
+EMBEDDED_POOL: Final = 256
+"""Slots of a job there: 2 MiB for each rank with EMBEDDED_VALUES. Fewer mean more wake-ups, more leave the caches."""
 
 DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 """Slots of a switch, by target, where none are asked for; those of bmv2 are compiled in."""
@@ -42,7 +42,8 @@ class FabricOptions:
 
     With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
     `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
-    agents, whose ranks reach the switch by `transport`. 0 `values` and `slots` are the target's own.
+    agents, whose ranks reach the switch by `transport`; over UDP, agents and switch have `threads`. 0 `values` and
+    `slots` are the target's own.
     """
 
     switch: str = ""
@@ -50,6 +51,7 @@ class FabricOptions:
     topology: str = ""
     agents: int = 1
     transport: str = "auto"
+    threads: int = 1
     values: int = 0
     slots: int = 0
     drop: float = 0.0
@@ -177,12 +179,19 @@ KEYS: Final[dict[str, Key]] = {
             "How ranks of the embedded fabric reach the switch: shm (shared memory), udp, or auto, which is shm.",
         ),
         Key(
+            "fabric.threads",
+            "SWITCHML_FABRIC_THREADS",
+            _whole(1, 64),
+            _FABRIC.threads,
+            "Data threads of each agent, and shards of the switch, of an embedded fabric over UDP.",
+        ),
+        Key(
             "fabric.values",
             "SWITCHML_FABRIC_VALUES",
             _whole(1, PROTOCOL_MAX_VALUES),
             None,
-            f"Values per packet; by default {SHM_VALUES} over shared memory, else on soft {DEFAULT_VALUES['soft']}, "
-            f"on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
+            f"Values per packet; by default {EMBEDDED_VALUES} in the embedded fabric, else on soft "
+            f"{DEFAULT_VALUES['soft']}, on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
         ),
         Key(
             "fabric.slots",

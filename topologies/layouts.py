@@ -6,12 +6,13 @@ import abc
 import dataclasses
 import shutil
 from collections.abc import Sequence
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final
 
 from controller.slots import MINIMUM_SLOTS
 from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
-from topologies.config import DEFAULT_SLOTS, DEFAULT_VALUES, SHM_POOL, SHM_VALUES, FabricOptions
+from topologies.config import DEFAULT_SLOTS, DEFAULT_VALUES, EMBEDDED_POOL, EMBEDDED_VALUES, FabricOptions
 from topologies.errors import ConfigurationError, ProgramNotFoundError, TopologyFileError
 from topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
 from topologies.processes import find_program
@@ -111,8 +112,10 @@ def _topology(options: FabricOptions) -> Topology | None:
 def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions:
     target = "soft" if topology is None else topology.switch.target
     shared = topology is None and options.transport != "udp"
-    values = options.values or (SHM_VALUES if shared else DEFAULT_VALUES[target])
+    values = options.values or (EMBEDDED_VALUES if topology is None else DEFAULT_VALUES[target])
     slots = options.slots or DEFAULT_SLOTS[target]
+    if options.threads > 1 and (topology is not None or shared):
+        raise ConfigurationError("only an embedded fabric over UDP (--transport udp) has several data threads")
     if topology is not None:
         if options.transport == "shm":
             raise ConfigurationError("hosts in network namespaces share no memory with a switch; leave --transport out")
@@ -154,6 +157,11 @@ def _soft_arguments(options: FabricOptions) -> list[str]:
     return arguments
 
 
+def _groups(udp_port: int) -> str:
+    """A range of multicast groups for this fabric's jobs that those of others on this machine hardly share."""
+    return f"{IPv4Address(int(IPv4Address('239.0.0.0')) | (udp_port & 0x3FFF) << 10)}/22"
+
+
 class _Loopback(Layout):
     """The embedded fabric: one soft switch with a UDP port and one for shared memory, all on 127.0.0.0/8."""
 
@@ -165,7 +173,7 @@ class _Loopback(Layout):
         self._switch_socket = socket_directory / "switch.sock"
 
     def switch_command(self) -> list[str]:
-        ports = ["--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0"]
+        ports = ["--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0", "--shards", str(self._options.threads)]
         if self._options.transport == "shm":
             ports += ["--shm-port", f"2={self._switch_socket}"]
         return [find_program("switchml-switch"), *ports, *_soft_arguments(self._options)]
@@ -180,13 +188,14 @@ class _Loopback(Layout):
             "values_per_packet": self._options.values,
             "slots": self._options.slots,
             "default_pool": self._default_pool(),
+            **({"multicast": _groups(ready["ports"]["1"]["udp_port"])} if self._options.agents > 1 else {}),
         }
 
     def _default_pool(self) -> int:
-        if self._options.transport != "shm":
-            return 0  # the target's own
         # As many bytes whatever the packets' size, and never more than a quarter of the switch.
-        most = max(MINIMUM_SLOTS, min(SHM_POOL * SHM_VALUES // self._options.values, self._options.slots // 4))
+        most = max(
+            MINIMUM_SLOTS, min(EMBEDDED_POOL * EMBEDDED_VALUES // self._options.values, self._options.slots // 4)
+        )
         return int(1 << (most.bit_length() - 1))
 
     def controller_command(self, command: Sequence[str]) -> list[str]:
@@ -198,6 +207,7 @@ class _Loopback(Layout):
         for number in range(self._options.agents):
             address = f"127.0.0.{number + 1}"
             command = [program, "--address", address, "--transport", self._options.transport]
+            command += ["--threads", str(self._options.threads)]
             if self._options.transport == "shm":
                 command += ["--switch-socket", str(self._switch_socket)]
             found.append(AgentPlace(f"agent-{number}", command, {"address": address}))

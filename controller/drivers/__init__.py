@@ -29,13 +29,14 @@ class RankPort:
 
 @dataclass(frozen=True)
 class JobTables:
-    """What a switch holds for one job."""
+    """What a switch holds for one job; `multicast` is an IPv4 group that all its agents have joined, or 0."""
 
     job: int
     epoch: int
     slot_base: int
     slots: int
     ranks: tuple[RankPort, ...]
+    multicast: int = 0
 
     @property
     def slot_value(self) -> int:

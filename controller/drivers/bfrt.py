@@ -7,7 +7,6 @@ loop. bf_switchd has loaded the program: here it is only checked and bound.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -434,8 +433,7 @@ async def _wait(ended: asyncio.Future[None], other: Coroutine[Any, Any, Any]) ->
             raise BfrtError(grpc.StatusCode.UNAVAILABLE, "the connection was closed")
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait({task})  # `await task` would not tell its cancellation from ours
 
 
 def _by_table(parts: Iterable[list[bfrt_pb.Update]]) -> Iterable[list[bfrt_pb.Update]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.message import DecodeError
 
+from controller.deadline import within
 from controller.drivers.bfrt_schema import ALL_PIPES
 from dataplane.bfruntime import bfruntime_pb2 as pb
 from dataplane.bfruntime import bfruntime_pb2_grpc as pb_grpc
@@ -90,7 +91,7 @@ class Session:
             subscribe = pb.Subscribe(device_id=self._device_id, notifications=notifications)
             with _errors():
                 await self._stream.write(pb.StreamMessageRequest(client_id=self._client_id, subscribe=subscribe))
-                answer = await asyncio.wait_for(self._stream.read(), _CALL_SECONDS)
+                answer = await within(_CALL_SECONDS, self._stream.read())
             status = answer.subscribe.status if isinstance(answer, pb.StreamMessageResponse) else None
             if status is None or not answer.HasField("subscribe"):
                 raise BfrtError(grpc.StatusCode.UNAVAILABLE, "the server ended the stream instead of subscribing us")

@@ -16,6 +16,7 @@ from google.protobuf import text_format
 
 import dataplane
 from controller.config import SwitchConfig
+from controller.deadline import within
 from controller.drivers import LOSS_TABLES, Capabilities, Driver, JobTables, SwitchContents
 from controller.drivers.p4tables import (
     JOB_TABLES,
@@ -111,7 +112,7 @@ class P4RuntimeDriver(Driver):
         for event in (fy.SwitchEvent.CHANNEL_DOWN, fy.SwitchEvent.BECOME_PRIMARY, fy.SwitchEvent.BECOME_BACKUP):
             switch.ee.on(event, lambda *_, event=event: self._events.put_nowait(event))
         async with contextlib.AsyncExitStack() as stack:
-            await asyncio.wait_for(stack.enter_async_context(switch), _CONNECT_SECONDS)
+            await within(_CONNECT_SECONDS, stack.enter_async_context(switch))
             self._switch = switch
             # finsy has asked for it, and writes the replicas of multicast groups as that version wants them.
             self.api_version = ".".join(map(str, switch.p4runtime_version[:3]))

@@ -12,9 +12,9 @@ from finsy.p4entity import P4Replica
 
 from controller.drivers import LOSS_TABLES, JobTables
 from controller.proto import switchml_pb2 as pb
-from dataplane.constants import Verdict
+from dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, Verdict
 
-__all__ = ["JOB_TABLES", "Difference", "Entity", "compare", "group_message", "job_entities"]
+__all__ = ["JOB_TABLES", "MULTICAST_RANK", "Difference", "Entity", "compare", "group_message", "job_entities"]
 __all__ += [
     "loss_entry",
     "loss_messages",
@@ -31,6 +31,9 @@ Entity: TypeAlias = fy.P4TableEntry | fy.P4MulticastGroupEntry
 JOB_TABLES = ("job_table", "rank_table", "worker_table")
 """The tables whose entries belong to jobs, in the order of installation."""
 
+MULTICAST_RANK = PROTOCOL_MAX_WORKERS
+"""The replica, and key of rank_table, that stands for all agents of a job that have joined its IP multicast group."""
+
 _CERTAINTY = 0xFFFFFFFF  # the threshold that loses every packet
 _WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime wants one for ternary keys
 
@@ -38,23 +41,24 @@ _WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime wants one fo
 def job_entities(job: JobTables) -> list[Entity]:
     """Return what stands in the switch for a job, in the order of installation.
 
-    The worker table comes last: nobody is admitted before results can be sent.
+    The worker table comes last: nobody is admitted before results can be sent. Ranks that listen at one place, which
+    are those of one agent, get one copy of each result, addressed as the first of them is. All agents get one copy
+    where they have joined an IP multicast group and are behind one port.
     """
     world = len(job.ranks)
-    group = fy.P4MulticastGroupEntry(job.job, replicas=[(r.port, r.rank) for r in job.ranks])
+    listeners = {(r.port, r.mac, r.address, r.udp_port): r for r in reversed(job.ranks)}
+    copies = [(r.port, r.rank) for r in job.ranks if listeners[r.port, r.mac, r.address, r.udp_port] is r]
+    together = []
+    if job.multicast and len({r.port for r in job.ranks}) == 1:
+        copies = [(job.ranks[0].port, MULTICAST_RANK)]
+        together = [_address(job.job, MULTICAST_RANK, _multicast_mac(job.multicast), job.multicast, PROTOCOL_UDP_PORT)]
+    group = fy.P4MulticastGroupEntry(job.job, replicas=copies)
     described = fy.P4TableEntry(
         "job_table",
         match=fy.Match(job=job.job),
         action=fy.Action("describe_job", slot_value=job.slot_value, slot_mask=job.slot_mask),
     )
-    addresses = [
-        fy.P4TableEntry(
-            "rank_table",
-            match=fy.Match(job=job.job, rank=r.rank),
-            action=fy.Action("address_rank", eth_dst=r.mac, ipv4_dst=r.address, udp_dst=r.udp_port),
-        )
-        for r in job.ranks
-    ]
+    addresses = together + [_address(job.job, r.rank, r.mac, r.address, r.udp_port) for r in job.ranks]
     workers = [
         fy.P4TableEntry(
             "worker_table",
@@ -75,6 +79,19 @@ def job_entities(job: JobTables) -> list[Entity]:
         for r in job.ranks
     ]
     return [group, described, *addresses, *workers]
+
+
+def _address(job: int, rank: int, mac: int, address: int, udp_port: int) -> fy.P4TableEntry:
+    return fy.P4TableEntry(
+        "rank_table",
+        match=fy.Match(job=job, rank=rank),
+        action=fy.Action("address_rank", eth_dst=mac, ipv4_dst=address, udp_dst=udp_port),
+    )
+
+
+def _multicast_mac(address: int) -> int:
+    """Return the MAC address of an IPv4 multicast group (RFC 1112, section 6.4)."""
+    return 0x01005E000000 | (address & 0x7FFFFF)
 
 
 def switch_address_entry(mac: int, address: str) -> fy.P4TableEntry:

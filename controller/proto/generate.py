@@ -1,6 +1,6 @@
-"""Generate the Python side of switchml.proto.
+"""Generate the Python side of the .proto files here.
 
-Run it as ``python -m controller.proto.generate`` in the source tree after changing the file; it needs grpcio-tools.
+Run it as ``python -m controller.proto.generate`` in the source tree after changing one; it needs grpcio-tools.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["generate", "main"]
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent.parent
-_SOURCE = "controller/proto/switchml.proto"
+_SOURCES = ("controller/proto/switchml.proto", "controller/proto/events.proto")
 
 
 def generate() -> dict[Path, str]:
@@ -20,7 +20,7 @@ def generate() -> dict[Path, str]:
 
     Raises:
         ImportError: grpcio-tools is not installed.
-        RuntimeError: protoc refused the source; its messages are on stderr.
+        RuntimeError: protoc refused a source; its messages are on stderr.
 
     """
     from grpc_tools import protoc
@@ -28,9 +28,9 @@ def generate() -> dict[Path, str]:
     # protoc names the module after the path below the include directory, which makes the imports absolute.
     with tempfile.TemporaryDirectory() as directory:
         outputs = [f"--{kind}_out={directory}" for kind in ("python", "pyi", "grpc_python")]
-        if protoc.main(["protoc", f"-I{_ROOT}", *outputs, _SOURCE]) != 0:
-            raise RuntimeError(f"protoc refused {_SOURCE}")
-        made = Path(directory, _SOURCE).parent
+        if protoc.main(["protoc", f"-I{_ROOT}", *outputs, *_SOURCES]) != 0:
+            raise RuntimeError(f"protoc refused {' or '.join(_SOURCES)}")
+        made = Path(directory, _SOURCES[0]).parent
         return {_HERE / path.name: path.read_text() for path in sorted(made.iterdir())}
 
 

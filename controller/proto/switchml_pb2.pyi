@@ -421,7 +421,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "on_failure", "generation", "succession")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -433,6 +433,7 @@ class Assignment(_message.Message):
     SWITCH_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_UDP_PORT_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCEMENTS_FIELD_NUMBER: _ClassVar[int]
+    MULTICAST_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SUCCESSION_FIELD_NUMBER: _ClassVar[int]
@@ -447,10 +448,11 @@ class Assignment(_message.Message):
     switch_address: str
     switch_udp_port: int
     announcements: _containers.RepeatedScalarFieldContainer[int]
+    multicast_address: str
     on_failure: OnFailure
     generation: int
     succession: Succession
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ...) -> None: ...
 
 class Succession(_message.Message):
     __slots__ = ("previous_epoch", "previous_ranks", "lost", "joined", "message")
@@ -838,48 +840,6 @@ class MulticastGroup(_message.Message):
     id: int
     replicas: _containers.RepeatedCompositeFieldContainer[MulticastGroup.Replica]
     def __init__(self, id: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[MulticastGroup.Replica, _Mapping]]] = ...) -> None: ...
-
-class ReadEventsRequest(_message.Message):
-    __slots__ = ("job", "after", "latest", "follow")
-    JOB_FIELD_NUMBER: _ClassVar[int]
-    AFTER_FIELD_NUMBER: _ClassVar[int]
-    LATEST_FIELD_NUMBER: _ClassVar[int]
-    FOLLOW_FIELD_NUMBER: _ClassVar[int]
-    job: JobReference
-    after: int
-    latest: int
-    follow: bool
-    def __init__(self, job: _Optional[_Union[JobReference, _Mapping]] = ..., after: _Optional[int] = ..., latest: _Optional[int] = ..., follow: bool = ...) -> None: ...
-
-class Event(_message.Message):
-    __slots__ = ("number", "time", "kind", "level", "job_key", "job", "job_name", "epoch", "rank", "agent", "switch", "actor", "detail")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    TIME_FIELD_NUMBER: _ClassVar[int]
-    KIND_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
-    JOB_KEY_FIELD_NUMBER: _ClassVar[int]
-    JOB_FIELD_NUMBER: _ClassVar[int]
-    JOB_NAME_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    RANK_FIELD_NUMBER: _ClassVar[int]
-    AGENT_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
-    ACTOR_FIELD_NUMBER: _ClassVar[int]
-    DETAIL_FIELD_NUMBER: _ClassVar[int]
-    number: int
-    time: float
-    kind: str
-    level: str
-    job_key: int
-    job: int
-    job_name: str
-    epoch: int
-    rank: int
-    agent: str
-    switch: str
-    actor: str
-    detail: str
-    def __init__(self, number: _Optional[int] = ..., time: _Optional[float] = ..., kind: _Optional[str] = ..., level: _Optional[str] = ..., job_key: _Optional[int] = ..., job: _Optional[int] = ..., job_name: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., agent: _Optional[str] = ..., switch: _Optional[str] = ..., actor: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class InfoRequest(_message.Message):
     __slots__ = ()

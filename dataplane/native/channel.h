@@ -9,8 +9,9 @@
 // under a reader. What the process writes is hostile to the server until checked; the server keeps the protocol's state
 // (phases, headers) to itself.
 //
-// An agent puts results into the rank's own memory. A switch writes each result once, into memory of the job that all
-// its ranks map but cannot write (shm_messages.h says how they get it).
+// An agent puts results into buffers of their own. A switch on the same machine writes them over the contributions:
+// those lines of the cache are the switch's already after it has read them, so that a result costs no further journey
+// from core to core.
 #pragma once
 
 #include <linux/futex.h>
@@ -41,17 +42,19 @@ struct Ticket {
 
 // Constant once the server has made the memory.
 struct Geometry {
-  static constexpr uint64_t kMagic = 0x53574D4C43483033;  // "SWMLCH03": changes with any change of layout
+  static constexpr uint32_t kInPlace = 2;
+  static constexpr uint64_t kMagic = 0x53574D4C43483034;  // "SWMLCH04": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
   uint32_t values;  // per packet
   uint32_t rank;
   uint32_t world_size;
-  uint32_t results_apart;  // 1: results are in the job's memory, one buffer a slot
+  uint32_t results_apart;  // 1: results are in the job's memory, one buffer a slot; kInPlace: in place of contributions
   uint32_t streaming;      // 1: from core to core, stores that bypass the caches are faster here
-  uint32_t may_spin;       // 1: there are more cores than threads that take part
-  uint32_t reserved;
+  // The processors, by number, near which the server has the values of this rank; none where first is above last.
+  uint32_t first_processor;
+  uint32_t last_processor;
 };
 
 // What the server tells about a rank; of no use to the process.
@@ -61,7 +64,7 @@ struct ServerCounters {
   std::atomic<uint64_t> received;  // results
   std::atomic<uint64_t> retransmissions;
   std::atomic<uint64_t> ignored;  // results of no slot in flight
-  std::atomic<uint64_t> summing;  // nanoseconds in which a switch took, and added up, what the rank had submitted
+  std::atomic<uint64_t> summing;  // nanoseconds of a switch that added up the job's values; this rank's share
 };
 
 // Where the progress thread's time goes, in nanoseconds, while there are calls.
@@ -70,6 +73,9 @@ struct ProcessCounters {
   std::atomic<uint64_t> waiting;
   std::atomic<uint64_t> dequantize;
   std::atomic<uint64_t> sleeps;  // how often it went to sleep
+  // Its state (ThreadState) and since when, which those above do not count yet; 0 while they change.
+  std::atomic<uint64_t> state;
+  std::atomic<uint64_t> since;
 };
 
 struct ChannelControl {
@@ -113,14 +119,18 @@ class Channel {
   static size_t payload_stride(uint32_t values) { return round_up(values * sizeof(uint32_t), 64); }
 
   Channel() = default;
-  // `slots` and `values` are the caller's own, checked figures, not those that the memory claims. `results` is the
-  // job's memory where results are apart.
+  // Where the first contribution is.
+  static uint8_t* contributions(void* memory, uint32_t slots) {
+    return static_cast<uint8_t*>(memory) + payload_offset(slots);
+  }
+  // `slots` and `values` are the caller's own, checked figures, not those that the memory claims. `results` is where
+  // results are if not in buffers of their own.
   Channel(void* memory, uint32_t slots, uint32_t values, void* results = nullptr)
       : base_(static_cast<uint8_t*>(memory)),
         results_(static_cast<uint8_t*>(results)),
         slots_(slots),
         stride_(payload_stride(values)) {
-    if (results_ == nullptr) {
+    if (base_ != nullptr && results_ == nullptr) {
       results_ = contribution(slots);
     }
   }
@@ -177,14 +187,12 @@ inline void wake_process(ChannelControl& control) {
   }
 }
 
-// The same where the process sleeps until `completed` slots are back, or fewer when nothing else is left to do here.
-inline void wake_process_at(ChannelControl& control, uint32_t completed, bool nothing_left) {
+// Whether the process sleeps until `completed` slots are back, or fewer when nothing else is left to do here.
+inline bool sleeps_until(const ChannelControl& control, uint32_t completed, bool nothing_left) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (control.process_sleeps.load(std::memory_order_relaxed) != 0 &&
-      control.process_saw.load(std::memory_order_relaxed) != completed &&
-      (nothing_left || has_reached(completed, control.process_wakes_at.load(std::memory_order_relaxed)))) {
-    wake_process(control);
-  }
+  return control.process_sleeps.load(std::memory_order_relaxed) != 0 &&
+         control.process_saw.load(std::memory_order_relaxed) != completed &&
+         (nothing_left || has_reached(completed, control.process_wakes_at.load(std::memory_order_relaxed)));
 }
 
 }  // namespace switchml

@@ -1,17 +1,21 @@
 #include "dataplane/native/udp_batch.h"
 
 #include <arpa/inet.h>
+#include <linux/filter.h>
 #include <linux/sock_diag.h>
 #include <netinet/udp.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
+
+#include "dataplane/native/slot_blocks.h"
 
 namespace switchml {
 namespace {
@@ -22,6 +26,7 @@ constexpr size_t kMaxPacketsPerGso = 64;  // UDP_MAX_SEGMENTS of kernels before 
 constexpr size_t kMaxMessages = 1024;     // what one sendmmsg call takes (UIO_MAXIOV)
 constexpr size_t kPiecesPerPacket = 2;    // header and payload
 constexpr size_t kTypicalPackets = 64;    // queue depth that needs no growth
+constexpr unsigned kSlotFieldOffset = 8;  // of a SwitchML header
 
 // Whether a kernel that cannot send this run in one message may still take its packets one by one: no checksum
 // offload at the interface, a segment above the MTU (EMSGSIZE since Linux 6.14), or no UDP_SEGMENT at all.
@@ -64,14 +69,17 @@ uint32_t parse_ipv4(const std::string& text) {
   return ntohl(parsed.s_addr);
 }
 
-UdpSocket::UdpSocket(const std::string& address, uint16_t port, size_t buffer_bytes) : address_(parse_ipv4(address)) {
+UdpSocket::UdpSocket(const std::string& address, uint16_t port, size_t buffer_bytes, bool shared)
+    : address_(parse_ipv4(address)) {
   const std::string name = address + ":" + std::to_string(port);
   fd_ = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd_ < 0) throw socket_error(errno, "cannot open a UDP socket for " + name);
   sockaddr_in local = ipv4_endpoint(address_, port);
   socklen_t length = sizeof local;
   const int never_fragment = IP_PMTUDISC_DO;
-  if (setsockopt(fd_, IPPROTO_IP, IP_MTU_DISCOVER, &never_fragment, sizeof never_fragment) != 0 ||
+  const int share = shared ? 1 : 0;
+  if (setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &share, sizeof share) != 0 ||
+      setsockopt(fd_, IPPROTO_IP, IP_MTU_DISCOVER, &never_fragment, sizeof never_fragment) != 0 ||
       bind(fd_, reinterpret_cast<const sockaddr*>(&local), sizeof local) != 0 ||
       getsockname(fd_, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
     const int error = errno;
@@ -79,6 +87,21 @@ UdpSocket::UdpSocket(const std::string& address, uint16_t port, size_t buffer_by
     throw socket_error(error, "cannot bind UDP " + name);
   }
   port_ = ntohs(local.sin_port);
+  if (address_ != 0) {
+    // What is sent to a multicast group leaves through the same interface as the rest. Where that cannot be set, the
+    // routing table decides.
+    const in_addr interface{htonl(address_)};
+    setsockopt(fd_, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface);
+  }
+  set_buffers(buffer_bytes);
+}
+
+UdpSocket::UdpSocket(int fd, const sockaddr_in& group, size_t buffer_bytes)
+    : fd_(fd), address_(ntohl(group.sin_addr.s_addr)), port_(ntohs(group.sin_port)) {
+  set_buffers(buffer_bytes);
+}
+
+void UdpSocket::set_buffers(size_t buffer_bytes) {
   receive_buffer_ = set_buffer(fd_, SO_RCVBUFFORCE, SO_RCVBUF, buffer_bytes);
   send_buffer_ = set_buffer(fd_, SO_SNDBUFFORCE, SO_SNDBUF, buffer_bytes);
   const int on = 1;
@@ -105,6 +128,56 @@ UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
   send_buffer_ = other.send_buffer_;
   gro_ = other.gro_;
   return *this;
+}
+
+std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes,
+                                        unsigned count) {
+  std::vector<UdpSocket> sockets;
+  sockets.reserve(count);
+  for (unsigned i = 0; i < count; ++i) {
+    sockets.emplace_back(address, i == 0 ? port : sockets.front().port(), buffer_bytes, count > 1);
+  }
+  if (count > 1) {
+    // The slot field of the header, without its lowest bit, the half. What is too short for it goes to the first.
+    std::array<sock_filter, 4> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kSlotFieldOffset},
+                                        {BPF_ALU | BPF_RSH | BPF_K, 0, 0, kSlotBlockBits + 1},
+                                        {BPF_ALU | BPF_MOD | BPF_K, 0, 0, count},
+                                        {BPF_RET | BPF_A, 0, 0, 0}}};
+    const sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
+    if (setsockopt(sockets.front().fd(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &attached, sizeof attached) != 0) {
+      throw socket_error(errno, "cannot divide UDP port " + std::to_string(sockets.front().port()) + " among threads");
+    }
+  }
+  return sockets;
+}
+
+UdpSocket join_multicast_group(const sockaddr_in& group, const std::string& interface, size_t buffer_bytes,
+                               unsigned thread, unsigned threads) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) throw socket_error(errno, "cannot open a UDP socket for a multicast group");
+  const int on = 1;
+  const int off = 0;
+  const ip_mreq membership{group.sin_addr, {htonl(parse_ipv4(interface))}};
+  // All bytes of a packet, or none of them: those of other threads' slots.
+  constexpr unsigned kUdpHeader = 8;
+  std::array<sock_filter, 6> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kUdpHeader + kSlotFieldOffset},
+                                      {BPF_ALU | BPF_RSH | BPF_K, 0, 0, kSlotBlockBits + 1},
+                                      {BPF_ALU | BPF_MOD | BPF_K, 0, 0, threads},
+                                      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, thread},
+                                      {BPF_RET | BPF_K, 0, 0, UINT32_MAX},
+                                      {BPF_RET | BPF_K, 0, 0, 0}}};
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof off) != 0 ||
+      (threads > 1 && setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0) ||
+      bind(fd, reinterpret_cast<const sockaddr*>(&group), sizeof group) != 0 ||
+      setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership) != 0) {
+    const int error = errno;
+    close(fd);
+    throw socket_error(
+        error, "cannot join the multicast group of the job's results on the interface with address " + interface);
+  }
+  return {fd, group, buffer_bytes};
 }
 
 uint32_t UdpSocket::receive_drops() const {
@@ -174,7 +247,8 @@ void SendBatch::add(const uint8_t* header, size_t header_bytes, const uint8_t* p
     pieces_.reserve(kTypicalPackets * kPiecesPerPacket);
     packets_.reserve(kTypicalPackets);
   }
-  packets_.push_back({pieces_.size(), header_bytes + payload_bytes});
+  packets_.push_back({pieces_.size(), header_bytes + payload_bytes, ends_run_});
+  ends_run_ = false;
   // The kernel only reads what an iovec of sendmsg points to.
   pieces_.push_back({const_cast<uint8_t*>(header), header_bytes});
   if (payload_bytes > 0) pieces_.push_back({const_cast<uint8_t*>(payload), payload_bytes});
@@ -216,7 +290,8 @@ void SendBatch::flush(const UdpSocket& socket, const sockaddr_in* destinations, 
 void SendBatch::find_runs() {
   runs_.clear();
   for (size_t i = 0; i < packets_.size(); ++i) {
-    const bool joins = gso_ && !runs_.empty() && packets_[runs_.back().first_packet].bytes == packets_[i].bytes &&
+    const bool joins = gso_ && !runs_.empty() && !packets_[i].begins_run &&
+                       packets_[runs_.back().first_packet].bytes == packets_[i].bytes &&
                        runs_.back().packet_count < packets_per_message(packets_[i].bytes);
     if (joins) {
       ++runs_.back().packet_count;

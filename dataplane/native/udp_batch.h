@@ -27,14 +27,18 @@ uint32_t parse_ipv4(const std::string& text);
 class UdpSocket {
  public:
   // Binds to `address` (dotted quad) and `port` (0: the kernel picks one) and asks for socket buffers of
-  // `buffer_bytes` in each direction; receive_buffer() and send_buffer() tell what the kernel gave.
+  // `buffer_bytes` in each direction; receive_buffer() and send_buffer() tell what the kernel gave. A `shared` port may
+  // be bound by several sockets of this user.
   // Throws std::invalid_argument for a bad address and std::system_error when the socket cannot be had.
-  UdpSocket(const std::string& address, uint16_t port, size_t buffer_bytes);
+  UdpSocket(const std::string& address, uint16_t port, size_t buffer_bytes, bool shared = false);
   ~UdpSocket();
   UdpSocket(UdpSocket&& other) noexcept;
   UdpSocket& operator=(UdpSocket&& other) noexcept;
   UdpSocket(const UdpSocket&) = delete;
   UdpSocket& operator=(const UdpSocket&) = delete;
+
+  // A socket that is open already, bound to a multicast group and port.
+  UdpSocket(int fd, const sockaddr_in& group, size_t buffer_bytes);
 
   int fd() const { return fd_; }
   uint32_t address() const { return address_; }  // host byte order; 0 when bound to every address
@@ -46,6 +50,8 @@ class UdpSocket {
   uint32_t receive_drops() const;
 
  private:
+  void set_buffers(size_t buffer_bytes);
+
   int fd_ = -1;
   uint32_t address_ = 0;
   uint16_t port_ = 0;
@@ -53,6 +59,17 @@ class UdpSocket {
   size_t send_buffer_ = 0;
   bool gro_ = false;
 };
+
+// Binds `count` sockets to one address and port, a thread's each: the slot in a SwitchML header decides which of them
+// gets a packet, as part_of_slot() says (slot_blocks.h). Of packets that the kernel has put together on the way (GRO)
+// the first decides, so a thread may get those of others, too. Throws as UdpSocket does.
+std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes, unsigned count);
+
+// A socket that gets what is sent to an IPv4 multicast group on the segment of the interface with address `interface`:
+// of the slots that belong to `thread` of `threads`, for every thread gets all of it otherwise. Others on this machine
+// may join the same group and port. Throws as UdpSocket does.
+UdpSocket join_multicast_group(const sockaddr_in& group, const std::string& interface, size_t buffer_bytes,
+                               unsigned thread, unsigned threads);
 
 // One datagram inside a ReceiveBatch; valid until the next receive().
 struct Datagram {
@@ -110,6 +127,8 @@ class SendBatch {
   // Queues one packet made of a header and a payload (which may be empty). Packets of equal size that follow each
   // other leave together.
   void add(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes);
+  // The next packet does not leave together with those before.
+  void end_run() { ends_run_ = true; }
   size_t size() const { return packets_.size(); }
   bool empty() const { return packets_.empty(); }
   void clear();
@@ -127,6 +146,7 @@ class SendBatch {
   struct Packet {
     size_t first_piece;
     size_t bytes;
+    bool begins_run;
   };
   // Packets of equal size that follow each other: one message when GSO is on.
   struct Run {
@@ -149,6 +169,7 @@ class SendBatch {
   std::vector<mmsghdr> messages_;
   SendCounters counters_;
   bool gso_ = true;
+  bool ends_run_ = false;
 };
 
 }  // namespace switchml

@@ -17,8 +17,10 @@ from typing import TypeVar
 import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+from dataplane.grpc_stop import stop_server
 from dataplane.metrics_address import parse_address
-from dataplane.softswitch._native import Switch
+from dataplane.process_logs import configure, log_options
+from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
 from dataplane.softswitch.device import Device
 from dataplane.softswitch.pipeline_config import Dimensions
 from dataplane.softswitch.ports import (
@@ -60,6 +62,7 @@ class Options:
     device_id: int
     ports: tuple[Port, ...]
     dimensions: Dimensions
+    shards: int = 1
     drop: float = 0.0
     duplicate: float = 0.0
     delay: float = 0.0
@@ -94,7 +97,7 @@ async def serve(options: Options) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    switch = Switch(options.dimensions.slots, options.dimensions.values_per_packet)
+    switch = Switch(options.dimensions.slots, options.dimensions.values_per_packet, options.shards)
     ports = {one.number: one.add_to(switch) for one in options.ports}
     for port in ports:
         switch.set_faults(port, options.drop, options.duplicate, options.delay, options.seed)
@@ -116,6 +119,7 @@ async def serve(options: Options) -> None:
         _LOG.info("device %d serves P4Runtime on %s", options.device_id, grpc_address)
         for port, endpoint in ports.items():
             _LOG.info("port %d is %s", port, ", ".join(f"{name} {value}" for name, value in endpoint.items()))
+            _warn_of_small_buffers(port, switch)
         if options.ready_file is not None:
             ready: dict[str, object] = {"grpc": grpc_address, "ports": ports, "pid": os.getpid(), "version": version()}
             if metrics is not None:
@@ -125,7 +129,7 @@ async def serve(options: Options) -> None:
         _LOG.info("stopping")
     finally:
         servicer.end_streams()
-        await server.stop(_STOP_GRACE_SECONDS)
+        await stop_server(server, _STOP_GRACE_SECONDS)
         # gRPC's tasks for the last RPCs end by themselves; asyncio.run would cancel them, which prints a traceback.
         last_tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if last_tasks:
@@ -133,6 +137,19 @@ async def serve(options: Options) -> None:
         switch.stop()
         for port in ports:
             _LOG.info("port %d: %s", port, switch.port_counters(port))
+
+
+def _warn_of_small_buffers(port: int, switch: Switch) -> None:
+    """Name the limits of the system that keep the buffers of a UDP port smaller than they should be."""
+    counters = switch.port_counters(port)
+    for direction, limit in (("receive", "net.core.rmem_max"), ("send", "net.core.wmem_max")):
+        granted = counters["receive_buffer"] if direction == "receive" else counters["send_buffer"]
+        if counters["udp_port"] and granted < UDP_PORT_BUFFER_BYTES:
+            _LOG.warning(
+                "port %d: %s buffer of %d bytes, not %d: the kernel caps it and drops what arrives or leaves in larger "
+                "bursts; raise %s (sysctl -w %s=%d), or give the switch CAP_NET_ADMIN",
+                *(port, direction, granted, UDP_PORT_BUFFER_BYTES, limit, limit, UDP_PORT_BUFFER_BYTES),
+            )
 
 
 def _write_atomically(path: Path, text: str) -> None:
@@ -210,6 +227,13 @@ _FRACTION = click.FloatRange(0, 1)
     default=4096,
     help="Pool indexes, when the device configuration does not say.",
 )
+@click.option(
+    "--shards",
+    type=click.IntRange(1, 64),
+    default=1,
+    help="Threads that the slots are divided among, each with a socket of every UDP port; more than one only where all "
+    "ports are UDP ports.",
+)
 @click.option("--drop", type=_FRACTION, default=0.0, help="Fraction of packets to lose on purpose, in each direction.")
 @click.option("--duplicate", type=_FRACTION, default=0.0, help="Fraction of packets to send or take twice.")
 @click.option("--delay", type=_FRACTION, default=0.0, help="Fraction of packets to hold until later ones have passed.")
@@ -225,6 +249,7 @@ _FRACTION = click.FloatRange(0, 1)
     metavar="[HOST:]PORT",
     help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
 )
+@log_options
 @click.version_option(version(), prog_name="switchml-switch")
 def main(
     endpoint: tuple[str, int],
@@ -235,12 +260,15 @@ def main(
     shm_ports: tuple[ShmPort, ...],
     values: int,
     slots: int,
+    shards: int,
     drop: float,
     duplicate: float,
     delay: float,
     seed: int,
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Run the SwitchML soft switch: ports in front, a P4Runtime server behind.
 
@@ -258,7 +286,9 @@ def main(
     ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports, *shm_ports) or (_DEFAULT_PORT,)
     if len({port.number for port in ports}) != len(ports):
         raise click.UsageError("a switch port is given twice")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if shards > 1 and len(udp_ports) != len(ports) and ports != (_DEFAULT_PORT,):
+        raise click.UsageError("with several --shards all ports must be UDP ports")
+    configure(log_format, log_level)
     host, port = endpoint
     options = Options(
         grpc_host=host,
@@ -266,6 +296,7 @@ def main(
         device_id=device_id,
         ports=ports,
         dimensions=Dimensions(values, slots),
+        shards=shards,
         drop=drop,
         duplicate=duplicate,
         delay=delay,

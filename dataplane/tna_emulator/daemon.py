@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 import dataplane
+from dataplane.grpc_stop import stop_server
 from dataplane.softswitch.ports import parse_frame_port
 from dataplane.tna_emulator.bfrt_device import Device, Program
 from dataplane.tna_emulator.bfrt_schema import Refusal
@@ -58,7 +59,7 @@ async def serve(
     finally:
         ports.close()
         servicer.end_streams()
-        await server.stop(_STOP_GRACE_SECONDS)
+        await stop_server(server, _STOP_GRACE_SECONDS)
         last_tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if last_tasks:
             await asyncio.wait(last_tasks, timeout=_STOP_GRACE_SECONDS)

@@ -1,268 +1,241 @@
 #include "host_agent/native/engine.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
-#include <string>
 #include <system_error>
+#include <utility>
+
+#include "dataplane/native/udp_batch.h"
 
 namespace switchml {
 
 namespace {
 
-std::system_error system_failure(const char* what) { return {errno, std::generic_category(), what}; }
+int duplicate(int descriptor, const char* what) {
+  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) {
+    throw std::system_error(errno, std::generic_category(), std::string("dup of ") + what);
+  }
+  return copy;
+}
 
 }  // namespace
 
-// Holds the engine still for a control call.
-class Engine::ControlCall {
- public:
-  explicit ControlCall(Engine& engine) : engine_(engine) {
-    {
-      const std::lock_guard<std::mutex> count(engine_.calls_mutex_);
-      engine_.waiting_calls_ += 1;
-    }
-    ring(engine_.wake_);
-    lock_ = std::unique_lock<std::mutex>(engine_.mutex_);
+Engine::Engine(unsigned threads) {
+  if (threads < 1 || threads > kMostThreads) {
+    throw std::invalid_argument("an agent has 1 to " + std::to_string(kMostThreads) + " data threads, not " +
+                                std::to_string(threads));
   }
-  ~ControlCall() {
-    lock_.unlock();
-    {
-      const std::lock_guard<std::mutex> count(engine_.calls_mutex_);
-      engine_.waiting_calls_ -= 1;
-    }
-    engine_.no_calls_.notify_one();
+  threads_.reserve(threads);
+  while (threads_.size() < threads) {
+    threads_.push_back(std::make_unique<DataThread>(&threads_));
   }
-  ControlCall(const ControlCall&) = delete;
-  ControlCall& operator=(const ControlCall&) = delete;
-
- private:
-  Engine& engine_;
-  std::unique_lock<std::mutex> lock_;
-};
-
-Engine::Engine() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (epoll_ < 0 || wake_ < 0) {
-    throw system_failure("epoll");
-  }
-  watch(wake_, true);
 }
 
-Engine::~Engine() {
-  stop();
-  ranks_.clear();
-  close(wake_);
-  close(epoll_);
-}
+Engine::~Engine() { stop(); }
 
 void Engine::start() {
-  if (thread_.joinable()) {
-    return;
+  for (const auto& thread : threads_) {
+    thread->start();
   }
-  stopping_ = false;
-  // Signals belong to the interpreter's main thread.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread(&Engine::run, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread_.native_handle(), "switchml-agent");
 }
 
 void Engine::stop() {
-  if (!thread_.joinable()) {
-    return;
-  }
-  {
-    const ControlCall call(*this);
-    stopping_ = true;
-  }
-  thread_.join();
-}
-
-void Engine::watch(int fd, bool is_eventfd) const {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = static_cast<uint64_t>(fd) << 1 | (is_eventfd ? 1 : 0);
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) < 0) {
-    throw system_failure("epoll_ctl");
+  for (const auto& thread : threads_) {
+    thread->stop();
   }
 }
 
-Rank& Engine::rank(uint64_t handle) const {
-  const auto found = ranks_.find(handle);
-  if (found == ranks_.end()) {
-    throw std::out_of_range("no open rank has handle " + std::to_string(handle));
+void Engine::open_job(const RankAssignment& assignment, Job* job) {
+  job->key = next_job_++;
+  job->results = SharedMemory("switchml-results", Channel::result_bytes(assignment.slots, assignment.values),
+                              SharedMemory::Others::may_read);
+  const auto count = static_cast<unsigned>(threads_.size());
+  std::vector<UdpSocket> sockets = open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
+  job->udp_port = sockets.front().port();
+  for (unsigned index = 0; index < count; ++index) {
+    threads_[index]->add_job(
+        job->key, std::make_unique<JobRanks>(assignment, index, count, std::move(sockets[index]), job->results.data()));
   }
-  return *found->second;
 }
 
-uint64_t Engine::open_rank(const RankAssignment& assignment) {
-  auto rank = std::make_unique<Rank>(assignment);
-  const ControlCall call(*this);
-  watch(rank->socket().fd(), false);
-  watch(rank->doorbell(), true);
+void Engine::add_rank(const RankAssignment& assignment, Job* job) {
+  const auto count = static_cast<unsigned>(threads_.size());
+  auto& channel = job->ranks[assignment.rank];
+  channel = std::make_unique<RankChannel>(assignment, job->results.data(), count);
+  for (unsigned index = 0; index < count; ++index) {
+    const bool is_home = index == home_of(assignment.rank);
+    threads_[index]->add_rank(job->key, assignment, channel.get(), is_home ? channel->doorbell() : -1);
+  }
+}
+
+void Engine::remove_rank(const JobName& name, uint8_t rank) {
+  Job& job = jobs_.at(name);
+  const auto channel = job.ranks.find(rank);
+  for (unsigned index = 0; index < threads_.size(); ++index) {
+    const bool has_doorbell = index == home_of(rank) && channel != job.ranks.end();
+    threads_[index]->remove_rank(job.key, rank, has_doorbell ? channel->second->doorbell() : -1);
+  }
+  job.ranks.erase(rank);
+  if (job.ranks.empty()) {
+    jobs_.erase(name);
+  }
+}
+
+uint64_t Engine::open_rank(const RankAssignment& given) {
+  const RankAssignment assignment = checked(given);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const JobName name{assignment.address, assignment.switch_address, assignment.switch_udp_port, assignment.job,
+                     assignment.epoch};
+  Job& job = jobs_[name];
+  if (job.ranks.count(assignment.rank) != 0) {
+    throw std::invalid_argument("rank " + std::to_string(assignment.rank) + " is open already");
+  }
+  try {
+    if (job.key == 0) {
+      open_job(assignment, &job);
+    }
+    add_rank(assignment, &job);
+  } catch (...) {
+    remove_rank(name, assignment.rank);
+    throw;
+  }
   const uint64_t handle = next_handle_++;
-  ranks_.emplace(handle, std::move(rank));
+  ranks_.emplace(handle, OpenRank{name, assignment.rank});
   return handle;
 }
 
 uint64_t Engine::open_shm_rank(const std::string& path, const RankAssignment& assignment) {
   auto rank = std::make_unique<ShmRank>(path, assignment);
-  const ControlCall call(*this);
+  const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t handle = next_handle_++;
   shm_ranks_.emplace(handle, std::move(rank));
   return handle;
 }
 
+Engine::OpenRank& Engine::rank_at(uint64_t handle) {
+  const auto found = ranks_.find(handle);
+  if (found == ranks_.end()) {
+    throw std::out_of_range("no open rank has handle " + std::to_string(handle));
+  }
+  return found->second;
+}
+
 uint16_t Engine::udp_port(uint64_t handle) {
-  const ControlCall call(*this);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
     return found->second->connection();
   }
-  return rank(handle).socket().port();
+  return jobs_.at(rank_at(handle).job).udp_port;
 }
 
 Engine::Descriptors Engine::open_channel(uint64_t handle) {
-  const ControlCall call(*this);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
     const auto descriptors = found->second->take_descriptors();
-    return {descriptors[0], descriptors[1], descriptors[2]};
+    return {descriptors[0], descriptors[1], -1};
   }
-  Rank& opened = rank(handle);
-  const int memory = opened.open_channel();
-  const int doorbell = fcntl(opened.doorbell(), F_DUPFD_CLOEXEC, 0);
-  if (doorbell < 0) {
-    const std::system_error failure = system_failure("dup of the doorbell");
-    close(memory);
-    throw failure;
+  const OpenRank& open = rank_at(handle);
+  Job& job = jobs_.at(open.job);
+  RankChannel& channel = *job.ranks.at(open.rank);
+  Descriptors descriptors{-1, -1, -1};
+  try {
+    descriptors.doorbell = duplicate(channel.doorbell(), "the doorbell");
+    descriptors.results = duplicate(job.results.fd(), "the job's results");
+    descriptors.memory = channel.open();
+  } catch (...) {
+    for (const int descriptor : {descriptors.doorbell, descriptors.results}) {
+      if (descriptor >= 0) {
+        close(descriptor);
+      }
+    }
+    throw;
   }
-  return {memory, doorbell};
+  return descriptors;
 }
 
 void Engine::close_rank(uint64_t handle) {
-  const ControlCall call(*this);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (shm_ranks_.erase(handle) != 0) {
     return;
   }
-  const Rank& closing = rank(handle);
-  epoll_ctl(epoll_, EPOLL_CTL_DEL, closing.socket().fd(), nullptr);
-  epoll_ctl(epoll_, EPOLL_CTL_DEL, closing.doorbell(), nullptr);
+  const OpenRank closing = rank_at(handle);
   ranks_.erase(handle);
+  remove_rank(closing.job, closing.rank);
 }
 
 RankStatus Engine::status(uint64_t handle) {
-  const ControlCall call(*this);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
     return found->second->status();
   }
-  return rank(handle).status();
+  const OpenRank& open = rank_at(handle);
+  const DataThread::JobKey key = jobs_.at(open.job).key;
+  RankStatus sum;
+  for (const auto& thread : threads_) {
+    const RankStatus part = thread->status(key, open.rank);
+    sum.position += part.position;
+    sum.sent += part.sent;
+    sum.received += part.received;
+    sum.retransmissions += part.retransmissions;
+    sum.early_retransmissions += part.early_retransmissions;
+    sum.ignored += part.ignored;
+    sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
+  }
+  return sum;
+}
+
+template <class Act>
+std::vector<uint32_t> Engine::held_after(uint64_t handle, Act&& act) {
+  const OpenRank& open = rank_at(handle);
+  const DataThread::JobKey key = jobs_.at(open.job).key;
+  std::vector<uint32_t> held;
+  for (const auto& thread : threads_) {
+    const std::vector<uint32_t> part = act(*thread, key, open.rank);
+    held.resize(part.size());
+    std::transform(part.begin(), part.end(), held.begin(), held.begin(),
+                   [](uint32_t own, uint32_t others) { return std::max(own, others); });
+  }
+  return held;
 }
 
 std::vector<uint32_t> Engine::freeze(uint64_t handle) {
-  const ControlCall call(*this);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
     return found->second->freeze();
   }
-  return rank(handle).freeze();
+  return held_after(handle,
+                    [](DataThread& thread, DataThread::JobKey key, uint8_t rank) { return thread.freeze(key, rank); });
 }
 
 std::vector<uint32_t> Engine::fetch(uint64_t handle, const std::vector<uint32_t>& targets) {
-  const ControlCall call(*this);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
     return found->second->fetch(targets);
   }
-  return rank(handle).fetch(targets);
+  return held_after(handle, [&targets](DataThread& thread, DataThread::JobKey key, uint8_t rank) {
+    return thread.fetch(key, rank, targets);
+  });
 }
 
 RankProfile Engine::profile(uint64_t handle, uint64_t calls) {
-  const ControlCall call(*this);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
     return found->second->profile(calls);
   }
-  return rank(handle).profile(calls);
-}
-
-bool Engine::serve(Clock::time_point now) {
-  bool busy = false;
-  for (auto& [handle, rank] : ranks_) {
-    const bool received = rank->receive(receive_batch_, now);
-    const bool submitted = rank->take_submissions();
-    // Results first: the process can work on them while the packets below leave.
-    rank->publish();
-    rank->transmit(send_batch_, now);
-    busy = busy || received || submitted;
+  const OpenRank& open = rank_at(handle);
+  const Job& job = jobs_.at(open.job);
+  const RankChannel& channel = *job.ranks.at(open.rank);
+  RankProfile profile = channel.is_open() ? profile_of(channel.channel().control(), calls) : RankProfile{};
+  profile.summing = 0;  // nobody but the process writes there
+  for (const auto& thread : threads_) {
+    thread->add_to(job.key, open.rank, &profile);
   }
-  return busy;
-}
-
-int Engine::wait_milliseconds(Clock::time_point now) const {
-  auto deadline = Clock::time_point::max();
-  for (const auto& [handle, rank] : ranks_) {
-    deadline = std::min(deadline, rank->next_deadline());
-  }
-  if (deadline == Clock::time_point::max()) {
-    return -1;
-  }
-  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
-  return static_cast<int>(std::clamp<int64_t>(wait, 0, 1000));
-}
-
-void Engine::sleep(std::unique_lock<std::mutex>& lock) {
-  for (auto& [handle, rank] : ranks_) {
-    rank->set_sleeping(true);
-  }
-  // A process that submitted before it could see the flag did not ring.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  bool submissions = false;
-  for (auto& [handle, rank] : ranks_) {
-    submissions = submissions || rank->submissions_wait();
-  }
-  const int timeout = submissions ? 0 : wait_milliseconds(Clock::now());
-  std::array<epoll_event, 64> events;
-  lock.unlock();
-  const int ready = epoll_wait(epoll_, events.data(), events.size(), timeout);
-  {
-    std::unique_lock<std::mutex> calls(calls_mutex_);
-    no_calls_.wait(calls, [this] { return waiting_calls_ == 0; });
-  }
-  lock.lock();
-  for (int i = 0; i < ready; ++i) {
-    const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
-    uint64_t count;
-    if ((tag & 1) != 0 && read(static_cast<int>(tag >> 1), &count, sizeof count) < 0) {
-      continue;  // emptied already, or its rank was closed meanwhile
-    }
-  }
-  for (auto& [handle, rank] : ranks_) {
-    rank->set_sleeping(false);
-  }
-}
-
-void Engine::run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!stopping_) {
-    if (!serve(Clock::now())) {
-      sleep(lock);
-      continue;
-    }
-    bool called;
-    {
-      const std::lock_guard<std::mutex> calls(calls_mutex_);
-      called = waiting_calls_ > 0;
-    }
-    if (called) {
-      sleep(lock);
-    }
-  }
+  return profile;
 }
 
 }  // namespace switchml

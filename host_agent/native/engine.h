@@ -1,25 +1,31 @@
-// The agent's data thread: moves packets between the shared memory of local ranks and the switch.
+// The agent's data path: ranks, their jobs, and the threads that move their packets.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <string>
+#include <tuple>
 #include <vector>
 
-#include "host_agent/native/rank.h"
+#include "dataplane/native/shared_memory.h"
+#include "host_agent/native/assignment.h"
+#include "host_agent/native/data_thread.h"
+#include "host_agent/native/rank_channel.h"
 #include "host_agent/native/shm_rank.h"
 
 namespace switchml {
 
-// Control calls come from any thread and take effect between two rounds of the data thread. A handle that is not open
-// raises std::out_of_range.
+// Calls come from any thread. A handle that is not open raises std::out_of_range.
 class Engine {
  public:
-  // Throws std::system_error.
-  Engine();
+  static constexpr unsigned kMostThreads = 64;
+  // What the socket of a job is to be given in each direction: a window of results of large packets, twice over.
+  static constexpr size_t kSocketBufferBytes = size_t{16} << 20U;
+
+  // Each rank's slots are divided among `threads` data threads. Throws std::invalid_argument and std::system_error.
+  explicit Engine(unsigned threads);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -27,7 +33,8 @@ class Engine {
   void start();
   void stop();
 
-  // Throws as Rank's constructor does.
+  // The ranks of a job share a UDP port, which the kernel picks. Throws std::invalid_argument, also when the rank is
+  // open already, and std::system_error.
   uint64_t open_rank(const RankAssignment& assignment);
   // A rank that shares memory with the switch at `path`; it waits for that switch, a few milliseconds. Throws as
   // ShmRank's constructor does.
@@ -38,40 +45,50 @@ class Engine {
   struct Descriptors {
     int memory;
     int doorbell;
-    int results = -1;  // of a rank that shares memory with the switch
+    int results;
   };
   Descriptors open_channel(uint64_t handle);
   void close_rank(uint64_t handle);
   RankStatus status(uint64_t handle);
-  // As Rank's, of a rank that shares memory with the switch too; they throw what ShmConnector throws as well.
+  // A change of epoch: as Rank's, but both return how many phases of each slot are held; also of a rank that shares
+  // memory with the switch, then they throw what ShmConnector throws as well.
   std::vector<uint32_t> freeze(uint64_t handle);
   std::vector<uint32_t> fetch(uint64_t handle, const std::vector<uint32_t>& targets);
   // With up to `calls` of the rank's latest calls.
   RankProfile profile(uint64_t handle, uint64_t calls);
 
  private:
-  class ControlCall;
+  // What tells the jobs of an agent apart: addresses and port, job and epoch.
+  using JobName = std::tuple<std::string, std::string, uint16_t, uint16_t, uint16_t>;
+  struct Job {
+    DataThread::JobKey key = 0;
+    uint16_t udp_port = 0;
+    SharedMemory results;
+    std::map<uint8_t, std::unique_ptr<RankChannel>> ranks;
+  };
+  struct OpenRank {
+    JobName job;
+    uint8_t rank;
+  };
 
-  void run();
-  bool serve(Clock::time_point now);
-  int wait_milliseconds(Clock::time_point now) const;
-  void sleep(std::unique_lock<std::mutex>& lock);
-  void watch(int fd, bool is_eventfd) const;
-  Rank& rank(uint64_t handle) const;
+  // Gives every thread its part of a job.
+  void open_job(const RankAssignment& assignment, Job* job);
+  void add_rank(const RankAssignment& assignment, Job* job);
+  // Takes a rank, or what there is of it, from all threads; the job with its last rank.
+  void remove_rank(const JobName& name, uint8_t rank);
+  unsigned home_of(uint8_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
+  OpenRank& rank_at(uint64_t handle);
+  // Calls act(thread, key, rank) for each thread, and returns how many phases of each slot are held in all.
+  template <class Act>
+  std::vector<uint32_t> held_after(uint64_t handle, Act&& act);
 
-  int epoll_ = -1;
-  int wake_ = -1;
-  std::mutex mutex_;  // held by the data thread but while it sleeps, and by control calls
-  std::condition_variable no_calls_;
-  int waiting_calls_ = 0;  // guarded by calls_mutex_: control calls go first, or a busy data thread would starve them
-  std::mutex calls_mutex_;
-  bool stopping_ = false;
-  std::thread thread_;
-  std::map<uint64_t, std::unique_ptr<Rank>> ranks_;
-  std::map<uint64_t, std::unique_ptr<ShmRank>> shm_ranks_;  // in which the data thread has no part
+  std::mutex mutex_;  // guards all but the threads' own
+  DataThread::Peers threads_;
+  std::map<JobName, Job> jobs_;
+  std::map<uint64_t, OpenRank> ranks_;
+  std::map<uint64_t, std::unique_ptr<ShmRank>> shm_ranks_;  // in which the data threads have no part
   uint64_t next_handle_ = 1;
-  ReceiveBatch receive_batch_;
-  SendBatch send_batch_;
+  DataThread::JobKey next_job_ = 1;
 };
 
 }  // namespace switchml

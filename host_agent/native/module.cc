@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "dataplane/native/udp_batch.h"
 #include "host_agent/native/engine.h"
 
 namespace nb = nanobind;
@@ -34,14 +35,16 @@ RankAssignment assignment_of(const std::string& address, const std::string& swit
           narrow<uint32_t>(world_size, "world_size"),
           narrow<uint16_t>(slot_base, "slot_base"),
           narrow<uint32_t>(slots, "slots"),
-          narrow<uint32_t>(values, "values")};
+          narrow<uint32_t>(values, "values"),
+          ""};
 }
 
 uint64_t open_rank(Engine& engine, const std::string& address, const std::string& switch_address,
                    uint64_t switch_udp_port, uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size,
-                   uint64_t slot_base, uint64_t slots, uint64_t values) {
-  const RankAssignment assignment =
+                   uint64_t slot_base, uint64_t slots, uint64_t values, const std::string& multicast_address) {
+  RankAssignment assignment =
       assignment_of(address, switch_address, switch_udp_port, job, rank, epoch, world_size, slot_base, slots, values);
+  assignment.multicast_address = multicast_address;
   const nb::gil_scoped_release release;
   return engine.open_rank(assignment);
 }
@@ -152,13 +155,18 @@ NB_MODULE(_engine, module) {
         return switchml::shm_port_at(path);
       },
       nb::arg("path"));
+  module.attr("SOCKET_BUFFER_BYTES") = Engine::kSocketBufferBytes;
+  module.def("granted_socket_buffers", [] {
+    const switchml::UdpSocket socket("0.0.0.0", 0, Engine::kSocketBufferBytes);
+    return nb::make_tuple(socket.receive_buffer(), socket.send_buffer());
+  });
   nb::class_<Engine>(module, "Engine")
-      .def(nb::init<>())
+      .def(nb::init<unsigned>(), nb::arg("threads") = 1)
       .def("start", &Engine::start, free)
       .def("stop", &Engine::stop, free)
       .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),
            nb::arg("job"), nb::arg("rank"), nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"),
-           nb::arg("slots"), nb::arg("values"))
+           nb::arg("slots"), nb::arg("values"), nb::arg("multicast_address") = "")
       .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
            nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"))
       .def("udp_port", &Engine::udp_port, nb::arg("handle"), free)

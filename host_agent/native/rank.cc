@@ -1,32 +1,23 @@
 #include "host_agent/native/rank.h"
 
-#include <fcntl.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <stdexcept>
-#include <system_error>
 
-#include "dataplane/native/stopwatch.h"
+#include "dataplane/native/slot_blocks.h"
 
 namespace switchml {
 
 namespace {
 
 // Results of so many later contributions, and still none of this one: the packet was lost. Less would take the
-// reordering of a burst for a loss; half the window, where that is less, can still happen.
-constexpr uint64_t kOvertakenBy = 64;
+// reordering of a burst for a loss; half the window, where that is less, can still happen. Where results come in
+// another order by nature, as from a switch with several shards, it grows.
+constexpr uint32_t kOvertakenBy = 64;
+constexpr uint32_t kPoolsUntilTrust = 16;  // of results in order, until it shrinks again
 // A timeout repeats only so many packets: silence is mostly a straggler's, and then all of them are
-// duplicates. Each result of a repeated packet lets us repeat two more, so that a lost window is back in a few rounds.
+// duplicates. Each result that a repetition brought lets us repeat two more, so that a lost window is back in a few
+// rounds.
 constexpr uint32_t kRepeatedByTimeout = 2;
 constexpr uint32_t kRepeatedByResult = 2;
-constexpr size_t kSocketBufferBytes = size_t{8} << 20;
-constexpr int kReceiveCalls = 4;
-constexpr uint32_t kLargestPool = (protocol::max_slot_index + 1);
-
-std::system_error system_failure(const char* what) { return {errno, std::generic_category(), what}; }
 
 // Chunk numbers wrap around; those of one pool are close together.
 bool is_before(uint32_t chunk, uint32_t other) { return static_cast<int32_t>(chunk - other) < 0; }
@@ -37,100 +28,24 @@ Clock::duration ticks(RoundTrip::Duration seconds) { return std::chrono::duratio
 
 }  // namespace
 
-RankAssignment checked(RankAssignment assignment) {
-  const auto require = [](bool holds, const char* what) {
-    if (!holds) {
-      throw std::invalid_argument(what);
-    }
-  };
-  require(assignment.slots >= 1 && (assignment.slots & (assignment.slots - 1)) == 0, "slots must be a power of two");
-  require(assignment.slot_base % assignment.slots == 0, "slot_base must be a multiple of slots");
-  require(assignment.slot_base + assignment.slots <= kLargestPool, "the slot range ends beyond the slot field");
-  require(assignment.values >= 1 && assignment.values <= protocol::max_values, "values must be 1..2048");
-  require(assignment.world_size >= 1 && assignment.world_size <= protocol::max_workers, "world_size must be 1..64");
-  require(assignment.rank < assignment.world_size, "rank must be below world_size");
-  require(assignment.epoch != 0, "epoch 0 is no epoch");
-  return assignment;
-}
-
-Rank::Rank(const RankAssignment& assignment)
+Rank::Rank(const RankAssignment& assignment, unsigned thread, RankChannel* channel)
     : assignment_(checked(assignment)),
-      socket_(assignment.address, 0, kSocketBufferBytes),
-      switch_endpoint_(ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
+      thread_(thread),
+      channel_(channel),
       slots_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
-      window_(assignment.slots) {
-  doorbell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (doorbell_ < 0) {
-    throw system_failure("eventfd");
-  }
-}
-
-Rank::~Rank() {
-  if (memory_ != nullptr) {
-    munmap(memory_, Channel::bytes(assignment_.slots, assignment_.values, false));
-  }
-  close(doorbell_);
-}
-
-int Rank::open_channel() {
-  if (memory_ != nullptr) {
-    throw std::logic_error("the rank has a channel already");
-  }
-  const size_t bytes = Channel::bytes(assignment_.slots, assignment_.values, false);
-  const int fd = memfd_create("switchml-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) {
-    throw system_failure("memfd_create");
-  }
-  void* memory = MAP_FAILED;
-  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 &&
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-  }
-  if (memory == MAP_FAILED) {
-    const std::system_error failure = system_failure("shared memory of the channel");
-    close(fd);
-    throw failure;
-  }
-  memory_ = memory;
-  channel_ = Channel(memory, assignment_.slots, assignment_.values);
-  auto* control = new (memory) ChannelControl{};
-  control->geometry = {
-      Geometry::kMagic, assignment_.slots, assignment_.values, assignment_.rank, assignment_.world_size, 0, 0, 0, 0};
-  return fd;
-}
-
-bool Rank::submissions_wait() const {
-  return memory_ != nullptr && !broken_ && !frozen() &&
-         channel_.control().submitted.load(std::memory_order_acquire) != submitted_;
-}
-
-void Rank::set_sleeping(bool sleeping) {
-  if (memory_ != nullptr) {
-    ChannelControl& control = channel_.control();
-    control.server_wakes_at.store(submitted_ + 1, std::memory_order_relaxed);
-    control.server_sleeps.store(sleeping ? 1 : 0, std::memory_order_seq_cst);
-  }
-}
+      overtaken_by_(kOvertakenBy),
+      window_(assignment.slots) {}
 
 bool Rank::take_submissions() {
-  if (!submissions_wait()) {
+  submitted_.clear();
+  if (channel_->broken() || !channel_->take(thread_, &submitted_)) {
     return false;
   }
-  const uint32_t waiting = channel_.control().submitted.load(std::memory_order_acquire) - submitted_;
-  if (waiting > assignment_.slots) {
-    broken_ = true;
-    return false;
-  }
-  for (uint32_t i = 0; i < waiting; ++i, ++submitted_) {
-    const uint16_t index = channel_.submission_ring()[submitted_ % assignment_.slots];
-    if (index >= assignment_.slots || slots_[index].state != SlotState::with_process) {
-      broken_ = true;
-      return false;
-    }
+  for (const uint16_t index : submitted_) {
     const Header header = header_of(index);
-    if (header.chunk % assignment_.slots != index) {
-      broken_ = true;
+    if (slots_[index].state != SlotState::with_process || header.chunk % assignment_.slots != index) {
+      channel_->fail();
       return false;
     }
     wire::store_header(&headers_[index * kHeaderStride], header);
@@ -140,15 +55,17 @@ bool Rank::take_submissions() {
     slot.flags = header.flags;
     slot.transmissions = 0;
     slot.timed_out = false;
+    slot.repeated_early = false;
     send_from_ = earlier(send_from_, slot.chunk);
     window_begin_ = earlier(window_begin_, slot.chunk);
     submitted_end_ = later(submitted_end_, slot.chunk + 1);
   }
-  return waiting > 0;
+  return true;
 }
 
 Header Rank::header_of(uint16_t slot) const {
-  const Ticket ticket = channel_.contribution_tickets()[slot];  // one read: the process can change it at any time
+  // One read: the process can change it at any time.
+  const Ticket ticket = channel_->channel().contribution_tickets()[slot];
   Header header;
   header.kind = static_cast<uint8_t>(Kind::contribution);
   header.job = assignment_.job;
@@ -180,29 +97,24 @@ void Rank::send(uint16_t index, SendBatch& batch, Clock::time_point now) {
   if (next_deadline_ == Clock::time_point::max()) {
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
+  if (!in_same_block(assignment_.slot_base + index, assignment_.slot_base + last_sent_)) {
+    batch.end_run();
+  }
+  last_sent_ = index;
   const bool empty = (slot.flags & flag::exponent_only) != 0;
-  batch.add(header, protocol::header_bytes, channel_.contribution(index),
+  batch.add(header, protocol::header_bytes, channel_->channel().contribution(index),
             empty ? 0 : assignment_.values * sizeof(uint32_t));
   status_.sent += 1;
   status_.sent_bytes += protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
 }
 
 void Rank::transmit(SendBatch& batch, Clock::time_point now) {
-  if (memory_ == nullptr) {
-    return;
-  }
-  const Stopwatch sending;
   if (frozen()) {
-    retransmit_frozen(batch, now);
-  } else {
-    retransmit_overtaken(batch, now);
-    retransmit_after_timeout(batch, now);
-    send_window(batch, now);
+    return retransmit_frozen(batch, now);
   }
-  if (!batch.empty()) {
-    batch.flush(socket_, switch_endpoint_);
-    status_.sending += sending.nanoseconds();
-  }
+  retransmit_overtaken(batch, now);
+  retransmit_after_timeout(batch, now);
+  send_window(batch, now);
 }
 
 Rank::Slot* Rank::slot_of(uint32_t chunk) {
@@ -240,9 +152,10 @@ const Rank::Transmission* Rank::oldest_unfinished() {
 }
 
 void Rank::retransmit_overtaken(SendBatch& batch, Clock::time_point now) {
-  const uint64_t behind = std::min<uint64_t>(kOvertakenBy, window_.size() / 2 + 1);
+  const uint64_t behind = std::min(overtaken_by_, window_.size() / 2 + 1);
   for (const Transmission* oldest = oldest_unfinished();
        oldest != nullptr && oldest->order + behind <= newest_finished_; oldest = oldest_unfinished()) {
+    slots_[oldest->slot].repeated_early = true;
     send(oldest->slot, batch, now);
     status_.early_retransmissions += 1;
   }
@@ -273,54 +186,41 @@ void Rank::retransmit_after_timeout(SendBatch& batch, Clock::time_point now) {
   }
 }
 
-bool Rank::receive(ReceiveBatch& batch, Clock::time_point now) {
-  bool any = false;
-  const Stopwatch receiving;
-  for (int call = 0; call < kReceiveCalls && batch.receive(socket_); ++call) {
-    any = true;
-    Datagram datagram;
-    while (batch.next(&datagram)) {
-      take_result(datagram, now);
-    }
-    if (!batch.full()) {
-      break;
-    }
-  }
-  if (any) {
-    status_.receiving += receiving.nanoseconds();
-  }
-  return any;
+bool Rank::awaits(const TakenResult& result) const {
+  const Slot& slot = slots_[result.index];
+  return slot.state == SlotState::in_flight && slot.phase == result.header.phase &&
+         (!frozen() || slot.phase < limits_[result.index]);
 }
 
-void Rank::take_result(const Datagram& datagram, Clock::time_point now) {
-  const auto ignore = [this] { status_.ignored += 1; };
-  if (memory_ == nullptr || datagram.length < protocol::header_bytes ||
-      datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
-      datagram.source.sin_port != switch_endpoint_.sin_port) {
-    return ignore();
+// A slot was repeated early, and its result is of the original packets: nothing was missing. That happens for a while
+// when ranks send in different orders, and all the time when a switch has several shards.
+void Rank::judge_reordering(const Slot& slot, bool answers_repetition) {
+  if (slot.repeated_early && !answers_repetition && slot.order > judged_until_) {
+    overtaken_by_ = std::min(overtaken_by_ * 2, std::max(kOvertakenBy, assignment_.slots / 2));
+    judged_until_ = next_order_;  // what was repeated together is judged once
+    results_in_order_ = 0;
+  } else if (++results_in_order_ == kPoolsUntilTrust * assignment_.slots) {
+    overtaken_by_ = std::max(overtaken_by_ / 2, kOvertakenBy);
+    results_in_order_ = 0;
   }
-  const Header header = wire::load_header(datagram.data);
-  const uint32_t index = (header.slot >> 1) - static_cast<uint32_t>(assignment_.slot_base);
-  if (header.version != protocol::version || header.kind != static_cast<uint8_t>(Kind::result) ||
-      header.job != assignment_.job || header.epoch != assignment_.epoch || index >= assignment_.slots) {
-    return ignore();
-  }
-  Slot& slot = slots_[index];
-  const bool empty = (header.flags & flag::exponent_only) != 0;
-  const size_t payload = empty ? 0 : assignment_.values * sizeof(uint32_t);
-  if (slot.state != SlotState::in_flight || header.phase != slot.phase || (header.slot & 1) != (slot.phase & 1) ||
-      datagram.length != protocol::header_bytes + payload || (frozen() && slot.phase >= limits_[index])) {
-    return ignore();
-  }
+}
+
+void Rank::take_result(const TakenResult& result, Clock::time_point now) {
+  const Header& header = result.header;
+  const bool answers_repetition = (header.flags & flag::retransmission) != 0;  // this rank's or another one's
+  Slot& slot = slots_[result.index];
   if (header.worker == assignment_.rank && slot.transmissions == 1) {
     round_trip_.sample(now - slot.sent);
   }
-  window_.result(header.worker == assignment_.rank && slot.transmissions > 1);
+  window_.result(header.worker == assignment_.rank && answers_repetition);
   if (slot.transmissions == 1) {
     newest_finished_ = std::max(newest_finished_, slot.order);
-  } else {  // nobody knows which transmission it answers
+  } else if (answers_repetition) {
     may_repeat_ += kRepeatedByResult;
+  } else {
+    may_repeat_ = 0;  // the silence was a straggler's: nothing else need be missing
   }
+  judge_reordering(slot, answers_repetition);
   if (slot.timed_out) {
     round_trip_.judge_timeout(header.worker == assignment_.rank);
   }
@@ -330,25 +230,14 @@ void Rank::take_result(const Datagram& datagram, Clock::time_point now) {
   slot.phase += 1;
   in_flight_ -= 1;
   status_.received += 1;
-  status_.received_bytes += datagram.length;
-  std::memcpy(channel_.result(index), datagram.data + protocol::header_bytes, payload);
-  channel_.result_tickets()[index] = {header.chunk,
-                                      header.check,
-                                      header.exponent,
-                                      header.count,
-                                      static_cast<uint16_t>(header.flags & ~flag::retransmission),
-                                      header.format};
-  channel_.completion_ring()[completed_++ % assignment_.slots] = static_cast<uint16_t>(index);
-}
-
-void Rank::publish() {
-  if (published_ == completed_) {
-    return;
-  }
-  published_ = completed_;
-  ChannelControl& control = channel_.control();
-  control.completed.store(completed_, std::memory_order_release);
-  wake_process(control);
+  status_.received_bytes += result.bytes;
+  channel_->channel().result_tickets()[result.index] = {header.chunk,
+                                                        header.check,
+                                                        header.exponent,
+                                                        header.count,
+                                                        static_cast<uint16_t>(header.flags & ~flag::retransmission),
+                                                        header.format};
+  finished_.push_back(static_cast<uint16_t>(result.index));
 }
 
 std::vector<uint32_t> Rank::held() const {
@@ -360,13 +249,12 @@ std::vector<uint32_t> Rank::held() const {
   return phases;
 }
 
-std::vector<uint32_t> Rank::freeze() {
+void Rank::freeze() {
   limits_ = held();
   next_deadline_ = Clock::time_point::max();
-  return limits_;
 }
 
-std::vector<uint32_t> Rank::fetch(const std::vector<uint32_t>& targets) {
+void Rank::fetch(const std::vector<uint32_t>& targets) {
   if (!frozen() || targets.size() != slots_.size()) {
     throw std::invalid_argument("the rank is not frozen, or the targets are not one for each of its slots");
   }
@@ -374,7 +262,6 @@ std::vector<uint32_t> Rank::fetch(const std::vector<uint32_t>& targets) {
     limits_ = targets;
     next_deadline_ = Clock::now();
   }
-  return held();
 }
 
 // What another survivor holds is full in the switch, which sends it again to who asks.
@@ -397,16 +284,15 @@ RankStatus Rank::status() const {
   return status;
 }
 
-RankProfile Rank::profile(uint64_t calls) const {
-  RankProfile profile = memory_ == nullptr ? RankProfile{} : profile_of(channel_.control(), calls);
-  profile.summing = 0;  // nobody but the process writes there
-  profile.sending = status_.sending;
-  profile.receiving = status_.receiving;
-  profile.sent_bytes = status_.sent_bytes;
-  profile.received_bytes = status_.received_bytes;
-  profile.round_trips = round_trip_.histogram();
-  profile.round_trip_time = round_trip_.nanoseconds();
-  return profile;
+void Rank::add_to(RankProfile* profile) const {
+  profile->sending += status_.sending;
+  profile->receiving += status_.receiving;
+  profile->sent_bytes += status_.sent_bytes;
+  profile->received_bytes += status_.received_bytes;
+  profile->round_trip_time += round_trip_.nanoseconds();
+  for (size_t bucket = 0; bucket < kDurationBuckets; ++bucket) {
+    profile->round_trips[bucket] += round_trip_.histogram()[bucket];
+  }
 }
 
 }  // namespace switchml

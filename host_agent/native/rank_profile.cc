@@ -1,15 +1,13 @@
 #include "host_agent/native/rank_profile.h"
 
 #include "dataplane/native/stopwatch.h"
+#include "dataplane/native/thread_states.h"
 
 namespace switchml {
 
 RankProfile profile_of(const ChannelControl& control, uint64_t most) {
   const auto read = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
   RankProfile profile;
-  profile.quantize = read(control.process.quantize);
-  profile.waiting = read(control.process.waiting);
-  profile.dequantize = read(control.process.dequantize);
   profile.sleeps = read(control.process.sleeps);
   profile.calls = control.calls.ended();
   profile.bytes = control.calls.bytes();
@@ -19,6 +17,10 @@ RankProfile profile_of(const ChannelControl& control, uint64_t most) {
   }
   profile.summing = read(control.server.summing);
   profile.taken_at = monotonic_nanoseconds();
+  const ThreadTimes spent = thread_times_of(control.process, profile.taken_at);
+  profile.quantize = spent.quantize;
+  profile.waiting = spent.waiting;
+  profile.dequantize = spent.dequantize;
   profile.latest = control.calls.latest(most, profile.taken_at);
   return profile;
 }

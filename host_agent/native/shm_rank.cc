@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "dataplane/native/channel.h"
+#include "dataplane/native/udp_batch.h"
 
 namespace switchml {
 

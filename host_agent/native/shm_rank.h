@@ -9,7 +9,8 @@
 
 #include "dataplane/native/shared_memory.h"
 #include "dataplane/native/shm_messages.h"
-#include "host_agent/native/rank.h"
+#include "host_agent/native/assignment.h"
+#include "host_agent/native/rank_profile.h"
 
 namespace switchml {
 
@@ -24,7 +25,7 @@ class ShmConnector {
 
   struct Reply {
     ShmAnswer answer{};
-    std::array<int, kShmDescriptors> descriptors{-1, -1, -1};  // the caller closes those that are there
+    std::array<int, kShmDescriptors> descriptors{-1, -1};  // the caller closes those that are there
   };
   Reply ask(const ShmRequest& request) const;
   // For a rank that is bound: freeze or, with `targets`, fetch. Returns how many phases it holds, for each slot.
@@ -58,7 +59,7 @@ class ShmRank {
   ShmConnector connector_;
   uint32_t slots_;
   uint16_t connection_ = 0;
-  std::array<int, kShmDescriptors> descriptors_{-1, -1, -1};
+  std::array<int, kShmDescriptors> descriptors_{-1, -1};
   bool taken_ = false;
   SharedMemory memory_;  // read only
 };

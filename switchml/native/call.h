@@ -6,15 +6,20 @@
 #include <vector>
 
 #include "dataplane/native/call_log.h"
+#include "switchml/native/half.h"
 
 namespace switchml {
 
 enum class CallKind : uint8_t {
   float32_sum = 1,
   float32_average = 2,
-  int32_sum = 3,
-  bytes = 4,    // broadcast: the root's words plus zeros
-  barrier = 5,  // no values
+  float16_sum = 3,
+  float16_average = 4,
+  bfloat16_sum = 5,
+  bfloat16_average = 6,
+  int32_sum = 7,
+  bytes = 8,    // broadcast: the root's words plus zeros
+  barrier = 9,  // no values
 };
 
 enum class CallStatus : uint8_t { pending, done, non_finite, failed };
@@ -36,8 +41,45 @@ struct Call {
   uint64_t non_finite_count = 0;
   std::vector<uint64_t> non_finite_indices;  // the lowest ones, at most kIndicesKept
 
-  bool is_float() const { return kind == CallKind::float32_sum || kind == CallKind::float32_average; }
+  bool is_float() const { return kind <= CallKind::bfloat16_average; }
+  bool is_average() const {
+    return kind == CallKind::float32_average || kind == CallKind::float16_average || kind == CallKind::bfloat16_average;
+  }
   bool has_values() const { return size > 0; }
 };
+
+// How the memory of a call has to be aligned: the size of an element.
+inline size_t alignment_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::float32_sum:
+    case CallKind::float32_average:
+    case CallKind::int32_sum:
+      return sizeof(uint32_t);
+    case CallKind::float16_sum:
+    case CallKind::float16_average:
+    case CallKind::bfloat16_sum:
+    case CallKind::bfloat16_average:
+      return sizeof(uint16_t);
+    case CallKind::bytes:
+    case CallKind::barrier:
+      return 1;
+  }
+  return 1;
+}
+
+// Calls act(values) with a pointer to value `first` of a call that is_float(), which has the values' type.
+template <typename Act>
+auto with_floats(const Call& call, uint64_t first, Act&& act) {
+  switch (call.kind) {
+    case CallKind::float16_sum:
+    case CallKind::float16_average:
+      return act(reinterpret_cast<Float16*>(call.memory) + first);
+    case CallKind::bfloat16_sum:
+    case CallKind::bfloat16_average:
+      return act(reinterpret_cast<BFloat16*>(call.memory) + first);
+    default:
+      return act(reinterpret_cast<float*>(call.memory) + first);
+  }
+}
 
 }  // namespace switchml

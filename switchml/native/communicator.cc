@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -31,6 +32,24 @@ uint32_t mix(uint32_t value) {
   return value ^ value >> 16;
 }
 
+// Keeps the calling thread on those of its processors that the server has this rank's values near to.
+void stay_near(const Geometry& geometry) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+    return;
+  }
+  cpu_set_t near;
+  CPU_ZERO(&near);
+  for (uint32_t cpu = geometry.first_processor; cpu <= geometry.last_processor && cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) {
+      CPU_SET(cpu, &near);
+    }
+  }
+  if (CPU_COUNT(&near) > 0) {
+    sched_setaffinity(0, sizeof near, &near);  // where it is refused, only some speed is lost
+  }
+}
+
 Geometry checked_geometry(const SharedMemory& memory) {
   Geometry geometry{};
   if (memory.bytes() >= sizeof(ChannelControl)) {
@@ -40,8 +59,8 @@ Geometry checked_geometry(const SharedMemory& memory) {
                      geometry.slots <= protocol::max_slot_index + 1 && (geometry.slots & (geometry.slots - 1)) == 0 &&
                      geometry.values >= 1 && geometry.values <= protocol::max_values && geometry.world_size >= 1 &&
                      geometry.world_size <= protocol::max_workers && geometry.rank < geometry.world_size &&
-                     geometry.results_apart <= 1 &&
-                     Channel::bytes(geometry.slots, geometry.values, geometry.results_apart == 1) <= memory.bytes();
+                     geometry.results_apart <= Geometry::kInPlace &&
+                     Channel::bytes(geometry.slots, geometry.values, geometry.results_apart != 0) <= memory.bytes();
   if (!right) {
     throw std::invalid_argument("the shared memory is not a channel of this version of the agent");
   }
@@ -61,7 +80,10 @@ Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd)
       throw std::invalid_argument("the memory of the job's results is too small");
     }
   }
-  channel_ = Channel(memory_.data(), geometry_.slots, geometry_.values, results_.data());
+  void* const results = geometry_.results_apart == Geometry::kInPlace
+                            ? Channel::contributions(memory_.data(), geometry_.slots)
+                            : results_.data();
+  channel_ = Channel(memory_.data(), geometry_.slots, geometry_.values, results);
   doorbell_ = fcntl(doorbell_fd, F_DUPFD_CLOEXEC, 0);
   attention_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   try {
@@ -92,9 +114,8 @@ Communicator::~Communicator() {
 }
 
 uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash) {
-  const bool words = kind != CallKind::bytes && kind != CallKind::barrier;
-  if (words && address % alignof(uint32_t) != 0) {
-    throw std::invalid_argument("the array's memory is not aligned to its 4-byte elements");
+  if (address % alignment_of(kind) != 0) {
+    throw std::invalid_argument("the array's memory is not aligned to its elements");
   }
   if (size > UINT64_MAX / 8 || (size > 0 && address == 0)) {
     throw std::invalid_argument("no array has " + std::to_string(size) + " elements at address " +
@@ -220,15 +241,16 @@ void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
 
 void Communicator::run() {
   ask_for_short_slices();
+  stay_near(geometry_);
   std::vector<std::shared_ptr<Call>> ended;
   while (!abandoning_ || has_results_to_settle()) {
     take_inbox();
     const bool advanced = !stream_->check_failed() && stream_->advance(&ended);
+    position_.store(stream_->position(), std::memory_order_relaxed);  // before anybody hears that a call has ended
     if (!ended.empty()) {
       end(ended);
       ended.clear();
     }
-    position_.store(stream_->position(), std::memory_order_relaxed);
     if (advanced && stream_->check_failed()) {
       const std::lock_guard<std::mutex> lock(mutex_);
       check_failure_.emplace(stream_->failed_position(), stream_->failed_sequence());

@@ -1,6 +1,5 @@
 // switchml._native: the value side of a communicator for Python.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -10,8 +9,10 @@
 #include <string>
 #include <system_error>
 
+#include "dataplane/native/stopwatch.h"
+#include "dataplane/native/thread_states.h"
 #include "switchml/native/communicator.h"
-#include "switchml/native/kernels.h"
+#include "switchml/native/module_kernels.h"
 
 namespace nb = nanobind;
 using switchml::CallKind;
@@ -74,9 +75,10 @@ nb::object check_failure(Communicator& communicator) {
 nb::dict spent(const Communicator& communicator) {
   const switchml::ProcessCounters& counters = communicator.spent();
   nb::dict result;
-  result["quantize"] = counters.quantize.load(std::memory_order_relaxed);
-  result["waiting"] = counters.waiting.load(std::memory_order_relaxed);
-  result["dequantize"] = counters.dequantize.load(std::memory_order_relaxed);
+  const switchml::ThreadTimes times = switchml::thread_times_of(counters, switchml::monotonic_nanoseconds());
+  result["quantize"] = times.quantize;
+  result["waiting"] = times.waiting;
+  result["dequantize"] = times.dequantize;
   result["sleeps"] = counters.sleeps.load(std::memory_order_relaxed);
   const switchml::CallLog& calls = communicator.calls();
   result["calls"] = calls.ended();
@@ -88,43 +90,6 @@ nb::dict spent(const Communicator& communicator) {
   }
   result["calls_took"] = took;
   return result;
-}
-
-template <typename Value>
-using Vector = nb::ndarray<Value, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <typename Values, typename Words>
-size_t block_size(const Values& values, const Words& words) {
-  if (words.size() != values.size() * sizeof(uint32_t) || values.size() > switchml::protocol::max_values) {
-    throw std::invalid_argument("a block is at most 2048 values and four bytes of words for each");
-  }
-  return values.size();
-}
-
-// For tests and benchmarks: numpy float32, int32 and uint8 vectors.
-void define_kernels(nb::module_ kernels) {
-  namespace k = switchml::kernels;
-  nb::enum_<k::Instructions>(kernels, "Instructions")
-      .value("PORTABLE", k::Instructions::portable)
-      .value("AVX2", k::Instructions::avx2)
-      .value("AVX512", k::Instructions::avx512);
-  kernels.def("best_instructions", &k::best_instructions);
-  kernels.def("use_instructions", &k::use_instructions, nb::arg("instructions"));
-  kernels.def("block_exponent",
-              [](const Vector<const float>& values) { return k::block_exponent(values.data(), values.size()); });
-  kernels.def("quantize", [](const Vector<const float>& values, int shift, const Vector<uint8_t>& words) {
-    return k::quantize(values.data(), block_size(values, words), shift, words.data());
-  });
-  kernels.def("dequantize",
-              [](const Vector<const uint8_t>& words, int shift, float divisor, const Vector<float>& values) {
-                return k::dequantize(words.data(), block_size(values, words), shift, divisor, values.data());
-              });
-  kernels.def("pack", [](const Vector<const int32_t>& values, const Vector<uint8_t>& words) {
-    return k::pack(reinterpret_cast<const uint8_t*>(values.data()), block_size(values, words), words.data());
-  });
-  kernels.def("unpack", [](const Vector<const uint8_t>& words, const Vector<int32_t>& values) {
-    return k::unpack(words.data(), block_size(values, words), reinterpret_cast<uint8_t*>(values.data()));
-  });
 }
 
 void translate(const std::exception_ptr& failure, void*) {
@@ -147,6 +112,10 @@ NB_MODULE(_native, module) {
   nb::register_exception_translator(translate);
   module.attr("KIND_FLOAT32_SUM") = static_cast<int>(CallKind::float32_sum);
   module.attr("KIND_FLOAT32_AVG") = static_cast<int>(CallKind::float32_average);
+  module.attr("KIND_FLOAT16_SUM") = static_cast<int>(CallKind::float16_sum);
+  module.attr("KIND_FLOAT16_AVG") = static_cast<int>(CallKind::float16_average);
+  module.attr("KIND_BFLOAT16_SUM") = static_cast<int>(CallKind::bfloat16_sum);
+  module.attr("KIND_BFLOAT16_AVG") = static_cast<int>(CallKind::bfloat16_average);
   module.attr("KIND_INT32_SUM") = static_cast<int>(CallKind::int32_sum);
   module.attr("KIND_BYTES") = static_cast<int>(CallKind::bytes);
   module.attr("KIND_BARRIER") = static_cast<int>(CallKind::barrier);
@@ -156,7 +125,8 @@ NB_MODULE(_native, module) {
       .def_ro("non_finite_count", &Communicator::Outcome::non_finite_count)
       .def_ro("non_finite_indices", &Communicator::Outcome::non_finite_indices);
 
-  define_kernels(module.def_submodule("kernels", "The arithmetic between a tensor and the words of a packet."));
+  switchml::define_kernels(
+      module.def_submodule("kernels", "The arithmetic between a tensor and the words of a packet."));
 
   const auto free = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<Communicator>(module, "Communicator")

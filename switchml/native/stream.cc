@@ -124,17 +124,18 @@ void Stream::submit(uint32_t index, Stage stage) {
   uint32_t weighed = 0;
   switch (stage) {
     case Stage::exponent:
-      ticket.exponent = kernels::block_exponent(floats_of(call, chunk), count);
+      ticket.exponent = exponent_of(call, chunk);
       break;
     case Stage::flags:
       weighed = write_flags(index);
       ticket.exponent = 0;
-      for (uint32_t i = 0; i < count; ++i) {  // of what remains when the flagged lanes are zeros
-        const float value = floats_of(call, chunk)[i];
-        if (std::isfinite(value)) {
-          ticket.exponent = std::max(ticket.exponent, kernels::block_exponent(&value, 1));
+      with_floats_of(call, chunk, [&](const auto* values) {
+        for (uint32_t i = 0; i < count; ++i) {  // of what remains when the flagged lanes are zeros
+          if (is_finite(values[i])) {
+            ticket.exponent = std::max(ticket.exponent, kernels::block_exponent(values + i, 1));
+          }
         }
-      }
+      });
       break;
     case Stage::values:
       weighed = write_values(index);
@@ -164,11 +165,12 @@ uint32_t Stream::write_flags(uint32_t index) {
   const Slot& slot = slots_[index];
   const uint64_t chunk = chunk_in_call(slot);
   const uint32_t count = values_of(*slot.call, chunk);
-  const float* values = floats_of(*slot.call, chunk);
   uint8_t* words = channel_.contribution(index);
-  for (uint32_t i = 0; i < geometry_.values; ++i) {
-    wire::store32(words + 4 * i, i < count && !std::isfinite(values[i]) ? 1 : 0);
-  }
+  with_floats_of(*slot.call, chunk, [&](const auto* values) {
+    for (uint32_t i = 0; i < geometry_.values; ++i) {
+      wire::store32(words + 4 * i, i < count && !is_finite(values[i]) ? 1 : 0);
+    }
+  });
   return kernels::weigh(words, 0, geometry_.values);
 }
 
@@ -181,12 +183,17 @@ uint32_t Stream::write_values(uint32_t index) {
   uint32_t written = count;
   uint32_t weighed = 0;
   if (call.is_float() && !slot.named.empty()) {
-    std::vector<float> finite(floats_of(call, chunk), floats_of(call, chunk) + count);
-    std::replace_if(finite.begin(), finite.end(), [](float value) { return !std::isfinite(value); }, 0.0F);
-    weighed = kernels::quantize(finite.data(), count, shift_of(slot.scaled_by), words, streams());
+    weighed = with_floats_of(call, chunk, [&](const auto* values) {
+      std::vector finite(values, values + count);
+      std::replace_if(finite.begin(), finite.end(), [](auto value) { return !is_finite(value); }, decltype(*values){});
+      return kernels::quantize(finite.data(), count, shift_of(slot.scaled_by), words, streams());
+    });
   } else if (call.is_float()) {
-    weighed = kernels::quantize(floats_of(call, chunk), count, shift_of(slot.scaled_by), words, streams(),
-                                floats_ahead(call, chunk + geometry_.slots + 1));
+    weighed = with_floats_of(call, chunk, [&](const auto* values) {
+      const uint64_t ahead = geometry_.slots + 1;  // chunks: a later one, if it is a whole one of the same call
+      const auto* next = chunk + ahead + 1 < call.chunks ? values + ahead * geometry_.values : nullptr;
+      return kernels::quantize(values, count, shift_of(slot.scaled_by), words, streams(), next);
+    });
   } else if (!call.contributes) {
     written = 0;
   } else {
@@ -254,17 +261,19 @@ uint32_t Stream::read_values(uint32_t index) {
   const uint64_t chunk = chunk_in_call(slot);
   const uint32_t count = values_of(call, chunk);
   const uint8_t* words = channel_.result(index);
-  const uint64_t offset = chunk * geometry_.values * sizeof(uint32_t);
-  uint8_t* memory = call.memory + offset;
   uint32_t weighed = 0;
   if (call.is_float()) {
-    auto* values = reinterpret_cast<float*>(memory);
-    const float divisor = call.kind == CallKind::float32_average ? static_cast<float>(geometry_.world_size) : 1.0F;
-    weighed = kernels::dequantize(words, count, shift_of(slot.scaled_by), divisor, values);
-    for (const uint16_t lane : slot.named) {
-      values[lane] = std::numeric_limits<float>::quiet_NaN();
-    }
+    const float divisor = call.is_average() ? static_cast<float>(geometry_.world_size) : 1.0F;
+    weighed = with_floats_of(call, chunk, [&](auto* values) {
+      const uint32_t sum = kernels::dequantize(words, count, shift_of(slot.scaled_by), divisor, values);
+      for (const uint16_t lane : slot.named) {
+        narrow(std::numeric_limits<float>::quiet_NaN(), values + lane);
+      }
+      return sum;
+    });
   } else {
+    const uint64_t offset = chunk * geometry_.values * sizeof(uint32_t);
+    uint8_t* memory = call.memory + offset;
     const uint64_t bytes = call.kind == CallKind::bytes ? call.size - offset : count * sizeof(uint32_t);
     const auto whole = static_cast<uint32_t>(std::min<uint64_t>(count, bytes / sizeof(uint32_t)));
     weighed = kernels::unpack(words, whole, memory);
@@ -344,16 +353,12 @@ uint16_t Stream::exponent_ahead(uint64_t position) const {
   if (!(*call)->is_float() || !(*call)->has_values()) {
     return 0;
   }
-  const uint64_t chunk = position - (*call)->first_position;
-  return kernels::block_exponent(floats_of(**call, chunk), values_of(**call, chunk));
+  return exponent_of(**call, position - (*call)->first_position);
 }
 
-const float* Stream::floats_ahead(const Call& call, uint64_t chunk) const {
-  return chunk + 1 < call.chunks ? floats_of(call, chunk) : nullptr;
-}
-
-const float* Stream::floats_of(const Call& call, uint64_t chunk) const {
-  return reinterpret_cast<const float*>(call.memory) + chunk * geometry_.values;
+uint16_t Stream::exponent_of(const Call& call, uint64_t chunk) const {
+  return with_floats_of(call, chunk,
+                        [&](const auto* values) { return kernels::block_exponent(values, values_of(call, chunk)); });
 }
 
 uint32_t Stream::values_of(const Call& call, uint64_t chunk) const {

@@ -19,9 +19,9 @@ namespace switchml {
 //   kind          exponent known        phases of the slot
 //   int32, bytes  (not needed)          values
 //   no values     (not needed)          an empty packet
-//   float32       0..254                values
-//   float32       256 (unknown)         exponent only, then as that RESULT says
-//   float32       255 (NaN, infinity)   flags: 1 in non-finite lanes; then values, zeros in the lanes that it named
+//   floats        0..254                values
+//   floats        256 (unknown)         exponent only, then as that RESULT says
+//   floats        255 (NaN, infinity)   flags: 1 in non-finite lanes; then values, zeros in the lanes that it named
 class Stream {
  public:
   // `doorbell` is the eventfd that wakes the agent.
@@ -77,9 +77,12 @@ class Stream {
   uint16_t exponent_ahead(uint64_t position) const;
   uint64_t chunk_in_call(const Slot& slot) const { return slot.position - slot.call->first_position; }
   uint32_t values_of(const Call& call, uint64_t chunk) const;
-  const float* floats_of(const Call& call, uint64_t chunk) const;
-  // Those of a later chunk, if it is a whole one of the same call; else null.
-  const float* floats_ahead(const Call& call, uint64_t chunk) const;
+  // The floating-point values of one chunk; act(values) gets a pointer of their type.
+  template <typename Act>
+  auto with_floats_of(const Call& call, uint64_t chunk, Act&& act) const {
+    return with_floats(call, chunk * geometry_.values, act);
+  }
+  uint16_t exponent_of(const Call& call, uint64_t chunk) const;
   int shift_of(uint16_t exponent) const;
   bool streams() const { return geometry_.streaming != 0; }
   uint32_t own_terms(const Slot& slot) const;

@@ -3,6 +3,7 @@
 
 #include "dataplane/native/channel.h"
 #include "dataplane/native/stopwatch.h"
+#include "dataplane/native/thread_states.h"
 #include "switchml/native/call.h"
 
 namespace switchml {
@@ -11,7 +12,7 @@ namespace switchml {
 // uses it.
 class ThreadTime {
  public:
-  enum class State : uint8_t { idle, quantize, waiting, dequantize };
+  using State = ThreadState;
 
   explicit ThreadTime(ChannelControl* control) : control_(control) {}
 
@@ -19,10 +20,7 @@ class ThreadTime {
     if (state != state_) restart(state);
   }
   // The same, but what was found is new even if the state is not.
-  void restart(State state) {
-    settle();
-    state_ = state;
-  }
+  void restart(State state) { settle(state); }
 
   void begun(Call* call) const {
     call->times.begun = since_;
@@ -34,12 +32,12 @@ class ThreadTime {
   // Of one or more calls; all of them end now.
   template <class Calls>
   void ended(const Calls& calls) {
-    settle();
+    settle(state_);
     for (const auto& call : calls) {
       CallTimes times = call->times;
       times.sequence = call->sequence;
       times.kind = static_cast<uint64_t>(call->kind);
-      times.bytes = call->kind == CallKind::bytes ? call->size : call->size * sizeof(uint32_t);
+      times.bytes = call->size * alignment_of(call->kind);
       times.ended = since_;
       times.quantize = total(control_->process.quantize) - times.quantize;
       times.waiting = total(control_->process.waiting) - times.waiting;
@@ -49,11 +47,18 @@ class ThreadTime {
   }
 
  private:
-  void settle() {
+  // Counts the time in the present state, and goes on in `next`.
+  void settle(State next) {
+    ProcessCounters& shared = control_->process;
     const uint64_t now = monotonic_nanoseconds();
+    shared.since.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
     if (std::atomic<uint64_t>* counter = counter_of(state_)) {
       counter->store(total(*counter) + (now - since_), std::memory_order_relaxed);
     }
+    shared.state.store(static_cast<uint64_t>(next), std::memory_order_relaxed);
+    shared.since.store(now, std::memory_order_release);
+    state_ = next;
     since_ = now;
   }
   std::atomic<uint64_t>* counter_of(State state) const {

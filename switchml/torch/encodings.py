@@ -3,7 +3,7 @@
 | dtype | on the wire | result |
 |---|---|---|
 | float32 | float32 | the bound of `switchml.Communicator` |
-| float16, bfloat16 | float32 | that, rounded once to the dtype |
+| float16, bfloat16 | themselves, in the integers of float32 | that, rounded once to the dtype |
 | float64 | an exponent for the tensor, then fixed point in three int32 | see `FixedPoint` |
 | int32 | int32 | exact modulo 2^32 |
 | int8, uint8, int16 | int32 | exact modulo 2^8, 2^16 |
@@ -89,11 +89,13 @@ def encode(target: Tensor, reduction: Reduction, world_size: int) -> Encoding:
         return Limbs(target, reduction, world_size)
     if target.dtype in (torch.float32, torch.int32):
         return Direct(target, reduction)
+    if target.dtype in (torch.float16, torch.bfloat16) and reduction.factor is None:
+        return Direct(target, reduction)
     return Widened(target, reduction, world_size)
 
 
 class Direct:
-    """float32 and int32: summed where they are."""
+    """float32, float16, bfloat16 and int32: summed where they are."""
 
     waits = False
 
@@ -113,7 +115,10 @@ class Direct:
 
 
 class Widened:
-    """Narrower dtypes: summed as float32 or int32, then rounded or cut to the dtype."""
+    """Narrower integers, and halves times a factor, whose products are not to be rounded.
+
+    Summed as int32 or float32, then cut or rounded to the dtype.
+    """
 
     waits = False
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fabric_harness import Ctl
 
-from topologies.config import SHM_VALUES
+from topologies.config import EMBEDDED_VALUES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 
@@ -26,6 +26,6 @@ def test_eight_workers_train_as_well_as_one_process(ctl: Ctl) -> None:
     assert training["loss"][-1] < training["loss"][0] / 10
     assert training["elements"] % training["steps"] == 0
     # Every element travelled: the switch has seen at least as many values as each rank summed.
-    assert result["switch"]["results"] * SHM_VALUES >= training["elements"]
+    assert result["switch"]["results"] * EMBEDDED_VALUES >= training["elements"]
     assert training["seconds"] < 60
     assert (Path(result["run_dir"]) / "training.png").read_bytes().startswith(b"\x89PNG")

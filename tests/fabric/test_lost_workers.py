@@ -48,8 +48,9 @@ def run(ctl: Ctl, policy: str, *arguments: str, workers: int = 3, status: int = 
 
 def test_the_others_are_told_within_two_seconds(on: Ctl, lost_worker_runs: int) -> None:
     for _ in range(lost_worker_runs):
-        delay = "0.05"
-        words = run(on, "abort", "--victim", "1", "--at", "1", "--size", MEGABYTES_64, "--delay", delay, status=137)
+        arguments = ["--victim", "1", "--at", "1", "--size", MEGABYTES_64, "--delay", "10"]
+        words = run(on, "abort", *arguments, status=137)
+        assert value(words, "in_the_middle") == {1: True}
         [killed] = value(words, "killed").values()
         lost = value(words, "error_at")
         assert lost.keys() == {0, 2}
@@ -57,8 +58,9 @@ def test_the_others_are_told_within_two_seconds(on: Ctl, lost_worker_runs: int) 
             assert 0 < when - killed < SECONDS, f"worker {worker}: {when - killed:.2f} s"
             message = value(words, "error")[worker]
             assert "WorkerLost" in message
-            assert "rank 1 was lost" in message
-            assert "agent-0" in message or "exited with status 137" in message
+            # The launcher may see it before the agent does.
+            assert "rank 1 was lost: agent agent-0 on" in message or "rank 1 exited with status 137" in message
+            assert "which did not complete, is undefined" in message
 
 
 def test_they_go_on_without_it(on: Ctl) -> None:

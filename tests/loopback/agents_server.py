@@ -12,6 +12,7 @@ import grpc
 
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
+from dataplane.grpc_stop import stop_server
 from host_agent.version import VERSION
 
 DEADLINE = 10.0
@@ -97,4 +98,4 @@ async def serving(agents: AgentsServer, port: int = 0) -> AsyncIterator[str]:
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        await server.stop(0)
+        await stop_server(server, 0)

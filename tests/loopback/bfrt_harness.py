@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from controller.config import PortConfig, SwitchConfig
 from controller.drivers import JobTables, RankPort
 from controller.drivers.bfrt import BfrtDriver
+from dataplane.grpc_stop import stop_server
 from dataplane.tna_emulator.bfrt_device import Device, Program
 from dataplane.tna_emulator.bfrt_server import Servicer, create_server
 from dataplane.tna_emulator.chassis import Chassis
@@ -47,7 +48,7 @@ async def serving(
         yield bound, servicer
     finally:
         servicer.end_streams()
-        await server.stop(0)
+        await stop_server(server, 0)
 
 
 def make_driver(address: str, ports: tuple[PortConfig, ...] = PORTS, program: str = "switchml") -> BfrtDriver:

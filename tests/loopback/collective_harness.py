@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, TypeVar
 
 import switchml
+from controller.drivers.p4tables import MULTICAST_RANK
 from controller.proto import switchml_pb2 as pb
-from dataplane.constants import Verdict
+from dataplane.constants import PROTOCOL_UDP_PORT, Verdict
 from dataplane.softswitch._native import Switch
 from host_agent._engine import Engine
 from host_agent.jobs import Jobs, LocalJob
@@ -41,21 +43,32 @@ class Agent:
 class Fabric:
     """Jobs of this fabric are numbered from 1; each rank of them is on this one agent, unless `add_agent` was called.
 
-    `transport` is udp or shm.
+    `transport` is udp or shm; `threads` are the data threads of each agent, `shards` those of the switch, `shm_shards`
+    those of its shm port.
     """
 
-    def __init__(self, directory: Path, values: int = 64, pool: int = 512, transport: str = "udp") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        values: int = 64,
+        pool: int = 512,
+        transport: str = "udp",
+        threads: int = 1,
+        shards: int = 1,
+        shm_shards: int = 1,
+    ) -> None:
         self.directory = directory
         self.values = values
         self.port = {"udp": PORT, "shm": SHM_PORT}[transport]
-        self.switch = Switch(pool, values)
+        self.switch = Switch(pool, values, shards)
+        self._threads = threads
         self.switch_udp_port = self.switch.add_udp_port(PORT, ADDRESS, 0)
         self.switch_socket = directory / "switch.sock"
-        self.switch.add_shm_port(SHM_PORT, str(self.switch_socket))
+        if shards == 1:
+            self.switch.add_shm_port(SHM_PORT, str(self.switch_socket), shm_shards)
         self.switch.set_switch_address(0x020000000001, ADDRESS_NUMBER)
         self.switch.start()
-        self.engine = Engine()
-        self.engine.start()
+        self.engines: list[Engine] = []
         self.events: list[pb.RankEvent] = []
         self.held_back: set[int] = set()  # kinds of events that this controller does not act upon
         self._next_base = 0
@@ -80,7 +93,10 @@ class Fabric:
     def add_agent(self, transport: str) -> Agent:
         """Let one more agent share the ranks of the jobs to come, in turns."""
         switch_socket = self.switch_socket if transport == "shm" else None
-        jobs = Jobs(self.engine, ADDRESS, 4096, "agent-under-test", switch_socket)
+        engine = Engine(self._threads)
+        engine.start()
+        self.engines.append(engine)
+        jobs = Jobs(engine, ADDRESS, 4096, "agent-under-test", switch_socket)
         jobs.report = self._control
 
         async def missing_ranks(job: LocalJob, rank: int) -> list[int]:
@@ -96,12 +112,12 @@ class Fabric:
     def agent_of(self, rank: int) -> Agent:
         return self.agents[rank % len(self.agents)]
 
-    def add_job(self, job: int, world_size: int, slots: int = 64, epoch: int = 1) -> None:
-        """Open the ranks, install the tables, activate."""
+    def add_job(self, job: int, world_size: int, slots: int = 64, epoch: int = 1, multicast: str = "") -> None:
+        """Open the ranks, install the tables, activate. Results go to the IPv4 group `multicast` where there is one."""
         base = (self._next_base + slots - 1) // slots * slots
         self._next_base = base + slots
-        self.switch.set_group(job, [(self.agent_of(rank).port, rank) for rank in range(world_size)])
         self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
+        listeners: dict[tuple[int, int], int] = {}  # one copy of a result to each place: the first rank's there
         for agent in self.agents[:world_size]:
             assignment = pb.Assignment(
                 job=job,
@@ -114,13 +130,20 @@ class Fabric:
                 values_per_packet=self.values,
                 switch_address=ADDRESS,
                 switch_udp_port=self.switch_udp_port,
+                multicast_address=multicast,
             )
             ready = self.call(agent.jobs.open, assignment)
             for endpoint in ready.endpoints:
                 rank, udp_port = endpoint.rank, endpoint.udp_port
+                listeners.setdefault((agent.port, udp_port), rank)
                 self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port)
                 key = (agent.port, 0, ADDRESS_NUMBER, udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)
                 self.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, epoch, job)
+        replicas = [(port, rank) for (port, _), rank in listeners.items()]
+        if multicast:
+            replicas = [(PORT, MULTICAST_RANK)]
+            self.switch.set_rank(job, MULTICAST_RANK, 0, int(IPv4Address(multicast)), PROTOCOL_UDP_PORT)
+        self.switch.set_group(job, replicas)
         for agent in self.agents[:world_size]:
             self.call(agent.jobs.activate, pb.Activation(job=job, epoch=epoch))
 
@@ -184,13 +207,22 @@ class Fabric:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE)
         self._loop.close()
-        self.engine.stop()
+        for engine in self.engines:
+            engine.stop()
         self.switch.stop()
 
 
 @contextmanager
-def running_fabric(directory: Path, values: int = 64, pool: int = 512, transport: str = "udp") -> Iterator[Fabric]:
-    fabric = Fabric(directory, values, pool, transport)
+def running_fabric(
+    directory: Path,
+    values: int = 64,
+    pool: int = 512,
+    transport: str = "udp",
+    threads: int = 1,
+    shards: int = 1,
+    shm_shards: int = 1,
+) -> Iterator[Fabric]:
+    fabric = Fabric(directory, values, pool, transport, threads, shards, shm_shards)
     try:
         yield fabric
     finally:

@@ -111,3 +111,17 @@ def entity(message: Any) -> p4r.Entity:
 
 def update(kind: p4r.Update.Type.ValueType, message: Any) -> p4r.Update:
     return p4r.Update(type=kind, entity=entity(message))
+
+
+# One of each kind that the server knows, for tests that damage them.
+VALID = (
+    worker_entry(counter_data=p4r.CounterData(packet_count=3)),
+    p4r.DirectCounterEntry(table_entry=worker_entry(), data=p4r.CounterData(packet_count=3)),
+    rank_entry(),
+    table_entry("job_table", {"job": 3}, ("describe_job", 1, 2)),
+    table_entry("l2_table", {"eth_dst": 3}, ("flood", 1)),
+    table_entry("switch_address_table", None, ("set_switch_address", 1, 2), is_default_action=True),
+    group_entry(5, (1, 0), (2, 1)),
+    counter_entry("drop_counter", 1, 2, 3),
+    register_entry("lane_2", 3, 4),
+)

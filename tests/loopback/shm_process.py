@@ -18,7 +18,7 @@ from host_agent._engine import Engine
 SUBMITTED = 128
 COMPLETED = 256
 SERVER_SLEEPS = 384
-RINGS = 1024
+RINGS = 6400  # after ChannelControl
 _TICKET = struct.Struct("<IIHHHH")  # chunk, check, exponent, count, flags, format
 
 
@@ -45,9 +45,8 @@ class ShmProcess:
         self.handle = engine.open_shm_rank(path, address, job, rank, 1, world_size, slot_base, slots, values)
         self.connection = engine.udp_port(self.handle)
         self.slots, self.values = slots, values
-        self.memory_fd, self.doorbell_fd, self.results_fd = engine.open_channel(self.handle)
+        self.memory_fd, self.doorbell_fd = engine.open_channel(self.handle)
         self.memory = mmap.mmap(self.memory_fd, 0)
-        self.results = mmap.mmap(self.results_fd, 0, prot=mmap.PROT_READ)
         self._tickets = _round_up(RINGS + 4 * slots, 128)
         self._payload = _round_up(self._tickets + 2 * slots * _TICKET.size, 4096)
         self._stride = _round_up(4 * values, 64)
@@ -60,8 +59,7 @@ class ShmProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.memory.close()
-        self.results.close()
-        for descriptor in (self.memory_fd, self.doorbell_fd, self.results_fd):
+        for descriptor in (self.memory_fd, self.doorbell_fd):
             os.close(descriptor)
         if self.handle:
             self.unbind()
@@ -106,5 +104,5 @@ class ShmProcess:
         wait_until(lambda: self.completed == count, f"{count} results have come")
 
     def result(self, slot: int) -> npt.NDArray[np.int32]:
-        at = slot * self._stride
-        return np.frombuffer(self.results[at : at + 4 * self.values], ">i4").astype(np.int32)
+        at = self._payload + slot * self._stride
+        return np.frombuffer(self.memory[at : at + 4 * self.values], ">i4").astype(np.int32)

@@ -15,32 +15,15 @@ from p4_messages import (
     DELETE,
     INSERT,
     MODIFY,
-    counter_entry,
-    group_entry,
+    VALID,
     load_p4info,
-    rank_entry,
-    register_entry,
-    table_entry,
     update,
-    worker_entry,
 )
 
 from dataplane.softswitch._native import Switch
 from dataplane.softswitch.device import Device
 from dataplane.softswitch.errors import P4RuntimeError
 from dataplane.softswitch.pipeline_config import Dimensions
-
-VALID = (
-    worker_entry(counter_data=p4r.CounterData(packet_count=3)),
-    p4r.DirectCounterEntry(table_entry=worker_entry(), data=p4r.CounterData(packet_count=3)),
-    rank_entry(),
-    table_entry("job_table", {"job": 3}, ("describe_job", 1, 2)),
-    table_entry("l2_table", {"eth_dst": 3}, ("flood", 1)),
-    table_entry("switch_address_table", None, ("set_switch_address", 1, 2), is_default_action=True),
-    group_entry(5, (1, 0), (2, 1)),
-    counter_entry("drop_counter", 1, 2, 3),
-    register_entry("lane_2", 3, 4),
-)
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:

@@ -38,7 +38,7 @@ def fabric(transport: str, tmp_path: Path) -> Iterator[Fabric]:
 def engine_profile(fabric: Fabric, rank: int, calls: int = 63) -> RankProfile:
     handle = fabric.call(lambda: fabric.jobs._jobs[1].ranks[rank].handle)
     assert handle is not None
-    return fabric.engine.profile(handle, calls)
+    return fabric.engines[0].profile(handle, calls)
 
 
 def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
@@ -51,6 +51,7 @@ def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
         for size in sizes:
             comm.all_reduce(np.ones(size, np.float32))
         comm.all_reduce(np.ones(50, np.int32))
+        comm.all_reduce(np.ones(30, np.float16))
         comm.broadcast(np.zeros(7, np.uint8), 0)
         comm.barrier()
         lasted = time.monotonic() - began
@@ -60,19 +61,19 @@ def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
         return lasted, found
 
     for lasted, found in fabric.run_ranks(2, work):
-        assert found["calls"] == 6
-        assert found["bytes"] == 4 * (sum(sizes) + 50) + 7
+        assert found["calls"] == 7
+        assert found["bytes"] == 4 * (sum(sizes) + 50) + 2 * 30 + 7
         busy = found["quantize"] + found["waiting"] + found["dequantize"]
         assert 0 < busy <= lasted * 1e9
         assert found["quantize"] > 0
         assert found["dequantize"] > 0
         assert 0 < found["call_time"] <= lasted * 1e9
         assert len(found["calls_took"]) == BUCKETS
-        assert sum(found["calls_took"]) == 6
+        assert sum(found["calls_took"]) == 7
         latest = found["latest"]
-        assert [call["sequence"] for call in latest] == list(range(6))
-        assert [call["kind"] for call in latest] == [1, 1, 1, 3, 4, 5]
-        assert [call["bytes"] for call in latest] == [4000, 0, 400_000, 200, 7, 0]
+        assert [call["sequence"] for call in latest] == list(range(7))
+        assert [call["kind"] for call in latest] == [1, 1, 1, 7, 3, 8, 9]
+        assert [call["bytes"] for call in latest] == [4000, 0, 400_000, 200, 60, 7, 0]
         for call, following in zip(latest, [*latest[1:], None], strict=True):
             assert call["submitted"] <= call["begun"] <= call["answered"] <= call["ended"] <= found["taken_at"]
             parts = call["quantize"] + call["waiting"] + call["dequantize"]
@@ -108,6 +109,23 @@ def test_only_the_latest_calls_are_kept(fabric: Fabric) -> None:
         assert engine_profile(fabric, 0, 0)["latest"] == []
 
 
+def test_a_rank_that_waits_now_is_seen_to_wait(fabric: Fabric) -> None:
+    fabric.add_job(1, 2)
+    with fabric.connect(0) as early, fabric.connect(1) as late:
+        waiting = early.all_reduce(np.ones(10, np.float32), async_op=True)
+        time.sleep(0.3)
+        before, busy = engine_profile(fabric, 0), early._generation.native.spent()
+        assert before["calls"] == 0
+        assert 200e6 < before["waiting"] <= busy["waiting"]
+        assert engine_profile(fabric, 1)["waiting"] == 0
+        late.all_reduce(np.ones(10, np.float32))
+        waiting.wait()
+        after = engine_profile(fabric, 0)["waiting"]
+        assert before["waiting"] <= after
+        time.sleep(0.1)
+        assert engine_profile(fabric, 0)["waiting"] == after  # there is nothing to wait for
+
+
 def test_a_rank_before_its_process_comes(fabric: Fabric) -> None:
     fabric.add_job(1, 2)
     found = engine_profile(fabric, 1)
@@ -119,7 +137,8 @@ def test_memory_that_holds_anything_harms_nobody() -> None:
     """The process can write what it likes, also while the agent reads."""
     engine = Engine()
     handle = engine.open_rank("127.0.0.1", "127.0.0.1", 9, 1, 0, 1, 2, 0, 64, 64)
-    memory, doorbell = engine.open_channel(handle)
+    descriptors = engine.open_channel(handle)
+    memory = descriptors[0]
     generator = random.Random(5)
     with mmap.mmap(memory, 0) as block:
         end = 16384
@@ -149,5 +168,5 @@ def test_memory_that_holds_anything_harms_nobody() -> None:
     engine.close_rank(handle)
     with pytest.raises(KeyError):
         engine.profile(handle, 1)
-    os.close(memory)
-    os.close(doorbell)
+    for descriptor in descriptors:
+        os.close(descriptor)

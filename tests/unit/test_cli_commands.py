@@ -43,16 +43,10 @@ def test_all_commands_are_there() -> None:
         *("up", "down", "status", "doctor", "completion"),
         *("job start", "job list", "job show", "job status", "job watch", "job logs", "job stop", "job profile"),
         *("events", "top"),
-        *(
-            "switch list",
-            "switch show",
-            "switch loss",
-            "switch drain",
-            "switch undrain",
-            "agent list",
-            "topology show",
-            "topology controller",
-        ),
+        *("switch list", "switch show", "switch loss", "switch drain", "switch undrain"),
+        *("agent list", "topology show", "topology controller"),
+        *("bench allreduce", "bench latency", "bench loss", "bench jobs", "bench kernels", "bench memory"),
+        *("bench python", "bench show"),
     }
 
 
@@ -98,6 +92,12 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("job", "logs", "1"), "Missing option '--rank'"),
         (("job", "logs", "1", "--rank", "64"), "64 is not in the range"),
         (("completion", "fish"), "fish"),
+        (("bench", "allreduce", "--workers", "1"), "'1' is no number of workers from 2 to 64"),
+        (("bench", "allreduce", "--sizes", "4QiB"), "'4QiB' is no size; write 4KiB"),
+        (("bench", "allreduce", "--peers", "nccl"), "'nccl' is none of gloo, mpi-tcp, mpi-shm"),
+        (("bench", "loss", "--shares", "2"), "2 is no share of packets"),
+        (("bench", "loss", "--size", "1KiB,2KiB"), "one size"),
+        (("bench", "kernels", "--sizes", "4KiB"), "8 KiB at least"),
         (("nonsense",), "No such command"),
     ],
 )

@@ -7,6 +7,7 @@ from controller.config import SwitchConfig
 from controller.drivers import Capabilities, JobTables, RankPort
 from controller.drivers.p4runtime import P4RuntimeDriver
 from controller.drivers.p4tables import (
+    MULTICAST_RANK,
     Entity,
     compare,
     group_message,
@@ -61,6 +62,29 @@ def test_a_group_that_lacks_a_rank_is_modified(schema: fy.P4Schema):
     assert difference.modify == [job_entities(JOB)[0]]
 
 
+def test_ranks_that_listen_at_one_place_get_one_copy(schema: fy.P4Schema):
+    places = ((1, 40000), (1, 40000), (1, 40001), (2, 40000), (1, 40001))
+    ranks = tuple(RankPort(rank, port, 0, 0x0A000001, udp) for rank, (port, udp) in enumerate(places))
+    group, *_ = as_read(job_entities(JobTables(3, 7, 0, 512, ranks)), schema)
+    assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, 0), (1, 2), (2, 3)]
+
+
+def test_agents_that_joined_a_multicast_group_get_one_copy(schema: fy.P4Schema):
+    ranks = tuple(RankPort(rank, 1, 0, 0x0A000001 + rank, 40000) for rank in range(3))
+    group, _, together, *rest = as_read(job_entities(JobTables(3, 7, 0, 512, ranks, 0xEFC00003)), schema)
+    assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, MULTICAST_RANK)]
+    assert dict(table_message(together).parameters) == {
+        "eth_dst": "01:00:5e:40:00:03",
+        "ipv4_dst": "239.192.0.3",
+        "udp_dst": "48864",
+    }
+    assert len(rest) == 6, "each rank can still be addressed and admitted by itself"
+    behind_two_ports = tuple(RankPort(rank, rank + 1, 0, 0x0A000001, 40000) for rank in range(2))
+    group, *rest = as_read(job_entities(JobTables(3, 7, 0, 512, behind_two_ports, 0xEFC00003)), schema)
+    assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, 0), (2, 1)]
+    assert len(rest) == 5
+
+
 def test_workers_are_admitted_last():
     kinds = [getattr(entity, "table_id", "group") for entity in job_entities(JOB)]
     assert kinds == ["group", "job_table", "rank_table", "rank_table", "worker_table", "worker_table"]
@@ -71,13 +95,20 @@ def test_values_are_printed_as_people_write_them(schema: fy.P4Schema):
     assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, 0), (2, 1)]
     assert dict(table_message(described).parameters) == {"slots": "512-1023"}
     assert dict(table_message(address).parameters) == {
-        "eth_dst": "02:00:00:00:00:01", "ipv4_dst": "10.0.0.1", "udp_dst": "1000",
-    }  # fmt: skip
+        "eth_dst": "02:00:00:00:00:01",
+        "ipv4_dst": "10.0.0.1",
+        "udp_dst": "1000",
+    }
     message = table_message(worker)
     assert dict(message.match) == {
-        "ingress_port": "1", "eth_src": "02:00:00:00:00:01", "ipv4_src": "10.0.0.1", "udp_src": "1000", "job": "3",
-        "worker": "0", "slot": "512-1023",
-    }  # fmt: skip
+        "ingress_port": "1",
+        "eth_src": "02:00:00:00:00:01",
+        "ipv4_src": "10.0.0.1",
+        "udp_src": "1000",
+        "job": "3",
+        "worker": "0",
+        "slot": "512-1023",
+    }
     assert dict(message.parameters) == {"worker_bit": "0x1", "job_mask": "0x3", "epoch": "7", "group": "3"}
     assert not message.HasField("packets")
 

@@ -10,6 +10,7 @@ import pytest
 from controller.errors import StoreError
 from controller.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog
 from controller.jobs import Job
+from controller.proto import events_pb2 as events_pb
 from controller.proto import switchml_pb2 as pb
 from controller.store import Store
 
@@ -103,7 +104,7 @@ async def test_a_follower_gets_each_new_event_once() -> None:
     seen: list[int] = []
 
     async def follow() -> None:
-        async for event in log.read(pb.ReadEventsRequest(follow=True)):
+        async for event in log.read(events_pb.ReadEventsRequest(follow=True)):
             seen.append(event.number)
             if len(seen) == 5:
                 return

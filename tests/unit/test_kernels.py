@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,16 +16,19 @@ from dataplane.constants import PROTOCOL_MAX_VALUES
 from dataplane.wire import check_of
 from switchml._native import kernels
 
-AVAILABLE = [i for i in kernels.Instructions if i.value <= kernels.best_instructions().value]
+Type = kernels.Type
 
-examples = settings(max_examples=150, deadline=None)
+AVAILABLE = [i for i in kernels.Instructions if kernels.processor_has(i)]
 
-floats = hnp.arrays(
-    np.float32,
-    st.integers(0, 70) | st.sampled_from([255, 256, PROTOCOL_MAX_VALUES]),
-    elements=st.floats(width=32, allow_nan=True, allow_infinity=True),
-)
+examples = settings(max_examples=100, deadline=None)
+
+lengths = st.integers(0, 70) | st.sampled_from([255, 256, PROTOCOL_MAX_VALUES])
+floats = hnp.arrays(np.float32, lengths, elements=st.floats(width=32, allow_nan=True, allow_infinity=True))
 integers = hnp.arrays(np.int32, st.integers(0, 70) | st.just(PROTOCOL_MAX_VALUES))
+half_types = st.sampled_from([Type.FLOAT16, Type.BFLOAT16])
+half_bits = hnp.arrays(np.uint16, lengths)
+ALL_HALVES = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+INFINITY = {Type.FLOAT16: 0x7C00, Type.BFLOAT16: 0x7F80}
 
 
 @pytest.fixture(autouse=True, params=AVAILABLE, ids=lambda i: i.name.lower(), scope="module")
@@ -33,26 +38,102 @@ def _instructions(request: pytest.FixtureRequest) -> Iterator[None]:
     kernels.use_instructions(kernels.best_instructions())
 
 
-def exponent_of(values: np.ndarray) -> int:
+def raw(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    return values.view(np.uint8)
+
+
+def aligned_words(count: int) -> npt.NDArray[np.uint8]:
+    memory = np.empty(4 * count + 64, np.uint8)
+    return memory[-memory.ctypes.data % 64 :][: 4 * count]
+
+
+def exponent_of(values: npt.NDArray[np.float32]) -> int:
     return int((values.view(np.uint32) >> 23 & 0xFF).max(initial=0))
 
 
-def big_endian(words: np.ndarray) -> np.ndarray:
+def big_endian(words: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
     return words.view(">i4").astype(np.int32)
+
+
+def wire_words(values: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(values.astype(">i4").tobytes(), np.uint8)
+
+
+def floats_of_halves(type_: Type, bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """What numpy makes of them."""
+    if type_ == Type.FLOAT16:
+        return bits.view(np.float16).astype(np.float32)
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def halves_nearest(type_: Type, values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint16]:
+    """Round float64 numbers to nearest even, by looking between which two halves each lies."""
+    magnitudes = floats_of_halves(type_, np.arange(INFINITY[type_], dtype=np.uint16)).astype(np.float64)
+    # What would come after the largest number, were there no infinity.
+    grid = np.append(magnitudes, 2 * magnitudes[-1] - magnitudes[-2])
+    above = np.searchsorted(grid, np.minimum(np.abs(values), grid[-1]))  # the first that is not less
+    below = np.maximum(above, 1) - 1
+    to_below, to_above = np.abs(values) - grid[below], grid[above] - np.abs(values)
+    nearest = np.where((to_below < to_above) | ((to_below == to_above) & (below % 2 == 0)), below, above)
+    return (nearest | np.where(np.signbit(values), 0x8000, 0)).astype(np.uint16)
+
+
+def quieted(type_: Type, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """What becomes of NaN: sign and the upper bits of the payload, quiet."""
+    bits = values.view(np.uint32)
+    if type_ == Type.BFLOAT16:
+        return (bits >> 16 | 0x40).astype(np.uint16)
+    return (bits >> 16 & 0x8000 | 0x7E00 | bits >> 13 & 0x3FF).astype(np.uint16)
+
+
+def narrowed(type_: Type, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    result = np.empty(len(values), np.uint16)
+    kernels.narrow(type_, raw(values), raw(result))
+    return result
+
+
+def check_narrowing(type_: Type, values: npt.NDArray[np.float32]) -> None:
+    nan = np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        expected = np.where(nan, quieted(type_, values), halves_nearest(type_, np.where(nan, 0, values)))
+    np.testing.assert_array_equal(narrowed(type_, values), expected)
+    if type_ == Type.FLOAT16:
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(
+                narrowed(type_, values)[~nan], values[~nan].astype(np.float16).view(np.uint16)
+            )
 
 
 @examples
 @given(floats)
-def test_block_exponent_is_the_largest_exponent_field(values: np.ndarray) -> None:
-    assert kernels.block_exponent(values) == exponent_of(values)
+def test_block_exponent_is_the_largest_exponent_field(values: npt.NDArray[np.float32]) -> None:
+    assert kernels.block_exponent(Type.FLOAT32, raw(values)) == exponent_of(values)
 
 
 @examples
-@given(floats.map(np.nan_to_num), st.integers(0, 6))
-def test_quantize_rounds_to_nearest_even_and_weighs(values: np.ndarray, headroom: int) -> None:
+@given(half_types, half_bits)
+def test_block_exponent_of_halves_is_that_of_their_floats(type_: Type, bits: npt.NDArray[np.uint16]) -> None:
+    assert kernels.block_exponent(type_, raw(bits)) == exponent_of(floats_of_halves(type_, bits))
+
+
+@pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
+def test_block_exponent_of_every_half(type_: Type) -> None:
+    with np.errstate(invalid="ignore"):
+        expected = floats_of_halves(type_, ALL_HALVES).view(np.uint32) >> 23 & 0xFF
+    for bits, exponent in zip(ALL_HALVES, expected, strict=True):
+        block = np.full(33, 0, np.uint16)
+        block[int(bits) % 33] = bits
+        assert kernels.block_exponent(type_, raw(block)) == exponent
+
+
+@examples
+@given(floats.map(np.nan_to_num), st.integers(0, 6), st.booleans())
+def test_quantize_rounds_to_nearest_even_and_weighs(
+    values: npt.NDArray[np.float32], headroom: int, streaming: bool
+) -> None:
     shift = 31 - headroom - (exponent_of(values) - 126)
-    words = np.empty(4 * len(values), np.uint8)
-    weighed = kernels.quantize(values, shift, words)
+    words = aligned_words(len(values))
+    weighed = kernels.quantize(Type.FLOAT32, raw(values), shift, words, streaming)
     expected = np.rint(np.ldexp(values.astype(np.float64), shift))
     assert np.abs(expected).max(initial=0) <= 2.0 ** (31 - headroom)
     np.testing.assert_array_equal(big_endian(words), expected.astype(np.int32))
@@ -60,11 +141,25 @@ def test_quantize_rounds_to_nearest_even_and_weighs(values: np.ndarray, headroom
 
 
 @examples
+@given(half_types, half_bits, st.integers(0, 6), st.booleans())
+def test_halves_are_quantized_as_their_floats(
+    type_: Type, bits: npt.NDArray[np.uint16], headroom: int, streaming: bool
+) -> None:
+    finite = np.where(bits & INFINITY[type_] == INFINITY[type_], bits & 0x80FF, bits).astype(np.uint16)
+    values = floats_of_halves(type_, finite)
+    shift = 31 - headroom - (exponent_of(values) - 126)
+    words, of_floats = aligned_words(len(values)), aligned_words(len(values))
+    weighed = kernels.quantize(type_, raw(finite), shift, words, streaming)
+    assert weighed == kernels.quantize(Type.FLOAT32, raw(values), shift, of_floats)
+    np.testing.assert_array_equal(words, of_floats)
+
+
+@examples
 @given(integers, st.integers(-103, 157), st.sampled_from([1, 2, 3, 7, 64]))
-def test_dequantize_rounds_once(values: np.ndarray, shift: int, divisor: int) -> None:
-    words = np.frombuffer(values.astype(">i4").tobytes(), np.uint8)
+def test_dequantize_rounds_once(values: npt.NDArray[np.int32], shift: int, divisor: int) -> None:
+    words = wire_words(values)
     result = np.empty(len(values), np.float32)
-    weighed = kernels.dequantize(words, shift, divisor, result)
+    weighed = kernels.dequantize(Type.FLOAT32, words, shift, divisor, raw(result))
     with np.errstate(over="ignore", under="ignore"):
         expected = np.ldexp(values.astype(np.float64), -shift).astype(np.float32) / np.float32(divisor)
     np.testing.assert_array_equal(result, expected)
@@ -72,30 +167,155 @@ def test_dequantize_rounds_once(values: np.ndarray, shift: int, divisor: int) ->
 
 
 @examples
-@given(integers)
-def test_integers_travel_unchanged(values: np.ndarray) -> None:
-    words = np.empty(4 * len(values), np.uint8)
+@given(half_types, integers, st.integers(-103, 157), st.sampled_from([1, 2, 3, 7, 48, 63, 64]))
+def test_halves_are_the_exact_quotient_rounded_once(
+    type_: Type, values: npt.NDArray[np.int32], shift: int, divisor: int
+) -> None:
+    result = np.empty(len(values), np.uint16)
+    weighed = kernels.dequantize(type_, wire_words(values), shift, divisor, raw(result))
+    # A quotient in float64 is within 2^-53 of the exact one; the one of two integers of 31 and 18 bits never comes so
+    # near to what is halfway between two halves without being it.
+    expected = halves_nearest(type_, np.ldexp(values.astype(np.float64), -shift) / divisor)
+    np.testing.assert_array_equal(result & 0x7FFF, expected & 0x7FFF)
+    assert np.all((result >> 15 == expected >> 15) | (values == 0))
+    assert weighed == check_of(tuple(values.tolist()), 0, 0, 0)
+
+
+@pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
+@pytest.mark.parametrize("divisor", [1, 3, 7, 11, 61, 64])
+def test_halves_next_to_what_lies_between_two_of_them(type_: Type, divisor: int) -> None:
+    """Sums whose quotient is just below, at and just above a midpoint: a second rounding would go the wrong way."""
+    bits = {Type.FLOAT16: 11, Type.BFLOAT16: 8}[type_]
+    rng = np.random.default_rng(divisor)
+    midpoints = (rng.integers(1 << bits - 1, 1 << bits, 8000) * 2 + 1) * divisor
+    room = 30 - np.floor(np.log2(midpoints)).astype(int)
+    scaled = midpoints << rng.integers(0, room + 1)
+    sums = (scaled + rng.integers(-1, 2, len(scaled))).clip(-(2**31), 2**31 - 1) * rng.choice([-1, 1], len(scaled))
+    for part in np.array_split(sums.astype(np.int32), 4):
+        result = np.empty(len(part), np.uint16)
+        kernels.dequantize(type_, wire_words(part), 16, divisor, raw(result))
+        np.testing.assert_array_equal(result, halves_nearest(type_, part.astype(np.float64) / 2**16 / divisor))
+
+
+def test_the_reference_rounds_exact_quotients() -> None:
+    """`halves_nearest` itself, against fractions."""
+    rng = np.random.default_rng(3)
+    magnitudes = [Fraction(float(x)) for x in floats_of_halves(Type.BFLOAT16, np.arange(0x7F80, dtype=np.uint16))]
+    for _ in range(200):
+        word, divisor, shift = int(rng.integers(1, 2**31)), int(rng.integers(1, 65)), int(rng.integers(-60, 60))
+        exact = Fraction(word, divisor) * Fraction(2) ** -shift
+        found = int(halves_nearest(Type.BFLOAT16, np.array([float(np.ldexp(word, -shift)) / divisor]))[0])
+        distance = abs(magnitudes[found] - exact)
+        assert distance <= abs(magnitudes[found - 1] - exact)
+        assert distance <= abs(magnitudes[found + 1] - exact)
+
+
+@pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
+def test_every_half_is_widened_exactly(type_: Type) -> None:
+    result = np.empty(1 << 16, np.float32)
+    kernels.widen(type_, raw(ALL_HALVES), raw(result))
+    expected = floats_of_halves(type_, ALL_HALVES)
+    if type_ == Type.FLOAT16:  # a signalling NaN comes out quiet
+        expected = np.where(np.isnan(expected), (expected.view(np.uint32) | 0x400000).view(np.float32), expected)
+    np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
+def test_every_half_comes_back(type_: Type) -> None:
+    nan = np.isnan(floats_of_halves(type_, ALL_HALVES))
+    quiet = {Type.FLOAT16: 0x200, Type.BFLOAT16: 0x40}[type_]
+    widened = np.empty(1 << 16, np.float32)
+    kernels.widen(type_, raw(ALL_HALVES), raw(widened))
+    np.testing.assert_array_equal(narrowed(type_, widened), np.where(nan, ALL_HALVES | quiet, ALL_HALVES))
+
+
+@pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
+def test_narrowing_around_every_half_and_every_midpoint(type_: Type) -> None:
+    """Each half, each number halfway between two of them, and the float32 numbers next to all of these."""
+    magnitudes = floats_of_halves(type_, np.arange(INFINITY[type_], dtype=np.uint16))
+    beyond = np.float32(65536 if type_ == Type.FLOAT16 else np.inf)
+    # Two halves are neighbours within one power of two, so what is halfway is so in the bits too; but next to 0.
+    bits = np.append(magnitudes, beyond).view(np.uint32).astype(np.int64)
+    between = np.append(bits[:-1] + np.diff(bits) // 2, np.float32(magnitudes[1] / 2).view(np.uint32))
+    around = np.concatenate([bits, between])[:, None] + np.arange(-2, 3)
+    around = around.clip(0, 0x7FFFFFFF).astype(np.uint32).ravel()
+    check_narrowing(type_, around.view(np.float32))
+    check_narrowing(type_, (around | 0x80000000).view(np.float32))
+
+
+@pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
+def test_narrowing_a_stratified_sample_of_float32(type_: Type) -> None:
+    """Every sign, exponent and leading bits of the significand, with the rest at random."""
+    upper = np.arange(1 << 16, dtype=np.uint32) << 16
+    rest = np.random.default_rng(5).integers(0, 1 << 16, (4, 1 << 16), np.uint32)
+    for lower in rest:
+        check_narrowing(type_, (upper | lower).view(np.float32))
+
+
+@examples
+@given(half_types, floats)
+def test_narrowing_anything(type_: Type, values: npt.NDArray[np.float32]) -> None:
+    check_narrowing(type_, values)
+
+
+@examples
+@given(integers, st.booleans())
+def test_integers_travel_unchanged(values: npt.NDArray[np.int32], streaming: bool) -> None:
+    words = aligned_words(len(values))
     check = check_of(tuple(values.tolist()), 0, 0, 0)
-    assert kernels.pack(values, words) == check
+    assert kernels.pack(raw(values), words, streaming) == check
     np.testing.assert_array_equal(big_endian(words), values)
     back = np.empty_like(values)
-    assert kernels.unpack(words, back) == check
+    assert kernels.unpack(words, raw(back)) == check
     np.testing.assert_array_equal(back, values)
+
+
+@examples
+@given(integers, st.integers(0, PROTOCOL_MAX_VALUES))
+def test_words_weigh_what_their_places_do(values: npt.NDArray[np.int32], first: int) -> None:
+    first = min(first, PROTOCOL_MAX_VALUES - len(values))
+    assert kernels.weigh(wire_words(values), first) == check_of((0,) * first + tuple(values.tolist()), 0, 0, 0)
 
 
 def test_every_single_bit_flip_changes_the_weighed_sum() -> None:
     rng = np.random.default_rng(1)
     values = rng.integers(-(2**31), 2**31, 256).astype(np.int32)
-    words = np.frombuffer(values.astype(">i4").tobytes(), np.uint8).copy()
+    words = wire_words(values).copy()
     into = np.empty_like(values)
-    right = kernels.unpack(words, into)
+    right = kernels.unpack(words, raw(into))
     for byte in range(words.size):
         for bit in range(8):
             words[byte] ^= 1 << bit
-            assert kernels.unpack(words, into) != right
+            assert kernels.unpack(words, raw(into)) != right
             words[byte] ^= 1 << bit
 
 
-def test_a_block_of_the_wrong_size_is_refused() -> None:
+@pytest.mark.parametrize("type_", [Type.FLOAT32, Type.FLOAT16, Type.BFLOAT16])
+def test_a_pass_over_an_array_is_block_after_block(type_: Type) -> None:
+    """As the benchmark makes it, with every set of instructions."""
+    rng = np.random.default_rng(2)
+    dtype = np.float32 if type_ == Type.FLOAT32 else np.uint16
+    values = (rng.standard_normal(1000) * 100).astype(np.float32)
+    if type_ != Type.FLOAT32:
+        values = narrowed(type_, values)
+    expected = np.empty(4000, np.uint8)
+    for first in range(0, 1000, 256):
+        kernels.quantize(type_, raw(values[first:][:256]), 20, expected[4 * first :][:1024])
+    back = np.empty(1000, dtype)
+    for instructions in AVAILABLE:
+        words = aligned_words(1000)
+        kernels.run("quantize", type_, instructions, raw(values), words, 256, True)
+        np.testing.assert_array_equal(words, expected)
+        kernels.run("dequantize", type_, instructions, raw(back), words, 256)
+        assert np.abs(back.view(dtype) != values).sum() == 0 or type_ == Type.FLOAT32
+
+
+def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="2048"):
-        kernels.quantize(np.zeros(4, np.float32), 0, np.zeros(15, np.uint8))
+        kernels.quantize(Type.FLOAT32, raw(np.zeros(4, np.float32)), 0, np.zeros(15, np.uint8))
+    with pytest.raises(ValueError, match="2048"):
+        kernels.quantize(Type.FLOAT16, raw(np.zeros(2049, np.uint16)), 0, np.zeros(4 * 2049, np.uint8))
+    with pytest.raises(ValueError, match="only float16 and bfloat16"):
+        kernels.widen(Type.FLOAT32, raw(np.zeros(4, np.float32)), np.zeros(16, np.uint8))
+    with pytest.raises(ValueError, match='no kernel "divide"'):
+        kernels.run("divide", Type.FLOAT32, AVAILABLE[0], np.zeros(4, np.uint8), np.zeros(4, np.uint8), 1)

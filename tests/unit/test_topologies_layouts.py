@@ -19,7 +19,7 @@ NOBODY = 65534
 def test_the_embedded_fabric_has_the_soft_switch_s_defaults() -> None:
     shared = FabricOptions(agents=3, transport="shm", values=2048, slots=8192)
     assert resolve(FabricOptions(agents=3)) == shared
-    over_udp = FabricOptions(agents=3, transport="udp", values=256, slots=8192)
+    over_udp = FabricOptions(agents=3, transport="udp", values=2048, slots=8192)
     assert resolve(FabricOptions(agents=3, transport="udp")) == over_udp
 
 
@@ -43,6 +43,8 @@ def test_the_target_may_stand_in_the_file_and_the_option_comes_first(tmp_path: P
     [
         (FabricOptions(workers=4), "needs a switch"),
         (FabricOptions(switch="soft", agents=2), "give --workers, not --agents"),
+        (FabricOptions(threads=2), "over UDP"),
+        (FabricOptions(switch="soft", threads=2), "over UDP"),
         (FabricOptions(switch="bmv2", values=128), "compiled for 64 and 256"),
         (FabricOptions(switch="bmv2", slots=512), "the P4 program for bmv2 has 2048"),
         (FabricOptions(switch="bmv2", drop=0.1), "switchml-ctl switch loss"),

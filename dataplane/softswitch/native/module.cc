@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "dataplane/softswitch/native/module_kernels.h"
+
 namespace switchml {
 namespace {
 
@@ -18,7 +20,19 @@ size_t index_below(Int given, size_t entries, const char* counter) {
   return number<size_t>(given, counter, entries - 1);
 }
 
-std::pair<uint64_t, uint64_t> as_pair(const Counter& counter) { return {counter.packets, counter.bytes}; }
+// Packets and bytes of the counter that `find(pipeline)` returns.
+template <class Find>
+std::pair<uint64_t, uint64_t> read(Switch* self, Find&& find) {
+  const nb::gil_scoped_release unlocked;
+  const Counter counter = self->read_counter(find);
+  return {counter.packets, counter.bytes};
+}
+
+template <class Find>
+void write(Switch* self, Counter value, Find&& find) {
+  const nb::gil_scoped_release unlocked;
+  self->write_counter(find, value);
+}
 
 void translate(const std::exception_ptr& error, void* /*payload*/) {
   try {
@@ -85,13 +99,15 @@ void bind_ports(nb::class_<Switch>* cls) {
       nb::arg("port"), nb::arg("interface"), "Make an Ethernet interface switch port `port`.");
   cls->def(
       "add_shm_port",
-      [](Switch* self, Int port, const std::string& path) {
+      [](Switch* self, Int port, const std::string& path, Int shards) {
         const auto switch_port = port_number(port);
+        const auto threads = number<uint8_t>(shards, "shards");
         const nb::gil_scoped_release unlocked;
-        self->add_shm_port(switch_port, path);
+        self->add_shm_port(switch_port, path, threads);
       },
-      nb::arg("port"), nb::arg("path"),
-      "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`.");
+      nb::arg("port"), nb::arg("path"), nb::arg("shards") = 1,
+      "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by "
+      "`shards` threads (0: as many as there are processors).");
   cls->def(
       "set_faults",
       [](Switch* self, Int port, double drop, double duplicate, double delay, Int seed) {
@@ -113,7 +129,7 @@ void bind_counters(nb::class_<Switch>* cls) {
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
          Int slot_mask, Int priority) {
         const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority);
-        return control(self, [&](Pipeline& p) { return as_pair(p.tables.workers.counter(key.first, key.second)); });
+        return read(self, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
       nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"),
@@ -124,7 +140,7 @@ void bind_counters(nb::class_<Switch>* cls) {
          Int slot_mask, Int priority, Int packets, Int byte_count) {
         const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority);
         const Counter value{number<uint64_t>(packets, "packets"), number<uint64_t>(byte_count, "byte_count")};
-        control(self, [&](Pipeline& p) { p.tables.workers.counter(key.first, key.second) = value; });
+        write(self, value, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
       nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("packets"), nb::arg("byte_count"),
@@ -133,7 +149,7 @@ void bind_counters(nb::class_<Switch>* cls) {
       "read_drop_counter",
       [](Switch* self, Int index) {
         const auto at = index_below(index, DropCounters::kEntries, "drop_counter index");
-        return control(self, [&](Pipeline& p) { return as_pair(p.drops.at(at)); });
+        return read(self, [&](Pipeline& p) -> Counter& { return p.drops.at(at); });
       },
       nb::arg("index"), "Return (packets, bytes) of drop_counter; `index` is a DropReason.");
   cls->def(
@@ -141,14 +157,14 @@ void bind_counters(nb::class_<Switch>* cls) {
       [](Switch* self, Int index, Int packets, Int byte_count) {
         const auto at = index_below(index, DropCounters::kEntries, "drop_counter index");
         const Counter value{number<uint64_t>(packets, "packets"), number<uint64_t>(byte_count, "byte_count")};
-        control(self, [&](Pipeline& p) { p.drops.at(at) = value; });
+        write(self, value, [&](Pipeline& p) -> Counter& { return p.drops.at(at); });
       },
       nb::arg("index"), nb::arg("packets"), nb::arg("byte_count"), "Set an entry of drop_counter.");
   cls->def(
       "read_job_counter",
       [](Switch* self, Int index) {
         const auto at = index_below(index, Pipeline::kJobCounterEntries, "job_counter index");
-        return control(self, [&](Pipeline& p) { return as_pair(p.job_counter(at)); });
+        return read(self, [&](Pipeline& p) -> Counter& { return p.job_counter(at); });
       },
       nb::arg("index"), "Return (packets, bytes) of job_counter; `index` is (job << 4) | Verdict.");
   cls->def(
@@ -156,14 +172,15 @@ void bind_counters(nb::class_<Switch>* cls) {
       [](Switch* self, Int index, Int packets, Int byte_count) {
         const auto at = index_below(index, Pipeline::kJobCounterEntries, "job_counter index");
         const Counter value{number<uint64_t>(packets, "packets"), number<uint64_t>(byte_count, "byte_count")};
-        control(self, [&](Pipeline& p) { p.job_counter(at) = value; });
+        write(self, value, [&](Pipeline& p) -> Counter& { return p.job_counter(at); });
       },
       nb::arg("index"), nb::arg("packets"), nb::arg("byte_count"), "Set an entry of job_counter.");
   cls->def(
       "read_register",
       [](Switch* self, const std::string& name, Int index) {
         const auto at = number<uint32_t>(index, "register index");
-        return control(self, [&](Pipeline& p) { return p.slots.read_register(name, at); });
+        const nb::gil_scoped_release unlocked;
+        return self->control_slot(at, [&](Pipeline& p) { return p.read_register(name, at); });
       },
       nb::arg("name"), nb::arg("index"), "Return one entry of a register, named as in the P4 program.");
   cls->def(
@@ -171,7 +188,8 @@ void bind_counters(nb::class_<Switch>* cls) {
       [](Switch* self, const std::string& name, Int index, Int value) {
         const auto at = number<uint32_t>(index, "register index");
         const auto word = number<uint64_t>(value, "register value");
-        control(self, [&](Pipeline& p) { p.slots.write_register(name, at, word); });
+        const nb::gil_scoped_release unlocked;
+        self->control_slot(at, [&](Pipeline& p) { p.write_register(name, at, word); });
       },
       nb::arg("name"), nb::arg("index"), nb::arg("value"), "Set one entry of a register.");
 }
@@ -186,13 +204,16 @@ NB_MODULE(_native, m) {
   using switchml::Switch;
   m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
   nb::register_exception_translator(switchml::translate);
+  switchml::define_kernels(m.def_submodule("kernels", "The additions of the switch, for tests and benchmarks."));
+  m.attr("UDP_PORT_BUFFER_BYTES") = switchml::UdpPort::kSocketBufferBytes;
   nb::class_<Switch> cls(m, "Switch", "A switch with `slots` pool indexes and `values` 32-bit values per packet.");
   cls.def(
       "__init__",
-      [](Switch* self, Int slots, Int values) {
-        new (self) Switch(switchml::number<uint32_t>(slots, "slots"), switchml::number<uint32_t>(values, "values"));
+      [](Switch* self, Int slots, Int values, Int shards) {
+        new (self) Switch(switchml::number<uint32_t>(slots, "slots"), switchml::number<uint32_t>(values, "values"),
+                          switchml::number<uint32_t>(shards, "shards"));
       },
-      nb::arg("slots"), nb::arg("values"));
+      nb::arg("slots"), nb::arg("values"), nb::arg("shards") = 1);
   cls.def(
       "reset",
       [](Switch* self, Int slots, Int values) {

@@ -51,11 +51,11 @@ inline std::pair<WorkerKey, SlotMatch> worker_key(Int port, Int eth_src, Int ipv
       {number<uint16_t>(slot_value, "slot_value"), number<uint16_t>(slot_mask, "slot_mask"), priority_of(priority)}};
 }
 
-// Runs `operation(pipeline)` between two bursts; the interpreter may run meanwhile.
+// Runs `operation(pipeline)` between two bursts, on each shard; the interpreter may run meanwhile.
 template <class Operation>
-auto control(Switch* self, Operation&& operation) {
+void control(Switch* self, Operation&& operation) {
   const nb::gil_scoped_release unlocked;
-  return self->control(operation);
+  self->control(operation);
 }
 
 void bind_tables(nb::class_<Switch>* cls);

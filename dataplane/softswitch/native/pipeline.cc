@@ -24,10 +24,9 @@ std::optional<DropReason> drop_reason_of(Verdict verdict) {
 
 }  // namespace
 
-Pipeline::Pipeline(size_t slot_count, size_t values, const Ports* ports, const ShmJobs* shm_jobs)
+Pipeline::Pipeline(size_t slot_count, size_t values, const Ports* ports)
     : slots(slot_count, values),
       sums(&slots),
-      shm_jobs_(shm_jobs),
       job_counters_(kJobCounterEntries),
       egress_(&tables, ports, &drops),
       results_(&tables, &egress_, &drops),
@@ -77,18 +76,32 @@ void Pipeline::contribute(const Port& ingress, const PacketView& packet) {
   decide(ingress, packet, header, {packet.payload + protocol::header_bytes, nullptr, 0});
 }
 
-std::optional<Verdict> Pipeline::contribute_in_place(const Port& ingress, const InPlaceContribution& contribution) {
-  const Header& header = contribution.header;
-  const size_t values = has_values(header) ? contribution.job->key().values * sizeof(uint32_t) : 0;
+// The packet that a contribution in place would have come in.
+PacketView Pipeline::view_in_place(size_t payload_bytes) {
   PacketView packet;
   packet.content = PacketView::Content::ours;
-  packet.payload_bytes = protocol::header_bytes + values;
+  packet.payload_bytes = protocol::header_bytes + payload_bytes;
   packet.udp_length = udp::bytes + packet.payload_bytes;
   packet.ipv4_length = ipv4::bytes + packet.udp_length;
   packet.frame_bytes = kHeadersBeforeUdpPayload + packet.payload_bytes;
+  return packet;
+}
+
+std::optional<Verdict> Pipeline::contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
+                                                     std::deque<SumTask>* tasks) {
+  const Header& header = contribution.header;
+  PacketView packet = view_in_place(has_values(header) ? contribution.job->key().values * sizeof(uint32_t) : 0);
   packet.ipv4_src = contribution.ipv4_src;
   packet.udp_src = contribution.udp_src;
-  return decide(ingress, packet, header, {nullptr, contribution.job, header.worker});
+  return decide(ingress, packet, header, {nullptr, contribution.job, header.worker, tasks});
+}
+
+void Pipeline::finish_sum(const SumTask& task) {
+  const ShmJob::Completion* completion = sums.finished(task);
+  if (completion == nullptr) return;
+  const size_t payload = payload_bytes(completion->answer);
+  results_.multicast(completion->group, view_in_place(payload),
+                     {completion->answer, payload, &slots.state(task.half), slots.values(task.half)});
 }
 
 std::optional<Verdict> Pipeline::decide(const Port& ingress, const PacketView& packet, const Header& header,
@@ -110,6 +123,17 @@ std::optional<Verdict> Pipeline::decide(const Port& ingress, const PacketView& p
   if (job_index < job_counters_.size()) job_counters_[job_index].add(1, packet.frame_bytes);
   if (const auto reason = drop_reason_of(verdict)) drops[*reason].add(1, packet.frame_bytes);
   return verdict;
+}
+
+uint64_t Pipeline::read_register(const std::string& name, size_t index) {
+  const uint64_t value = slots.read_register(name, index);
+  const size_t lane = slots.lane(name);
+  return lane < slots.values_per_packet() ? sums.word(index, lane) : value;
+}
+
+void Pipeline::write_register(const std::string& name, size_t index, uint64_t value) {
+  if (index < slots.halves() && slots.lane(name) < slots.values_per_packet()) sums.settle(index);
+  slots.write_register(name, index, value);
 }
 
 // The first rows of malformed_table in the P4 program. Values that the frame does not have are missing only where the
@@ -160,7 +184,7 @@ Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const
     return Verdict::stale;
   } else if ((half.bitmap & admission.worker_bit) == 0) {
     add(header, values, admission, &half);
-  } else if (half.bitmap == admission.job_mask) {
+  } else if (half.bitmap == admission.job_mask && !half.completes) {
     verdict = Verdict::resent;
   } else {
     return Verdict::duplicate;
@@ -171,11 +195,13 @@ Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const
   answer.kind = static_cast<uint8_t>(Kind::result);
   answer.exponent = half.exponent;
   answer.check = half.check;
-  const uint8_t* sum = sums.result(header.slot);
   if (has_values(header) && verdict != Verdict::resent) {
-    sum = sums.finish(header.slot, shm_jobs_->find(header.job, header.epoch));
+    if (values.tasks != nullptr && sums.finish_later(header.slot, {answer, admission.group}, values.tasks)) {
+      return Verdict::completed;
+    }
+    sums.settle(header.slot);
   }
-  const ResultSender::Result result{answer, payload_bytes(header), &half, sum};
+  const ResultSender::Result result{answer, payload_bytes(header), &half, slots.values(header.slot)};
   if (verdict == Verdict::resent) {
     results_.resend(ingress.number(), packet, result);
     return verdict;

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "dataplane/native/constants.h"
@@ -37,8 +39,8 @@ class Pipeline {
  public:
   static constexpr size_t kJobCounterEntries = protocol::max_jobs << 4U;
 
-  // Throws what SlotMemory throws. `ports` and `shm_jobs` outlive the pipeline.
-  Pipeline(size_t slots, size_t values, const Ports* ports, const ShmJobs* shm_jobs);
+  // Throws what SlotMemory throws. `ports` outlive the pipeline.
+  Pipeline(size_t slots, size_t values, const Ports* ports);
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
@@ -46,7 +48,10 @@ class Pipeline {
   void receive(Port* ingress, const Datagram& packet);
   // Takes one contribution whose values, if it has any, stay where the rank of a shm port wrote them. What became of
   // it; nothing when it was dropped before the slot was looked at.
-  std::optional<Verdict> contribute_in_place(const Port& ingress, const InPlaceContribution& contribution);
+  // Sums that it makes possible are put into `tasks`; whoever has done one calls finish_sum().
+  std::optional<Verdict> contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
+                                             std::deque<SumTask>* tasks);
+  void finish_sum(const SumTask& task);
   // Lets go of packets that a port's faults held long enough.
   void release_expired(Port* port, Port::Clock::time_point now);
   // Sends everything that waits. Call it at the end of a burst, before anything else touches this object.
@@ -57,10 +62,15 @@ class Pipeline {
   SlotSums sums;
   DropCounters drops;
 
+  // As those of SlotMemory, wherever the values are.
+  uint64_t read_register(const std::string& name, size_t index);
+  void write_register(const std::string& name, size_t index, uint64_t value);
+
   // job_counter; `index` is (job << 4) | verdict, below kJobCounterEntries.
   Counter& job_counter(size_t index) { return job_counters_[index]; }
 
  private:
+  static PacketView view_in_place(size_t payload_bytes);
   void process(const Port& ingress, const Datagram& received);
   void contribute(const Port& ingress, const PacketView& packet);
   std::optional<Verdict> decide(const Port& ingress, const PacketView& packet, const Header& header,
@@ -82,7 +92,6 @@ class Pipeline {
     return has_values(header) ? slots.values_per_packet() * sizeof(uint32_t) : 0;
   }
 
-  const ShmJobs* shm_jobs_;
   std::vector<Counter> job_counters_;
   Egress egress_;
   ResultSender results_;

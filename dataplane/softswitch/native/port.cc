@@ -9,6 +9,19 @@ constexpr uint64_t kEgressSeed = 0x9E3779B97F4A7C15;  // tells the two direction
 
 }  // namespace
 
+void PortCounters::add(const PortCounters& other) {
+  received += other.received;
+  receive_overflow += other.receive_overflow;
+  sending.sent += other.sending.sent;
+  sending.lost += other.sending.lost;
+  if (sending.last_error == 0) sending.last_error = other.sending.last_error;
+  faults.dropped += other.faults.dropped;
+  faults.duplicated += other.faults.duplicated;
+  faults.delayed += other.faults.delayed;
+  gso = gso && other.gso;
+  gro = gro && other.gro;
+}
+
 void Port::set_faults(const FaultRates& rates, uint64_t seed) {
   ingress_faults_.configure(rates, seed);
   egress_faults_.configure(rates, ~seed * kEgressSeed);

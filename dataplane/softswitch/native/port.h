@@ -46,6 +46,9 @@ struct PortCounters {
   uint16_t udp_port = 0;      // 0 where there is none
   bool gso = false;
   bool gro = false;
+
+  // Adds what another shard's socket of the same port has seen; buffers are each socket's own.
+  void add(const PortCounters& other);
 };
 
 // Where packets are received; one thread uses it, for one port after the other.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "dataplane/native/slot_blocks.h"
+
 namespace switchml {
 
 bool ResultSender::Receivers::operator==(const Receivers& other) const {
@@ -24,9 +26,12 @@ void ResultSender::resend(uint16_t port, const PacketView& trigger, const Result
 }
 
 void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, const Result& result) {
-  if (packets_.empty() || !(receivers == receivers_)) {
+  // A run that leaves at once belongs to one block of slots, whose thread at the other end gets all of it.
+  const bool same_block = packets_.empty() || in_same_block(block_slot_, result.header.slot >> 1U);
+  if (packets_.empty() || !same_block || !(receivers == receivers_)) {
     flush();
     receivers_ = receivers;
+    block_slot_ = result.header.slot >> 1U;
     const size_t bytes = protocol::header_bytes + receivers.payload_bytes;
     most_packets_ = std::min(kMostPackets, SendBatch::packets_per_message(bytes));
   }

@@ -70,6 +70,7 @@ class ResultSender {
   Egress* egress_;
   DropCounters* drops_;
   Receivers receivers_;
+  uint32_t block_slot_ = 0;  // any of the burst
   size_t most_packets_ = kMostPackets;
   std::array<std::array<uint8_t, protocol::header_bytes>, kMostPackets> headers_{};
   std::vector<OutgoingPacket> packets_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -19,12 +20,13 @@ constexpr unsigned kMostDoublings = 6;
 
 }  // namespace
 
-ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell)
+ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell,
+                             const std::vector<int>& processors)
     : rank_(rank),
       job_(std::move(job)),
       doorbell_(doorbell),
       memory_("switchml-rank", Channel::bytes(rank.job.slots, rank.job.values, true), SharedMemory::Others::may_write),
-      channel_(memory_.data(), rank.job.slots, rank.job.values, job_->results().data()),
+      channel_(memory_.data(), rank.job.slots, rank.job.values, Channel::contributions(memory_.data(), rank.job.slots)),
       slots_(rank.job.slots) {
   auto* control = new (memory_.data()) ChannelControl{};
   control->geometry = {Geometry::kMagic,
@@ -32,10 +34,10 @@ ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, i
                        rank.job.values,
                        rank.rank,
                        rank.job.world_size,
-                       1,
+                       Geometry::kInPlace,
                        job_->streaming() ? 1U : 0U,
-                       0,
-                       0};
+                       static_cast<uint32_t>(processors.empty() ? 1 : processors.front()),
+                       static_cast<uint32_t>(processors.empty() ? 0 : processors.back())};
 }
 
 ShmConnection::~ShmConnection() { close(doorbell_); }
@@ -86,12 +88,15 @@ Header ShmConnection::header_of(uint32_t index) const {
   return header;
 }
 
-void ShmConnection::complete(const Header& result) {
+void ShmConnection::complete(const Header& result, const uint8_t* words) {
   const uint32_t index = (result.slot >> 1U) - uint32_t{rank_.job.slot_base};
   if (result.job != rank_.job.job || result.epoch != rank_.job.epoch || index >= slots_.size() ||
       !slots_[index].in_flight || slots_[index].phase != result.phase || beyond_limit(index)) {
     count(control().server.ignored);
     return;
+  }
+  if ((result.flags & flag::exponent_only) == 0 && !job_->has_result(rank_.rank, result)) {
+    std::memcpy(channel_.contribution(index), words, rank_.job.values * sizeof(uint32_t));
   }
   Slot& slot = slots_[index];
   slot.in_flight = false;
@@ -106,12 +111,13 @@ void ShmConnection::complete(const Header& result) {
   channel_.completion_ring()[completed_++ % slots_.size()] = static_cast<uint16_t>(index);
 }
 
-void ShmConnection::publish(bool nothing_left) {
+bool ShmConnection::publish(bool nothing_left) {
   ChannelControl& shared = control();
   if (published_ != completed_) {
     shared.server.received.store(shared.server.received.load(std::memory_order_relaxed) + (completed_ - published_),
                                  std::memory_order_relaxed);
     published_ = completed_;
+    shared.server.summing.store(job_->summing() / rank_.job.world_size, std::memory_order_relaxed);
     repetitions_ = 0;
     if (overdue_at_ != Clock::time_point::max()) {
       overdue_at_ = in_flight_ == 0 ? Clock::time_point::max() : Clock::now() + patience();
@@ -119,9 +125,9 @@ void ShmConnection::publish(bool nothing_left) {
     fence_streaming_stores();
     shared.completed.store(completed_, std::memory_order_release);
   } else if (!nothing_left) {
-    return;
+    return false;
   }
-  wake_process_at(shared, completed_, nothing_left);
+  return sleeps_until(shared, completed_, nothing_left);
 }
 
 std::vector<uint32_t> ShmConnection::held() const {

@@ -25,7 +25,8 @@ class ShmConnection {
   using Clock = std::chrono::steady_clock;
 
   // Makes the rank's memory. `doorbell` is an eventfd, which becomes its own. Throws std::system_error.
-  ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell);
+  // `processors` are those of its shard.
+  ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell, const std::vector<int>& processors);
   ~ShmConnection();
   ShmConnection(const ShmConnection&) = delete;
   ShmConnection& operator=(const ShmConnection&) = delete;
@@ -33,8 +34,9 @@ class ShmConnection {
   const ShmRank& rank() const { return rank_; }
   ShmJob& job() const { return *job_; }
   const std::shared_ptr<ShmJob>& shared_job() const { return job_; }
-  const uint8_t* contributions() const { return channel_.contribution(0); }
+  uint8_t* contributions() const { return channel_.contribution(0); }
   SharedMemory& memory() { return memory_; }
+  ChannelControl& control() const { return channel_.control(); }
   int doorbell() const { return doorbell_; }
 
   // Whether there is something in the submission ring.
@@ -42,15 +44,15 @@ class ShmConnection {
   // Takes one slot out of it; `header` is what its packet would have. False when there is none, or none that makes
   // sense: a process that writes nonsense is served no more.
   bool take(Header* header);
-  // What it took to add up what was taken.
-  void count_summing(Clock::duration time) { count(control().server.summing, nanoseconds_of(time)); }
   // Whether the rank is missing wherever a result is: it waits for nothing.
   bool has_nothing_in_flight() const { return in_flight_ == 0; }
 
-  // Puts a result into the completion ring, if it answers what is in flight.
-  void complete(const Header& result);
-  // Lets the process see what was completed, and wakes it if it waits for so much, or if `nothing_left`.
-  void publish(bool nothing_left);
+  // Puts a result into the completion ring, if it answers what is in flight. Its values are `words`, unless the rank
+  // has them already.
+  void complete(const Header& result, const uint8_t* words);
+  // Lets the process see what was completed. Returns whether it sleeps and waits for so much, or for anything if there
+  // is `nothing_left` to do.
+  bool publish(bool nothing_left);
 
   // A change of epoch: from freeze() on nothing is taken and no result put; fetch() lets those of each slot be put
   // until so many of its phases are held, and repeats what asks for them. fetch() throws std::invalid_argument where
@@ -90,16 +92,12 @@ class ShmConnection {
     Ticket ticket{};  // as it was when the slot was taken: the process can change its own copy at any time
   };
 
-  ChannelControl& control() const { return channel_.control(); }
   Header header_of(uint32_t index) const;
   Clock::duration patience() const;
   bool frozen() const { return !limits_.empty(); }
   bool beyond_limit(uint32_t index) const { return frozen() && slots_[index].phase >= limits_[index]; }
-  static void count(std::atomic<uint64_t>& counter, uint64_t more = 1) {
-    counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
-  }
-  static uint64_t nanoseconds_of(Clock::duration time) {
-    return static_cast<uint64_t>(std::chrono::nanoseconds(time).count());
+  static void count(std::atomic<uint64_t>& counter) {
+    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
   ShmRank rank_;

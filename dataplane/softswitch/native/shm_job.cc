@@ -11,11 +11,14 @@ bool ShmJobKey::operator==(const ShmJobKey& other) const {
          slots == other.slots && values == other.values;
 }
 
-ShmJob::ShmJob(const ShmJobKey& key, bool streaming)
-    : key_(key),
-      streaming_(streaming),
-      stride_(Channel::payload_stride(key.values)),
-      results_("switchml-results", Channel::result_bytes(key.slots, key.values), SharedMemory::Others::may_read) {}
+ShmJob::ShmJob(const ShmJobKey& key, const ShmWays& ways)
+    : key_(key), ways_(ways), stride_(Channel::payload_stride(key.values)), completions_(2 * size_t{key.slots}) {}
+
+bool ShmJob::has_result(uint8_t rank, const Header& result) {
+  if (!covers(result.slot / 2)) return false;
+  const Completion& completed = completion(result.slot);
+  return completed.answer.phase == result.phase && (completed.ranks >> rank & 1U) != 0;
+}
 
 bool ShmJob::has_ranks() const {
   return std::any_of(contributions_.begin(), contributions_.end(),

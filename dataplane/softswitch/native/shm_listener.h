@@ -16,10 +16,10 @@
 
 namespace switchml {
 
-// What a rank's connection is given: its number, and its own descriptors of memory, doorbell and results.
+// What a rank's connection is given: its number, and its own descriptors of memory and doorbell.
 struct ShmGrant {
   uint16_t connection = 0;
-  std::array<int, kShmDescriptors> descriptors{-1, -1, -1};
+  std::array<int, kShmDescriptors> descriptors{-1, -1};
 
   ShmGrant() = default;
   ~ShmGrant() {
@@ -28,7 +28,7 @@ struct ShmGrant {
     }
   }
   ShmGrant(ShmGrant&& other) noexcept
-      : connection(other.connection), descriptors(std::exchange(other.descriptors, {-1, -1, -1})) {}
+      : connection(other.connection), descriptors(std::exchange(other.descriptors, {-1, -1})) {}
   ShmGrant& operator=(ShmGrant&&) = delete;
   ShmGrant(const ShmGrant&) = delete;
   ShmGrant& operator=(const ShmGrant&) = delete;

@@ -90,6 +90,8 @@ SlotMemory::Register SlotMemory::find_register(const std::string& name, size_t i
   return found;
 }
 
+size_t SlotMemory::lane(const std::string& name) const { return lane_number(name, values_); }
+
 uint64_t SlotMemory::read_register(const std::string& name, size_t index) {
   const Register found = find_register(name, index);
   if (found.word16 != nullptr) return *found.word16;

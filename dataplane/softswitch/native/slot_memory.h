@@ -19,9 +19,11 @@ struct HalfState {
   uint16_t exponent = 0;
   uint32_t result_burst = 0;  // the burst of results that may still point at the values; see ResultSender
   // Where the values are; see SlotSums.
-  bool has_sum = false;    // some or all are added up in the slot's memory
-  bool is_shared = false;  // the complete sum is among the job's results
+  bool has_sum = true;     // some or all are added up in the slot's memory
+  bool is_apart = false;   // the complete sum is in ranks' memory only
+  bool completes = false;  // all values have come, and the sum is being made
   uint64_t in_place = 0;   // ranks whose values are still where they wrote them
+  uint64_t sum_id = 0;     // changes with whatever a sum that is being made does not know of
   ShmJob* job = nullptr;   // whose ranks and results these are
 };
 
@@ -40,11 +42,15 @@ class SlotMemory {
   HalfState& state(size_t half) { return states_[half]; }
   // Big-endian words; starts at a multiple of 64 bytes.
   uint8_t* values(size_t half) { return memory_ + half * stride_; }
+  const uint8_t* values(size_t half) const { return memory_ + half * stride_; }
 
   // A register by the name it has in the P4 program: slot_epoch, slot_phase, slot_bitmap, slot_exponent, slot_check,
   // lane_0 and up. Throw std::out_of_range for an unknown name and std::invalid_argument for a bad index or value.
+  // Where ranks share memory with the switch, a lane's value may be elsewhere (Pipeline::read_register).
   uint64_t read_register(const std::string& name, size_t index);
   void write_register(const std::string& name, size_t index, uint64_t value);
+  // The number of the lane that a register holds, or that of the values in a packet.
+  size_t lane(const std::string& name) const;
 
  private:
   struct Register;

@@ -1,8 +1,9 @@
 #include "dataplane/softswitch/native/slot_sums.h"
 
-#include <array>
+#include <atomic>
 #include <cstring>
 
+#include "dataplane/native/wire.h"
 #include "dataplane/softswitch/native/accumulate.h"
 
 namespace switchml {
@@ -16,12 +17,25 @@ void for_each_rank(uint64_t ranks, Act&& act) {
 
 }  // namespace
 
+void SumTask::run() const { sum_in_place(buffers.data(), count, kept, values, job->streaming()); }
+
+uint64_t SlotSums::first_id() {
+  static std::atomic<uint64_t> objects{0};
+  return ++objects << 40U;
+}
+
+void SlotSums::cancel(HalfState* state) {
+  state->sum_id = ++next_id_;
+  state->completes = false;
+}
+
 void SlotSums::begin(size_t half) {
   HalfState& state = slots_->state(half);
+  cancel(&state);
   state.in_place = 0;
   state.job = nullptr;
   state.has_sum = true;  // whatever it holds: as in a register, values that come later are added to it
-  state.is_shared = false;
+  state.is_apart = false;
 }
 
 void SlotSums::begin(size_t half, const Values& values) {
@@ -32,9 +46,11 @@ void SlotSums::begin(size_t half, const Values& values) {
 
 void SlotSums::add(size_t half, const Values& values) {
   HalfState& state = slots_->state(half);
-  if (state.is_shared) {  // complete for another rank, by an entry with another mask
-    state.is_shared = false;
-    add_words(half, state.job->result(half / 2));
+  if (state.completes || state.is_apart) {
+    // It is complete for another rank, by an entry with another mask, and its sum is no longer here to be added to:
+    // whatever comes of it, no rank must take it for right.
+    cancel(&state);
+    state.check += 1;
   }
   if (values.job == nullptr) {
     add_words(half, values.words);
@@ -56,56 +72,80 @@ void SlotSums::add_words(size_t half, const uint8_t* words) {
   }
 }
 
-const uint8_t* SlotSums::finish(size_t half, ShmJob* job) {
+bool SlotSums::finish_later(size_t half, const ShmJob::Completion& completion, std::deque<SumTask>* tasks) {
   HalfState& state = slots_->state(half);
-  if (state.in_place != 0) job = state.job;
-  if (job == nullptr || !job->covers(half / 2) || job->key().values != slots_->values_per_packet()) {
-    take_over(half, state.in_place);
-    return slots_->values(half);
-  }
-  std::array<const uint8_t*, protocol::max_workers + 1> sources;
-  size_t count = 0;
-  if (state.has_sum) sources[count++] = slots_->values(half);
-  for_each_rank(state.in_place, [&](uint8_t rank) { sources[count++] = job->contribution(rank, half / 2); });
-  sum_big_endian(sources.data(), count, job->result(half / 2), slots_->values_per_packet(), job->streaming());
-  state.in_place = 0;
-  state.has_sum = false;
-  state.job = job;
-  state.is_shared = true;
-  return job->result(half / 2);
+  if (state.in_place == 0) return false;
+  state.completes = true;
+  ShmJob& job = *state.job;
+  job.completion(half) = completion;
+  job.completion(half).ranks = 0;
+  SumTask task;
+  task.half = half;
+  task.id = state.sum_id;
+  task.job = &job;
+  task.values = slots_->values_per_packet();
+  if (state.has_sum) task.kept = slots_->values(half);
+  for_each_rank(state.in_place, [&](uint8_t rank) { task.buffers[task.count++] = job.contribution(rank, half / 2); });
+  tasks->push_back(task);
+  return true;
 }
 
-const uint8_t* SlotSums::result(size_t half) {
-  const HalfState& state = slots_->state(half);
-  return state.is_shared ? state.job->result(half / 2) : slots_->values(half);
+const ShmJob::Completion* SlotSums::finished(const SumTask& task) {
+  HalfState& state = slots_->state(task.half);
+  if (state.sum_id != task.id) return nullptr;
+  ShmJob::Completion& completion = task.job->completion(task.half);
+  completion.ranks = state.in_place;
+  state.completes = false;
+  state.is_apart = !state.has_sum;
+  state.in_place = 0;
+  return &completion;
 }
+
+uint32_t SlotSums::word(size_t half, size_t lane) const {
+  const HalfState& state = slots_->state(half);
+  uint32_t sum = 0;
+  const uint64_t have_sum = state.completes ? state.in_place : state.is_apart ? state.job->completion(half).ranks : 0;
+  if (have_sum != 0) {
+    const auto rank = static_cast<uint8_t>(__builtin_ctzll(have_sum));
+    return wire::load32(state.job->contribution(rank, half / 2) + lane * sizeof sum);
+  }
+  if (state.has_sum) sum = wire::load32(slots_->values(half) + lane * sizeof sum);
+  for_each_rank(state.in_place, [&](uint8_t rank) {
+    sum += wire::load32(state.job->contribution(rank, half / 2) + lane * sizeof sum);
+  });
+  return sum;
+}
+
+void SlotSums::settle(size_t half) { take_over(half, ~uint64_t{0}); }
 
 void SlotSums::take_over(size_t half, uint64_t ranks) {
   HalfState& state = slots_->state(half);
+  if (state.completes) return;  // all of them have the sum
   for_each_rank(state.in_place & ranks,
                 [&](uint8_t rank) { add_words(half, state.job->contribution(rank, half / 2)); });
   state.in_place &= ~ranks;
 }
 
-void SlotSums::take_over(const ShmJob& job, uint8_t rank) {
+template <class Act>
+void SlotSums::for_each_half(const ShmJob& job, Act&& act) {
   const size_t first = size_t{job.key().slot_base} * 2;
   for (size_t half = first; half < first + size_t{job.key().slots} * 2 && half < slots_->halves(); ++half) {
-    if (slots_->state(half).job == &job) take_over(half, uint64_t{1} << rank);
+    if (slots_->state(half).job == &job) act(half);
   }
 }
 
-void SlotSums::take_over(const ShmJob& job) {
-  const size_t first = size_t{job.key().slot_base} * 2;
-  for (size_t half = first; half < first + size_t{job.key().slots} * 2 && half < slots_->halves(); ++half) {
+void SlotSums::take_over(const ShmJob& job, uint8_t rank) {
+  for_each_half(job, [&](size_t half) { take_over(half, uint64_t{1} << rank); });
+}
+
+void SlotSums::forget(const ShmJob& job) {
+  for_each_half(job, [&](size_t half) {
     HalfState& state = slots_->state(half);
-    if (state.job != &job) continue;
-    if (state.is_shared) {
-      std::memcpy(slots_->values(half), job.result(half / 2), slots_->values_per_packet() * sizeof(uint32_t));
-    }
-    state.has_sum = true;
-    state.is_shared = false;
+    cancel(&state);
+    state.in_place = 0;
     state.job = nullptr;
-  }
+    state.is_apart = false;
+  });
 }
 
 }  // namespace switchml

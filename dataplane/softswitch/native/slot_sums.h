@@ -2,13 +2,29 @@
 // are, when the last of them has come.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 
 #include "dataplane/softswitch/native/shm_job.h"
 #include "dataplane/softswitch/native/slot_memory.h"
 
 namespace switchml {
+
+// One sum over ranks' own buffers, to be made by run(). Nobody else touches the buffers before finished(), so others
+// may go on with the pipeline meanwhile.
+struct SumTask {
+  size_t half = 0;
+  uint64_t id = 0;
+  ShmJob* job = nullptr;
+  size_t count = 0;
+  std::array<uint8_t*, protocol::max_workers> buffers{};
+  uint8_t* kept = nullptr;  // what came in packets; it takes part like another buffer
+  size_t values = 0;
+
+  void run() const;
+};
 
 // The values of one contribution: in a packet that does not wait, or in a rank's own buffer, which belongs to the
 // switch until the rank has its result.
@@ -16,33 +32,48 @@ struct Values {
   const uint8_t* words = nullptr;  // big-endian; of a packet
   ShmJob* job = nullptr;           // of a rank's buffer
   uint8_t rank = 0;
+  std::deque<SumTask>* tasks = nullptr;  // takes the sum that became possible
 };
 
 class SlotSums {
  public:
   // `slots` outlives it.
-  explicit SlotSums(SlotMemory* slots) : slots_(slots) {}
+  explicit SlotSums(SlotMemory* slots) : slots_(slots), next_id_(first_id()) {}
 
   // The first of a phase overwrites.
   void begin(size_t half, const Values& values);
   // The first of a phase that has no values.
   void begin(size_t half);
   void add(size_t half, const Values& values);
-  // Makes the sum, now that all are there: in the results of `job` where it has ranks that share memory, else null.
-  // Returns it, as result() does from then on.
-  const uint8_t* finish(size_t half, ShmJob* job);
-  const uint8_t* result(size_t half);
 
-  // Takes over what a rank has contributed, before its memory goes.
+  // Leaves it to `tasks` if values are in ranks' own buffers: the sum replaces them there, and in the slot's memory if
+  // some came in packets. finished() returns `completion` once that is done. False where there are none.
+  bool finish_later(size_t half, const ShmJob::Completion& completion, std::deque<SumTask>* tasks);
+  // `task` was run. Returns what is left to do, or null when that is not wanted any more.
+  const ShmJob::Completion* finished(const SumTask& task);
+
+  // One value, or the sum of those of them that have come.
+  uint32_t word(size_t half, size_t lane) const;
+  // Adds what is in ranks' own buffers to the slot's memory: of all ranks, whose sum it then is if all have come, or of
+  // one before its memory goes. All tasks were run.
+  void settle(size_t half);
   void take_over(const ShmJob& job, uint8_t rank);
-  // Takes over the results, before the job's memory goes.
-  void take_over(const ShmJob& job);
+  // The job's last rank has gone.
+  void forget(const ShmJob& job);
 
  private:
   void add_words(size_t half, const uint8_t* words);
   void take_over(size_t half, uint64_t ranks);
+  // A sum that is being made will not count.
+  void cancel(HalfState* state);
+  // Calls act(half) for all halves of a job.
+  template <class Act>
+  void for_each_half(const ShmJob& job, Act&& act);
+  // Of no other object in this process.
+  static uint64_t first_id();
 
   SlotMemory* slots_;
+  uint64_t next_id_;
 };
 
 }  // namespace switchml

@@ -1,7 +1,5 @@
 #include "dataplane/softswitch/native/store_choice.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/accumulate.h"
+#include "dataplane/softswitch/native/processors.h"
 
 namespace switchml {
 namespace {
@@ -24,23 +23,6 @@ constexpr size_t kBytes = size_t{1} << 20U;  // a rank's pool of contributions
 constexpr int kRounds = 12;                  // of each kind
 constexpr std::chrono::milliseconds kLongest{200};
 constexpr size_t kAlignment = 64;
-
-std::vector<int> processors() {
-  cpu_set_t allowed;
-  std::vector<int> found;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return found;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &allowed)) found.push_back(cpu);
-  }
-  return found;
-}
-
-void stay_on(int cpu) {
-  cpu_set_t only;
-  CPU_ZERO(&only);
-  CPU_SET(cpu, &only);
-  sched_setaffinity(0, sizeof only, &only);
-}
 
 struct Free {
   void operator()(uint8_t* memory) const { std::free(memory); }  // NOLINT: of aligned_alloc
@@ -53,27 +35,26 @@ Memory make_memory() {
   return memory;
 }
 
-// One thread's sums become the other one's sources, in turns.
+// Two threads rewrite the same memory in turns, as a rank and the switch do.
 class Trial {
  public:
-  Trial() : passed_(make_memory()), own_(make_memory()), end_(Clock::now() + kLongest) {}
+  Trial() : passed_(make_memory()), end_(Clock::now() + kLongest) {}
 
   // The shortest time of a round with ordinary stores and with those that bypass the caches.
   std::array<Clock::duration, 2> run(int writer, int reader) {
     std::thread other([this, reader] {
-      stay_on(reader);
-      const Memory sink = make_memory();
+      stay_on({reader});
       for (int round = 0; round < 2 * kRounds && wait_for(2 * round + 1); ++round) {
-        copy(passed_.get(), sink.get(), false);
+        rewrite(round % 2 == 1);
         turn_.store(2 * round + 2, std::memory_order_release);
       }
     });
     std::thread timed([this, writer] {
-      stay_on(writer);
+      stay_on({writer});
       for (int round = 0; round < 2 * kRounds; ++round) {
         const bool streaming = round % 2 == 1;
         const auto begin = Clock::now();
-        copy(own_.get(), passed_.get(), streaming);
+        rewrite(streaming);
         turn_.store(2 * round + 1, std::memory_order_release);
         if (!wait_for(2 * round + 2)) return;
         best_[streaming ? 1 : 0] = std::min(best_[streaming ? 1 : 0], Clock::now() - begin);
@@ -85,8 +66,9 @@ class Trial {
   }
 
  private:
-  static void copy(const uint8_t* from, uint8_t* to, bool streaming) {
-    sum_big_endian(&from, 1, to, kBytes / sizeof(uint32_t), streaming);
+  void rewrite(bool streaming) const {
+    uint8_t* const buffer = passed_.get();
+    sum_in_place(&buffer, 1, nullptr, kBytes / sizeof(uint32_t), streaming);
     fence_streaming_stores();
   }
 
@@ -99,7 +81,6 @@ class Trial {
   }
 
   Memory passed_;
-  Memory own_;
   Clock::time_point end_;
   std::atomic<int> turn_{0};
   std::array<Clock::duration, 2> best_{Clock::duration::max(), Clock::duration::max()};

@@ -13,15 +13,27 @@
 #include "dataplane/native/short_slice.h"
 #include "dataplane/softswitch/native/frame_port.h"
 #include "dataplane/softswitch/native/packet_port.h"
+#include "dataplane/softswitch/native/processors.h"
 #include "dataplane/softswitch/native/store_choice.h"
 #include "dataplane/softswitch/native/udp_port.h"
 
 namespace switchml {
 
-Switch::Switch(size_t slots, size_t values)
-    : pipeline_(std::make_unique<Pipeline>(slots, values, &ports_, &shm_jobs_)),
-      wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+Switch::Switch(size_t slots, size_t values, unsigned shards)
+    : pipeline_(std::make_unique<Pipeline>(slots, values, &ports_)),
+      wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      strays_(wake_fd_),
+      boxes_{&strays_} {
   if (wake_fd_ < 0) throw std::system_error(errno, std::generic_category(), "cannot open an eventfd");
+  if (shards < 1 || shards > kMostShards) {
+    throw std::invalid_argument("a switch has 1 to " + std::to_string(kMostShards) + " shards, not " +
+                                std::to_string(shards));
+  }
+  for (unsigned index = 1; index < shards; ++index) {
+    shards_.push_back(std::make_unique<UdpShard>(index, slots, values));
+    boxes_.push_back(&shards_.back()->strays());
+  }
+  for (const auto& shard : shards_) shard->set_boxes(boxes_);
 }
 
 Switch::~Switch() {
@@ -31,19 +43,22 @@ Switch::~Switch() {
 }
 
 void Switch::reset(size_t slots, size_t values) {
-  auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_, &shm_jobs_);
-  const TurnLock lock(this);
-  pipeline_.swap(pipeline);
+  auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_);
+  {
+    const Turns::Control turn(&turns_);
+    pipeline_.swap(pipeline);
+  }
+  for (const auto& shard : shards_) shard->reset(slots, values);
 }
 
 template <class Kind, class... Arguments>
-Kind& Switch::add_port(uint16_t port, const Arguments&... arguments) {
-  const TurnLock lock(this);
+Kind& Switch::add_port(uint16_t port, Arguments&&... arguments) {
+  const Turns::Control turn(&turns_);
   if (port >= ports_.size()) {
     throw std::invalid_argument("port " + std::to_string(port) + " is above " + std::to_string(ports_.size() - 1));
   }
   if (ports_[port] != nullptr) throw std::invalid_argument("port " + std::to_string(port) + " is already there");
-  auto made = std::make_unique<Kind>(port, arguments...);
+  auto made = std::make_unique<Kind>(port, std::forward<Arguments>(arguments)...);
   Kind& added = *made;
   ports_[port] = std::move(made);
   wake();
@@ -51,25 +66,41 @@ Kind& Switch::add_port(uint16_t port, const Arguments&... arguments) {
 }
 
 uint16_t Switch::add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port) {
-  return add_port<UdpPort>(port, address, udp_port).socket().port();
+  std::vector<UdpSocket> sockets =
+      open_udp_sockets(address, udp_port, UdpPort::kSocketBufferBytes, static_cast<unsigned>(boxes_.size()));
+  const uint16_t bound = add_port<UdpPort>(port, std::move(sockets.front())).socket().port();
+  for (size_t i = 0; i < shards_.size(); ++i) shards_[i]->add_port(port, std::move(sockets[i + 1]));
+  return bound;
+}
+
+void Switch::require_one_shard() const {
+  if (!shards_.empty()) throw std::invalid_argument("a switch with several shards has only UDP ports");
 }
 
 void Switch::add_frame_port(uint16_t port, const std::string& path, const std::string& peer) {
+  require_one_shard();
   add_port<FramePort>(port, path, peer);
 }
 
-void Switch::add_packet_port(uint16_t port, const std::string& interface) { add_port<PacketPort>(port, interface); }
+void Switch::add_packet_port(uint16_t port, const std::string& interface) {
+  require_one_shard();
+  add_port<PacketPort>(port, interface);
+}
 
-void Switch::add_shm_port(uint16_t port, const std::string& path) {
+void Switch::add_shm_port(uint16_t port, const std::string& path, size_t shards) {
+  require_one_shard();
   // The socket first: a port that is there already must not be left without one.
   ShmHost* host = this;
   auto listener = std::make_unique<ShmListener>(path, port, host);
-  const bool streaming = streaming_is_faster();
-  add_port<ShmPort>(port);
+  if (shards == 0) shards = processors().size();
+  const ShmWays ways{streaming_is_faster(), static_cast<uint8_t>(std::clamp<size_t>(shards, 1, ShmJob::kMostShards))};
+  ShardHost* shard_host = this;
+  ShmPort& added = add_port<ShmPort>(port, shard_host, size_t{ways.shards});
   {
-    const TurnLock lock(this);
-    streaming_ = streaming;
+    const Turns::Control turn(&turns_);
+    ways_ = ways;
   }
+  if (thread_.joinable()) added.start();
   listener->start();
   shm_listeners_.push_back(std::move(listener));
 }
@@ -82,26 +113,42 @@ Port& Switch::port_at(uint16_t port) {
 }
 
 void Switch::set_faults(uint16_t port, const FaultRates& rates, uint64_t seed) {
-  const TurnLock lock(this);
-  port_at(port).set_faults(rates, seed);
+  {
+    const Turns::Control turn(&turns_);
+    port_at(port).set_faults(rates, seed);
+  }
+  for (size_t i = 0; i < shards_.size(); ++i) shards_[i]->set_faults(port, rates, seed + i + 1);
 }
 
 PortCounters Switch::port_counters(uint16_t port) {
-  const TurnLock lock(this);
-  return port_at(port).counters();
+  PortCounters sum;
+  {
+    const Turns::Control turn(&turns_);
+    sum = port_at(port).counters();
+  }
+  for (const auto& shard : shards_) sum.add(shard->port_counters(port));
+  return sum;
 }
 
 void Switch::start() {
   if (thread_.joinable()) return;
   stopping_ = false;
   thread_ = std::thread([this] { run(); });
+  for (const auto& port : ports_) {
+    if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_port->start();
+  }
+  for (const auto& shard : shards_) shard->start();
 }
 
 void Switch::stop() {
+  for (const auto& shard : shards_) shard->stop();
   if (!thread_.joinable()) return;
   stopping_ = true;
   wake();
   thread_.join();
+  for (const auto& port : ports_) {
+    if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_port->stop();
+  }
 }
 
 void Switch::wake() {
@@ -117,7 +164,7 @@ void Switch::run() {
   std::vector<ShmPort*> shm_ports;
   std::vector<pollfd> polled;  // wake_fd_, then one for each of `ports`
   const auto list_ports = [&] {
-    const TurnLock lock(this);
+    const Turns::Control turn(&turns_);
     ports.clear();
     shm_ports.clear();
     polled.assign(1, {wake_fd_, POLLIN, 0});
@@ -130,40 +177,52 @@ void Switch::run() {
   };
   list_ports();
   while (!stopping_) {
-    const bool busy = serve(shm_ports);
-    int timeout = release_held(ports);
-    if (busy || !prepare_sleep(shm_ports)) timeout = 0;
-    const int ready = poll(polled.data(), polled.size(), timeout);
-    if (!busy) end_sleep(shm_ports);
+    const int ready = poll(polled.data(), polled.size(), release_held(ports));
     if (ready < 0) {
       for (pollfd& each : polled) each.revents = 0;  // a signal: they hold what was there before
       continue;
     }
-    for (size_t i = 0; i < ports.size(); ++i) {
-      if (polled[i + 1].revents != 0 && ports[i]->receive(&buffers)) process_burst(ports[i], &buffers);
+    if (ready > 0) {
+      for (size_t i = 0; i < ports.size(); ++i) {
+        if (polled[i + 1].revents != 0 && ports[i]->receive(&buffers)) process_burst(ports[i], &buffers);
+      }
+      publish(shm_ports);
     }
     if (polled[0].revents != 0) {
       uint64_t count = 0;
       [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
+      process_strays();
       list_ports();
     }
   }
 }
 
 void Switch::process_burst(Port* port, ReceiveBuffers* buffers) {
-  const TurnLock lock(this);
+  const Turns::Data turn(&turns_);
   Datagram packet;
   if (port->carries_frames()) {
     while (buffers->frames.next(&packet)) pipeline_->receive(port, packet);
   } else {
-    while (buffers->datagrams.next(&packet)) pipeline_->receive(port, packet);
+    while (buffers->datagrams.next(&packet)) {
+      if (shards_.empty() || !hand_over(boxes_, 0, port->number(), packet)) pipeline_->receive(port, packet);
+    }
+  }
+  pipeline_->flush();
+}
+
+void Switch::process_strays() {
+  const std::vector<StrayPacket> strays = strays_.take();
+  if (strays.empty()) return;
+  const Turns::Data turn(&turns_);
+  for (const StrayPacket& stray : strays) {
+    pipeline_->receive(ports_[stray.port].get(), {stray.bytes.data(), stray.bytes.size(), stray.source});
   }
   pipeline_->flush();
 }
 
 int Switch::release_held(const std::vector<Port*>& ports) {
   using Clock = Port::Clock;
-  const TurnLock lock(this);
+  const Turns::Data turn(&turns_);
   int timeout = -1;
   for (Port* port : ports) {
     if (!port->next_deadline()) continue;
@@ -178,26 +237,12 @@ int Switch::release_held(const std::vector<Port*>& ports) {
   return timeout;
 }
 
-bool Switch::serve(const std::vector<ShmPort*>& ports) {
-  if (ports.empty()) return false;
-  const TurnLock lock(this);
-  bool any = false;
-  for (ShmPort* port : ports) any = port->serve(pipeline_.get()) || any;
-  return any;
-}
-
-bool Switch::prepare_sleep(const std::vector<ShmPort*>& ports) {
-  if (ports.empty()) return true;
-  const TurnLock lock(this);
-  bool may_sleep = true;
-  for (ShmPort* port : ports) may_sleep = port->prepare_sleep() && may_sleep;
-  return may_sleep;
-}
-
-void Switch::end_sleep(const std::vector<ShmPort*>& ports) {
+void Switch::publish(const std::vector<ShmPort*>& ports) {
   if (ports.empty()) return;
-  const TurnLock lock(this);
-  for (ShmPort* port : ports) port->end_sleep();
+  std::vector<ChannelControl*> sleepers;
+  const Turns::Data turn(&turns_);
+  for (ShmPort* port : ports) port->publish(true, &sleepers);
+  for (ChannelControl* sleeper : sleepers) wake_process(*sleeper);
 }
 
 }  // namespace switchml

@@ -5,26 +5,33 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "dataplane/native/slot_blocks.h"
+#include "dataplane/softswitch/native/counter.h"
 #include "dataplane/softswitch/native/fault_injector.h"
 #include "dataplane/softswitch/native/pipeline.h"
 #include "dataplane/softswitch/native/port.h"
 #include "dataplane/softswitch/native/shm_listener.h"
 #include "dataplane/softswitch/native/shm_port.h"
+#include "dataplane/softswitch/native/turns.h"
+#include "dataplane/softswitch/native/udp_shard.h"
 
 namespace switchml {
 
 // Every member function may be called from any thread, start() and stop() from one at a time. A control operation
 // takes effect between two bursts of packets, never within one.
-class Switch : private ShmHost {
+class Switch : private ShmHost, private ShardHost {
  public:
-  // Throws what SlotMemory throws; std::system_error when the kernel gives no event descriptor.
-  Switch(size_t slots, size_t values);
+  static constexpr unsigned kMostShards = 64;
+
+  // With more than one shard its ports are UDP ports, and slots are divided among the shards (slot_blocks.h), each of
+  // which has a thread. Throws std::invalid_argument, what SlotMemory throws, and std::system_error when the kernel
+  // gives no event descriptor.
+  Switch(size_t slots, size_t values, unsigned shards = 1);
   ~Switch() override;
   Switch(const Switch&) = delete;
   Switch& operator=(const Switch&) = delete;
@@ -32,13 +39,15 @@ class Switch : private ShmHost {
   // Puts a new, empty pipeline in place of the old one. Ports and their faults stay.
   void reset(size_t slots, size_t values);
 
-  // Throw std::invalid_argument when the port number is taken, and what UdpPort, FramePort and PacketPort throw.
+  // Throw std::invalid_argument when the port number is taken, or the port cannot be divided among shards, and what
+  // UdpSocket, FramePort and PacketPort throw.
   // Returns the UDP port that was bound.
   uint16_t add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port);
   void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
   void add_packet_port(uint16_t port, const std::string& interface);
   // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
-  void add_shm_port(uint16_t port, const std::string& path);
+  // `shards` threads serve them, 0 for as many as there are processors.
+  void add_shm_port(uint16_t port, const std::string& path, size_t shards);
   // Throws std::out_of_range for a port that is not there, like every function that names one.
   void set_faults(uint16_t port, const FaultRates& rates, uint64_t seed);
   PortCounters port_counters(uint16_t port);
@@ -47,30 +56,46 @@ class Switch : private ShmHost {
   void start();
   void stop();
 
-  // Runs `operation(pipeline)` between two bursts and returns what it returns.
+  // Runs `operation(pipeline)`, which changes tables or groups, on every shard between two bursts.
   template <class Operation>
-  auto control(Operation&& operation) {
-    const TurnLock lock(this);
-    return operation(*pipeline_);
+  void control(Operation&& operation) {
+    control_first(operation);
+    for (const auto& shard : shards_) shard->control(operation);
+  }
+  // The sum of the counters that `find(pipeline)` returns references to.
+  template <class Find>
+  Counter read_counter(Find&& find) {
+    Counter sum = control_first([&](Pipeline& pipeline) { return find(pipeline); });
+    for (const auto& shard : shards_) {
+      const Counter part = shard->control([&](Pipeline& pipeline) -> Counter { return find(pipeline); });
+      sum.packets += part.packets;
+      sum.bytes += part.bytes;
+    }
+    return sum;
+  }
+  template <class Find>
+  void write_counter(Find&& find, Counter value) {
+    control_first([&](Pipeline& pipeline) { find(pipeline) = value; });
+    for (const auto& shard : shards_) shard->control([&](Pipeline& pipeline) { find(pipeline) = {}; });
+  }
+  // Runs `operation(pipeline)` on the shard of a register index and returns what it returns.
+  template <class Operation>
+  auto control_slot(size_t index, Operation&& operation) {
+    const unsigned shard = part_of_slot(static_cast<uint32_t>(index >> 1U), static_cast<unsigned>(shards_.size() + 1));
+    return shard == 0 ? control_first(operation) : shards_[shard - 1]->control(operation);
   }
 
  private:
-  // Lets the data thread and control operations in by turns: whoever waits for `turn_` is next, so that a data thread
-  // under load, which asks again at once, does not keep the others out.
-  class TurnLock {
-   public:
-    explicit TurnLock(Switch* owner) : lock_(owner->pipeline_mutex_, std::defer_lock) {
-      const std::lock_guard<std::mutex> turn(owner->turn_);
-      lock_.lock();
-    }
-
-   private:
-    std::unique_lock<std::mutex> lock_;
-  };
+  template <class Operation>
+  auto control_first(Operation&& operation) {
+    const Turns::Control turn(&turns_);
+    return operation(*pipeline_);
+  }
 
   // Makes a port of the given class from its number and `arguments`.
   template <class Kind, class... Arguments>
-  Kind& add_port(uint16_t port, const Arguments&... arguments);
+  Kind& add_port(uint16_t port, Arguments&&... arguments);
+  void require_one_shard() const;
   Port& port_at(uint16_t port);
   ShmGrant bind(uint16_t port, const ShmRank& rank) override;
   void unbind(uint16_t port, uint16_t connection) override;
@@ -79,25 +104,28 @@ class Switch : private ShmHost {
   std::shared_ptr<ShmJob> find_shm_job(uint16_t port, const ShmRank& rank);
   void run();
   void process_burst(Port* port, ReceiveBuffers* buffers);
-  // Takes what the ranks of shm ports have submitted. Returns whether there was anything.
-  bool serve(const std::vector<ShmPort*>& ports);
-  // Tells those ranks that the data thread is about to sleep. False when it may not.
-  bool prepare_sleep(const std::vector<ShmPort*>& ports);
-  void end_sleep(const std::vector<ShmPort*>& ports);
+  void process_strays();
+  // Lets ranks of shm ports see what packets of other ports completed.
+  void publish(const std::vector<ShmPort*>& ports);
   // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
   int release_held(const std::vector<Port*>& ports);
   void wake();
 
-  std::mutex turn_;
-  std::mutex pipeline_mutex_;  // guards everything below but the thread's own
+  Turns& turns() override { return turns_; }
+  Pipeline& pipeline() override { return *pipeline_; }
+
+  Turns turns_;  // guard everything below but the thread's own
   Ports ports_;
   ShmJobs shm_jobs_;
   std::unique_ptr<Pipeline> pipeline_;
-  bool streaming_ = false;  // stores to memory of shm ports bypass the caches
+  ShmWays ways_;
 
   std::thread thread_;
   std::atomic<bool> stopping_{false};
-  int wake_fd_ = -1;  // tells the data thread that ports_ or stopping_ has changed
+  int wake_fd_ = -1;  // tells the data thread that ports_ or stopping_ has changed, or that there are strays
+  StrayBox strays_;
+  std::vector<StrayBox*> boxes_;                             // of all shards, this thread's first
+  std::vector<std::unique_ptr<UdpShard>> shards_;            // the others
   std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
 };
 

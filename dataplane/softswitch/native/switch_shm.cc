@@ -50,50 +50,40 @@ std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const ShmRank& rank)
 ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
   std::shared_ptr<ShmJob> job;
   {
-    const TurnLock lock(this);
+    const Turns::Control turn(&turns_);
     job = find_shm_job(port, rank);
   }
   const bool is_new = job == nullptr;
-  if (is_new) job = std::make_shared<ShmJob>(rank.job, streaming_);
+  if (is_new) job = std::make_shared<ShmJob>(rank.job, ways_);
   const int doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (doorbell < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-  auto connection = std::make_unique<ShmConnection>(rank, job, doorbell);
+  auto connection =
+      std::make_unique<ShmConnection>(rank, job, doorbell, shm_port_at(port).processors_for(*job, rank.rank));
   ShmConnection& bound = *connection;
 
   ShmGrant grant;
   grant.descriptors[0] = duplicate(bound.memory().fd());
   grant.descriptors[1] = duplicate(doorbell);
-  grant.descriptors[2] = duplicate(job->results().fd());
   bound.memory().close_descriptor();
-  const TurnLock lock(this);
+  const Turns::Control turn(&turns_);
   if (find_shm_job(port, rank) != (is_new ? nullptr : job)) {
     throw std::runtime_error("the job's ranks came through two ports at the same moment; try again");
   }
   grant.connection = shm_port_at(port).attach(std::move(connection));
   if (is_new) shm_jobs_.put(job);
   job->set_contributions(rank.rank, bound.contributions());
-  wake();  // a data thread that sleeps has not asked this rank to ring yet
   return grant;
 }
 
 std::vector<uint32_t> Switch::quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) {
-  const TurnLock lock(this);
-  ShmConnection* bound = shm_port_at(port).find(connection);
-  if (bound == nullptr) throw std::invalid_argument("the rank has no connection any more");
-  if (targets.empty()) {
-    bound->freeze();
-  } else {
-    bound->fetch(targets);
-    wake();
-  }
-  bound->publish(true);  // what is held must be seen by the process
-  return bound->held();
+  const Turns::Control turn(&turns_);
+  return shm_port_at(port).quiesce(connection, targets);
 }
 
 void Switch::unbind(uint16_t port, uint16_t connection) {
   std::unique_ptr<ShmConnection> ended;  // its memory is given back after the lock
   std::shared_ptr<ShmJob> job;
-  const TurnLock lock(this);
+  const Turns::Control turn(&turns_);
   ended = shm_port_at(port).detach(connection);
   if (ended == nullptr) return;
   job = ended->shared_job();
@@ -101,7 +91,7 @@ void Switch::unbind(uint16_t port, uint16_t connection) {
   pipeline_->sums.take_over(*job, ended->rank().rank);
   job->set_contributions(ended->rank().rank, nullptr);
   if (!job->has_ranks()) {
-    pipeline_->sums.take_over(*job);
+    pipeline_->sums.forget(*job);
     shm_jobs_.remove(*job);
   }
 }

@@ -1,15 +1,9 @@
 #include "dataplane/softswitch/native/udp_port.h"
 
+#include <utility>
+
 namespace switchml {
-namespace {
-
-// A window of every worker of several jobs: what may arrive while the data thread is busy elsewhere.
-constexpr size_t kSocketBufferBytes = size_t{32} << 20U;
-
-}  // namespace
-
-UdpPort::UdpPort(uint16_t number, const std::string& address, uint16_t udp_port)
-    : Port(number, false), socket_(address, udp_port, kSocketBufferBytes) {
+UdpPort::UdpPort(uint16_t number, UdpSocket socket) : Port(number, false), socket_(std::move(socket)) {
   set_own_endpoint({socket_.address(), socket_.port()});
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "dataplane/native/udp_batch.h"
@@ -12,8 +11,11 @@ namespace switchml {
 
 class UdpPort : public Port {
  public:
-  // Throws what UdpSocket throws.
-  UdpPort(uint16_t number, const std::string& address, uint16_t udp_port);
+  // What its socket should be given: a window of every worker of several jobs may arrive while the thread is busy
+  // elsewhere.
+  static constexpr size_t kSocketBufferBytes = size_t{32} << 20U;
+
+  UdpPort(uint16_t number, UdpSocket socket);
 
   const UdpSocket& socket() const { return socket_; }
 

@@ -1,6 +1,7 @@
 """Steps of a training that goes on after losses: every sum is checked, and all ranks agree on the step.
 
-The worker VICTIM (its number as it was started) kills itself in the middle of step AT, unless it was started again.
+The worker VICTIM (its number as it was started) kills itself in step AT, when it has half of the results or has waited
+for them for DELAY seconds, unless it was started again.
 Each rank prints one JSON object a change, and one at its end.
 """
 
@@ -20,13 +21,21 @@ def say(words: dict[str, object]) -> None:
     os.write(1, (json.dumps(words) + "\n").encode())
 
 
+def kill_in_the_middle(comm: switchml.Communicator, size: int, delay: float) -> None:
+    end, middle = time.monotonic() + delay, comm.position + size / comm.values_per_packet / 2
+    while comm.position < middle and time.monotonic() < end:
+        time.sleep(0.0002)
+    say({"killed": time.monotonic(), "in_the_middle": comm.position >= middle})  # on a clock of the whole machine
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--size", type=int, default=1_000_000)
     parser.add_argument("--victim", type=int, action="append", default=[])
     parser.add_argument("--at", type=int, default=5)
-    parser.add_argument("--delay", type=float, default=0.01)
+    parser.add_argument("--delay", type=float, default=0.5)
     parser.add_argument("--pause", type=float, default=0)
     options = parser.parse_args()
     comm = switchml.connect()
@@ -34,9 +43,7 @@ def main() -> None:
     step, agreed = 0, comm.generation == 0
     while step < options.steps:
         if victim and step == options.at:
-            # Known to all processes of this machine: from when on the others wait.
-            say({"killed": time.monotonic() + options.delay})
-            threading.Timer(options.delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            threading.Thread(target=kill_in_the_middle, args=(comm, options.size, options.delay)).start()
         try:
             if not agreed:
                 root = min(set(range(comm.world_size)) - set(comm.joined))

@@ -1,0 +1,161 @@
+"""`bench jobs`: how long the control plane takes for a job, and what grows with the number of jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from benchmarks import machine_state
+from benchmarks.figures import percentile
+from benchmarks.footprint import Footprint, footprints
+from benchmarks.results import Result
+from benchmarks.systems import SwitchML, own_fabric, work_directory
+from benchmarks.turns import Reporter
+from controller.client import ControllerClient
+from topologies.config import FabricOptions
+
+__all__ = ["Options", "Sample", "run"]
+
+_RANKS_OF_AN_AGENT: Final = 64  # what it takes unless it is told otherwise (--max-ranks)
+_MANY_WORKERS: Final = 2  # of each job where it is their number that counts
+_STEPS: Final = 10  # samples over the jobs that are started one after the other
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured: `starts` jobs of each number of workers, `jobs` one after the other, `at_once` together."""
+
+    workers: list[int]
+    starts: int
+    jobs: int
+    at_once: int
+    transport: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Some jobs of a kind: seconds from the request to READY and of the stop, and what the processes hold then.
+
+    `kind` is "start", "sequence" or "at once"; `jobs` is how many of this kind there were by then; `elapsed` is the
+    time that all of the sample's took.
+    """
+
+    kind: str
+    workers: int
+    jobs: int
+    starts: list[float]
+    stops: list[float]
+    elapsed: float
+    footprints: list[Footprint]
+    store_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A sample in figures, times in seconds."""
+
+    kind: str
+    workers: int
+    jobs: int
+    start_median: float
+    start_p99: float
+    stop_median: float
+    elapsed: float
+    footprints: list[Footprint]
+    store_bytes: int
+
+
+def run(options: Options, report: Reporter) -> Result:
+    """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
+    agents = -(-options.at_once * _MANY_WORKERS // _RANKS_OF_AN_AGENT)
+    state = machine_state.now()
+    with (
+        work_directory() as directory,
+        own_fabric(options.transport, directory, FabricOptions(agents=agents)) as system,
+        system.client() as client,
+    ):
+        fabric = _Measured(system, client)
+        client.stop_job(client.start_job(_MANY_WORKERS).id)  # what is made once is there
+        samples = [fabric.sample("idle", 0, 0, (), (), 0.0)]
+        for workers in options.workers:
+            report(f"{options.starts} jobs of {workers} workers")
+            samples.append(fabric.sequence("start", workers, options.starts, 0))
+        report(f"{options.jobs} jobs of {_MANY_WORKERS} workers, one after the other")
+        step = -(-options.jobs // _STEPS)
+        for done in range(0, options.jobs, step):
+            count = min(step, options.jobs - done)
+            samples.append(fabric.sequence("sequence", _MANY_WORKERS, count, done))
+        report(f"{options.at_once} jobs of {_MANY_WORKERS} workers at once")
+        samples += fabric.at_once(options.at_once)
+    return Result.of("jobs", options, map(_row, samples), samples, [state], {system.name: system.description})
+
+
+class _Measured:
+    """A fabric whose jobs are timed."""
+
+    def __init__(self, system: SwitchML, client: ControllerClient) -> None:
+        self._processes = system.fabric.processes
+        self._store = system.fabric.run_directory.path
+        self._client = client
+
+    def sample(
+        self, kind: str, workers: int, jobs: int, starts: Iterable[float], stops: Iterable[float], elapsed: float
+    ) -> Sample:
+        """A sample, with what the processes hold now."""
+        store = sum(path.stat().st_size for path in self._store.glob("controller.sqlite*"))
+        found = footprints(self._processes)
+        return Sample(kind, workers, jobs, list(starts), list(stops), elapsed, found, store)
+
+    def sequence(self, kind: str, workers: int, count: int, done: int) -> Sample:
+        """Start and stop `count` jobs, after `done` of the same kind."""
+        starts, stops = [], []
+        began = time.monotonic()
+        for _ in range(count):
+            begin = time.monotonic()
+            job = self._client.start_job(workers)
+            ready = time.monotonic()
+            self._client.stop_job(job.id)
+            starts.append(ready - begin)
+            stops.append(time.monotonic() - ready)
+        return self.sample(kind, workers, done + count, starts, stops, time.monotonic() - began)
+
+    def at_once(self, count: int) -> list[Sample]:
+        """Ask for `count` jobs at the same time, then stop all at the same time: samples between and after."""
+        [switch] = self._client.list_switches()
+        slots = 1 << (switch.slots // count).bit_length() - 1
+
+        def begin(_: int) -> tuple[int, float]:
+            began = time.monotonic()
+            return self._client.start_job(_MANY_WORKERS, slots=slots).id, time.monotonic() - began
+
+        def end(job: int) -> float:
+            began = time.monotonic()
+            self._client.stop_job(job)
+            return time.monotonic() - began
+
+        with ThreadPoolExecutor(count) as pool:
+            began = time.monotonic()
+            started: Sequence[tuple[int, float]] = list(pool.map(begin, range(count)))
+            elapsed = time.monotonic() - began
+            live = self.sample("at once", _MANY_WORKERS, count, [seconds for _, seconds in started], (), elapsed)
+            began = time.monotonic()
+            stops = list(pool.map(end, [job for job, _ in started]))
+            return [live, self.sample("stopped", _MANY_WORKERS, count, (), stops, time.monotonic() - began)]
+
+
+def _row(sample: Sample) -> Row:
+    return Row(
+        kind=sample.kind,
+        workers=sample.workers,
+        jobs=sample.jobs,
+        start_median=statistics.median(sample.starts) if sample.starts else 0.0,
+        start_p99=percentile(sample.starts, 0.99) if sample.starts else 0.0,
+        stop_median=statistics.median(sample.stops) if sample.stops else 0.0,
+        elapsed=sample.elapsed,
+        footprints=sample.footprints,
+        store_bytes=sample.store_bytes,
+    )

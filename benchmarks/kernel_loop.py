@@ -1,0 +1,132 @@
+"""Runs the kernels that the native modules offer, over and over: `python -m benchmarks.kernel_loop SECONDS SIZE...`.
+
+A process of its own, because the choice of instructions holds for the whole process. It writes a line for each kernel,
+set of instructions and size: the three and the seconds of a pass, separated by tabs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.workers.counters import take_share
+from dataplane.constants import PROTOCOL_MAX_VALUES
+from dataplane.softswitch._native import kernels as additions
+from switchml._native import kernels
+
+__all__ = ["main", "passes"]
+
+Bytes = npt.NDArray[np.uint8]
+Pass = Callable[[int], None]
+"""One pass over so many elements."""
+
+_HALF: Final = {
+    kernels.Type.FLOAT32: np.array([0.5], np.float32).tobytes(),
+    kernels.Type.FLOAT16: np.array([0.5], np.float16).tobytes(),
+    kernels.Type.BFLOAT16: b"\x00\x3f" if sys.byteorder == "little" else b"\x3f\x00",
+    kernels.Type.INT32: np.array([1], np.int32).tobytes(),
+}
+_NOT_KERNELS: Final = ("best_instructions", "processor_has", "use_instructions", "run")
+_STREAMING: Final = ("quantize", "pack")  # those that can write past the caches
+_ALIGNMENT: Final = 64
+_FEWEST: Final = 3  # passes
+_EMPTY_CALLS: Final = 200
+
+
+def _bytes(pattern: bytes, elements: int) -> Bytes:
+    """Memory at a multiple of 64 bytes that repeats `pattern`."""
+    size = len(pattern) * elements
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    aligned = memory[start : start + size]
+    aligned.reshape(elements, len(pattern))[:] = np.frombuffer(pattern, np.uint8)
+    return aligned
+
+
+def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
+    """Every kernel with every set of instructions that this processor has, over at most `elements` elements."""
+    words = _bytes(b"\x00\x00\x01\x00", elements)
+    for kind, pattern in _HALF.items():
+        values = _bytes(pattern, elements)
+        for name in (name for name, value in vars(kernels).items() if callable(value) and not isinstance(value, type)):
+            if name in _NOT_KERNELS or not _offered(name, kind):
+                continue
+            for instructions in filter(kernels.processor_has, kernels.Instructions):
+                for streaming in (False, True) if name in _STREAMING else (False,):
+                    label = f"{name} {kind.name.lower()}{', streaming' if streaming else ''}"
+                    yield label, instructions.name.lower(), _pass(name, kind, instructions, values, words, streaming)
+    contribution = words.copy() if words.ctypes.data % _ALIGNMENT else _bytes(b"\x00\x00\x01\x00", elements)
+    for instructions_to_add in additions.instructions():
+        yield "add", instructions_to_add, _addition(instructions_to_add, words, contribution)
+        for streaming in (False, True):
+            label = f"sum of 2{', streaming' if streaming else ''}"
+            yield label, instructions_to_add, _sum(instructions_to_add, words, contribution, streaming)
+
+
+def _offered(name: str, kind: kernels.Type) -> bool:
+    nothing = np.empty(0, np.uint8)
+    try:
+        kernels.run(name, kind, kernels.best_instructions(), nothing, nothing, PROTOCOL_MAX_VALUES)
+    except ValueError:  # a kernel of other types
+        return False
+    return True
+
+
+def _pass(
+    name: str, kind: kernels.Type, instructions: kernels.Instructions, values: Bytes, words: Bytes, streaming: bool
+) -> Pass:
+    size = len(_HALF[kind])
+
+    def one(elements: int) -> None:
+        of_values, of_words = values[: size * elements], words[: 4 * elements]
+        kernels.run(name, kind, instructions, of_values, of_words, PROTOCOL_MAX_VALUES, streaming)
+
+    return one
+
+
+def _addition(instructions: str, sums: Bytes, values: Bytes) -> Pass:
+    return lambda elements: additions.add(
+        instructions, sums[: 4 * elements], values[: 4 * elements], PROTOCOL_MAX_VALUES
+    )
+
+
+def _sum(instructions: str, sums: Bytes, values: Bytes, streaming: bool) -> Pass:
+    return lambda elements: additions.sum_in_place(
+        instructions, [sums[: 4 * elements], values[: 4 * elements]], PROTOCOL_MAX_VALUES, streaming
+    )
+
+
+def _seconds(run: Pass, elements: int, limit: float) -> float:
+    """The median time of a pass, less what the call itself takes, which matters where a tensor is small."""
+    call = statistics.median(_timed(run, 0) for _ in range(_EMPTY_CALLS))
+    run(elements)
+    times: list[float] = []
+    end = time.perf_counter() + limit
+    while len(times) < _FEWEST or time.perf_counter() < end:
+        times.append(_timed(run, elements))
+    return max(statistics.median(times) - call, 1e-9)
+
+
+def _timed(run: Pass, elements: int) -> float:
+    begin = time.perf_counter()
+    run(elements)
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Time all of them."""
+    take_share()
+    limit, sizes = float(sys.argv[1]), [int(size) for size in sys.argv[2:]]
+    for name, instructions, run in passes(max(sizes) // 4):
+        for size in sizes:
+            sys.stdout.write(f"{name}\t{instructions}\t{size}\t{_seconds(run, size // 4, limit)}\n")
+
+
+if __name__ == "__main__":
+    main()

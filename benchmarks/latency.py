@@ -1,0 +1,32 @@
+"""`bench latency`: one small all-reduce at a time, and many that are queued together, beside the peers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from benchmarks.allreduce import measure_in_turns
+from benchmarks.results import Result
+from benchmarks.turns import Reporter, Task
+
+__all__ = ["Options", "run"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured: `calls` all-reduces of `bytes` in each turn, and `queue_calls` times `tensors` of them."""
+
+    workers: list[int]
+    bytes: int
+    tensors: int
+    transports: list[str]
+    peers: list[str]
+    repetitions: int
+    calls: int
+    queue_calls: int
+    torch_python: str
+
+
+def run(options: Options, report: Reporter) -> Result:
+    """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
+    tasks = [Task(options.bytes, 1, options.calls), Task(options.bytes, options.tensors, options.queue_calls)]
+    return measure_in_turns("latency", options, tasks, report)

@@ -1,0 +1,67 @@
+"""`bench memory`: how much memory agent and switch hold at the most while tensors of different sizes are summed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from benchmarks.footprint import footprints
+from benchmarks.options import size_text
+from benchmarks.results import Result
+from benchmarks.systems import own_fabric, work_directory
+from benchmarks.turns import Reporter, Task
+
+__all__ = ["Options", "Row", "run"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is measured: `calls` all-reduces of each size, each size on a fabric of its own."""
+
+    workers: int
+    sizes: list[int]
+    transports: list[str]
+    calls: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Bytes that a process held: when its fabric had just started, and at the most, by bytes of the tensor.
+
+    `growth` is the peak with the largest tensor / that with the smallest.
+    """
+
+    transport: str
+    process: str
+    at_rest: int
+    peaks: dict[str, int]
+    growth: float
+
+
+def run(options: Options, report: Reporter) -> Result:
+    """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
+    at_rest: dict[tuple[str, str], int] = {}
+    peaks: dict[tuple[str, str], dict[int, int]] = {}
+    with work_directory() as directory:
+        for transport in options.transports:
+            for size in options.sizes:
+                report(f"{transport}: {size_text(size)} on {options.workers} workers")
+                with own_fabric(transport, directory) as system:
+                    idle = footprints(system.daemons)
+                    with system.group(options.workers, directory) as group:
+                        group.command(Task(size, 1, options.calls).command)
+                        busy = footprints(system.daemons)
+                for before, after in zip(idle, busy, strict=True):
+                    at_rest.setdefault((transport, before.process), before.resident)
+                    peaks.setdefault((transport, before.process), {})[size] = after.peak
+    smallest, largest = min(options.sizes), max(options.sizes)
+    rows = [
+        Row(
+            transport,
+            process,
+            at_rest[transport, process],
+            {str(size): peak for size, peak in found.items()},
+            found[largest] / found[smallest],
+        )
+        for (transport, process), found in peaks.items()
+    ]
+    return Result.of("memory", options, rows)

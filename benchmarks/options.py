@@ -1,0 +1,82 @@
+"""Values of options: lists of sizes, of worker counts and of names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
+
+from dataplane.constants import PROTOCOL_MAX_WORKERS
+
+__all__ = ["names", "shares", "size_text", "sizes", "worker_counts"]
+
+T = TypeVar("T")
+
+_UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_LARGEST: Final = 1 << 33
+_SIZE: Final = re.compile(r"(\d{1,12})\s*([A-Za-z]*)")
+
+
+def sizes(text: str) -> list[int]:
+    """Bytes of "4KiB,64MiB": whole float32 values, up to 8 GiB. Raises ValueError."""
+    return _each(text, _size)
+
+
+def _size(word: str) -> int:
+    match = _SIZE.fullmatch(word)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise ValueError(f"{word!r} is no size; write 4KiB, 64MiB or a number of bytes")
+    size = int(match[1]) * unit
+    if not 4 <= size <= _LARGEST or size % 4:
+        raise ValueError(f"{word} is no size of a float32 tensor: a multiple of 4 bytes up to {size_text(_LARGEST)}")
+    return size
+
+
+def size_text(size: int) -> str:
+    """A size as people write it: 64 MiB."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor and size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size} B"
+
+
+def worker_counts(text: str) -> list[int]:
+    """The numbers of "2,4,8". Raises ValueError for what no job has."""
+
+    def count(word: str) -> int:
+        if not word.isdecimal() or not 2 <= int(word) <= PROTOCOL_MAX_WORKERS:
+            raise ValueError(f"{word!r} is no number of workers from 2 to {PROTOCOL_MAX_WORKERS}")
+        return int(word)
+
+    return _each(text, count)
+
+
+def shares(text: str) -> list[float]:
+    """The shares of "0,0.1%,0.01". Raises ValueError for what is not within 0 and 1."""
+
+    def share(word: str) -> float:
+        try:
+            value = float(word[:-1]) / 100 if word.endswith("%") else float(word)
+        except ValueError:
+            raise ValueError(f"{word!r} is no share; write 0.001 or 0.1%") from None
+        if not 0 <= value < 1:
+            raise ValueError(f"{word} is no share of packets: 0 up to, but not, 1")
+        return value
+
+    return _each(text, share)
+
+
+def names(text: str, known: Collection[str]) -> list[str]:
+    """The names of "gloo,mpi-tcp"; none of "". Raises ValueError for one that is not known."""
+
+    def name(word: str) -> str:
+        if word not in known:
+            raise ValueError(f"{word!r} is none of {', '.join(known)}")
+        return word
+
+    return _each(text, name) if text.strip() else []
+
+
+def _each(text: str, parse: Callable[[str], T]) -> list[T]:
+    return list(dict.fromkeys(parse(word.strip()) for word in text.split(",")))

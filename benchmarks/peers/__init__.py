@@ -1,0 +1,1 @@
+"""Sources of the peers that are compiled where they are measured."""

@@ -1,0 +1,238 @@
+"""Pictures of a result, as PNG and as SVG. Needs matplotlib, which is no requirement of SwitchML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.errors import BenchmarkError, NoMatplotlib, ResultFileError
+from benchmarks.options import size_text
+from benchmarks.results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw", "require_matplotlib"]
+
+_SUFFIXES: Final = (".png", ".svg")
+_DPI: Final = 120
+_PANEL: Final = (4.2, 3.2)  # inches
+_COLOURS: Final = {
+    "shm": "tab:blue",
+    "udp": "tab:cyan",
+    "gloo": "tab:orange",
+    "mpi-tcp": "tab:green",
+    "mpi-shm": "tab:olive",
+}
+
+Row = Mapping[str, Any]
+
+
+def require_matplotlib() -> None:
+    """Raise NoMatplotlib unless it is there: before anything is measured, not after."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise NoMatplotlib(
+            f"plots need matplotlib ({error}); install it with `pip install 'switchml[demo]'`, or do without --plots"
+        ) from error
+
+
+def draw(result: Result, directory: Path) -> list[Path]:
+    """Draw all pictures of a result into `directory`; their files. Raises NoMatplotlib and ResultFileError."""
+    require_matplotlib()
+    if not result.rows:
+        raise BenchmarkError(f"there is nothing to draw: {result.benchmark} has no rows")
+    files: list[Path] = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, figure in _FIGURES[result.benchmark](result):
+            for suffix in _SUFFIXES:
+                files.append(directory / f"{result.benchmark}-{name}{suffix}")
+                figure.savefig(files[-1], dpi=_DPI)
+    except OSError as error:
+        raise ResultFileError(f"{directory}: a picture cannot be written: {error.strerror}") from error
+    return files
+
+
+def _panels(titles: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel for each title, side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_PANEL[0] * len(titles), _PANEL[1]), layout="constrained")
+    axes = list(figure.subplots(1, len(titles), squeeze=False)[0])
+    for panel, title in zip(axes, titles, strict=True):
+        panel.set_title(title, fontsize=10)
+        panel.grid(visible=True, which="major", alpha=0.3)
+    return figure, axes
+
+
+def _values(rows: Iterable[Row], name: str) -> list[Any]:
+    return list(dict.fromkeys(row[name] for row in rows))
+
+
+def _where(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def _size_ticks(axes: Axes, sizes: Sequence[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, [size_text(size) for size in sizes], rotation=45, fontsize=8)
+    axes.minorticks_off()
+
+
+def _allreduce(result: Result) -> list[tuple[str, Figure]]:
+    found = [("size", _time_over_size(result.rows)), ("workers", _time_over_workers(result.rows))]
+    return [*found, ("ratios", _ratio_bars(result.rows))] if any(row["ratios"] for row in result.rows) else found
+
+
+def _time_over_size(rows: Sequence[Row]) -> Figure:
+    counts = _values(rows, "workers")
+    figure, panels = _panels([f"{count} workers" for count in counts])
+    for panel, count in zip(panels, counts, strict=True):
+        for name in _values(rows, "system"):
+            line = _where(rows, workers=count, system=name)
+            times = [1e3 * row["median"] for row in line]
+            panel.plot(_values(line, "bytes"), times, marker="o", markersize=3, color=_COLOURS.get(name), label=name)
+        _size_ticks(panel, _values(rows, "bytes"))
+        panel.set_yscale("log")
+    panels[0].set_ylabel("median time, ms")
+    panels[0].legend(fontsize=8)
+    return figure
+
+
+def _time_over_workers(rows: Sequence[Row]) -> Figure:
+    sizes = _values(rows, "bytes")
+    figure, panels = _panels([size_text(size) for size in sizes])
+    for panel, size in zip(panels, sizes, strict=True):
+        for name in _values(rows, "system"):
+            line = _where(rows, bytes=size, system=name)
+            times = [1e3 * row["median"] for row in line]
+            panel.plot(_values(line, "workers"), times, marker="o", markersize=3, color=_COLOURS.get(name), label=name)
+        panel.set_xticks(_values(rows, "workers"))
+        panel.set_xlabel("workers")
+        panel.set_ylim(bottom=0)
+    panels[0].set_ylabel("median time, ms")
+    panels[0].legend(fontsize=8)
+    return figure
+
+
+def _ratio_bars(rows: Sequence[Row]) -> Figure:
+    """How many times faster: a panel for each size, bars for each number of workers, transport and peer."""
+    sizes, counts = _values(rows, "bytes"), _values(rows, "workers")
+    bars = list(dict.fromkeys((row["system"], peer) for row in rows for peer in row["ratios"]))
+    figure, panels = _panels([size_text(size) for size in sizes])
+    width = 0.8 / len(bars)
+    hatches = {"shm": "", "udp": "//"}
+    for panel, size in zip(panels, sizes, strict=True):
+        for number, (name, peer) in enumerate(bars):
+            found = {row["workers"]: row["ratios"].get(peer, 0.0) for row in _where(rows, bytes=size, system=name)}
+            panel.bar(
+                [place - 0.4 + (number + 0.5) * width for place in range(len(counts))],
+                [found.get(count, 0.0) for count in counts],
+                width,
+                color=_COLOURS.get(peer),
+                hatch=hatches.get(name),
+                edgecolor="white",
+                label=f"{peer} / {name}",
+            )
+        panel.axhline(1.0, color="0.2", linewidth=1)
+        panel.set_xticks(range(len(counts)), [str(count) for count in counts])
+        panel.set_xlabel("workers")
+    panels[0].set_ylabel("peer's time / ours")
+    panels[0].legend(fontsize=7)
+    return figure
+
+
+def _latency(result: Result) -> list[tuple[str, Figure]]:
+    single = _where(result.rows, tensors=1)
+    counts = _values(single, "workers")
+    figure, panels = _panels([f"{count} workers" for count in counts])
+    for panel, count in zip(panels, counts, strict=True):
+        line = _where(single, workers=count)
+        names = [row["system"] for row in line]
+        panel.bar(names, [1e6 * row["p99"] for row in line], color="0.85", label="p99")
+        panel.bar(names, [1e6 * row["median"] for row in line], color=[_COLOURS.get(name) for name in names])
+        panel.set_yscale("log")
+    panels[0].set_ylabel(f"{size_text(result.options['bytes'])}: median and p99 (grey), us")
+    return [("calls", figure)]
+
+
+def _loss(result: Result) -> list[tuple[str, Figure]]:
+    figure, [panel] = _panels([f"{size_text(result.options['bytes'])} over udp"])
+    for count in _values(result.rows, "workers"):
+        line = _where(result.rows, workers=count)
+        shares = [100 * row["share"] for row in line]
+        panel.plot(shares, [row["ratio"] for row in line], marker="o", label=f"{count} workers")
+    panel.set_xlabel("packets lost in each direction, %")
+    panel.set_ylabel("time / that without losses")
+    panel.set_ylim(bottom=0)
+    panel.legend(fontsize=8)
+    return [("ratio", figure)]
+
+
+def _jobs(result: Result) -> list[tuple[str, Figure]]:
+    line = _where(result.rows, kind="sequence")
+    figure, [times, memory] = _panels(["time of a job", "resident memory"])
+    jobs = [row["jobs"] for row in line]
+    times.plot(jobs, [1e3 * row["start_median"] for row in line], marker="o", label="start to READY")
+    times.plot(jobs, [1e3 * row["stop_median"] for row in line], marker="o", label="stop")
+    times.set_ylabel("median, ms")
+    for index, footprint in enumerate(line[0]["footprints"]):
+        held = [row["footprints"][index]["resident"] / 1e6 for row in line]
+        memory.plot(jobs, held, marker="o", label=footprint["process"])
+    memory.set_ylabel("MB")
+    for panel in (times, memory):
+        panel.set_xlabel("jobs so far")
+        panel.set_ylim(bottom=0)
+        panel.legend(fontsize=8)
+    return [("count", figure)]
+
+
+def _kernels(result: Result) -> list[tuple[str, Figure]]:
+    sets = _values(result.rows, "instructions")
+    figure, panels = _panels(sets)
+    sizes: list[int] = result.options["sizes"]
+    for panel, name in zip(panels, sets, strict=True):
+        for row in _where(result.rows, instructions=name):
+            speeds = [row["gigabytes_per_second"][str(size)] for size in sizes]
+            panel.plot(sizes, speeds, marker="o", markersize=3, label=row["kernel"])
+        _size_ticks(panel, sizes)
+        panel.set_ylim(bottom=0)
+        panel.legend(fontsize=6)
+    panels[0].set_ylabel("GB/s")
+    return [("speed", figure)]
+
+
+def _memory(result: Result) -> list[tuple[str, Figure]]:
+    sizes: list[int] = result.options["sizes"]
+    figure, [panel] = _panels(["peak resident memory"])
+    for row in result.rows:
+        peaks = [row["peaks"][str(size)] / 1e6 for size in sizes]
+        panel.plot(sizes, peaks, marker="o", label=f"{row['process']}, {row['transport']}")
+    _size_ticks(panel, sizes)
+    panel.set_ylabel("MB")
+    panel.set_ylim(bottom=0)
+    panel.legend(fontsize=8)
+    return [("peak", figure)]
+
+
+def _python(result: Result) -> list[tuple[str, Figure]]:
+    figure, [panel] = _panels(["time in Python"])
+    names = [f"{row['transport']}\n{size_text(row['bytes'])}" for row in result.rows]
+    panel.bar(names, [1e6 * row["python"] for row in result.rows])
+    panel.set_ylabel("us of a call")
+    return [("cost", figure)]
+
+
+_FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
+    "allreduce": _allreduce,
+    "latency": _latency,
+    "loss": _loss,
+    "jobs": _jobs,
+    "kernels": _kernels,
+    "memory": _memory,
+    "python": _python,
+}

@@ -1,0 +1,316 @@
+"""Tables of a result: as text in cells, which a terminal or Markdown shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from benchmarks.options import size_text
+from benchmarks.results import Result
+
+__all__ = ["Table", "fill", "markdown", "tables"]
+
+Row = Mapping[str, Any]
+
+_BEYOND_CACHES: Final = 64 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A title, the names of the columns, rows of cells, and remarks that belong below."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    remarks: Sequence[str] = ()
+
+
+def tables(result: Result) -> list[Table]:
+    """The tables of a benchmark, the machine's state among the remarks of the last one."""
+    found = _TABLES[result.benchmark](result)
+    last = dataclasses.replace(found[-1], remarks=(*found[-1].remarks, *_machine(result)))
+    return [*found[:-1], last]
+
+
+def markdown(table: Table) -> str:
+    """A table in Markdown."""
+    lines = [f"**{table.title}**", "", _line(table.columns)]
+    lines.append("|" + "|".join("---" if index == 0 else "---:" for index in range(len(table.columns))) + "|")
+    lines += [_line(row) for row in table.rows]
+    for remark in table.remarks:
+        lines += ["", remark]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def fill(document: str, results: Sequence[tuple[Result, Sequence[str]]]) -> str:
+    """`document` with tables and pictures of each result between `<!-- bench: NAME -->` and `<!-- end -->`.
+
+    A picture is its address, relative to the document. Raises ValueError when there is no such place for a result.
+    """
+    for result, pictures in results:
+        begin, end = f"<!-- bench: {result.benchmark} -->", "<!-- end -->"
+        head, found, tail = document.partition(begin)
+        _, closed, rest = tail.partition(end)
+        if not found or not closed:
+            raise ValueError(f"it has no place for {result.benchmark}: `{begin}` and, below, `{end}`")
+        images = "".join(f"\n![{result.benchmark}: {address}]({address})\n" for address in pictures)
+        text = "\n".join(markdown(table) for table in tables(result)) + images
+        document = f"{head}{begin}\n{text}{end}{rest}"
+    return document
+
+
+# ---- numbers --------------------------------------------------------------------------------------------------------
+
+
+def _number(value: float) -> str:
+    """Three digits that count."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _milliseconds(seconds: float) -> str:
+    if seconds == 0:
+        return ""
+    return f"{1e3 * seconds:.3f}" if seconds < 1e-3 else _number(1e3 * seconds)
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:.1f}"
+
+
+# ---- each benchmark -------------------------------------------------------------------------------------------------
+
+
+def _collectives(result: Result) -> list[Table]:
+    peers = [peer for peer in result.options["peers"] if peer in result.systems]
+    columns = ["workers", "size", "by", "median ms", "p99 ms", "slowest rank ms", "GB/s", "Melem/s per worker"]
+    columns += [f"{peer} / this" for peer in peers]
+    columns += ["CPU s/GB", "of the memory's limit"]
+    rows = [
+        [
+            str(row["workers"]),
+            size_text(row["bytes"]),
+            row["system"],
+            _milliseconds(row["median"]),
+            _milliseconds(row["p99"]),
+            _milliseconds(row["slowest"]),
+            _number(row["bytes_per_second"] / 1e9),
+            _number(row["elements_per_second"] / 1e6),
+            *_ratios(row, peers),
+            _number(row["cpu_seconds_per_gb"]),
+            _share_of_limit(row, result.machine["memory_bytes_per_second"]),
+        ]
+        for row in result.rows
+    ]
+    if result.missing:
+        columns.append("remark")
+        rows = [[*row, ""] for row in rows]
+        rows += [["", "", name, *[""] * (len(columns) - 4), why] for name, why in result.missing.items()]
+    title = f"All-reduce of float32, {result.options['repetitions']} repetitions in turns"
+    return [Table(title, columns, rows)]
+
+
+def _share_of_limit(row: Row, memory_bytes_per_second: float) -> str:
+    """How near a transport over shared memory is to what the memory can do, for tensors that no cache holds.
+
+    That limit is what all processors move, divided by `_memory_traffic_of_element`.
+    """
+    if row["system"] != "shm" or row["bytes"] < _BEYOND_CACHES:
+        return ""
+    return f"{row['elements_per_second'] * _memory_traffic_of_element(row['workers']) / memory_bytes_per_second:.0%}"
+
+
+def _memory_traffic_of_element(workers: int) -> int:
+    """Bytes to and from memory for one element of a sum, where no cache holds any of them.
+
+    Each worker reads its element and writes its contribution, reads the result and writes the element: 16. The switch
+    reads a contribution of each worker, 4, and writes one result, 4.
+    """
+    return (16 + 4) * workers + 4
+
+
+def _ratios(row: Row, peers: Sequence[str]) -> list[str]:
+    return [f"{row['ratios'][peer]:.2f}" if peer in row["ratios"] else "" for peer in peers]
+
+
+def _latency(result: Result) -> list[Table]:
+    peers = [peer for peer in result.options["peers"] if peer in result.systems]
+    ratios = [f"{peer} / this" for peer in peers]
+    size = size_text(result.options["bytes"])
+    single = [row for row in result.rows if row["tensors"] == 1]
+    queued = [row for row in result.rows if row["tensors"] != 1]
+    missing = [f"{name} is missing: {why}" for name, why in result.missing.items()]
+    columns = ["workers", "by", "median us", "p99 us", "slowest rank us", *ratios, "wake-ups", "context switches"]
+    rows = [
+        [
+            str(row["workers"]),
+            row["system"],
+            *(_number(1e6 * row[name]) for name in ("median", "p99", "slowest")),
+            *_ratios(row, peers),
+            _number(row["wake_ups"]),
+            _number(row["switches"]),
+        ]
+        for row in single
+    ]
+    title = f"All-reduce of {size}, one at a time; wake-ups and context switches of all processes in one call"
+    many = [
+        [
+            str(row["workers"]),
+            row["system"],
+            _number(1e3 * row["median"]),
+            _number(row["tensors"] / row["median"]),
+            *_ratios(row, peers),
+            _number(row["wake_ups"] / row["tensors"]),
+        ]
+        for row in queued
+    ]
+    columns_of_many = ["workers", "by", "median ms of all", "tensors/s", *ratios, "wake-ups per tensor"]
+    heading = f"{result.options['tensors']} tensors of {size}, queued together"
+    return [Table(title, columns, rows), Table(heading, columns_of_many, many, missing)]
+
+
+def _loss(result: Result) -> list[Table]:
+    columns = ["workers", "lost each way", "median ms", "p99 ms", "/ no loss", "packets lost", "CPU s/GB", "cores busy"]
+    columns.append("largest error / bound")
+    rows = [
+        [
+            str(row["workers"]),
+            f"{row['share']:.2%}",
+            _milliseconds(row["median"]),
+            _milliseconds(row["p99"]),
+            f"{row['ratio']:.2f}",
+            _number(row["lost"]),
+            _number(row["cpu_seconds_per_gb"]),
+            _number(row["cores"]),
+            f"{row['largest_error'] / row['allowed_error']:.2f}",
+        ]
+        for row in result.rows
+    ]
+    size = size_text(result.options["bytes"])
+    return [Table(f"All-reduce of {size} over udp, single packets lost in each direction", columns, rows)]
+
+
+_KINDS: Final = {
+    "idle": "none yet",
+    "start": "started and stopped",
+    "sequence": "in sequence, so far",
+    "at once": "started at once",
+    "stopped": "stopped at once",
+}
+
+
+def _jobs(result: Result) -> list[Table]:
+    columns = ["jobs", "", "workers", "to READY ms", "p99 ms", "stop ms", "all s", "store MB"]
+    columns += [f"{name} MB (files)" for name in _held(result.rows[0])]
+    rows = [
+        [
+            str(row["jobs"]),
+            _KINDS[row["kind"]],
+            str(row["workers"]),
+            _milliseconds(row["start_median"]),
+            _milliseconds(row["start_p99"]),
+            _milliseconds(row["stop_median"]),
+            _number(row["elapsed"]),
+            _megabytes(row["store_bytes"]),
+            *_held(row).values(),
+        ]
+        for row in result.rows
+    ]
+    return [Table(f"Jobs over {result.options['transport']}", columns, rows)]
+
+
+def _held(row: Row) -> dict[str, str]:
+    """Resident memory and open files by process, those of all agents together."""
+    resident: dict[str, int] = defaultdict(int)
+    descriptors: dict[str, int] = defaultdict(int)
+    for found in row["footprints"]:
+        name = "agents" if found["process"].startswith("agent-") else found["process"]
+        resident[name] += found["resident"]
+        descriptors[name] += found["descriptors"]
+    return {name: f"{_megabytes(size)} ({descriptors[name]})" for name, size in resident.items()}
+
+
+def _kernels(result: Result) -> list[Table]:
+    sizes = result.options["sizes"]
+    rows = [
+        [
+            row["kernel"],
+            row["instructions"],
+            *(_number(row["gigabytes_per_second"][str(size)]) for size in sizes),
+        ]
+        for row in result.rows
+    ]
+    columns = ["kernel", "instructions", *(size_text(size) for size in sizes)]
+    return [Table("GB/s on one core, by the tensor's size; both count 4 bytes an element", columns, rows)]
+
+
+def _memory(result: Result) -> list[Table]:
+    sizes = result.options["sizes"]
+    columns = ["by", "process", "at rest MB", *(f"peak MB, {size_text(size)}" for size in sizes), "growth"]
+    rows = [
+        [
+            row["transport"],
+            row["process"],
+            _megabytes(row["at_rest"]),
+            *(_megabytes(row["peaks"][str(size)]) for size in sizes),
+            f"{row['growth']:.2f}",
+        ]
+        for row in result.rows
+    ]
+    return [Table(f"Resident memory with tensors of {result.options['workers']} workers", columns, rows)]
+
+
+def _python(result: Result) -> list[Table]:
+    columns = ["by", "size", "workers", "call us", "outside of native calls us", "share", "CPU us of that"]
+    rows = [
+        [
+            row["transport"],
+            size_text(row["bytes"]),
+            str(row["workers"]),
+            _number(1e6 * row["median"]),
+            _number(1e6 * row["python"]),
+            f"{row['share']:.2%}",
+            _number(1e6 * row["python_cpu"]),
+        ]
+        for row in result.rows
+    ]
+    return [Table("All-reduce: what Python costs", columns, rows)]
+
+
+_TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
+    "allreduce": _collectives,
+    "latency": _latency,
+    "loss": _loss,
+    "jobs": _jobs,
+    "kernels": _kernels,
+    "memory": _memory,
+    "python": _python,
+}
+
+
+def _machine(result: Result) -> list[str]:
+    machine = result.machine
+    about = (
+        f"{machine['processor']}, {machine['processors']} processors, {machine['memory_bytes'] / 2**30:.0f} GiB, "
+        f"Linux {machine['kernel']}, Python {machine['python']}, "
+        + ", ".join(dict.fromkeys(result.systems.values()) or [f"SwitchML {result.version}"])
+        + f", {machine['memory_bytes_per_second'] / 1e9:.0f} GB/s to and from memory"
+        + time.strftime(", %Y-%m-%d %H:%M UTC", time.gmtime(result.time))
+    )
+    if not result.states:
+        return [about]
+    loads = [state["load"] for state in result.states]
+    lines = [state["cache_line_ns"] for state in result.states if state["cache_line_ns"] is not None]
+    share = "raised" if all(state["share"] for state in result.states) else "not permitted to be raised"
+    when = f"load {min(loads):.1f} to {max(loads):.1f}; autogroup {machine['autogroup']}, its weight {share}"
+    if lines:
+        when += f"; cache line between two processors and back {min(lines):.0f} to {max(lines):.0f} ns"
+    return [about, when]

@@ -1,0 +1,93 @@
+"""What a benchmark leaves behind: one JSON object, from which tables and plots can be made again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import machine_state
+from benchmarks.errors import ResultFileError
+from controller.version import VERSION
+
+__all__ = ["BENCHMARKS", "Result", "load", "save"]
+
+BENCHMARKS: Final = ("allreduce", "latency", "loss", "jobs", "kernels", "memory", "python")
+
+
+@dataclasses.dataclass
+class Result:
+    """A benchmark's outcome.
+
+    `options` are those it ran with, `systems` the versions of what was measured, `missing` why a peer was not;
+    `states` is the machine over time, `samples` everything that was measured, `rows` what is made of it.
+    """
+
+    benchmark: str
+    options: dict[str, Any]
+    machine: dict[str, Any]
+    rows: list[dict[str, Any]]
+    samples: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    states: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    systems: dict[str, str] = dataclasses.field(default_factory=dict)
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+    version: str = VERSION
+    time: float = dataclasses.field(default_factory=time.time)
+
+    @classmethod
+    def of(
+        cls,
+        benchmark: str,
+        options: Any,
+        rows: Iterable[Any],
+        samples: Iterable[Any] = (),
+        states: Iterable[machine_state.State] = (),
+        systems: Mapping[str, str] | None = None,
+        missing: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Of dataclasses."""
+        return cls(
+            benchmark,
+            _plain(options),
+            _plain(machine_state.look()),
+            [_plain(row) for row in rows],
+            [_plain(sample) for sample in samples],
+            [_plain(state) for state in states],
+            dict(systems or {}),
+            dict(missing or {}),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return dataclasses.asdict(self)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value)))
+    return found
+
+
+def save(result: Result, path: Path) -> None:
+    """Write it to a file. Raises ResultFileError."""
+    try:
+        path.write_text(json.dumps(result.as_dict(), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ResultFileError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def load(path: Path) -> Result:
+    """Read what `save` wrote. Raises ResultFileError."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ResultFileError(f"{path} cannot be read: {error}") from error
+    names = {field.name: field for field in dataclasses.fields(Result)}
+    if not isinstance(content, dict) or content.get("benchmark") not in BENCHMARKS or content.keys() != names.keys():
+        raise ResultFileError(f"{path} was not written by `switchml-ctl bench` of this version")
+    lists: Sequence[str] = ("rows", "samples", "states")
+    if not all(isinstance(content[name], list) for name in lists):
+        raise ResultFileError(f"{path}: {', '.join(lists)} must be lists")
+    return Result(**content)

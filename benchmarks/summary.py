@@ -1,0 +1,85 @@
+"""From turns to the rows of a table: one for each system, number of workers and size."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks.figures import median_ratio, percentile
+from benchmarks.turns import Turn
+
+__all__ = ["Row", "summarize"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A system's figures for tensors of `bytes` on `workers` workers; times in seconds, as rank 0 saw them.
+
+    `median` and `p99` are over the calls of all repetitions; `slowest` is the median of each call's slowest rank;
+    `cpu_seconds_per_gb` counts all processes, per 10^9 bytes of tensor; `wake_ups` and `switches` (wake-ups and
+    preemptions) are per call. `ratios` has each peer's time / this system's time, the median of the repetitions'.
+    """
+
+    system: str
+    workers: int
+    bytes: int
+    tensors: int
+    calls: int
+    median: float
+    p99: float
+    slowest: float
+    bytes_per_second: float
+    elements_per_second: float
+    cpu_seconds_per_gb: float
+    wake_ups: float
+    switches: float
+    ratios: dict[str, float]
+
+
+Key = tuple[int, int, int]  # workers, bytes, tensors
+
+
+def summarize(turns: Iterable[Turn], ours: Sequence[str], peers: Sequence[str]) -> list[Row]:
+    """Rows in the order of worker counts and sizes, ours before the peers'; only ours have ratios."""
+    found: dict[Key, dict[str, list[Turn]]] = defaultdict(lambda: defaultdict(list))
+    for turn in turns:
+        found[turn.workers, turn.bytes, turn.tensors][turn.system].append(turn)
+    return [
+        _row(key, name, found[key], peers if name in ours else ())
+        for key in sorted(found)
+        for name in (*ours, *peers)
+        if name in found[key]
+    ]
+
+
+def _row(key: Key, name: str, turns: Mapping[str, list[Turn]], peers: Iterable[str]) -> Row:
+    workers, size, tensors = key
+    own = turns[name]
+    seconds = [second for turn in own for second in turn.seconds]
+    median = statistics.median(seconds)
+    calls = len(seconds)
+    ratios = {peer: median_ratio(_pairs(turns.get(peer, ()), own)) for peer in peers}
+    return Row(
+        system=name,
+        workers=workers,
+        bytes=size,
+        tensors=tensors,
+        calls=calls,
+        median=median,
+        p99=percentile(seconds, 0.99),
+        slowest=statistics.median([second for turn in own for second in turn.slowest]),
+        bytes_per_second=tensors * size / median,
+        elements_per_second=tensors * size / 4 / median,
+        cpu_seconds_per_gb=sum(turn.cpu_seconds for turn in own) / (calls * tensors * size / 1e9),
+        wake_ups=sum(turn.wake_ups for turn in own) / calls,
+        switches=sum(turn.wake_ups + turn.preemptions for turn in own) / calls,
+        ratios={peer: ratio for peer, ratio in ratios.items() if ratio is not None},
+    )
+
+
+def _pairs(theirs: Iterable[Turn], ours: Iterable[Turn]) -> list[tuple[Sequence[float], Sequence[float]]]:
+    """The seconds of both in the repetitions that both took part in."""
+    by_repetition = {turn.repetition: turn.seconds for turn in ours}
+    return [(turn.seconds, by_repetition[turn.repetition]) for turn in theirs if turn.repetition in by_repetition]

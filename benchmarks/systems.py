@@ -1,0 +1,190 @@
+"""What is measured against each other: SwitchML by its transports, and its peers.
+
+Each makes groups of ranks on this machine, all of one interface.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import benchmarks
+from benchmarks import gloo, open_mpi
+from benchmarks.errors import BenchmarkError
+from benchmarks.ranks import Launcher, RankGroup, rank_group, start
+from benchmarks.workers.counters import take_share
+from controller.client import ControllerClient
+from topologies import fabric
+from topologies.config import FabricOptions
+from topologies.fabric_state import Fabric
+from topologies.jobs import attach_environment
+from topologies.launcher import reserved_port
+from topologies.processes import ProcessRecord
+from topologies.run_directory import UNIX_PATH_LIMIT, RunDirectory
+
+__all__ = ["PEERS", "TRANSPORTS", "Peer", "SwitchML", "System", "own_fabric", "work_directory"]
+
+TRANSPORTS: Final = ("shm", "udp")
+PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
+
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@contextlib.contextmanager
+def work_directory() -> Iterator[Path]:
+    """A directory of our own for run directories, sockets and logs.
+
+    Raises BenchmarkError when its path is too long for Unix sockets.
+    """
+    with tempfile.TemporaryDirectory(prefix="swml-bench-") as name:
+        directory = Path(name)
+        longest = directory / max((f"{name}.sock" for name in (*TRANSPORTS, *PEERS)), key=len)
+        if len(os.fsencode(longest)) > UNIX_PATH_LIMIT:
+            raise BenchmarkError(
+                f"{longest} is too long for a Unix socket; set TMPDIR to a directory of a shorter path"
+            )
+        modules = directory / "modules"
+        modules.mkdir()
+        # Other interpreters find this package here, and nothing else of what is installed beside it.
+        (modules / "benchmarks").symlink_to(Path(benchmarks.__file__).parent, target_is_directory=True)
+        yield directory
+
+
+class System(Protocol):
+    """One way to sum tensors."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+
+    @property
+    def description(self) -> str:
+        """Its version."""
+
+    def group(self, workers: int, directory: Path) -> contextlib.AbstractContextManager[RankGroup]:
+        """A new group of `workers` ranks, for as long as the context lasts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SwitchML:
+    """The embedded fabric that runs in a work directory; `name` is its transport."""
+
+    name: str
+    description: str
+    fabric: Fabric
+
+    @property
+    def daemons(self) -> tuple[ProcessRecord, ...]:
+        """Switch and agents: what moves packets. The controller has no part in a call."""
+        return tuple(process for process in self.fabric.processes if process.name != "controller")
+
+    def client(self) -> ControllerClient:
+        """A client of its controller."""
+        return ControllerClient(self.fabric.controller)
+
+    @contextlib.contextmanager
+    def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:
+        """The ranks of a new job. Raises RankFailed and what ControllerClient raises."""
+        with self.client() as client:
+            job = client.start_job(workers, name=f"bench-{self.name}-{workers}")
+
+        def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
+            shared = _environment(directory) | {
+                "SWITCHML_BENCH_DAEMONS": ",".join(str(process.pid) for process in self.daemons)
+            }
+            return _launch_each(
+                _worker(sys.executable, "switchml", address),
+                [shared | attach_environment(job, rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)],
+                log,
+            )
+
+        try:
+            with rank_group(self.name, workers, directory, launch) as group:
+                yield group
+        finally:
+            with self.client() as client:
+                client.stop_job(job.id)
+
+
+@contextlib.contextmanager
+def own_fabric(transport: str, directory: Path, options: FabricOptions | None = None) -> Iterator[SwitchML]:
+    """An embedded fabric in `directory` for as long as the context lasts. Raises what starting one raises."""
+    run_directory = RunDirectory(directory / transport)
+    options = dataclasses.replace(options or FabricOptions(), transport=transport)
+    found, _ = fabric.start(run_directory, options, keep=True)
+    try:
+        for process in found.processes:
+            take_share(process.pid)
+        yield SwitchML(transport, f"SwitchML {found.version}", found)
+    finally:
+        fabric.stop(run_directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A system that is not ours. Made by `Peer.find`."""
+
+    name: str
+    description: str
+    python: str
+
+    @classmethod
+    def find(cls, name: str, torch_python: str) -> Peer:
+        """The peer of this name, of PEERS. Raises MissingPeer when this machine lacks what it needs."""
+        if name == "gloo":
+            return cls(name, gloo.version(torch_python), torch_python)
+        open_mpi.command(name, 1, Path())  # compiles, or says what is missing
+        return cls(name, open_mpi.version(), torch_python)
+
+    @contextlib.contextmanager
+    def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:
+        """A new group of ranks. Raises RankFailed."""
+        with reserved_port() as port, rank_group(self.name, workers, directory, self._launcher(workers, port)) as group:
+            yield group
+
+    def _launcher(self, workers: int, port: int) -> Launcher:
+        def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
+            environment = _environment(address.parent)
+            if self.name != "gloo":
+                return _launch_each(open_mpi.command(self.name, workers, address), [environment], log)
+            environment |= {"WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            environment |= {"GLOO_SOCKET_IFNAME": "lo"}
+            return _launch_each(
+                _worker(self.python, "gloo", address),
+                [environment | {"RANK": str(rank)} for rank in range(workers)],
+                log,
+            )
+
+        return launch
+
+
+def _worker(python: str, backend: str, address: Path) -> list[str]:
+    return [python, "-m", "benchmarks.workers.rank", backend, str(address)]
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
+    paths = [str(directory / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**ours, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _launch_each(
+    command: Sequence[str], environments: Sequence[dict[str, str]], log: Path
+) -> list[subprocess.Popen[bytes]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for environment in environments:
+            processes.append(start(command, log, environment))  # noqa: PERF401  (what was started is ended)
+    except BaseException:
+        for process in processes:
+            process.kill()
+            process.wait()
+        raise
+    return processes

@@ -1,0 +1,176 @@
+"""Systems that take turns at the same task, so that what the machine does at one time hits all of them alike."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import machine_state
+from benchmarks.errors import MissingPeer, RankFailed
+from benchmarks.options import size_text
+from benchmarks.ranks import RankGroup
+from benchmarks.systems import Peer, System, own_fabric
+
+__all__ = ["Reporter", "Task", "Turn", "Turns", "calls_of", "systems", "turn_of"]
+
+Reporter = Callable[[str], None]
+"""Told what happens, a line at a time, for people who wait."""
+
+_CALLS_BYTES: Final = 320 << 20  # summed in one turn where nobody says how many calls
+_FEWEST_CALLS: Final = 5
+_MOST_CALLS: Final = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """What one system did in one turn. Times are in seconds, one for each call; `slowest` is that of the last rank.
+
+    `cpu_seconds`, `wake_ups` and `preemptions` are of all calls and of all processes: ranks, and of SwitchML the agent
+    and the switch. `bytes` is of the tensor, of which a call sums `tensors`.
+    """
+
+    system: str
+    workers: int
+    bytes: int
+    tensors: int
+    repetition: int
+    seconds: tuple[float, ...]
+    slowest: tuple[float, ...]
+    cpu_seconds: float
+    wake_ups: int
+    preemptions: int
+    largest_error: float
+    allowed_error: float
+
+
+def turn_of(answers: Sequence[dict[str, Any]], system: str, task: Task, repetition: int) -> Turn:
+    """A turn from what the ranks have answered."""
+
+    def total(name: str) -> Any:
+        return sum(answer[name] for answer in answers) + answers[0].get(f"daemon_{name}", 0)
+
+    return Turn(
+        system=system,
+        workers=len(answers),
+        bytes=task.bytes,
+        tensors=task.tensors,
+        repetition=repetition,
+        seconds=tuple(answers[0]["seconds"]),
+        slowest=tuple(max(call) for call in zip(*(answer["seconds"] for answer in answers), strict=True)),
+        cpu_seconds=total("cpu_seconds"),
+        wake_ups=total("wake_ups"),
+        preemptions=total("preemptions"),
+        largest_error=max(answer["largest_error"] for answer in answers),
+        allowed_error=answers[0]["allowed_error"],
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """`calls` all-reduces of `tensors` tensors of `bytes` each; more than one are queued together."""
+
+    bytes: int
+    tensors: int
+    calls: int
+
+    @property
+    def warm_up(self) -> int:
+        """Calls that come before and are not timed, so that memory is there and round trips are known."""
+        return max(1, self.calls // 10)
+
+    @property
+    def command(self) -> str:
+        """The command to the ranks."""
+        if self.tensors == 1:
+            return f"all_reduce {self.bytes // 4} {self.calls} {self.warm_up}"
+        return f"queue {self.bytes // 4} {self.tensors} {self.calls} {self.warm_up}"
+
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        return size_text(self.bytes) if self.tensors == 1 else f"{self.tensors} x {size_text(self.bytes)}"
+
+
+def calls_of(size: int, wanted: int) -> int:
+    """Calls of a turn: `wanted`, or for 0 as many as move 320 MiB, within 5 and 200."""
+    return wanted or max(_FEWEST_CALLS, min(_MOST_CALLS, _CALLS_BYTES // size))
+
+
+@contextlib.contextmanager
+def systems(
+    transports: Sequence[str], peers: Sequence[str], torch_python: str, directory: Path, report: Reporter
+) -> Iterator[tuple[list[System], dict[str, str]]]:
+    """What can be measured here, and of the peers that cannot be: why. Raises what starting a fabric raises."""
+    found: list[System] = []
+    missing: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+        for name in peers:
+            peer = _find(name, torch_python)
+            if isinstance(peer, MissingPeer):
+                missing[name] = str(peer)
+                report(f"{name} is left out: {peer}")
+            else:
+                found.append(peer)
+        ours: list[System] = [stack.enter_context(own_fabric(name, directory)) for name in transports]
+        yield ours + found, missing
+
+
+def _find(name: str, torch_python: str) -> Peer | MissingPeer:
+    try:
+        return Peer.find(name, torch_python)
+    except MissingPeer as error:
+        return error
+
+
+class Turns:
+    """Repetitions of tasks: in each, every system takes its turn at each task, another one first each time.
+
+    A peer that fails takes no further turns; `failed` says why. A failure of ours ends the benchmark.
+    """
+
+    def __init__(self, measured: Sequence[System], directory: Path, report: Reporter) -> None:
+        self._systems = {system.name: system for system in measured}
+        self._directory = directory
+        self._report = report
+        self.turns: list[Turn] = []
+        self.states: list[machine_state.State] = []
+        self.failed: dict[str, str] = {}
+
+    def run(self, workers: int, tasks: Sequence[Task], repetitions: int) -> None:
+        """Measure `tasks` with groups of `workers` ranks. Raises RankFailed."""
+        names = [name for name in self._systems if name not in self.failed]
+        self._report(f"{workers} workers: starting {', '.join(names)}")
+        with contextlib.ExitStack() as stack:
+            groups: dict[str, RankGroup] = {}
+            for name in names:
+                with self._failing(name):
+                    groups[name] = stack.enter_context(self._systems[name].group(workers, self._directory))
+            for repetition in range(repetitions):
+                for number, task in enumerate(tasks):
+                    left = [(name, group) for name, group in groups.items() if name not in self.failed]
+                    first = (repetition + number) % len(left)
+                    self._take_turns(left[first:] + left[:first], task, repetition)
+
+    def _take_turns(self, groups: Sequence[tuple[str, RankGroup]], task: Task, repetition: int) -> None:
+        self.states.append(machine_state.now())
+        said = []
+        for name, group in groups:
+            with self._failing(name):
+                turn = turn_of(group.command(task.command), name, task, repetition)
+                self.turns.append(turn)
+                said.append(f"{name} {1e3 * statistics.median(turn.seconds):.3g} ms")
+        self._report(f"  {task.text}, repetition {repetition + 1}: {', '.join(said)}")
+
+    @contextlib.contextmanager
+    def _failing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except RankFailed as error:
+            if not isinstance(self._systems[name], Peer) or len(self._systems) == len(self.failed) + 1:
+                raise
+            self.failed[name] = f"failed: {str(error).splitlines()[0]}"
+            self._report(f"{name} takes no further turns: {error}")

@@ -1,0 +1,79 @@
+"""Tensors whose sum over all ranks is known, and the check of a result against it.
+
+Element i of rank r in call c is float32(base[i] * (r + 1)) * 2^-(c mod 3), where base holds 24-bit fractions in
+[-1, 1) and repeats after PERIOD elements. PERIOD is a prime, so no chunk of one place fits another one; the power of
+two makes the result of an earlier call wrong. peers/open_mpi_rank.c makes the same.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["PERIOD", "Pattern", "allowed_error"]
+
+PERIOD: Final = 1_000_003
+_FACTORS: Final[tuple[np.float32, ...]] = (np.float32(1), np.float32(0.5), np.float32(0.25))
+_BLOCK: Final = 1 << 16  # elements that are compared at a time: they stay in the caches
+
+Vector = npt.NDArray[np.float32]
+
+
+def allowed_error(backend: str, world_size: int) -> float:
+    """How far a result may be from the sum in float64, for the calls whose factor is 1.
+
+    Of SwitchML: N/2 * M * 2^-(31 - ceil(log2 N)) + half a unit in the last place (DESIGN's bound, with M for the whole
+    tensor). Of others, which add float32 in some order: (N - 1) * 2^-24 times the sum of the magnitudes (Higham,
+    Accuracy and Stability of Numerical Algorithms, 4.2). Both get another half unit, because results are compared with
+    the float32 nearest to the sum.
+    """
+    magnitudes = world_size * (world_size + 1) / 2
+    units = float(np.spacing(np.float32(magnitudes)))
+    if backend == "switchml":
+        largest = 2.0 ** (math.floor(math.log2(world_size)) + 1)
+        return world_size / 2 * largest * 2.0 ** -(31 - math.ceil(math.log2(world_size))) + units
+    return (world_size - 1) * 2.0**-24 * magnitudes + units
+
+
+class Pattern:
+    """The contributions of one rank and what they sum up to. Not for more elements than `elements`."""
+
+    def __init__(self, rank: int, world_size: int, elements: int) -> None:
+        length = min(elements, PERIOD)
+        fractions = (np.arange(length, dtype=np.uint32) * np.uint32(2654435761)) >> np.uint32(8)
+        base = (fractions.astype(np.float32) - np.float32(2**23)) / np.float32(2**23)
+        self._contribution: Vector = base * np.float32(rank + 1)
+        expected = np.zeros(length, np.float64)
+        for other in range(world_size):
+            expected += base * np.float32(other + 1)
+        self._expected: Vector = expected.astype(np.float32)
+
+    def fill(self, tensor: Vector, call: int) -> None:
+        """Make `tensor` this rank's contribution to a call."""
+        factor = _factor(call)
+        for start in range(0, len(tensor), PERIOD):
+            part = tensor[start : start + PERIOD]
+            np.multiply(self._contribution[: len(part)], factor, out=part)
+
+    def largest_error(self, tensor: Vector, call: int) -> float:
+        """The largest difference of any element from its sum, in units of the call's factor; NaN where there is one."""
+        factor = _factor(call)
+        expected = self._expected * factor
+        difference = np.empty(min(_BLOCK, len(tensor)), np.float32)
+        largest = np.float32(0)
+        for start in range(0, len(tensor), PERIOD):
+            period = tensor[start : start + PERIOD]
+            for at in range(0, len(period), _BLOCK):
+                part = period[at : at + _BLOCK]
+                rest = difference[: len(part)]
+                np.subtract(part, expected[at : at + len(part)], out=rest)
+                np.abs(rest, out=rest)
+                largest = np.maximum(largest, rest.max())  # NaN wins
+        return float(largest) / float(factor)
+
+
+def _factor(call: int) -> np.float32:
+    return _FACTORS[call % len(_FACTORS)]

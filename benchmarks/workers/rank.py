@@ -1,0 +1,161 @@
+"""One rank of a benchmark: `python -m benchmarks.workers.rank BACKEND SOCKET`.
+
+It joins its group, connects to the benchmark's Unix socket, says {"rank", "pid", "share"} and then answers commands, a
+line each, with one line of JSON:
+
+    all_reduce ELEMENTS CALLS WARM_UP     one tensor, call after call
+    queue ELEMENTS TENSORS CALLS WARM_UP  TENSORS tensors of ELEMENTS, queued together: one "call"
+    python_cost ELEMENTS CALLS WARM_UP    SwitchML only: also the part of each call outside of native code,
+                                          "python_seconds" and "python_cpu_seconds"
+    end
+
+The answer holds "seconds" of each call, what this process used during them ("cpu_seconds", "wake_ups",
+"preemptions"), "largest_error" and "allowed_error". Rank 0 adds what the processes in SWITCHML_BENCH_DAEMONS used
+("daemon_cpu_seconds", ...). A failure is answered by {"error"}, and the rank ends.
+
+Between the barrier and the call nothing is done but reading this process's own counters. Those of other processes take
+longer to read; they are read before that barrier and after the call, and what a barrier alone takes is subtracted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import numpy as np
+
+from benchmarks.workers import counters
+from benchmarks.workers.backends import BACKENDS, Backend, SwitchMLBackend
+from benchmarks.workers.pattern import Pattern, allowed_error
+
+__all__ = ["main"]
+
+
+class Series:
+    """A series of calls on one tensor: each with fresh contents, behind a barrier, and verified."""
+
+    def __init__(self, backend: Backend, backend_name: str, elements: int) -> None:
+        self._backend = backend
+        self.tensor = np.empty(elements, np.float32)
+        self._pattern = Pattern(backend.rank, backend.world_size, elements)
+        self._allowed_error = allowed_error(backend_name, backend.world_size)
+        pids = os.environ.get("SWITCHML_BENCH_DAEMONS", "")
+        self._daemons = [int(pid) for pid in pids.split(",") if pid] if backend.rank == 0 else []
+
+    def run(self, call: Callable[[], float], calls: int, warm_up: int) -> dict[str, Any]:
+        """Make the calls, each of which returns its seconds. Raises ValueError for a wrong result."""
+        seconds: list[float] = []
+        used, daemons_used = counters.Usage(), counters.Usage()
+        largest_error = 0.0
+        for number in range(warm_up + calls):
+            self._pattern.fill(self.tensor, number)
+            self._backend.barrier()
+            daemons_idle = counters.of_processes(self._daemons)
+            self._backend.barrier()
+            daemons_before = counters.of_processes(self._daemons)
+            self._backend.barrier()
+            before = counters.own()
+            elapsed = call()
+            after = counters.own()
+            daemons_after = counters.of_processes(self._daemons)
+            error = self._pattern.largest_error(self.tensor, number)
+            if not error <= self._allowed_error:  # NaN is not either
+                raise ValueError(
+                    f"call {number} of {self.tensor.size} elements gave a wrong sum: an element is {error} from it, "
+                    f"{self._allowed_error} are allowed"
+                )
+            largest_error = max(largest_error, error)
+            if number >= warm_up:
+                seconds.append(elapsed)
+                used += after - before
+                daemons_used += (daemons_after - daemons_before) - (daemons_before - daemons_idle)
+        answer = {"seconds": seconds, "largest_error": largest_error, "allowed_error": self._allowed_error}
+        answer |= vars(used)
+        if self._daemons:
+            answer |= {f"daemon_{name}": max(0, value) for name, value in vars(daemons_used).items()}
+        return answer
+
+
+def _all_reduce(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
+    series = Series(backend, name, elements)
+    prepared = backend.prepare(series.tensor)
+
+    def call() -> float:
+        begin = time.perf_counter()
+        backend.all_reduce(prepared)
+        return time.perf_counter() - begin
+
+    return series.run(call, calls, warm_up)
+
+
+def _queue(backend: Backend, name: str, elements: int, tensors: int, calls: int, warm_up: int) -> dict[str, Any]:
+    series = Series(backend, name, elements * tensors)
+    prepared = [backend.prepare(tensor) for tensor in series.tensor.reshape(tensors, elements)]
+
+    def call() -> float:
+        begin = time.perf_counter()
+        backend.all_reduce_queued(prepared)
+        return time.perf_counter() - begin
+
+    return series.run(call, calls, warm_up)
+
+
+def _python_cost(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
+    assert isinstance(backend, SwitchMLBackend)
+    series = Series(backend, name, elements)
+    python: list[tuple[float, float]] = []
+
+    def call() -> float:
+        elapsed, python_seconds, python_cpu_seconds = backend.time_python(series.tensor)
+        python.append((python_seconds, python_cpu_seconds))
+        return elapsed
+
+    answer = series.run(call, calls, warm_up)
+    python_seconds, python_cpu_seconds = zip(*python[warm_up:], strict=True)
+    return answer | {"python_seconds": python_seconds, "python_cpu_seconds": python_cpu_seconds}
+
+
+COMMANDS: dict[str, Callable[..., dict[str, Any]]] = {
+    "all_reduce": _all_reduce,
+    "queue": _queue,
+    "python_cost": _python_cost,
+}
+
+
+def _answer(stream: TextIO, content: dict[str, Any]) -> None:
+    stream.write(json.dumps(content) + "\n")
+    stream.flush()
+
+
+def main() -> int:
+    """Serve until the end; the exit status."""
+    name, address = sys.argv[1:]
+    share = counters.take_share()
+    backend = BACKENDS[name]()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        with connection.makefile("rw", encoding="ascii") as stream:
+            _answer(stream, {"rank": backend.rank, "pid": os.getpid(), "share": share})
+            for line in stream:
+                command, *numbers = line.split()
+                if command == "end":
+                    break
+                try:
+                    answer = COMMANDS[command](backend, name, *map(int, numbers))
+                except Exception as error:
+                    traceback.print_exc()
+                    _answer(stream, {"error": f"{type(error).__name__}: {error}"})
+                    return 1
+                _answer(stream, answer)
+    backend.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+// What the controller assigned to an agent, and what the agent tells about it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace switchml {
+
+// One rank of a job in one epoch.
+struct RankAssignment {
+  std::string address;         // IPv4 address of the host's data interface
+  std::string switch_address;  // where contributions go
+  uint16_t switch_udp_port;
+  uint16_t job;
+  uint8_t rank;
+  uint16_t epoch;
+  uint32_t world_size;
+  uint16_t slot_base;             // first pool index
+  uint32_t slots;                 // a power of two
+  uint32_t values;                // per packet
+  std::string multicast_address;  // IPv4 group that results come to as well; empty: none
+};
+
+// `assignment` again. Throws std::invalid_argument for what cannot be.
+RankAssignment checked(RankAssignment assignment);
+
+struct RankStatus {
+  uint64_t position = 0;  // contributions sent for the first time: the rank that lags is the one with the fewest
+  uint64_t sent = 0;      // packets
+  uint64_t received = 0;  // results taken
+  uint64_t retransmissions = 0;
+  uint64_t early_retransmissions = 0;
+  uint64_t ignored = 0;  // packets that were no result of a slot in flight
+  uint64_t sending = 0;  // nanoseconds of the data threads, those for looking for something to send included
+  uint64_t receiving = 0;
+  uint64_t sent_bytes = 0;  // of UDP payload
+  uint64_t received_bytes = 0;
+  double round_trip_seconds = 0;
+};
+
+}  // namespace switchml

@@ -1,0 +1,285 @@
+#include "host_agent/native/data_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "dataplane/native/short_slice.h"
+
+namespace switchml {
+
+namespace {
+
+std::system_error failure(const char* what) { return {errno, std::generic_category(), what}; }
+
+}  // namespace
+
+// Holds the thread still.
+class DataThread::Pause {
+ public:
+  explicit Pause(DataThread& thread) : thread_(thread) {
+    {
+      const std::lock_guard<std::mutex> count(thread_.pauses_mutex_);
+      thread_.waiting_pauses_ += 1;
+    }
+    ring(thread_.wake_);
+    lock_ = std::unique_lock<std::mutex>(thread_.mutex_);
+  }
+  ~Pause() {
+    lock_.unlock();
+    {
+      const std::lock_guard<std::mutex> count(thread_.pauses_mutex_);
+      thread_.waiting_pauses_ -= 1;
+    }
+    thread_.no_pauses_.notify_one();
+  }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+ private:
+  DataThread& thread_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+DataThread::DataThread(const Peers* peers)
+    : peers_(peers), epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (epoll_ < 0 || wake_ < 0) {
+    throw failure("epoll");
+  }
+  watch(wake_, true);
+}
+
+DataThread::~DataThread() {
+  stop();
+  jobs_.clear();
+  close(wake_);
+  close(epoll_);
+}
+
+void DataThread::start() {
+  if (thread_.joinable()) {
+    return;
+  }
+  stopping_ = false;
+  // Signals belong to the interpreter's main thread.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread(&DataThread::run, this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread_.native_handle(), "switchml-agent");
+}
+
+void DataThread::stop() {
+  if (!thread_.joinable()) {
+    return;
+  }
+  {
+    const Pause pause(*this);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void DataThread::watch(int fd, bool is_eventfd) const {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = static_cast<uint64_t>(fd) << 1 | (is_eventfd ? 1 : 0);
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) < 0) {
+    throw failure("epoll_ctl");
+  }
+}
+
+void DataThread::add_job(JobKey key, std::unique_ptr<JobRanks> job) {
+  const Pause pause(*this);
+  watch(job->socket().fd(), false);
+  if (job->group_socket() != nullptr) {
+    watch(job->group_socket()->fd(), false);
+  }
+  jobs_.emplace(key, std::move(job));
+}
+
+void DataThread::add_rank(JobKey key, const RankAssignment& assignment, RankChannel* channel, int doorbell) {
+  const Pause pause(*this);
+  if (doorbell >= 0) {
+    watch(doorbell, true);
+  }
+  jobs_.at(key)->add(assignment, channel);
+}
+
+void DataThread::remove_rank(JobKey key, uint8_t rank, int doorbell) {
+  const Pause pause(*this);
+  if (doorbell >= 0) {
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, doorbell, nullptr);
+  }
+  const auto found = jobs_.find(key);
+  if (found == jobs_.end()) {
+    return;  // its opening failed before it came here
+  }
+  JobRanks& job = *found->second;
+  job.remove(rank);
+  if (job.empty()) {
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, job.socket().fd(), nullptr);
+    if (job.group_socket() != nullptr) {
+      epoll_ctl(epoll_, EPOLL_CTL_DEL, job.group_socket()->fd(), nullptr);
+    }
+    jobs_.erase(found);
+  }
+}
+
+RankStatus DataThread::status(JobKey key, uint8_t rank) {
+  const Pause pause(*this);
+  return jobs_.at(key)->status(rank);
+}
+
+std::vector<uint32_t> DataThread::freeze(JobKey key, uint8_t rank) {
+  const Pause pause(*this);
+  JobRanks& job = *jobs_.at(key);
+  job.freeze(rank);
+  return job.held(rank);
+}
+
+std::vector<uint32_t> DataThread::fetch(JobKey key, uint8_t rank, const std::vector<uint32_t>& targets) {
+  const Pause pause(*this);
+  JobRanks& job = *jobs_.at(key);
+  job.fetch(rank, targets);
+  return job.held(rank);
+}
+
+void DataThread::add_to(JobKey key, uint8_t rank, RankProfile* profile) {
+  const Pause pause(*this);
+  jobs_.at(key)->add_to(rank, profile);
+}
+
+void DataThread::nudge() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleeping_.load(std::memory_order_relaxed)) {
+    ring(wake_);
+  }
+}
+
+void DataThread::hand_over(JobKey key, StrayDatagram stray) {
+  {
+    const std::lock_guard<std::mutex> lock(handed_over_mutex_);
+    handed_over_.emplace_back(key, std::move(stray));
+  }
+  nudge();
+}
+
+bool DataThread::handed_over() {
+  const std::lock_guard<std::mutex> lock(handed_over_mutex_);
+  return !handed_over_.empty();
+}
+
+void DataThread::take_handed_over(Clock::time_point now) {
+  std::vector<std::pair<JobKey, StrayDatagram>> taken;
+  {
+    const std::lock_guard<std::mutex> lock(handed_over_mutex_);
+    taken.swap(handed_over_);
+  }
+  for (const auto& [key, stray] : taken) {
+    const auto job = jobs_.find(key);
+    if (job != jobs_.end()) {
+      job->second->take({stray.bytes.data(), stray.bytes.size(), stray.source}, now, &strays_);
+    }
+  }
+}
+
+bool DataThread::serve(Clock::time_point now) {
+  bool busy = false;
+  uint64_t others = 0;
+  const bool has_peers = peers_->size() > 1;
+  if (has_peers) {
+    take_handed_over(now);
+  }
+  for (auto& [key, job] : jobs_) {
+    const bool received = job->receive(receive_batch_, now, &strays_);
+    for (StrayDatagram& stray : strays_) {
+      DataThread& owner = *(*peers_)[stray.thread];
+      owner.hand_over(key, std::move(stray));
+    }
+    strays_.clear();
+    const bool submitted = job->take_submissions(&others);
+    // Results first: the processes can work on them while the packets below leave.
+    job->publish(false);
+    job->transmit(send_batch_, now);
+    busy = busy || received || submitted;
+  }
+  for (; others != 0; others &= others - 1) {
+    (*peers_)[static_cast<unsigned>(__builtin_ctzll(others))]->nudge();
+  }
+  return busy;
+}
+
+int DataThread::wait_milliseconds(Clock::time_point now) const {
+  auto deadline = Clock::time_point::max();
+  for (const auto& [key, job] : jobs_) {
+    deadline = std::min(deadline, job->next_deadline());
+  }
+  if (deadline == Clock::time_point::max()) {
+    return -1;
+  }
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
+  return static_cast<int>(std::clamp<int64_t>(wait, 0, 1000));
+}
+
+void DataThread::sleep(std::unique_lock<std::mutex>& lock) {
+  sleeping_.store(true, std::memory_order_relaxed);
+  for (auto& [key, job] : jobs_) {
+    job->publish(true);
+    job->set_sleeping(true);
+  }
+  // Who submitted or handed over something before it could see that did not ring.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool any = handed_over() || std::any_of(jobs_.begin(), jobs_.end(),
+                                                [](const auto& each) { return each.second->submissions_wait(); });
+  const int timeout = any ? 0 : wait_milliseconds(Clock::now());
+  std::array<epoll_event, 64> events;
+  lock.unlock();
+  const int ready = epoll_wait(epoll_, events.data(), events.size(), timeout);
+  {
+    std::unique_lock<std::mutex> pauses(pauses_mutex_);
+    no_pauses_.wait(pauses, [this] { return waiting_pauses_ == 0; });
+  }
+  lock.lock();
+  for (int i = 0; i < ready; ++i) {
+    const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
+    uint64_t count;
+    if ((tag & 1) != 0 && read(static_cast<int>(tag >> 1), &count, sizeof count) < 0) {
+      continue;  // emptied already, or its rank was closed meanwhile
+    }
+  }
+  sleeping_.store(false, std::memory_order_relaxed);
+  for (auto& [key, job] : jobs_) {
+    job->set_sleeping(false);
+  }
+}
+
+void DataThread::run() {
+  ask_for_short_slices();
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stopping_) {
+    if (!serve(Clock::now())) {
+      sleep(lock);
+      continue;
+    }
+    bool paused;
+    {
+      const std::lock_guard<std::mutex> pauses(pauses_mutex_);
+      paused = waiting_pauses_ > 0;
+    }
+    if (paused) {
+      sleep(lock);
+    }
+  }
+}
+
+}  // namespace switchml

@@ -1,0 +1,79 @@
+// One data thread of the agent: moves packets between the shared memory of local ranks and the switch.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "host_agent/native/job_ranks.h"
+
+namespace switchml {
+
+class DataThread {
+ public:
+  using Peers = std::vector<std::unique_ptr<DataThread>>;
+  using JobKey = uint64_t;
+
+  // One of `peers`, which outlive it. Throws std::system_error.
+  explicit DataThread(const Peers* peers);
+  ~DataThread();
+  DataThread(const DataThread&) = delete;
+  DataThread& operator=(const DataThread&) = delete;
+
+  void start();
+  void stop();
+
+  // These come from any other thread and take effect between two rounds of this one.
+  // Throws std::system_error.
+  void add_job(JobKey key, std::unique_ptr<JobRanks> job);
+  // `doorbell` is that of a rank whose home is here, else -1. Throws std::system_error.
+  void add_rank(JobKey key, const RankAssignment& assignment, RankChannel* channel, int doorbell);
+  // Removes the job, too, if it was the last.
+  void remove_rank(JobKey key, uint8_t rank, int doorbell);
+  RankStatus status(JobKey key, uint8_t rank);
+  // A change of epoch: as JobRanks'; return what is held of this thread's slots, and 0 of the others.
+  std::vector<uint32_t> freeze(JobKey key, uint8_t rank);
+  std::vector<uint32_t> fetch(JobKey key, uint8_t rank, const std::vector<uint32_t>& targets);
+  // Adds what this thread counted for the rank.
+  void add_to(JobKey key, uint8_t rank, RankProfile* profile);
+
+  // From a peer: there is something for this thread.
+  void nudge();
+  void hand_over(JobKey key, StrayDatagram stray);
+
+ private:
+  class Pause;
+
+  void run();
+  bool serve(Clock::time_point now);
+  void take_handed_over(Clock::time_point now);
+  bool handed_over();
+  int wait_milliseconds(Clock::time_point now) const;
+  void sleep(std::unique_lock<std::mutex>& lock);
+  void watch(int fd, bool is_eventfd) const;
+
+  const Peers* peers_;
+  int epoll_ = -1;
+  int wake_ = -1;
+  std::atomic<bool> sleeping_{false};
+  std::mutex mutex_;  // held by this thread but while it sleeps, and by whoever pauses it
+  std::condition_variable no_pauses_;
+  int waiting_pauses_ = 0;  // guarded by pauses_mutex_: they go first, or a busy thread would starve them
+  std::mutex pauses_mutex_;
+  bool stopping_ = false;
+  std::thread thread_;
+  std::map<JobKey, std::unique_ptr<JobRanks>> jobs_;
+  ReceiveBatch receive_batch_;
+  SendBatch send_batch_;
+  std::vector<StrayDatagram> strays_;
+  std::mutex handed_over_mutex_;
+  std::vector<std::pair<JobKey, StrayDatagram>> handed_over_;
+};
+
+}  // namespace switchml

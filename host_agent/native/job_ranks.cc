@@ -1,0 +1,172 @@
+#include "host_agent/native/job_ranks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "dataplane/native/channel.h"
+#include "dataplane/native/slot_blocks.h"
+#include "dataplane/native/stopwatch.h"
+#include "dataplane/native/wire.h"
+
+namespace switchml {
+
+JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads, UdpSocket socket,
+                   uint8_t* results)
+    : assignment_(assignment),
+      thread_(thread),
+      threads_(threads),
+      socket_(std::move(socket)),
+      switch_endpoint_(ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
+      results_(results) {
+  if (!assignment.multicast_address.empty()) {
+    const sockaddr_in group = ipv4_endpoint(parse_ipv4(assignment.multicast_address), protocol::udp_port);
+    group_socket_ = join_multicast_group(group, assignment.address, socket_.receive_buffer(), thread, threads);
+  }
+}
+
+void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
+  ranks_.push_back(std::make_unique<Rank>(assignment, thread_, channel));
+}
+
+void JobRanks::remove(uint8_t rank) {
+  ranks_.erase(
+      std::remove_if(ranks_.begin(), ranks_.end(), [rank](const auto& each) { return each->number() == rank; }),
+      ranks_.end());
+}
+
+Rank& JobRanks::find(uint8_t rank) const {
+  for (const auto& each : ranks_) {
+    if (each->number() == rank) {
+      return *each;
+    }
+  }
+  throw std::out_of_range("rank " + std::to_string(rank) + " is not here");
+}
+
+RankStatus JobRanks::status(uint8_t rank) const { return find(rank).status(); }
+
+void JobRanks::add_to(uint8_t rank, RankProfile* profile) const { find(rank).add_to(profile); }
+
+bool JobRanks::receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
+  const Stopwatch receiving;
+  const bool any = receive_from(socket_, batch, now, strays);
+  const bool received = (group_socket_ && receive_from(*group_socket_, batch, now, strays)) || any;
+  if (received && !ranks_.empty()) {
+    const uint64_t each = receiving.nanoseconds() / ranks_.size();
+    for (const auto& rank : ranks_) {
+      rank->count_receiving(each);
+    }
+  }
+  return received;
+}
+
+bool JobRanks::receive_from(const UdpSocket& socket, ReceiveBatch& batch, Clock::time_point now,
+                            std::vector<StrayDatagram>* strays) {
+  if (!batch.receive(socket)) {
+    return false;
+  }
+  Datagram datagram;
+  while (batch.next(&datagram)) {
+    take(datagram, now, strays);
+  }
+  return true;
+}
+
+void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector<StrayDatagram>* strays) {
+  if (ranks_.empty()) {
+    return;
+  }
+  if (datagram.length < protocol::header_bytes || datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
+      datagram.source.sin_port != switch_endpoint_.sin_port) {
+    return ranks_.front()->ignore_result();
+  }
+  const Header header = wire::load_header(datagram.data);
+  const uint32_t index = (header.slot >> 1) - static_cast<uint32_t>(assignment_.slot_base);
+  const bool empty = (header.flags & flag::exponent_only) != 0;
+  const size_t payload = empty ? 0 : assignment_.values * sizeof(uint32_t);
+  if (header.version != protocol::version || header.kind != static_cast<uint8_t>(Kind::result) ||
+      header.job != assignment_.job || header.epoch != assignment_.epoch || index >= assignment_.slots ||
+      (header.slot & 1) != (header.phase & 1) || datagram.length != protocol::header_bytes + payload) {
+    return ignore(header);
+  }
+  const unsigned thread = part_of_slot(header.slot >> 1, threads_);
+  if (thread != thread_) {
+    strays->push_back({thread, datagram.source, {datagram.data, datagram.data + datagram.length}});
+    return;
+  }
+  const TakenResult result{header, index, datagram.length};
+  if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank->awaits(result); })) {
+    return ignore(header);
+  }
+  std::memcpy(results_ + index * Channel::payload_stride(assignment_.values), datagram.data + protocol::header_bytes,
+              payload);
+  for (const auto& rank : ranks_) {
+    rank->take_result(result, now);
+  }
+}
+
+void JobRanks::ignore(const Header& header) {
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [&header](const auto& each) { return each->number() == header.worker; });
+  (found == ranks_.end() ? ranks_.front() : *found)->ignore_result();
+}
+
+bool JobRanks::take_submissions(uint64_t* others) {
+  uint64_t threads = 0;
+  bool any = false;
+  for (const auto& rank : ranks_) {
+    if (is_home(*rank)) {
+      threads |= rank->channel().take_submissions();
+    }
+    any = rank->take_submissions() || any;
+  }
+  *others |= threads & ~(uint64_t{1} << thread_);
+  return any;
+}
+
+void JobRanks::transmit(SendBatch& batch, Clock::time_point now) {
+  const Stopwatch sending;
+  for (const auto& rank : ranks_) {
+    rank->transmit(batch, now);
+  }
+  if (!batch.empty()) {
+    batch.flush(socket_, switch_endpoint_);
+    const uint64_t each = sending.nanoseconds() / ranks_.size();
+    for (const auto& rank : ranks_) {
+      rank->count_sending(each);
+    }
+  }
+}
+
+void JobRanks::publish(bool nothing_left) {
+  for (const auto& rank : ranks_) {
+    rank->publish(nothing_left);
+  }
+}
+
+Clock::time_point JobRanks::next_deadline() const {
+  auto deadline = Clock::time_point::max();
+  for (const auto& rank : ranks_) {
+    deadline = std::min(deadline, rank->next_deadline());
+  }
+  return deadline;
+}
+
+void JobRanks::set_sleeping(bool sleeping) {
+  for (const auto& rank : ranks_) {
+    if (is_home(*rank)) {
+      rank->channel().set_sleeping(sleeping);
+    }
+  }
+}
+
+bool JobRanks::submissions_wait() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [this](const auto& rank) {
+    return (is_home(*rank) && rank->channel().submissions_wait()) || rank->channel().has_slots_for(thread_);
+  });
+}
+
+}  // namespace switchml

@@ -1,0 +1,87 @@
+// The ranks of one job on this host, as far as one data thread moves their packets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dataplane/native/udp_batch.h"
+#include "host_agent/native/assignment.h"
+#include "host_agent/native/rank.h"
+#include "host_agent/native/rank_channel.h"
+#include "host_agent/native/rank_profile.h"
+
+namespace switchml {
+
+// A datagram that came to the socket of another thread than its slot's.
+struct StrayDatagram {
+  unsigned thread;  // whose it is
+  sockaddr_in source;
+  std::vector<uint8_t> bytes;
+};
+
+// All ranks of a job on one host have one UDP port, and one copy of each result is enough for all of them: whoever
+// waits for a phase of a slot waits for the same values. None of them can have left a phase behind that another one
+// waits for, because all get its result at the same moment. One thread uses it.
+class JobRanks {
+ public:
+  // `assignment` is that of any of the ranks. `thread` of `threads` moves the slots that belong to it, and results of
+  // them come to `socket`, or to the job's multicast group; `results` has one buffer a slot, which all ranks read.
+  // Throws std::system_error when the group cannot be joined.
+  JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads, UdpSocket socket, uint8_t* results);
+
+  const UdpSocket& socket() const { return socket_; }
+  // Where results for several agents come; null where the job has no multicast group.
+  const UdpSocket* group_socket() const { return group_socket_ ? &*group_socket_ : nullptr; }
+
+  // `channel` outlives the rank here.
+  void add(const RankAssignment& assignment, RankChannel* channel);
+  void remove(uint8_t rank);
+  bool empty() const { return ranks_.empty(); }
+  // Throws std::out_of_range for a rank that is not here.
+  RankStatus status(uint8_t rank) const;
+  // As Rank's. Throws std::out_of_range for a rank that is not here, and what those throw.
+  void freeze(uint8_t rank) { find(rank).freeze(); }
+  void fetch(uint8_t rank, const std::vector<uint32_t>& targets) { find(rank).fetch(targets); }
+  std::vector<uint32_t> held(uint8_t rank) const { return find(rank).held(); }
+  // Adds what was counted for the rank here. Throws std::out_of_range for a rank that is not here.
+  void add_to(uint8_t rank, RankProfile* profile) const;
+
+  // Takes a batch of results from each socket. Returns whether there were any packets. Those of other threads' slots
+  // are appended to `strays`.
+  bool receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays);
+  void take(const Datagram& datagram, Clock::time_point now, std::vector<StrayDatagram>* strays);
+  // Takes what the processes submitted, of ranks whose home is here for all threads. Adds the threads that were given
+  // something to `others`, as bits. Returns whether this one was.
+  bool take_submissions(uint64_t* others);
+  // Sends what there is to send.
+  void transmit(SendBatch& batch, Clock::time_point now);
+  // Gives the processes the results since the last call.
+  void publish(bool nothing_left);
+  Clock::time_point next_deadline() const;
+  // Tells processes, of ranks whose home is here, whether they must ring.
+  void set_sleeping(bool sleeping);
+  // Whether take_submissions() would find something.
+  bool submissions_wait() const;
+
+ private:
+  bool receive_from(const UdpSocket& socket, ReceiveBatch& batch, Clock::time_point now,
+                    std::vector<StrayDatagram>* strays);
+  Rank& find(uint8_t rank) const;
+  bool is_home(const Rank& rank) const { return rank.number() % threads_ == thread_; }
+  // Counts a packet that is no result in flight.
+  void ignore(const Header& header);
+
+  RankAssignment assignment_;
+  unsigned thread_;
+  unsigned threads_;
+  UdpSocket socket_;
+  std::optional<UdpSocket> group_socket_;
+  sockaddr_in switch_endpoint_;
+  uint8_t* results_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+}  // namespace switchml

@@ -1,0 +1,132 @@
+#include "host_agent/native/rank_channel.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+
+#include "dataplane/native/slot_blocks.h"
+
+namespace switchml {
+
+namespace {
+
+// What part of a pool must be there before a sleeping agent is woken for it, unless the process has no more.
+constexpr uint32_t kShareOfPool = 8;
+
+std::system_error failure(const char* what) { return {errno, std::generic_category(), what}; }
+
+}  // namespace
+
+RankChannel::RankChannel(const RankAssignment& assignment, uint8_t* results, unsigned threads)
+    : assignment_(assignment),
+      results_(results),
+      doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      slots_of_thread_(threads) {
+  if (doorbell_ < 0) {
+    throw failure("eventfd");
+  }
+}
+
+RankChannel::~RankChannel() { close(doorbell_); }
+
+int RankChannel::open() {
+  if (is_open()) {
+    throw std::logic_error("the rank has a channel already");
+  }
+  memory_ = SharedMemory("switchml-channel", Channel::bytes(assignment_.slots, assignment_.values, true),
+                         SharedMemory::Others::may_write);
+  channel_ = Channel(memory_.data(), assignment_.slots, assignment_.values, results_);
+  auto* control = new (memory_.data()) ChannelControl{};
+  control->geometry.magic = Geometry::kMagic;
+  control->geometry.slots = assignment_.slots;
+  control->geometry.values = assignment_.values;
+  control->geometry.rank = assignment_.rank;
+  control->geometry.world_size = assignment_.world_size;
+  control->geometry.results_apart = 1;
+  control->geometry.first_processor = 1;                       // any
+  control->server_sleeps.store(1, std::memory_order_relaxed);  // the home may have gone to sleep before this was there
+  const int descriptor = fcntl(memory_.fd(), F_DUPFD_CLOEXEC, 0);
+  if (descriptor < 0) {
+    throw failure("dup of shared memory");
+  }
+  memory_.close_descriptor();
+  open_.store(true, std::memory_order_release);
+  return descriptor;
+}
+
+bool RankChannel::submissions_wait() const {
+  return is_open() && !broken_ && channel_.control().submitted.load(std::memory_order_acquire) != submitted_;
+}
+
+uint64_t RankChannel::take_submissions() {
+  if (!submissions_wait()) {
+    return 0;
+  }
+  const uint32_t end = channel_.control().submitted.load(std::memory_order_acquire);
+  if (end - submitted_ > assignment_.slots) {
+    fail();
+    return 0;
+  }
+  uint64_t threads = 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto count = static_cast<unsigned>(slots_of_thread_.size());
+  for (; submitted_ != end; ++submitted_) {
+    const uint16_t slot = channel_.submission_ring()[submitted_ % assignment_.slots];
+    if (slot >= assignment_.slots) {
+      fail();
+      return 0;
+    }
+    const unsigned thread = part_of_slot(assignment_.slot_base + slot, count);
+    slots_of_thread_[thread].push_back(slot);
+    threads |= uint64_t{1} << thread;
+  }
+  return threads;
+}
+
+void RankChannel::set_sleeping(bool sleeping) {
+  if (is_open()) {
+    ChannelControl& control = channel_.control();
+    const uint32_t share = std::max(1U, assignment_.slots / kShareOfPool);
+    control.server_wakes_at.store(submitted_ + share, std::memory_order_relaxed);
+    control.server_sleeps.store(sleeping ? 1 : 0, std::memory_order_seq_cst);
+  }
+}
+
+bool RankChannel::take(unsigned thread, std::vector<uint16_t>* slots) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<uint16_t>& mine = slots_of_thread_[thread];
+  const bool any = !mine.empty();
+  slots->insert(slots->end(), mine.begin(), mine.end());
+  mine.clear();
+  return any;
+}
+
+bool RankChannel::has_slots_for(unsigned thread) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !slots_of_thread_[thread].empty();
+}
+
+void RankChannel::complete(std::vector<uint16_t>* slots, bool nothing_left) {
+  if (!is_open()) {
+    return;
+  }
+  ChannelControl& control = channel_.control();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!slots->empty()) {
+    for (const uint16_t slot : *slots) {
+      channel_.completion_ring()[completed_++ % assignment_.slots] = slot;
+    }
+    slots->clear();
+    control.completed.store(completed_, std::memory_order_release);
+  }
+  if (sleeps_until(control, completed_, nothing_left)) {
+    wake_process(control);
+  }
+}
+
+}  // namespace switchml

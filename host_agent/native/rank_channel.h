@@ -1,0 +1,66 @@
+// The memory that one rank shares with its process, as the agent's data threads share it among themselves.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "dataplane/native/channel.h"
+#include "dataplane/native/shared_memory.h"
+#include "host_agent/native/assignment.h"
+
+namespace switchml {
+
+// One thread, the rank's home, takes slots out of the submission ring and sorts them by the threads that they belong
+// to; every thread puts results into the completion ring.
+class RankChannel {
+ public:
+  // `results` is the job's memory, one buffer a slot, for all its ranks here. Throws std::system_error.
+  RankChannel(const RankAssignment& assignment, uint8_t* results, unsigned threads);
+  ~RankChannel();
+  RankChannel(const RankChannel&) = delete;
+  RankChannel& operator=(const RankChannel&) = delete;
+
+  int doorbell() const { return doorbell_; }  // eventfd that the process rings when the home sleeps
+
+  // Makes the memory and returns a new descriptor of it, for the process; the caller closes it.
+  // Throws std::logic_error when it was made already and std::system_error.
+  int open();
+  bool is_open() const { return open_.load(std::memory_order_acquire); }
+  // Only of an open one.
+  const Channel& channel() const { return channel_; }
+
+  // Of the home alone.
+  bool submissions_wait() const;
+  // Takes what was submitted. Returns the threads that got some of it, as bits.
+  uint64_t take_submissions();
+  // Tells the process whether it must ring the doorbell.
+  void set_sleeping(bool sleeping);
+
+  // Of every thread. Moves the slots submitted for `thread` to the end of `slots`. Returns whether there were any.
+  bool take(unsigned thread, std::vector<uint16_t>* slots);
+  bool has_slots_for(unsigned thread);
+  // Lets the process see that these slots have their results, and wakes it when it wants to be, or when there is
+  // nothing left to do here. Empties `slots`.
+  void complete(std::vector<uint16_t>* slots, bool nothing_left);
+  // The process wrote what no process of ours writes: it is served no more.
+  void fail() { broken_ = true; }
+  bool broken() const { return broken_; }
+
+ private:
+  RankAssignment assignment_;
+  uint8_t* results_;
+  int doorbell_ = -1;
+  SharedMemory memory_;
+  Channel channel_;
+  std::atomic<bool> open_{false};
+  std::atomic<bool> broken_{false};
+  uint32_t submitted_ = 0;  // entries taken from the submission ring
+
+  std::mutex mutex_;  // guards what follows, for a few slots at a time
+  std::vector<std::vector<uint16_t>> slots_of_thread_;
+  uint32_t completed_ = 0;  // entries put into the completion ring
+};
+
+}  // namespace switchml

@@ -1,0 +1,10 @@
+// The kernels for Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace switchml {
+
+void define_kernels(nanobind::module_ module);
+
+}  // namespace switchml

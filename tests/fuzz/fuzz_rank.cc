@@ -1,0 +1,154 @@
+// The agent's end of its ranks: RESULTs from a switch that lies, datagrams from anybody, and a training process that
+// writes what it likes into the memory that it shares. Time is the input's.
+#include <fuzzer/FuzzedDataProvider.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dataplane/native/shared_memory.h"
+#include "host_agent/native/job_ranks.h"
+#include "tests/fuzz/memory_port.h"
+
+using namespace switchml;  // NOLINT: a program of one page
+
+namespace {
+
+constexpr uint32_t kSlots = 8;
+constexpr uint32_t kValues = 4;
+constexpr uint16_t kJob = 1;
+constexpr uint16_t kEpoch = 3;
+constexpr uint16_t kSlotBase = 8;
+
+// A job with two ranks, of which one is here.
+struct Bench {
+  UdpSocket the_switch{"127.0.0.1", 0, 1 << 16};
+  UdpSocket own{"127.0.0.1", 0, 1 << 16};
+  RankAssignment assignment{"127.0.0.1", "127.0.0.1", the_switch.port(), kJob, 1, kEpoch, 2,
+                            kSlotBase,   kSlots,      kValues,           ""};
+  SharedMemory results{"fuzz-results", Channel::result_bytes(kSlots, kValues), SharedMemory::Others::may_read};
+  RankChannel channel{assignment, results.data(), 1};
+  JobRanks ranks{assignment, 0, 1, std::move(own), results.data()};
+  SharedMemory memory = map(&channel);
+  Channel process{memory.data(), kSlots, kValues, results.data()};
+  uint32_t submitted = 0;
+  uint32_t completed = 0;
+  std::array<bool, kSlots> with_agent{};
+  bool honest = true;  // so far
+  Clock::time_point now{std::chrono::hours(1)};
+  SendBatch sent;
+  std::vector<StrayDatagram> strays;
+
+  Bench() { ranks.add(assignment, &channel); }
+
+  static SharedMemory map(RankChannel* channel) {
+    const int descriptor = channel->open();
+    SharedMemory mapped = SharedMemory::map(descriptor, SharedMemory::Others::may_write);
+    close(descriptor);
+    return mapped;
+  }
+};
+
+void submit(Bench* bench, FuzzedDataProvider* input) {
+  const auto index = input->ConsumeIntegralInRange<uint16_t>(0, kSlots - 1);
+  if (bench->with_agent[index]) return;
+  Ticket& ticket = bench->process.contribution_tickets()[index];
+  ticket = Ticket{};
+  ticket.chunk = index + kSlots * input->ConsumeIntegralInRange<uint32_t>(0, 3);
+  ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
+  ticket.count = (ticket.flags & flag::exponent_only) != 0 ? 0 : kValues;
+  ticket.format = 1;
+  bench->process.submission_ring()[bench->submitted++ % kSlots] = index;
+  bench->process.control().submitted.store(bench->submitted);
+  bench->with_agent[index] = true;
+}
+
+void scribble(Bench* bench, FuzzedDataProvider* input) {
+  const std::vector<uint8_t> bytes = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(1, 16));
+  const size_t at = input->ConsumeIntegralInRange<size_t>(0, Channel::bytes(kSlots, kValues, true) - 16);
+  if (bytes.empty()) return;
+  std::memcpy(bench->memory.data() + at, bytes.data(), bytes.size());
+  bench->honest = false;
+}
+
+void send(Bench* bench, FuzzedDataProvider* input) {
+  std::vector<uint8_t> datagram;
+  if (input->ConsumeIntegralInRange<int>(0, 4) == 0) {
+    datagram = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(0, 100));
+  } else {
+    Header header;
+    header.kind = static_cast<uint8_t>(Kind::result);
+    header.job = kJob;
+    header.worker = input->ConsumeIntegralInRange<uint8_t>(0, 2);
+    header.format = 1;
+    header.slot = input->ConsumeIntegralInRange<uint16_t>(2 * kSlotBase - 1, 2 * (kSlotBase + kSlots));
+    header.phase = input->ConsumeIntegralInRange<uint32_t>(0, 3);
+    header.epoch = kEpoch;
+    header.chunk = input->ConsumeIntegralInRange<uint32_t>(0, 4 * kSlots);
+    header.flags = input->ConsumeIntegralInRange<uint16_t>(0, 7);
+    datagram.resize(protocol::header_bytes + ((header.flags & flag::exponent_only) != 0 ? 0 : 4 * kValues));
+    wire::store_header(datagram.data(), header);
+    if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
+      datagram[input->ConsumeIntegralInRange<size_t>(0, datagram.size() - 1)] = input->ConsumeIntegral<uint8_t>();
+    }
+  }
+  const bool from_switch = input->ConsumeIntegralInRange<int>(0, 9) != 0;
+  const uint16_t port = from_switch ? bench->the_switch.port() : input->ConsumeIntegral<uint16_t>();
+  bench->ranks.take({datagram.data(), datagram.size(), ipv4_endpoint(0x7F000001, port)}, bench->now, &bench->strays);
+}
+
+// Every slot that came back was the agent's.
+void take_completed(Bench* bench) {
+  if (!bench->honest) return;
+  const uint32_t completed = bench->process.control().completed.load();
+  REQUIRE(completed - bench->completed <= kSlots);
+  for (; bench->completed != completed; ++bench->completed) {
+    const uint16_t index = bench->process.completion_ring()[bench->completed % kSlots];
+    REQUIRE(index < kSlots && bench->with_agent[index]);
+    bench->with_agent[index] = false;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  Bench bench;
+  while (input.remaining_bytes() > 0) {
+    switch (input.ConsumeIntegralInRange<int>(0, 9)) {
+      case 0:
+        scribble(&bench, &input);
+        break;
+      case 1:
+        bench.now += std::chrono::microseconds(input.ConsumeIntegralInRange<int>(0, 400'000));
+        break;
+      case 2:
+      case 3: {
+        uint64_t others = 0;
+        bench.ranks.take_submissions(&others);
+        bench.ranks.transmit(bench.sent, bench.now);
+        break;
+      }
+      case 4:
+        bench.ranks.publish(input.ConsumeBool());
+        take_completed(&bench);
+        break;
+      case 5:
+      case 6:
+        send(&bench, &input);
+        break;
+      default:
+        submit(&bench, &input);
+    }
+  }
+  bench.ranks.publish(true);
+  take_completed(&bench);
+  REQUIRE(bench.strays.empty());  // every slot belongs to the one thread
+  const RankStatus status = bench.ranks.status(1);
+  REQUIRE(status.received <= status.position && status.position <= status.sent);
+  return 0;
+}

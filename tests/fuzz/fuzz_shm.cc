@@ -1,0 +1,196 @@
+// The shared-memory ring of the soft switch: two ranks whose processes write what they like into their memory, whenever
+// they like. The switch neither reads nor writes outside, and completes nothing that it did not take.
+#include <fuzzer/FuzzedDataProvider.h>
+#include <sys/eventfd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "dataplane/native/channel.h"
+#include "dataplane/softswitch/native/pipeline.h"
+#include "dataplane/softswitch/native/shm_port.h"
+#include "dataplane/softswitch/native/shm_shard.h"
+#include "dataplane/softswitch/native/turns.h"
+#include "tests/fuzz/memory_port.h"
+
+using namespace switchml;  // NOLINT: a program of one page
+
+namespace {
+
+constexpr uint32_t kSlots = 4;
+constexpr uint32_t kValues = 16;
+constexpr uint16_t kJob = 1;
+constexpr uint16_t kEpoch = 1;
+constexpr uint16_t kPort = 1;
+constexpr uint8_t kRanks = 2;
+constexpr uint32_t kAgent = 0x7F000001;
+
+// No thread runs: the input says when what a shard does is done.
+struct Bench : ShardHost {
+  Ports ports;
+  Pipeline the_pipeline{kSlots, kValues, &ports};
+  Turns the_turns;
+  ShmPort* port = nullptr;
+  std::shared_ptr<ShmJob> job;
+  std::array<ShmConnection*, kRanks> connections{};
+  std::array<uint16_t, kRanks> numbers{};
+  std::array<Channel, kRanks> processes;  // as they see their memory
+  std::array<uint32_t, kRanks> submitted{};
+
+  std::vector<SumTask> tasks;  // being made
+
+  Turns& turns() override { return the_turns; }
+  Pipeline& pipeline() override { return the_pipeline; }
+
+  Bench() {
+    auto made = std::make_unique<ShmPort>(kPort, this, 1);
+    port = made.get();
+    ports[kPort] = std::move(made);
+    job = std::make_shared<ShmJob>(ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, ShmWays{});
+    std::vector<Replica> replicas;
+    for (uint8_t rank = 0; rank < kRanks; ++rank) {
+      auto connection = std::make_unique<ShmConnection>(ShmRank{job->key(), rank, kAgent}, job,
+                                                        eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::vector<int>{});
+      connections[rank] = connection.get();
+      processes[rank] = Channel(connection->memory().data(), kSlots, kValues);
+      job->set_contributions(rank, connection->contributions());
+      const uint16_t number = port->attach(std::move(connection));
+      numbers[rank] = number;
+      the_pipeline.tables.set_rank(kJob, rank, {0, kAgent, number});
+      the_pipeline.tables.workers.set({kPort, 0, kAgent, number, kJob, rank}, {0, 0, 1},
+                                      {uint64_t{1} << rank, (1U << kRanks) - 1, kEpoch, kJob});
+      replicas.push_back({kPort, rank});
+    }
+    the_pipeline.tables.set_job(kJob, {0, 0});
+    the_pipeline.tables.set_group(kJob, replicas);
+  }
+
+  ~Bench() override {
+    finish_sums();
+    the_pipeline.flush();
+    for (uint8_t rank = 0; rank < kRanks; ++rank) the_pipeline.sums.take_over(*job, rank);
+    the_pipeline.sums.forget(*job);
+  }
+
+  // A turn of a shard (ShmShard), up to the sums that became possible.
+  void serve() {
+    const auto now = ShmConnection::Clock::now();
+    port->begin_turn(&the_pipeline, now);
+    for (uint8_t rank = 0; rank < kRanks; ++rank) {
+      ShmConnection* connection = connections[rank];
+      if (connection == nullptr) continue;
+      Header header;
+      for (uint32_t taken = 0; taken < kSlots && connection->take(&header); ++taken) {
+        port->contribute(&the_pipeline, numbers[rank], connection, header, now);
+      }
+      if (connection->overdue_at() <= now) {
+        connection->repeat(now, [&](const Header& repeated) {
+          port->contribute(&the_pipeline, numbers[rank], connection, repeated, now);
+        });
+      }
+    }
+    the_pipeline.flush();
+    publish(false);
+  }
+
+  void finish_sums() {
+    const size_t made = tasks.size();
+    for (const SumTask& task : tasks) task.run();
+    for (const SumTask& task : tasks) the_pipeline.finish_sum(task);
+    the_pipeline.flush();
+    tasks.clear();
+    port->sums().exchange(made, &tasks);
+    publish(false);
+  }
+
+  void publish(bool nothing_left) {
+    std::vector<ChannelControl*> sleepers;
+    port->publish(nothing_left, &sleepers);
+    for (ChannelControl* sleeper : sleepers) wake_process(*sleeper);
+  }
+};
+
+// What a process of ours does, with fields that may be wrong.
+void submit(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
+  const Channel& process = bench->processes[rank];
+  const auto index = input->ConsumeIntegralInRange<uint16_t>(0, kSlots);
+  if (index < kSlots) {
+    Ticket& ticket = process.contribution_tickets()[index];
+    ticket.chunk = index + kSlots * input->ConsumeIntegralInRange<uint32_t>(0, 3);
+    ticket.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 257);
+    ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
+    ticket.count = (ticket.flags & flag::exponent_only) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 17);
+    ticket.format = 1;
+    ticket.check = input->ConsumeIntegral<uint32_t>();
+    std::memset(process.contribution(index), input->ConsumeIntegral<uint8_t>(), kValues * sizeof(uint32_t));
+  }
+  process.submission_ring()[bench->submitted[rank]++ % kSlots] = index;
+  process.control().submitted.store(bench->submitted[rank]);
+}
+
+// Anything anywhere in what the process can write.
+void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
+  const std::vector<uint8_t> bytes = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(1, 16));
+  const size_t size = Channel::bytes(kSlots, kValues, true);
+  const size_t most = input->ConsumeBool() ? size : sizeof(ChannelControl) + 4 * kSlots + 2 * kSlots * sizeof(Ticket);
+  const size_t at = input->ConsumeIntegralInRange<size_t>(0, most - 16);
+  if (bytes.empty()) return;
+  std::memcpy(bench->connections[rank]->memory().data() + at, bytes.data(), bytes.size());
+}
+
+// Whose values are still in the ranks' memory has contributed, and the memory is still there.
+void verify(Bench* bench, bool detached) {
+  for (size_t half = 0; half < 2 * kSlots; ++half) {
+    const HalfState& state = bench->the_pipeline.slots.state(half);
+    REQUIRE((state.bitmap & ~uint64_t{3}) == 0);
+    REQUIRE((state.in_place & ~state.bitmap) == 0);
+    REQUIRE(state.in_place == 0 || state.job == bench->job.get());
+    REQUIRE(!detached || (state.in_place & 2U) == 0);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  Bench bench;
+  bool detached = false;
+  if (input.ConsumeBool()) bench.port->set_faults({0.2, 0.2, 0.2}, 7);
+  while (input.remaining_bytes() > 0) {
+    const auto rank = input.ConsumeIntegralInRange<uint8_t>(0, kRanks - 1);
+    switch (input.ConsumeIntegralInRange<int>(0, 7)) {
+      case 0:
+        if (!(detached && rank == 1)) scribble(&bench, rank, &input);
+        break;
+      case 1:
+        bench.publish(true);
+        break;
+      case 2:
+        if (!detached && input.ConsumeIntegralInRange<int>(0, 15) == 0) {  // the process ends
+          while (bench.port->sums().any_left()) bench.finish_sums();       // as Turns::Control sees to it
+          bench.the_pipeline.flush();
+          const auto ended = bench.port->detach(bench.numbers[1]);
+          bench.the_pipeline.sums.take_over(*bench.job, 1);
+          bench.job->set_contributions(1, nullptr);
+          bench.connections[1] = nullptr;
+          detached = true;
+        }
+        break;
+      case 3:
+        bench.serve();
+        break;
+      case 4:
+        bench.finish_sums();
+        break;
+      default:
+        if (!(detached && rank == 1)) submit(&bench, rank, &input);
+    }
+  }
+  bench.serve();
+  while (bench.port->sums().any_left()) bench.finish_sums();
+  verify(&bench, detached);
+  return 0;
+}

@@ -1,0 +1,253 @@
+// The parser and the aggregator of the soft switch: arbitrary frames and datagrams at its ports, among changes of its
+// tables. Each packet is counted once, and the registers hold what the contributions that were counted add up to.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <array>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "dataplane/native/instructions.h"
+#include "dataplane/softswitch/native/accumulate.h"
+#include "dataplane/softswitch/native/frame_headers.h"
+#include "dataplane/softswitch/native/pipeline.h"
+#include "tests/fuzz/memory_port.h"
+
+using namespace switchml;  // NOLINT: a program of one page
+
+namespace {
+
+constexpr size_t kSlots = 4;
+constexpr size_t kValues = 4;
+constexpr size_t kFull = protocol::header_bytes + kValues * sizeof(uint32_t);
+constexpr uint16_t kPortCount = 4;  // 1 and 2 carry frames, 3 and 4 datagrams
+constexpr uint32_t kHosts = 0x0A000000;
+constexpr SwitchAddress kOwn{0x020000000001, 0x0A0000FE};
+
+uint64_t mac_of(unsigned worker) { return 0x020000000100 + worker; }
+
+struct Bench {
+  Ports ports;
+  Pipeline pipeline{kSlots, kValues, &ports};
+  std::array<std::array<uint32_t, kValues>, 2 * kSlots> sums{};  // what the registers should hold
+  uint64_t packets = 0;                                          // that were given to the pipeline
+
+  Bench() {
+    for (uint16_t number = 1; number <= kPortCount; ++number) {
+      ports[number] = std::make_unique<fuzz::MemoryPort>(number, number <= 2);
+    }
+    Tables& tables = pipeline.tables;
+    tables.switch_address = kOwn;
+    // Job 1: frames, two workers. Job 2: datagrams, three workers. Job 3: one of each, and one slot alone.
+    add_job(1, {1, 2}, 0, 0xFFFC, 1);
+    add_job(2, {3, 4, 3}, 4, 0xFFFE, 5);
+    add_job(3, {1, 3}, 6, 0xFFFE, 9);
+    tables.set_l2(mac_of(0), {L2Action::Kind::forward, 1});
+    tables.set_l2(mac_of(1), {L2Action::Kind::flood, 1});
+    tables.l2_default = {L2Action::Kind::forward, 3};
+  }
+
+  void add_job(uint16_t job, const std::vector<uint16_t>& worker_ports, uint16_t first_half, uint16_t mask,
+               uint16_t epoch) {
+    pipeline.tables.set_job(job, {first_half, mask});
+    std::vector<Replica> replicas;
+    for (uint8_t worker = 0; worker < worker_ports.size(); ++worker) {
+      replicas.push_back({worker_ports[worker], worker});
+      pipeline.tables.set_rank(job, worker, {mac_of(worker), kHosts + worker, 50000});
+      admit(job, worker, worker_ports[worker], {first_half, mask, 1}, static_cast<unsigned>(worker_ports.size()),
+            epoch);
+    }
+    pipeline.tables.set_group(job, replicas);
+  }
+
+  void admit(uint16_t job, uint8_t worker, uint16_t port, const SlotMatch& match, unsigned world_size, uint16_t epoch) {
+    pipeline.tables.workers.set(key_of(job, worker, port), match,
+                                {uint64_t{1} << worker, (uint64_t{1} << world_size) - 1, epoch, job});
+  }
+
+  static WorkerKey key_of(uint16_t job, uint8_t worker, uint16_t port) {
+    return {port, port <= 2 ? mac_of(worker) : 0, kHosts + worker, 50000, job, worker};
+  }
+
+  uint64_t verdicts() {
+    uint64_t all = 0;
+    for (size_t index = 0; index < Pipeline::kJobCounterEntries; ++index) all += pipeline.job_counter(index).packets;
+    return all;
+  }
+};
+
+// A contribution most of whose fields are right; the input says which are not.
+std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uint8_t* host) {
+  struct Admitted {
+    uint16_t job, epoch, first_half, halves;
+    std::vector<uint16_t> ports;
+  };
+  static const std::array<Admitted, 3> kAdmitted = {
+      {{1, 1, 0, 4, {1, 2}}, {2, 5, 4, 2, {3, 4, 3}}, {3, 9, 6, 2, {1, 3}}}};
+  Header header;
+  header.kind = static_cast<uint8_t>(Kind::contribution);
+  header.format = static_cast<uint8_t>(Format::int32);
+  if (input->ConsumeIntegralInRange<int>(0, 7) != 0) {  // one that is admitted, of a phase that may be any
+    const Admitted& one = kAdmitted[input->ConsumeIntegralInRange<size_t>(0, kAdmitted.size() - 1)];
+    header.job = one.job;
+    header.epoch = one.epoch;
+    header.worker = input->ConsumeIntegralInRange<uint8_t>(0, static_cast<uint8_t>(one.ports.size() - 1));
+    header.slot = static_cast<uint16_t>(one.first_half + input->ConsumeIntegralInRange<int>(0, one.halves - 1));
+    *from = one.ports[header.worker];
+    *host = header.worker;
+  } else {
+    header.kind = input->ConsumeIntegral<uint8_t>();
+    header.job = input->ConsumeIntegralInRange<uint16_t>(0, 4);
+    header.worker = input->ConsumeIntegralInRange<uint8_t>(0, 3);
+    header.slot = input->ConsumeIntegralInRange<uint16_t>(0, 2 * kSlots + 1);
+    header.epoch = std::array<uint16_t, 4>{1, 5, 9, 2}[input->ConsumeIntegralInRange<size_t>(0, 3)];
+  }
+  const uint16_t port = *from;
+  header.phase = input->ConsumeIntegralInRange<uint32_t>(0, 2) * 2 + (header.slot & 1U);
+  header.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 256);
+  header.flags = input->ConsumeIntegralInRange<int>(0, 3) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 7);
+  header.count = (header.flags & flag::exponent_only) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(1, 4);
+  header.check = input->ConsumeIntegral<uint8_t>();
+  const size_t payload = (header.flags & flag::exponent_only) != 0 ? 0 : kValues * sizeof(uint32_t);
+  const size_t ours = protocol::header_bytes + payload;
+  const size_t before = port <= 2 ? kHeadersBeforeUdpPayload : 0;
+  std::vector<uint8_t> packet(before + ours);
+  wire::store_header(packet.data() + before, header);
+  // A few bytes of the input make all of the values, so that one input holds many packets.
+  uint32_t value = input->ConsumeIntegral<uint16_t>() * 0x9E3779B1U;
+  for (size_t i = 0; i < payload; i += sizeof value, value *= 5) {
+    wire::store32(packet.data() + before + protocol::header_bytes + i, value);
+  }
+  if (before != 0) {
+    uint8_t* frame = packet.data();
+    wire::store48(frame + ethernet::dst, kOwn.mac);
+    wire::store48(frame + ethernet::src, mac_of(header.worker));
+    wire::store16(frame + ethernet::type, ethernet::type_ipv4);
+    uint8_t* ip = frame + ethernet::bytes;
+    ip[ipv4::version_and_length] = ipv4::version_4_without_options;
+    wire::store16(ip + ipv4::total_length, static_cast<uint16_t>(ipv4::bytes + udp::bytes + ours));
+    ip[ipv4::protocol] = ipv4::protocol_udp;
+    wire::store32(ip + ipv4::src, kHosts + header.worker);
+    uint8_t* datagram = ip + ipv4::bytes;
+    wire::store16(datagram + udp::src, 50000);
+    wire::store16(datagram + udp::dst, protocol::udp_port);
+    wire::store16(datagram + udp::length, static_cast<uint16_t>(udp::bytes + ours));
+  }
+  if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {  // damage: one byte, or another length
+    if (input->ConsumeBool()) {
+      packet[input->ConsumeIntegralInRange<size_t>(0, packet.size() - 1)] = input->ConsumeIntegral<uint8_t>();
+    } else {
+      packet.resize(input->ConsumeIntegralInRange<size_t>(0, packet.size() + 40));
+    }
+  }
+  return packet;
+}
+
+// Gives one packet to the pipeline and does to `sums` what its verdict says.
+void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t host) {
+  Datagram datagram{packet.data(), packet.size(), ipv4_endpoint(kHosts + host, 50000)};
+  const PacketView view = port <= 2 ? view_of_frame(datagram.data, datagram.length) : view_of_datagram(datagram);
+  REQUIRE(view.payload_bytes <= packet.size());
+  const bool ours = view.content == PacketView::Content::ours && view.payload_bytes >= protocol::header_bytes;
+  const Header header = ours ? wire::load_header(view.payload) : Header{};
+  const bool known = ours && header.slot < 2 * kSlots && header.job < protocol::max_jobs;
+  const auto accepted = [&] {
+    const size_t index = static_cast<size_t>(header.job) << 4U;
+    return bench->pipeline.job_counter(index | static_cast<size_t>(Verdict::aggregated)).packets +
+           bench->pipeline.job_counter(index | static_cast<size_t>(Verdict::completed)).packets;
+  };
+  const uint64_t before = known ? accepted() : 0;
+  const HalfState state = known ? bench->pipeline.slots.state(header.slot) : HalfState{};
+  bench->pipeline.receive(bench->ports[port].get(), datagram);
+  bench->packets += view.content == PacketView::Content::ordinary ? 0 : 1;
+  if (!known || accepted() == before) return;
+  if ((header.flags & flag::exponent_only) != 0) return;
+  const bool first = state.epoch != header.epoch || header.phase > state.phase;
+  for (size_t lane = 0; lane < kValues; ++lane) {
+    uint32_t& sum = bench->sums[header.slot][lane];
+    sum = (first ? 0 : sum) + wire::load32(view.payload + protocol::header_bytes + 4 * lane);
+  }
+}
+
+void verify(Bench* bench) {
+  uint64_t counted = bench->verdicts();
+  for (size_t reason = 0; reason < DropCounters::kEntries; ++reason) {
+    const auto dropped = static_cast<DropReason>(reason);
+    // These come with a verdict, or of what is sent, or of ordinary frames.
+    if (dropped == DropReason::wrong_epoch || dropped == DropReason::stale || dropped == DropReason::duplicate ||
+        dropped == DropReason::no_rank_address || dropped == DropReason::no_route) {
+      continue;
+    }
+    counted += bench->pipeline.drops[dropped].packets;
+  }
+  REQUIRE(counted >= bench->packets);  // more: ordinary frames from the switch's own address
+  for (size_t half = 0; half < 2 * kSlots; ++half) {
+    for (size_t lane = 0; lane < kValues; ++lane) {
+      REQUIRE(bench->pipeline.sums.word(half, lane) == bench->sums[half][lane]);
+    }
+  }
+}
+
+void change_tables(Bench* bench, FuzzedDataProvider* input) {
+  Tables& tables = bench->pipeline.tables;
+  const auto job = input->ConsumeIntegralInRange<uint16_t>(1, 3);
+  const auto worker = input->ConsumeIntegralInRange<uint8_t>(0, 2);
+  const auto port = input->ConsumeIntegralInRange<uint16_t>(1, kPortCount);
+  const SlotMatch match{0, static_cast<uint16_t>(input->ConsumeBool() ? 0xFFFC : 0), 1};
+  bench->pipeline.flush();
+  switch (input->ConsumeIntegralInRange<int>(0, 5)) {
+    case 0:
+      bench->admit(job, worker, port, match, input->ConsumeIntegralInRange<unsigned>(1, 3),
+                   input->ConsumeIntegralInRange<uint16_t>(1, 9));
+      break;
+    case 1:
+      try {
+        tables.workers.remove(Bench::key_of(job, worker, port), match);
+      } catch (const std::out_of_range&) {  // it was not there
+      }
+      break;
+    case 2:
+      tables.set_rank(job, worker, {mac_of(worker), kHosts + worker, input->ConsumeIntegral<uint16_t>()});
+      break;
+    case 3:
+      tables.set_group(job, {{port, worker}, {static_cast<uint16_t>(port + 1), 0}});
+      break;
+    case 4:
+      tables.set_job(job, {0, static_cast<uint16_t>(input->ConsumeBool() ? 0xFFF8 : 0xFFFF)});
+      break;
+    default:
+      tables.l2_default = {static_cast<L2Action::Kind>(input->ConsumeIntegralInRange<int>(0, 2)), port};
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  FuzzedDataProvider input(data, size);
+  use_instructions_to_add(input.ConsumeBool() ? best_of_processor() : Instructions::portable);
+  Bench bench;
+  while (input.remaining_bytes() > 0) {
+    auto port = input.ConsumeIntegralInRange<uint16_t>(1, kPortCount);
+    auto host = input.ConsumeIntegralInRange<uint8_t>(0, 3);
+    switch (input.ConsumeIntegralInRange<int>(0, 9)) {
+      case 0:
+        change_tables(&bench, &input);
+        break;
+      case 1:
+        bench.pipeline.flush();
+        break;
+      case 2:
+        deliver(&bench, port, input.ConsumeBytes<uint8_t>(input.ConsumeIntegralInRange<size_t>(0, 200)), host);
+        break;
+      default: {
+        const std::vector<uint8_t> packet = contribution(&input, &port, &host);
+        deliver(&bench, port, packet, host);
+      }
+    }
+  }
+  bench.pipeline.flush();
+  verify(&bench);
+  return 0;
+}

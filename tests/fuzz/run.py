@@ -1,0 +1,224 @@
+"""Builds and runs the fuzz targets: `make fuzz`, with ARGS='--seconds 600 --target switch --coverage'.
+
+The native targets need clang with libFuzzer (Debian: clang-14 libclang-rt-14-dev, and llvm-14 for --coverage), those
+in Python need atheris. What is missing is named and left out. Inputs that were found go to build/fuzz/TARGET/corpus,
+inputs that fail to build/fuzz/TARGET/failures; tests/fuzz/corpus holds a few to begin with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+HERE: Final = ROOT / "tests" / "fuzz"
+BUILD: Final = ROOT / "build" / "fuzz"
+LIMIT_SECONDS: Final = 20  # of one input
+LIMIT_MIB: Final = 4096
+
+SWITCH = ROOT / "dataplane" / "softswitch" / "native"
+COMMON = ROOT / "dataplane" / "native"
+AGENT = ROOT / "host_agent" / "native"
+# The pipeline and the shm port, without the ports that have sockets, and without Python.
+OF_SWITCH = (
+    *("accumulate", "accumulate_neon", "egress", "fault_injector", "forwarding", "loss_table", "own_address"),
+    *("packet_view", "pipeline", "port", "processors", "result_sender", "shm_connection", "shm_job", "shm_port"),
+    *("shm_shard", "slot_memory", "slot_sums", "tables"),
+)
+
+
+@dataclass(frozen=True)
+class Native:
+    """A target in C++: what it is linked with, and the sources whose coverage counts."""
+
+    name: str
+    sources: tuple[Path, ...]
+    covered: tuple[str, ...]
+
+
+SWITCH_SOURCES = (*(SWITCH / f"{name}.cc" for name in OF_SWITCH), *COMMON.glob("*.cc"))
+AGENT_SOURCES = (
+    *(AGENT / f"{name}.cc" for name in ("assignment", "job_ranks", "rank", "rank_channel")),
+    *COMMON.glob("*.cc"),
+)
+NATIVE: Final = (
+    Native(
+        "switch",
+        SWITCH_SOURCES,
+        ("packet_view.cc", "pipeline.cc", "slot_sums.cc", "result_sender.cc", "forwarding.cc", "own_address.cc"),
+    ),
+    Native(
+        "shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")
+    ),
+    Native("rank", AGENT_SOURCES, ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h")),
+)
+PYTHON: Final = ("messages", "p4runtime")
+
+
+def compiler() -> str | None:
+    """Return a clang++ that has libFuzzer, or None."""
+    for name in ("clang++", *(f"clang++-{version}" for version in range(30, 12, -1))):
+        found = shutil.which(name)
+        if found is None:
+            continue
+        probe = subprocess.run(
+            [found, "-fsanitize=fuzzer,address", "-x", "c++", "-", "-o", "/dev/null"],
+            input="#include <cstddef>\n#include <cstdint>\n"
+            'extern "C" int LLVMFuzzerTestOneInput(const uint8_t*, size_t) { return 0; }\n',
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if probe.returncode == 0:
+            return found
+    return None
+
+
+def build(clang: str, target: Native, coverage: bool) -> Path:
+    """Compile a native target, each source once."""
+    kind = "coverage" if coverage else "fuzzer"
+    directory = BUILD / kind
+    directory.mkdir(parents=True, exist_ok=True)
+    flags = ["-std=c++17", "-O1", "-g", f"-I{ROOT}", "-fno-omit-frame-pointer"]
+    if coverage:
+        flags += ["-fprofile-instr-generate", "-fcoverage-mapping"]
+        sanitizers = ["-fsanitize=fuzzer"]
+    else:
+        sanitizers = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
+    headers = [
+        path for base in ("dataplane", "host_agent", "switchml", "tests/fuzz") for path in (ROOT / base).rglob("*.h")
+    ]
+    newest_header = max(path.stat().st_mtime for path in headers)
+    objects: list[Path] = []
+    running: list[subprocess.Popen[bytes]] = []
+    for source in (*target.sources, HERE / f"fuzz_{target.name}.cc"):
+        made = directory / (str(source.relative_to(ROOT)).replace("/", "_") + ".o")
+        objects.append(made)
+        if made.exists() and made.stat().st_mtime > max(source.stat().st_mtime, newest_header):
+            continue
+        if len(running) >= (os.cpu_count() or 1):
+            finish(running.pop(0))
+        running.append(subprocess.Popen([clang, *flags, *sanitizers, "-c", str(source), "-o", str(made)]))
+    for compilation in running:
+        finish(compilation)
+    program = directory / f"fuzz_{target.name}"
+    subprocess.run([clang, *flags, *sanitizers, *map(str, objects), "-o", str(program), "-lpthread"], check=True)
+    return program
+
+
+def finish(compilation: subprocess.Popen[bytes]) -> None:
+    """Wait for a compiler, and end if it failed."""
+    if compilation.wait() != 0:
+        raise SystemExit("a fuzz target does not compile")
+
+
+def run(name: str, command: Sequence[str], seconds: int) -> bool:
+    """Fuzz for so many seconds and say what came of it; whether nothing failed."""
+    corpus, failures = BUILD / name / "corpus", BUILD / name / "failures"
+    corpus.mkdir(parents=True, exist_ok=True)
+    failures.mkdir(parents=True, exist_ok=True)
+    seeds = HERE / "corpus" / name
+    seeds.mkdir(parents=True, exist_ok=True)
+    arguments = [
+        f"-max_total_time={seconds}",
+        f"-timeout={LIMIT_SECONDS}",
+        f"-rss_limit_mb={LIMIT_MIB}",
+        "-max_len=2048",
+        "-len_control=0",  # a sum takes several packets, so short inputs reach little
+        "-print_final_stats=1",
+        f"-artifact_prefix={failures}/",
+        str(corpus),
+        str(seeds),
+    ]
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
+    begin = time.monotonic()
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, errors="replace", check=False
+    )
+    took = time.monotonic() - begin
+    statistics = dict(re.findall(r"^stat::(\w+):\s+(\d+)", done.stderr, re.MULTILINE))
+    covered = re.findall(r"cov: (\d+) ft: (\d+)", done.stderr)
+    edges = f", {covered[-1][0]} edges, {covered[-1][1]} features" if covered else ""
+    print(f"{name}: {statistics.get('number_of_executed_units', 'no')} runs in {took:.0f} s{edges}", flush=True)
+    if done.returncode != 0:
+        print(done.stderr[-6000:], file=sys.stderr)
+        print(f"{name} FAILED; what was fed to it is under {failures}", file=sys.stderr)
+    return done.returncode == 0
+
+
+def report_coverage(clang: str, target: Native) -> None:
+    """Print how much of the target's sources all inputs together reach."""
+    suffix = re.sub(r".*clang\+\+", "", clang)
+    tools = [shutil.which(f"{name}{suffix}") or shutil.which(name) for name in ("llvm-profdata", "llvm-cov")]
+    if None in tools:
+        print(f"{target.name}: no coverage, because llvm-profdata and llvm-cov are not on PATH")
+        return
+    profdata, cov = (str(tool) for tool in tools)
+    program = build(clang, target, coverage=True)
+    raw, profile = BUILD / "coverage" / f"{target.name}.raw", BUILD / "coverage" / f"{target.name}.profile"
+    subprocess.run(
+        [str(program), "-runs=0", str(BUILD / target.name / "corpus"), str(HERE / "corpus" / target.name)],
+        env={**os.environ, "LLVM_PROFILE_FILE": str(raw)},
+        check=True,
+        capture_output=True,
+    )
+    subprocess.run([profdata, "merge", "-sparse", str(raw), "-o", str(profile)], check=True)
+    covered = [str(path) for path in sorted(ROOT.rglob("native/*")) if path.name in target.covered]
+    report = subprocess.run(
+        [cov, "report", str(program), f"-instr-profile={profile}", *covered], check=True, capture_output=True, text=True
+    )
+    print(f"coverage by {target.name}:")
+    for line in report.stdout.splitlines():
+        columns = line.split()
+        if columns and (columns[0] == "TOTAL" or columns[0].endswith((".cc", ".h"))):
+            print(f"  {columns[0]:50} lines {columns[9]:>8}  branches {columns[12]:>8}")
+
+
+def main() -> None:
+    """Run the targets, one after the other."""
+    names = [target.name for target in NATIVE] + list(PYTHON)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=300, help="in all, shared among the targets (default: 300)")
+    parser.add_argument("--target", choices=names, action="append", help="only this one; may be repeated")
+    parser.add_argument("--coverage", action="store_true", help="print the native targets' coverage afterwards")
+    options = parser.parse_args()
+    chosen = options.target or names
+    each = max(1, options.seconds // len(chosen))  # compiling does not count
+    well = True
+
+    native = [target for target in NATIVE if target.name in chosen]
+    clang = compiler() if native else None
+    if native and clang is None:
+        print(
+            "skipped: no clang++ with libFuzzer; on Debian or Ubuntu: sudo apt-get install clang-14 libclang-rt-14-dev"
+        )
+    elif clang is not None:
+        for target in native:
+            well &= run(target.name, [str(build(clang, target, coverage=False))], each)
+        if options.coverage:
+            for target in native:
+                report_coverage(clang, target)
+
+    python = [name for name in PYTHON if name in chosen]
+    if python and importlib.util.find_spec("atheris") is None:
+        print(
+            "skipped: the targets in Python need atheris, which is not there for this interpreter (pip install atheris)"
+        )
+        python = []
+    for name in python:
+        well &= run(name, [sys.executable, str(HERE / f"fuzz_{name}.py")], each)
+    raise SystemExit(0 if well else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+// Compares the kernels of every set of instructions that this processor has with the portable ones, which the unit
+// tests compare with numpy. Built and run by tests/native/run.sh, for 64-bit ARM under qemu too. With --all, every one
+// of the 2^32 float32 numbers is narrowed, and the outcome is compared with the definition of rounding, too.
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "dataplane/native/instructions.h"
+#include "dataplane/softswitch/native/accumulate.h"
+#include "switchml/native/half.h"
+#include "switchml/native/kernels.h"
+
+using switchml::BFloat16;
+using switchml::Float16;
+using switchml::Instructions;
+namespace kernels = switchml::kernels;
+
+namespace {
+
+constexpr std::array kNames = {"portable", "neon", "avx2", "avx512"};
+constexpr size_t kMost = 2048;
+
+std::mt19937 generator(1);  // NOLINT: the same run each time
+
+uint32_t random32() { return static_cast<uint32_t>(generator()); }
+
+[[noreturn]] void fail(const char* what, Instructions instructions, size_t where) {
+  std::printf("%s with %s differs from the portable one at %zu\n", what, kNames[static_cast<size_t>(instructions)],
+              where);
+  std::exit(1);
+}
+
+template <typename T>
+void expect_equal(const std::vector<T>& found, const std::vector<T>& expected, const char* what,
+                  Instructions instructions) {
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (std::memcmp(&found[i], &expected[i], sizeof(T)) != 0) fail(what, instructions, i);
+  }
+}
+
+void expect_equal(uint32_t found, uint32_t expected, const char* what, Instructions instructions) {
+  if (found != expected) fail(what, instructions, 0);
+}
+
+// Runs act(out) with the portable functions and with `instructions`; both must return the same and leave the same.
+template <typename T, typename Act>
+void compare(Instructions instructions, const char* what, size_t size, Act act) {
+  std::vector<T> expected(size);
+  std::vector<T> found(size);
+  kernels::use_instructions(Instructions::portable);
+  const uint32_t of_portable = act(expected.data());
+  kernels::use_instructions(instructions);
+  expect_equal(act(found.data()), of_portable, what, instructions);
+  expect_equal(found, expected, what, instructions);
+}
+
+template <typename Value>
+Value random_value() {
+  Value value;
+  const uint32_t bits = random32();
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+template <typename Value>
+void compare_values(Instructions instructions, size_t count) {
+  std::vector<Value> values(count);
+  for (Value& value : values) value = random_value<Value>();
+  compare<uint8_t>(instructions, "block_exponent", 0,
+                   [&](uint8_t*) { return kernels::block_exponent(values.data(), count); });
+  for (Value& value : values) {
+    if (!switchml::is_finite(value)) value = Value{};
+  }
+  const int exponent = kernels::block_exponent(values.data(), count);
+  for (const int headroom : {0, 1, 6}) {
+    for (const bool finer : {false, true}) {  // finer: as where another rank has larger values
+      const int shift = 31 - headroom - (exponent - 126) - (finer ? static_cast<int>(random32() % 40) : 0);
+      compare<uint8_t>(instructions, "quantize", 4 * count,
+                       [&](uint8_t* words) { return kernels::quantize(values.data(), count, shift, words); });
+    }
+  }
+  std::vector<uint8_t> words(4 * count);
+  for (int shift = -103; shift <= 157; ++shift) {
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t word = random32() >> (random32() % 32);
+      std::memcpy(words.data() + 4 * i, &word, sizeof word);
+    }
+    for (const float divisor : {1.0F, 3.0F, 61.0F, 64.0F}) {
+      compare<Value>(instructions, "dequantize", count,
+                     [&](Value* out) { return kernels::dequantize(words.data(), count, shift, divisor, out); });
+    }
+  }
+}
+
+void compare_words(Instructions instructions, size_t count) {
+  std::vector<uint8_t> words(4 * count);
+  for (uint8_t& byte : words) byte = static_cast<uint8_t>(random32());
+  compare<uint8_t>(instructions, "pack", 4 * count,
+                   [&](uint8_t* out) { return kernels::pack(words.data(), count, out); });
+  compare<uint8_t>(instructions, "unpack", 4 * count,
+                   [&](uint8_t* out) { return kernels::unpack(words.data(), count, out); });
+  const size_t first = random32() % (kMost - count + 1);
+  compare<uint8_t>(instructions, "weigh", 0, [&](uint8_t*) { return kernels::weigh(words.data(), first, count); });
+}
+
+template <typename Half>
+void compare_conversions(Instructions instructions, bool all) {
+  constexpr size_t kHalves = 1U << 16U;
+  std::vector<Half> halves(kHalves);
+  for (size_t i = 0; i < kHalves; ++i) halves[i] = Half{static_cast<uint16_t>(i)};
+  compare<float>(instructions, "widen", kHalves, [&](float* out) {
+    kernels::widen(halves.data(), kHalves, out);
+    return 0;
+  });
+  std::vector<float> floats(kHalves);
+  const uint32_t step = all ? 1 : 251;  // parts of the upper 16 bits: all of them, or a sample of the lower bits
+  for (uint32_t part = 0; part < kHalves; part += step) {
+    for (uint32_t i = 0; i < kHalves; ++i) {
+      floats[i] = switchml::float_of(all ? part << 16U | i : i << 16U | ((part + i) & 0xFFFFU));
+    }
+    compare<Half>(instructions, "narrow", kHalves, [&](Half* out) {
+      kernels::narrow(floats.data(), kHalves, out);
+      return 0;
+    });
+  }
+}
+
+// The number after the largest, were there no infinity, for what `bits` without a sign stand for.
+template <typename Half>
+double magnitude_of(uint16_t bits) {
+  const Half half{bits};
+  if (switchml::is_finite(half)) return switchml::widen(half);
+  const double largest = switchml::widen(Half{static_cast<uint16_t>(bits - 1)});
+  return 2 * largest - switchml::widen(Half{static_cast<uint16_t>(bits - 2)});
+}
+
+// Every float32 number is rounded to the nearest half, and to the even one of two.
+template <typename Half>
+void check_rounding() {
+  for (uint32_t bits = 0; bits <= 0x7F800000; ++bits) {
+    const double exact = switchml::float_of(bits);
+    Half half;
+    switchml::narrow(switchml::float_of(bits), &half);
+    const uint16_t found = half.bits;
+    const double value = magnitude_of<Half>(found);
+    const double below = found == 0 ? -INFINITY : magnitude_of<Half>(static_cast<uint16_t>(found - 1));
+    const double above = switchml::is_finite(half) ? magnitude_of<Half>(static_cast<uint16_t>(found + 1)) : INFINITY;
+    const double error = std::abs(exact - value);
+    const bool even = found % 2 == 0;
+    const bool beyond = !switchml::is_finite(half) && exact > value;
+    if (!beyond && (error > exact - below || error > above - exact ||
+                    (!even && (error == exact - below || error == above - exact)))) {
+      std::printf("float32 %08" PRIx32 " became %04x\n", bits, found);
+      std::exit(1);
+    }
+    Half negative;
+    switchml::narrow(switchml::float_of(bits | 0x80000000), &negative);
+    if (negative.bits != (found | 0x8000)) {
+      std::printf("float32 %08" PRIx32 " and its negative differ\n", bits);
+      std::exit(1);
+    }
+  }
+}
+
+struct Aligned {
+  explicit Aligned(size_t bytes) : memory(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64 + 64))) {}
+  ~Aligned() { std::free(memory); }
+  Aligned(const Aligned&) = delete;
+  Aligned& operator=(const Aligned&) = delete;
+  uint8_t* memory;
+};
+
+// Each of some buffers becomes their sum, with each of the sets of instructions from the same words.
+void compare_sums(Instructions instructions, size_t count, size_t buffer_count) {
+  std::vector<std::unique_ptr<Aligned>> buffers;
+  std::vector<uint8_t*> words;
+  std::vector<std::vector<uint8_t>> before;
+  for (size_t i = 0; i < buffer_count; ++i) {
+    buffers.push_back(std::make_unique<Aligned>(4 * count));
+    words.push_back(buffers.back()->memory);
+    before.emplace_back(4 * count);
+    for (uint8_t& byte : before.back()) byte = static_cast<uint8_t>(random32());
+  }
+  std::vector<uint8_t> expected(4 * count);
+  const auto sum = [&](Instructions chosen, bool streaming) {
+    for (size_t i = 0; i < buffer_count; ++i) std::copy(before[i].begin(), before[i].end(), words[i]);
+    switchml::use_instructions_to_add(chosen);
+    switchml::sum_in_place(words.data(), buffer_count, nullptr, count, streaming);
+    switchml::fence_streaming_stores();
+  };
+  sum(Instructions::portable, false);
+  std::copy_n(words[0], 4 * count, expected.begin());
+  for (const bool streaming : {false, true}) {
+    sum(instructions, streaming);
+    for (const uint8_t* found : words) {
+      if (!std::equal(expected.begin(), expected.end(), found)) fail("sum", instructions, buffer_count);
+    }
+  }
+  std::copy(before[0].begin(), before[0].end(), words[0]);
+  std::vector<uint8_t> anywhere(4 * count + 1);
+  for (size_t i = 1; i < buffer_count; ++i) {
+    std::copy(before[i].begin(), before[i].end(), anywhere.begin() + 1);
+    switchml::add_big_endian(words[0], anywhere.data() + 1, count);
+  }
+  if (!std::equal(expected.begin(), expected.end(), words[0])) fail("add", instructions, buffer_count);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool all = argc == 2 && std::string(argv[1]) == "--all";
+  std::printf("compared with the portable kernels:");
+  for (const Instructions instructions : switchml::kAllInstructions) {
+    if (instructions == Instructions::portable || !switchml::processor_has(instructions)) continue;
+    for (size_t count = 0; count <= kMost; count = count < 70 ? count + 1 : (count < 256 ? 256 : count + 1792)) {
+      compare_values<float>(instructions, count);
+      compare_values<Float16>(instructions, count);
+      compare_values<BFloat16>(instructions, count);
+      compare_words(instructions, count);
+      for (const size_t sources : {1, 2, 3, 4, 7, 8, 64}) compare_sums(instructions, count, sources);
+    }
+    compare_conversions<Float16>(instructions, all);
+    compare_conversions<BFloat16>(instructions, all);
+    std::printf(" %s", kNames[static_cast<size_t>(instructions)]);
+    std::fflush(stdout);
+  }
+  std::printf("\n");
+  if (all) {
+    check_rounding<Float16>();
+    check_rounding<BFloat16>();
+    std::printf("every float32 number is rounded to the nearest float16 and bfloat16\n");
+  }
+  return 0;
+}

@@ -1,0 +1,32 @@
+#!/bin/sh
+# Builds tests/native/kernels_agree.cc for this machine ("native") or for 64-bit ARM under qemu ("neon") and runs it; what
+# follows is passed on. Where the tools for ARM are missing it says so and succeeds.
+set -eu
+cd "$(dirname "$0")/../.."
+what="$1"
+shift
+case "$what" in
+  native) compiler="${CXX:-g++}" emulator="" ;;
+  neon)
+    if [ "$(uname -m)" = aarch64 ]; then
+      compiler="${CXX:-g++}" emulator=""
+    else
+      compiler=aarch64-linux-gnu-g++ emulator=qemu-aarch64
+      for tool in "$compiler" "$emulator"; do
+        command -v "$tool" >/dev/null || {
+          echo "skipped: $tool is not on PATH; on Debian or Ubuntu: sudo apt-get install g++-aarch64-linux-gnu qemu-user"
+          exit 0
+        }
+      done
+    fi
+    ;;
+  *)
+    echo "usage: $0 native|neon [--all]" >&2
+    exit 2
+    ;;
+esac
+mkdir -p build/native
+program="build/native/kernels_agree_$what"
+"$compiler" -std=c++17 -O2 -static -Wall -Wextra -Wno-uninitialized -Wno-maybe-uninitialized -I. -o "$program" \
+  tests/native/kernels_agree.cc switchml/native/kernels*.cc dataplane/softswitch/native/accumulate*.cc
+$emulator "$program" "$@"

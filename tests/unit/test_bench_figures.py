@@ -1,0 +1,202 @@
+"""From turns to tables: sizes and shares as people write them, medians of ratios, cells, Markdown, files."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import allreduce, loss, options, plots, report, results
+from benchmarks.errors import NoMatplotlib, ResultFileError
+from benchmarks.figures import median_ratio, percentile
+from benchmarks.summary import summarize
+from benchmarks.turns import Task, Turn, calls_of, turn_of
+
+MIB = 1 << 20
+
+
+def turn(system: str, repetition: int, *seconds: float, workers: int = 2, size: int = MIB, tensors: int = 1) -> Turn:
+    return Turn(
+        system=system,
+        workers=workers,
+        bytes=size,
+        tensors=tensors,
+        repetition=repetition,
+        seconds=seconds,
+        slowest=tuple(second + 0.001 for second in seconds),
+        cpu_seconds=0.5 * len(seconds),
+        wake_ups=10 * len(seconds),
+        preemptions=2 * len(seconds),
+        largest_error=1e-9,
+        allowed_error=1e-7,
+    )
+
+
+@pytest.fixture
+def measured() -> results.Result:
+    """Two transports, one peer of two, two repetitions: the machine is twice as slow in the second."""
+    turns = [
+        *(turn("shm", 0, 0.010, 0.012, 0.011), turn("udp", 0, 0.020, 0.020), turn("gloo", 0, 0.033, 0.033)),
+        *(turn("shm", 1, 0.020, 0.022, 0.024), turn("udp", 1, 0.050, 0.050), turn("gloo", 1, 0.055, 0.055)),
+    ]
+    chosen = allreduce.Options([2], [MIB], ["shm", "udp"], ["gloo", "mpi-tcp"], 2, 0, "python3")
+    rows = summarize(turns, chosen.transports, chosen.peers)
+    missing = {"mpi-tcp": "mpirun not found on PATH: install it"}
+    return results.Result.of("allreduce", chosen, rows, turns, (), {"shm": "SwitchML", "gloo": "PyTorch"}, missing)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("4KiB", [4096]), ("64MiB, 1GiB", [64 * MIB, 1 << 30]), ("4", [4]), ("1kb,1KB", [1000]), ("8 GiB", [1 << 33])],
+)
+def test_sizes(text: str, expected: list[int]) -> None:
+    assert options.sizes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "-4", "3", "6KiB1", "9GiB", "4KiB,,", "1.5MiB", "0"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="size"):
+        options.sizes(text)
+
+
+def test_sizes_are_written_as_they_are_read() -> None:
+    for text in ("4 KiB", "64 MiB", "1 GiB", "1000 B", "4098 KiB"):
+        assert options.size_text(options.sizes(text)[0]) == text
+
+
+def test_shares_worker_counts_and_names() -> None:
+    assert options.shares("0,0.1%,0.01") == [0.0, 0.001, 0.01]
+    assert options.worker_counts("8,2,8") == [8, 2]
+    assert options.names("", ("a", "b")) == []
+    assert options.names("b,a", ("a", "b")) == ["b", "a"]
+    for parse, text in ((options.shares, "1"), (options.shares, "x%"), (options.worker_counts, "65")):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            parse(text)
+
+
+def test_percentile_is_the_nearest_rank() -> None:
+    values = list(range(1, 101))
+    assert percentile(values, 0.99) == 99
+    assert percentile(values, 0.5) == 50
+    assert percentile([3, 1, 2], 0.99) == 3
+    assert percentile([7], 0) == 7
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 0.5)
+
+
+def test_the_ratio_is_the_median_of_the_repetitions_ratios() -> None:
+    # A slow second repetition hits both; the median over all calls would say otherwise.
+    assert median_ratio([([4.0, 4.0], [2.0]), ([30.0], [10.0]), ([5.0], [1.0])]) == 3
+    assert median_ratio([]) is None
+
+
+def test_calls_of_a_turn_suit_the_size() -> None:
+    assert [calls_of(size, 0) for size in (4096, 4 * MIB, 64 * MIB, 1 << 30)] == [200, 80, 5, 5]
+    assert calls_of(4096, 7) == 7
+
+
+def test_commands_to_the_ranks() -> None:
+    assert Task(4096, 1, 200).command == "all_reduce 1024 200 20"
+    assert Task(4096, 1000, 3).command == "queue 1024 1000 3 1"
+
+
+def test_a_turn_adds_up_all_processes_and_takes_the_slowest_rank() -> None:
+    used = {"cpu_seconds": 0.25, "wake_ups": 3, "preemptions": 1, "largest_error": 0.0, "allowed_error": 1.0}
+    daemons = {"daemon_cpu_seconds": 0.5, "daemon_wake_ups": 10, "daemon_preemptions": 5}
+    answers = [used | daemons | {"seconds": [1.0, 4.0]}, used | {"seconds": [3.0, 2.0], "largest_error": 0.5}]
+    found = turn_of(answers, "shm", Task(4096, 1, 2), 0)
+    assert (found.seconds, found.slowest) == ((1.0, 4.0), (3.0, 4.0))
+    assert (found.cpu_seconds, found.wake_ups, found.preemptions, found.largest_error) == (1.0, 16, 7, 0.5)
+
+
+def test_rows(measured: results.Result) -> None:
+    rows = {row["system"]: row for row in measured.rows}
+    assert list(rows) == ["shm", "udp", "gloo"]
+    assert rows["shm"]["ratios"] == {"gloo": pytest.approx((3 + 2.5) / 2)}
+    assert rows["gloo"]["ratios"] == {}
+    assert rows["shm"]["median"] == pytest.approx(0.016)
+    assert rows["shm"]["p99"] == pytest.approx(0.024)
+    assert rows["shm"]["slowest"] == pytest.approx(0.017)
+    assert rows["shm"]["bytes_per_second"] == pytest.approx(MIB / 0.016)
+    assert rows["shm"]["elements_per_second"] == pytest.approx(MIB / 4 / 0.016)
+    assert rows["shm"]["cpu_seconds_per_gb"] == pytest.approx(0.5 / (MIB / 1e9))
+    assert (rows["shm"]["wake_ups"], rows["shm"]["switches"]) == (10, 12)
+
+
+def test_the_rate_of_queued_tensors_counts_all_of_them() -> None:
+    [row] = summarize([turn("shm", 0, 0.5, size=4096, tensors=1000)], ["shm"], [])
+    assert row.bytes_per_second == pytest.approx(4096 * 1000 / 0.5)
+
+
+def test_the_table_has_ratios_and_says_what_is_missing(measured: results.Result) -> None:
+    [table] = report.tables(measured)
+    assert "gloo / this" in table.columns
+    assert "mpi-tcp / this" not in table.columns
+    first = dict(zip(table.columns, table.rows[0], strict=True))
+    assert first | {"by": "shm", "size": "1 MiB", "median ms": "16.0", "gloo / this": "2.75"} == first
+    assert table.rows[-1][2] == "mpi-tcp"
+    assert table.rows[-1][-1] == "mpirun not found on PATH: install it"
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    assert any("processors" in remark for remark in table.remarks)
+
+
+def test_how_near_the_memorys_limit_a_transport_is(measured: results.Result) -> None:
+    measured.machine["memory_bytes_per_second"] = 44e9  # 1000 million elements with two workers: 44 bytes each
+    rows = summarize([turn(name, 0, 0.032, size=64 * MIB) for name in ("shm", "udp")], ["shm", "udp"], [])
+    measured.rows = [dataclasses.asdict(row) for row in rows]
+    [table] = report.tables(measured)
+    column = list(table.columns).index("of the memory's limit")
+    assert [row[column] for row in table.rows[:2]] == ["52%", ""]
+
+
+def test_markdown_fills_its_place_in_a_document(measured: results.Result) -> None:
+    document = "before\n<!-- bench: allreduce -->\nold\n<!-- end -->\nafter\n<!-- end -->\n"
+    filled = report.fill(document, [(measured, ["pictures/a.svg"])])
+    assert "old" not in filled
+    assert filled.startswith("before\n<!-- bench: allreduce -->\n**All-reduce")
+    assert filled.endswith("<!-- end -->\nafter\n<!-- end -->\n")
+    assert "| 2 | 1 MiB | shm | 16.0 |" in filled
+    assert "](pictures/a.svg)\n<!-- end -->" in filled
+    assert report.fill(filled, [(measured, ["pictures/a.svg"])]) == filled
+    with pytest.raises(ValueError, match="no place for allreduce"):
+        report.fill("nothing", [(measured, [])])
+
+
+def test_results_survive_a_file(measured: results.Result, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    results.save(measured, path)
+    assert results.load(path) == measured
+    for content in ("[", "{}", json.dumps(measured.as_dict() | {"benchmark": "other"})):
+        path.write_text(content)
+        with pytest.raises(ResultFileError, match=r"result\.json"):
+            results.load(path)
+    with pytest.raises(ResultFileError, match="cannot be written"):
+        results.save(measured, tmp_path / "absent" / "result.json")
+
+
+def test_losses_are_compared_within_a_repetition() -> None:
+    def sample(share: float, repetition: int, seconds: float) -> loss.LossTurn:
+        return loss.LossTurn(share, 1000 * share, turn("udp", repetition, seconds, seconds))
+
+    found = loss.summarize([sample(0, 0, 1), sample(0.01, 0, 2), sample(0.01, 1, 6), sample(0, 1, 4)])
+    assert [(row.share, row.ratio, row.lost) for row in found] == [(0, 1, 0), (0.01, 1.75, 10)]
+
+
+def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = plots.draw(measured, tmp_path / "pictures")
+    names = {"allreduce-size", "allreduce-workers", "allreduce-ratios"}
+    assert {file.name for file in files} == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
+    assert all(file.stat().st_size > 1000 for file in files)
+
+
+def test_without_matplotlib_pictures_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(NoMatplotlib, match=re.escape("pip install 'switchml[demo]'")):
+        plots.require_matplotlib()
+
+
+def test_every_benchmark_has_tables_and_pictures() -> None:
+    assert set(results.BENCHMARKS) == set(report._TABLES) == set(plots._FIGURES)
+    assert {field.name for field in dataclasses.fields(results.Result)} >= {"rows", "samples", "states"}

@@ -1,0 +1,71 @@
+"""What daemons log."""
+
+import io
+import json
+import logging
+import time
+from collections.abc import Callable
+
+from dataplane.process_logs import JsonFormatter, LimitedHandler
+
+
+def logger_of(handler: logging.Handler, name: str) -> logging.Logger:
+    logger = logging.Logger(name)
+    logger.addHandler(handler)
+    return logger
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_json_lines() -> None:
+    stream = io.StringIO()
+    handler = LimitedHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    logger = logger_of(handler, "controller.jobs")
+    logger.warning("job %s:\n%d ranks", "ä", 3)
+    try:
+        raise ValueError("no")
+    except ValueError:
+        logger.exception("it failed")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first.keys() == {"time", "level", "logger", "message", "pid"}
+    assert (first["level"], first["logger"], first["message"]) == ("warning", "controller.jobs", "job ä:\n3 ranks")
+    assert time.strptime(first["time"][:19], "%Y-%m-%dT%H:%M:%S")
+    assert "ValueError: no" in second["exception"]
+
+
+def test_what_is_repeated_is_summarised_by_itself() -> None:
+    stream = io.StringIO()
+    logger = logger_of(LimitedHandler(stream, window=0.3, most_warnings=3), "agent")
+    for number in range(50):
+        logger.warning("packet %d is bad", number)
+        if number == 10:
+            logger.warning("something else")
+    assert stream.getvalue().splitlines() == [*(f"packet {n} is bad" for n in range(3)), "something else"]
+    until(lambda: "47 more like this" in stream.getvalue())
+    assert stream.getvalue().splitlines()[-1].endswith("s were left out: packet %d is bad")
+    logger.warning("packet %d is bad", 99)  # a new window
+    assert stream.getvalue().splitlines()[-1] == "packet 99 is bad"
+
+
+def test_the_rest_is_said_at_the_end() -> None:
+    stream = io.StringIO()
+    handler = LimitedHandler(stream, window=100, most_warnings=1)
+    logger = logger_of(handler, "agent")
+    for _ in range(3):
+        logger.error("no room")
+    handler.summarise(all_kinds=True)
+    assert stream.getvalue().splitlines()[1].startswith("2 more like this within")
+
+
+def test_a_flood_of_kinds_does_not_fill_the_memory() -> None:
+    handler = LimitedHandler(io.StringIO())
+    logger = logger_of(handler, "agent")
+    for number in range(5000):
+        logger.warning(f"text {number}")
+    assert len(handler._kinds) == 1000

@@ -1,0 +1,75 @@
+"""The additions of the soft switch against numpy, with every set of instructions that this processor has."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
+from dataplane.softswitch._native import kernels
+
+AVAILABLE = kernels.instructions()
+
+examples = settings(max_examples=60, deadline=None)
+lengths = st.integers(0, 70) | st.sampled_from([255, 256, PROTOCOL_MAX_VALUES])
+seeds = st.integers(0, 2**32 - 1)
+
+Words = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.uint32]
+
+
+def wire_words(numbers: Numbers) -> Words:
+    """Return them big-endian, at a multiple of 64 bytes."""
+    memory = np.empty(numbers.nbytes + 64, np.uint8)
+    words = memory[-memory.ctypes.data % 64 :][: numbers.nbytes]
+    words[:] = numbers.astype(">u4").view(np.uint8)
+    return words
+
+
+def numbers_of(words: Words) -> Numbers:
+    return words.view(">u4").astype(np.uint32)
+
+
+def random_numbers(generator: np.random.Generator, count: int) -> Numbers:
+    """Large and small ones, so that sums wrap around and carry."""
+    numbers: Numbers = generator.integers(0, 2**32, count, np.uint32) >> generator.integers(0, 32, count, np.uint32)
+    return numbers
+
+
+@pytest.mark.parametrize("instructions", AVAILABLE)
+@examples
+@given(lengths, seeds)
+def test_add(instructions: str, count: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    sums, values = random_numbers(generator, count), random_numbers(generator, count)
+    words = wire_words(sums)
+    anywhere = np.append(np.uint8(0), wire_words(values))[1:]
+    kernels.add(instructions, words, anywhere, 256)
+    np.testing.assert_array_equal(numbers_of(words), sums + values)
+
+
+@pytest.mark.parametrize("instructions", AVAILABLE)
+@examples
+@given(lengths, st.integers(1, 9) | st.just(PROTOCOL_MAX_WORKERS), st.booleans(), seeds)
+def test_sum(instructions: str, count: int, source_count: int, streaming: bool, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    sources = [random_numbers(generator, count) for _ in range(source_count)]
+    buffers = [wire_words(source) for source in sources]
+    kernels.sum_in_place(instructions, buffers, 256, streaming)
+    for buffer in buffers:
+        np.testing.assert_array_equal(numbers_of(buffer), np.sum(sources, axis=0, dtype=np.uint32))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    words = wire_words(np.zeros(16, np.uint32))
+    with pytest.raises(ValueError, match="as many words"):
+        kernels.add("portable", words, words[:60], 16)
+    with pytest.raises(ValueError, match="multiple of 64 bytes"):
+        kernels.add("portable", words[4:], words[4:], 16)
+    with pytest.raises(ValueError, match="1 to 64 buffers"):
+        kernels.sum_in_place("portable", [], 16)
+    with pytest.raises(ValueError, match='no instructions called "mmx"'):
+        kernels.add("mmx", words, words, 16)
