@@ -5,8 +5,8 @@
 // stands for the rank: its number takes the place of the UDP source port in worker_table and rank_table, and the rank
 // is served until the connection is closed. Over it the agent may send `freeze`, and then `fetch` with one uint32_t for
 // each slot behind the request (docs/protocol.md, "A change of epoch"); behind the answer to either come as many: how
-// many phases of each slot the rank holds. Two descriptors come with the answer to `bind`: the rank's memory (channel.h)
-// and its doorbell, an eventfd.
+// many phases of each slot the rank holds. Two descriptors come with the answer to `bind`: the rank's memory
+// (channel.h) and its doorbell, an eventfd.
 #pragma once
 
 #include <array>

@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
+import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,10 +32,33 @@ def value(words: list[tuple[int, dict[str, Any]]], key: str) -> dict[int, Any]:
     return {worker: word[key] for worker, word in words if key in word}
 
 
-@pytest.fixture(params=["shm", pytest.param("udp", marks=pytest.mark.long)])
+FABRICS = {
+    "shm": ["--transport", "shm"],
+    "udp": ["--transport", "udp"],
+    "udp-threads": ["--transport", "udp", "--threads", "2"],
+    "udp-lossy": ["--transport", "udp", "--drop", "0.02", "--duplicate", "0.02", "--delay", "0.02"],
+    "shm-lossy": ["--transport", "shm", "--drop", "0.02", "--duplicate", "0.02", "--delay", "0.02"],
+    "bmv2": ["--switch", "bmv2", "--workers", "3"],
+}
+LONG = tuple(pytest.param(name, marks=pytest.mark.long) for name in ("udp", "udp-threads"))
+LOSSY = tuple(pytest.param(name, marks=pytest.mark.long) for name in ("udp-lossy", "shm-lossy"))
+NO_BMV2 = os.geteuid() != 0 or shutil.which("simple_switch_grpc") is None
+BMV2 = pytest.param(
+    "bmv2",
+    marks=(pytest.mark.long, pytest.mark.skipif(NO_BMV2, reason="skipped: needs root and simple_switch_grpc")),
+)
+
+
+@pytest.fixture(params=["shm", *LONG])
 def on(request: pytest.FixtureRequest, ctl: Ctl) -> Ctl:
-    ctl.run("up", "--transport", request.param)
+    ctl.run("up", *FABRICS[request.param])
     return ctl
+
+
+@pytest.fixture
+def size(request: pytest.FixtureRequest) -> str:
+    """Elements of a sum: BMv2 takes a hundred times as long."""
+    return "20000" if "bmv2" in request.node.name else "1000000"
 
 
 def run(ctl: Ctl, policy: str, *arguments: str, workers: int = 3, status: int = 0) -> list[tuple[int, dict[str, Any]]]:
@@ -46,7 +72,8 @@ def run(ctl: Ctl, policy: str, *arguments: str, workers: int = 3, status: int = 
     return said(done.stderr)
 
 
-def test_the_others_are_told_within_two_seconds(on: Ctl, lost_worker_runs: int) -> None:
+def test_the_others_are_told_within_two_seconds(on: Ctl, lost_worker_runs: int, figure: Callable[[str], None]) -> None:
+    seconds = []
     for _ in range(lost_worker_runs):
         arguments = ["--victim", "1", "--at", "1", "--size", MEGABYTES_64, "--delay", "10"]
         words = run(on, "abort", *arguments, status=137)
@@ -55,16 +82,23 @@ def test_the_others_are_told_within_two_seconds(on: Ctl, lost_worker_runs: int) 
         lost = value(words, "error_at")
         assert lost.keys() == {0, 2}
         for worker, when in lost.items():
-            assert 0 < when - killed < SECONDS, f"worker {worker}: {when - killed:.2f} s"
+            seconds.append(when - killed)
             message = value(words, "error")[worker]
             assert "WorkerLost" in message
             # The launcher may see it before the agent does.
             assert "rank 1 was lost: agent agent-0 on" in message or "rank 1 exited with status 137" in message
             assert "which did not complete, is undefined" in message
+    median, longest = statistics.median(seconds), max(seconds)
+    figure(
+        f"{lost_worker_runs} workers killed, {len(seconds)} of {2 * lost_worker_runs} others told so by WorkerLost: "
+        f"after {median:.3f} s (median), {longest:.3f} s (longest)"
+    )
+    assert longest < SECONDS
 
 
-def test_they_go_on_without_it(on: Ctl) -> None:
-    words = run(on, "shrink", "--victim", "1")
+@pytest.mark.parametrize("on", ["shm", *LONG, *LOSSY, BMV2], indirect=True)
+def test_they_go_on_without_it(on: Ctl, size: str) -> None:
+    words = run(on, "shrink", "--victim", "1", "--size", size)
     assert value(words, "world_size") == {0: 2, 2: 2}
     assert value(words, "rank") == {0: 0, 2: 1}
     assert value(words, "lost") == {0: [1], 2: [1]}
@@ -82,8 +116,9 @@ def test_two_are_lost_at_once(on: Ctl) -> None:
     assert value(words, "steps") == {1: 20, 3: 20}
 
 
-def test_it_is_started_again_and_takes_its_place(on: Ctl) -> None:
-    words = run(on, "restart", "--victim", "0")
+@pytest.mark.parametrize("on", ["shm", *LONG, *LOSSY, BMV2], indirect=True)
+def test_it_is_started_again_and_takes_its_place(on: Ctl, size: str) -> None:
+    words = run(on, "restart", "--victim", "0", "--size", size)
     assert value(words, "world_size") == {0: 3, 1: 3, 2: 3}
     assert value(words, "rank") == {0: 0, 1: 1, 2: 2}
     assert value(words, "steps") == {0: 20, 1: 20, 2: 20}

@@ -235,7 +235,7 @@ def test_completion_scripts_call_us_back(shell: str, invoke) -> None:
 def test_completion_knows_the_commands() -> None:
     environment = {"_SWITCHML_CTL_COMPLETE": "bash_complete", "COMP_WORDS": "switchml-ctl job st", "COMP_CWORD": "2"}
     result = CliRunner().invoke(switchml_ctl.cli, [], env=environment)
-    assert result.stdout.split() == ["plain,start", "plain,stop"]
+    assert result.stdout.split() == ["plain,start", "plain,status", "plain,stop"]
 
 
 def test_doctor_reports_as_json(invoke) -> None:
