@@ -61,8 +61,8 @@ test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
 
 faults: $(VENV)/dev.stamp
-	$(BIN)/pytest tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py --long
-	$(BIN)/pytest tests/loopback/test_standby.py
+	$(BIN)/pytest --long tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py
+	$(BIN)/pytest --long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_controller_drain.py
 
 N ?= 100
 

@@ -1,4 +1,4 @@
-"""The controller is killed while a job makes 100 all-reduces: none fails, and it takes the job over when it is back."""
+"""The controller is killed while a job makes 100 all-reduces, and while one changes its epoch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from controller_harness import DEADLINE, ControllerProcess, configuration, wait_until
+from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, configuration, wait_until
 from soft_switch import running_switch
 
 import switchml
 from controller.client import ControllerClient
+from controller.jobs import OnFailure
 from controller.proto import switchml_pb2 as pb
 
 CALLS = 100
@@ -106,3 +107,24 @@ def test_no_all_reduce_fails(controller: ControllerProcess, agent: Path, figure:
         f"{CALLS} all-reduces of {ELEMENTS} int32: p95 {p95(quiet[0]):.2f} ms; "
         f"with the controller killed in their midst: p95 {p95(killed[0]):.2f} ms, longest {1e3 * max(killed[0]):.2f} ms"
     )
+
+
+def test_while_a_job_changes_its_epoch(controller: ControllerProcess) -> None:
+    """What agents and switch had done of the change is not known: the job fails when a controller takes over."""
+    client = controller.start()
+    with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2") as other:
+        job = client.start_job(2, name="changes", on_failure=OnFailure.SHRINK)
+        agent.event(job, 0, pb.RankEvent.ATTACHED)
+        other.event(job, 1, pb.RankEvent.ATTACHED)
+        other.event(job, 1, pb.RankEvent.LOST, detail="its process was killed")
+        agent.wait_for("quiesce")
+        controller.kill()
+    client = controller.start()
+    found = client.get_job("changes")
+    assert (found.state, found.failure) == (
+        pb.FAILED,
+        "the controller was restarted while the job changed to another epoch",
+    )
+    assert client.list_switches()[0].slots_free == client.list_switches()[0].slots
+    with ScriptedAgent(client.address) as agent:
+        assert client.start_job(2).epoch > job.epoch + 1

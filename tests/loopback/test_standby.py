@@ -124,7 +124,9 @@ def all_reduce_during(pair: Pair, event: Callable[[], None]) -> None:
     assert job.epoch == pair.client.get_job("goes-on").epoch
 
 
-@pytest.mark.parametrize("how", ["killed", "ended", "stalled"])
+@pytest.mark.parametrize(
+    "how", ["killed", *(pytest.param(how, marks=pytest.mark.long) for how in ("ended", "stalled"))]
+)
 def test_the_standby_takes_over_while_a_job_runs(pair: Pair, how: str) -> None:
     first = pair.controllers[0]
     took = []
