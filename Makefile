@@ -61,8 +61,8 @@ test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
 
 faults: $(VENV)/dev.stamp
-	$(BIN)/pytest --long tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py
-	$(BIN)/pytest --long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_controller_drain.py
+	$(BIN)/pytest -n 2 --dist worksteal --long tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py
+	$(BIN)/pytest -n 2 --dist worksteal --long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py
 
 N ?= 100
 

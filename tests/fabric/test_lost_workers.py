@@ -126,12 +126,14 @@ def test_it_is_started_again_and_takes_its_place(on: Ctl, size: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("policy", ["shrink", "restart"])
-@pytest.mark.parametrize(("transport", "workers"), [("shm", 3), ("udp", 3), ("udp", 2)])  # several over IP multicast
+@pytest.mark.parametrize(  # several agents over UDP get results by IP multicast, one alone does not
+    ("policy", "transport", "workers"),
+    [("shrink", "udp", 3), ("shrink", "udp", 2), ("restart", "shm", 3), ("restart", "udp", 3)],
+)
 def test_an_agent_is_killed(ctl: Ctl, policy: str, transport: str, workers: int) -> None:
     ctl.run("up", "--agents", str(workers), "--transport", transport)
     [agent] = [process for process in ctl.processes() if process["name"] == "agent-1"]
-    worker = ctl.worker("survives", "--steps", "60", "--pause", "0.05")
+    worker = ctl.worker("survives", "--steps", "30", "--pause", "0.05")
     job = ctl.start("job", "start", "--workers", str(workers), "--on-failure", policy, "--json", *worker)
     wait_until(lambda: positions(ctl) and min(positions(ctl)) > 1000, "the ranks are under way")
     killed = time.monotonic()
@@ -143,9 +145,9 @@ def test_an_agent_is_killed(ctl: Ctl, policy: str, transport: str, workers: int)
     others = {0, 2} if workers == 3 else {0}
     assert changed.keys() == others
     assert all(when - killed < 5 for when in changed.values())
-    assert "agent agent-1 on" in value(words, "message")[0]
+    assert "rank 1 was lost: " in value(words, "message")[0]  # the launcher may see it before the controller does
     assert value(words, "error")[1].startswith("AgentLost")
-    assert value(words, "steps") == dict.fromkeys(others if policy == "shrink" else others | {1}, 60)
+    assert value(words, "steps") == dict.fromkeys(others if policy == "shrink" else others | {1}, 30)
 
 
 def positions(ctl: Ctl) -> list[int]:
