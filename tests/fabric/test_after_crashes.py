@@ -21,6 +21,7 @@ with switchml.connect() as comm:
 """
 
 
+@pytest.mark.long
 def test_nothing_of_a_dead_fabric_is_left(fabric: Ctl) -> None:
     """Slots, groups, entries, sockets and files of jobs and processes that ended without a word."""
     fabric.run("job", "start", "--workers", "2", "--name", "orphan")
@@ -58,6 +59,7 @@ def test_agents_that_outlive_the_switch_and_the_controller(fabric: Ctl) -> None:
     assert [entry for entry in entries if entry["table"] != "switch_address_table"] == []
 
 
+@pytest.mark.long
 def test_the_slowest_rank_is_named(fabric: Ctl) -> None:
     job = fabric.start("job", "start", "--workers", "3", "--name", "lags", "--", sys.executable, "-c", LAGS)
 

@@ -21,7 +21,7 @@ from controller.proto import switchml_pb2 as pb
 
 CALLS = 100
 KILLED_AT = 20
-ELEMENTS = 500_000
+ELEMENTS = 200_000
 
 
 @pytest.fixture

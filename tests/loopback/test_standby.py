@@ -85,7 +85,10 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    with running_switch(tmp_path) as switch, contextlib.closing(Pair(tmp_path, switch)) as pair:
+    with (
+        running_switch(tmp_path, "--udp-port", "1=127.0.0.1:0") as switch,
+        contextlib.closing(Pair(tmp_path, switch)) as pair,
+    ):
         yield pair
 
 
