@@ -196,7 +196,7 @@ Examples:
 @_workers("2,4,8")
 @_sizes("4KiB,64KiB,1MiB,4MiB,64MiB,256MiB")
 @_transports()
-@_peers("gloo,mpi-tcp,mpi-shm")
+@_peers("gloo,mpi-tcp,mpi-shm,mpi-shm-apart")
 @_repetitions
 @_calls
 @_torch_python

@@ -14,8 +14,17 @@ from benchmarks.errors import MissingPeer
 
 __all__ = ["TRANSPORTS", "command", "version"]
 
-TRANSPORTS: Final = {"mpi-tcp": ("self,tcp", "--mca", "btl_tcp_if_include", "lo"), "mpi-shm": ("self,vader",)}
-"""Byte transfer layers of each peer, and what else mpirun is told of them."""
+_APART: Final = "-apart"
+
+TRANSPORTS: Final = {
+    "mpi-tcp": ("self,tcp", "--mca", "btl_tcp_if_include", "lo"),
+    "mpi-shm": ("self,vader",),
+    f"mpi-shm{_APART}": ("self,vader",),
+}
+"""Byte transfer layers of each peer, and what else mpirun is told of them.
+
+Reductions are in place; those of a peer whose name ends with -apart go from one buffer into another.
+"""
 
 _SOURCE: Final = Path(__file__).parent / "peers" / "open_mpi_rank.c"
 _COMPILE_SECONDS: Final = 60
@@ -30,7 +39,7 @@ def command(peer: str, ranks: int, address: Path) -> list[str]:
     line += ["--mca", "btl", btl, *more, "--mca", "mpi_yield_when_idle", "1"]
     if os.geteuid() == 0:
         line.append("--allow-run-as-root")
-    return [*line, str(_program()), str(address)]
+    return [*line, str(_program()), str(address), *(["apart"] if peer.endswith(_APART) else [])]
 
 
 @functools.cache

@@ -25,6 +25,7 @@ _COLOURS: Final = {
     "gloo": "tab:orange",
     "mpi-tcp": "tab:green",
     "mpi-shm": "tab:olive",
+    "mpi-shm-apart": "tab:brown",
 }
 
 Row = Mapping[str, Any]

@@ -129,12 +129,12 @@ def _share_of_limit(row: Row, memory_bytes_per_second: float) -> str:
 
 
 def _memory_traffic_of_element(workers: int) -> int:
-    """Bytes to and from memory for one element of a sum, where no cache holds any of them.
+    """Bytes to and from memory for one element of a sum, where caches hold all but the tensors.
 
-    Each worker reads its element and writes its contribution, reads the result and writes the element: 16. The switch
-    reads a contribution of each worker, 4, and writes one result, 4.
+    Each worker reads its element and writes the sum there. Contributions and results are in memory that is used again
+    and again.
     """
-    return (16 + 4) * workers + 4
+    return 8 * workers
 
 
 def _ratios(row: Row, peers: Sequence[str]) -> list[str]:

@@ -17,6 +17,8 @@ Example::
     values_per_packet = 256          # soft; on bmv2 64 or 256: which of the compiled programs is loaded
     slots = 4096                     # soft; on bmv2 the p4info says it
     default_pool = 512               # slots of a job that asks for none
+    small_pool = 64                  # the same for a job of at most small_job workers
+    small_job = 2
     multicast = "239.192.0.0/22"     # soft, where all agents are on one IP segment with it: a group for each job
     multicast_port = 1               # the switch port of that segment
 
@@ -55,7 +57,13 @@ from typing import Any
 from controller.errors import ConfigError
 from controller.jobs import parse_mac
 from controller.slots import MINIMUM_SLOTS, is_power_of_two
-from dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_UDP_PORT
+from dataplane.constants import (
+    PROTOCOL_MAX_JOBS,
+    PROTOCOL_MAX_SLOT_INDEX,
+    PROTOCOL_MAX_VALUES,
+    PROTOCOL_MAX_WORKERS,
+    PROTOCOL_UDP_PORT,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -120,7 +128,8 @@ class PortConfig:
 class SwitchConfig:
     """One [[switches]] table.
 
-    `values_per_packet` and `default_pool` of 0, and `device_id` of -1, mean the target's own default. `p4runtime` is
+    `values_per_packet` and `default_pool` of 0, and `device_id` of -1, mean the target's own default; `small_pool` of 0
+    that small jobs get `default_pool`, too. `p4runtime` is
     the address of soft and bmv2, `bfrt` that of tofino, which alone has `program` and `ports`. `multicast` is a range
     of IPv4 multicast groups, one for each job id, which every agent at switch port `multicast_port` must be able to
     join; empty where results are sent to each agent by itself.
@@ -139,6 +148,8 @@ class SwitchConfig:
     values_per_packet: int = 0
     slots: int = 4096
     default_pool: int = 0
+    small_pool: int = 0
+    small_job: int = 0
     multicast: str = ""
     multicast_port: int = 1
 
@@ -169,6 +180,8 @@ class SwitchConfig:
             ("values_per_packet", 0, PROTOCOL_MAX_VALUES),
             ("slots", MINIMUM_SLOTS, PROTOCOL_MAX_SLOT_INDEX + 1),
             ("default_pool", 0, PROTOCOL_MAX_SLOT_INDEX + 1),
+            ("small_pool", 0, PROTOCOL_MAX_SLOT_INDEX + 1),
+            ("small_job", 0, PROTOCOL_MAX_WORKERS),
         ):
             value = getattr(self, name)
             _require(low <= value <= high, f"{where}: {name} is {value} and must be {low} to {high}")
@@ -177,12 +190,11 @@ class SwitchConfig:
             f"{where}: values_per_packet is {self.values}; the P4 program for bmv2 is compiled for"
             f" {' and '.join(map(str, _COMPILED_VALUES))}",
         )
-        pool = self.default_pool
-        _require(
-            pool == 0 or (is_power_of_two(pool) and pool >= MINIMUM_SLOTS),
-            f"{where}: default_pool is {pool} and must be a power of two from {MINIMUM_SLOTS}",
-        )
-
+        for name, pool in (("default_pool", self.default_pool), ("small_pool", self.small_pool)):
+            _require(
+                pool == 0 or (is_power_of_two(pool) and pool >= MINIMUM_SLOTS),
+                f"{where}: {name} is {pool} and must be a power of two from {MINIMUM_SLOTS}",
+            )
         self._check_multicast(where)
 
     def multicast_address(self, job: int) -> str:
@@ -233,9 +245,10 @@ class SwitchConfig:
         """The values per packet that are asked for."""
         return self.values_per_packet or _DEFAULT_VALUES[self.target]
 
-    @property
-    def pool(self) -> int:
-        """The slots of a job that asks for none."""
+    def pool(self, workers: int) -> int:
+        """Return the slots of a job of so many workers that asks for none."""
+        if self.small_pool and workers <= self.small_job:
+            return self.small_pool
         return self.default_pool or _DEFAULT_POOL[self.target]
 
 

@@ -204,7 +204,7 @@ class Lifecycle:
             switch=switch.name,
             epoch=self._switches.next_epoch(switch),
             slot_base=0,
-            slots=request.slots or switch.config.pool,
+            slots=request.slots or switch.config.pool(request.workers),
             values_per_packet=switch.driver.capabilities.values_per_packet,
             created=time.time(),
             ranks=[rank_at(session, number, number) for number, session in enumerate(placement.sessions)],

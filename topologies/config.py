@@ -17,8 +17,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS", "TRANSPORTS"]
-__all__ += ["FabricOptions", "Key", "Settings", "default_config_file", "load"]
+__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS"]
+__all__ += ["SMALL_POOL", "TRANSPORTS", "FabricOptions", "Key", "Settings", "default_config_file", "load"]
 
 DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
 """Values per packet, by target, where none are asked for."""
@@ -29,8 +29,11 @@ TRANSPORTS: Final = ("auto", "shm", "udp")
 EMBEDDED_VALUES: Final = 2048
 """Values per packet of the embedded fabric where none are asked for: loopback takes packets of up to 64 KiB."""
 
-EMBEDDED_POOL: Final = 256
-"""Slots of a job there: 2 MiB for each rank with EMBEDDED_VALUES. Fewer mean more wake-ups, more leave the caches."""
+EMBEDDED_POOL: Final = {"udp": 256, "shm": 128}
+"""Slots of a job there, by transport, with EMBEDDED_VALUES. Fewer mean more wake-ups, more leave the caches."""
+
+SMALL_POOL: Final = 64
+"""The same over shared memory where each worker has a processor: it then waits awake, and no wake-ups are spared."""
 
 DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 """Slots of a switch, by target, where none are asked for; those of bmv2 are compiled in."""
@@ -183,7 +186,7 @@ KEYS: Final[dict[str, Key]] = {
             "SWITCHML_FABRIC_THREADS",
             _whole(1, 64),
             _FABRIC.threads,
-            "Data threads of each agent, and shards of the switch, of an embedded fabric over UDP.",
+            "Data threads of the embedded fabric: of the switch and, over UDP, of each agent.",
         ),
         Key(
             "fabric.values",

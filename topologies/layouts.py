@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import os
 import shutil
 from collections.abc import Sequence
 from ipaddress import IPv4Address
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.slots import MINIMUM_SLOTS
-from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
-from topologies.config import DEFAULT_SLOTS, DEFAULT_VALUES, EMBEDDED_POOL, EMBEDDED_VALUES, FabricOptions
+from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT
+from topologies.config import DEFAULT_SLOTS, DEFAULT_VALUES, EMBEDDED_POOL, EMBEDDED_VALUES, SMALL_POOL, FabricOptions
 from topologies.errors import ConfigurationError, ProgramNotFoundError, TopologyFileError
 from topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
 from topologies.processes import find_program
@@ -173,9 +174,11 @@ class _Loopback(Layout):
         self._switch_socket = socket_directory / "switch.sock"
 
     def switch_command(self) -> list[str]:
-        ports = ["--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0", "--shards", str(self._options.threads)]
-        if self._options.transport == "shm":
-            ports += ["--shm-port", f"2={self._switch_socket}"]
+        ports = ["--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0"]
+        if self._options.transport == "udp":
+            ports += ["--shards", str(self._options.threads)]
+        else:
+            ports += ["--shm-port", f"2={self._switch_socket}", "--shm-threads", str(self._options.threads)]
         return [find_program("switchml-switch"), *ports, *_soft_arguments(self._options)]
 
     def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
@@ -187,15 +190,22 @@ class _Loopback(Layout):
             "udp_port": ready["ports"]["1"]["udp_port"],
             "values_per_packet": self._options.values,
             "slots": self._options.slots,
-            "default_pool": self._default_pool(),
+            **self._pools(),
             **({"multicast": _groups(ready["ports"]["1"]["udp_port"])} if self._options.agents > 1 else {}),
         }
 
-    def _default_pool(self) -> int:
+    def _pools(self) -> dict[str, int]:
+        if self._options.transport != "shm":
+            return {"default_pool": self._pool(EMBEDDED_POOL["udp"])}
+        return {
+            "default_pool": self._pool(EMBEDDED_POOL["shm"]),
+            "small_pool": self._pool(SMALL_POOL),
+            "small_job": min(len(os.sched_getaffinity(0)), PROTOCOL_MAX_WORKERS),
+        }
+
+    def _pool(self, slots: int) -> int:
         # As many bytes whatever the packets' size, and never more than a quarter of the switch.
-        most = max(
-            MINIMUM_SLOTS, min(EMBEDDED_POOL * EMBEDDED_VALUES // self._options.values, self._options.slots // 4)
-        )
+        most = max(MINIMUM_SLOTS, min(slots * EMBEDDED_VALUES // self._options.values, self._options.slots // 4))
         return int(1 << (most.bit_length() - 1))
 
     def controller_command(self, command: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
-/* One rank of a benchmark over MPI: open_mpi_rank SOCKET. Commands and answers are those of workers/rank.py, the tensors
- * those of workers/pattern.py. Reductions are in place, as they are in SwitchML and PyTorch. */
+/* One rank of a benchmark over MPI: open_mpi_rank SOCKET [apart]. Commands and answers are those of workers/rank.py, the
+ * tensors those of workers/pattern.py. Reductions are in place, as they are in SwitchML and PyTorch, or with `apart` from
+ * one buffer into another. */
 #include <errno.h>
 #include <math.h>
 #include <mpi.h>
@@ -17,6 +18,7 @@
 enum { PERIOD = 1000003, FACTORS = 3 };
 
 static int rank, world_size;
+static int apart; /* whether results come into a buffer of their own */
 static FILE *commands, *answers;
 
 static void fail(const char* format, ...) {
@@ -116,14 +118,16 @@ static void check(int status, const char* what) {
   if (status != MPI_SUCCESS) fail("%s failed with status %d", what, status);
 }
 
-static void all_reduce(float* tensor, size_t elements, size_t tensors, MPI_Request* requests) {
+static void all_reduce(const float* contribution, float* tensor, size_t elements, size_t tensors,
+                       MPI_Request* requests) {
   if (tensors == 1) {
-    check(MPI_Allreduce(MPI_IN_PLACE, tensor, (int)elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
+    check(MPI_Allreduce(apart ? contribution : MPI_IN_PLACE, tensor, (int)elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
+          "MPI_Allreduce");
     return;
   }
   for (size_t i = 0; i < tensors; ++i) {
-    check(MPI_Iallreduce(MPI_IN_PLACE, tensor + i * elements, (int)elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD,
-                         &requests[i]),
+    const void* from = apart ? contribution + i * elements : MPI_IN_PLACE;
+    check(MPI_Iallreduce(from, tensor + i * elements, (int)elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &requests[i]),
           "MPI_Iallreduce");
   }
   check(MPI_Waitall((int)tensors, requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
@@ -133,17 +137,18 @@ static void run(size_t elements, size_t tensors, long calls, long warm_up) {
   const size_t all = elements * tensors;
   const struct pattern pattern = make_pattern(all);
   float* tensor = allocate(all * sizeof(float));
+  float* contribution = apart ? allocate(all * sizeof(float)) : tensor;
   MPI_Request* requests = allocate(tensors * sizeof(MPI_Request));
   double* seconds = allocate((size_t)calls * sizeof(double));
   struct usage used = {0, 0, 0};
   double largest = 0;
   const double allowed = allowed_error();
   for (long call = 0; call < warm_up + calls; ++call) {
-    fill(&pattern, tensor, all, call);
+    fill(&pattern, contribution, all, call);
     check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
     const struct usage before = own_usage();
     const double begin = seconds_of(CLOCK_MONOTONIC);
-    all_reduce(tensor, elements, tensors, requests);
+    all_reduce(contribution, tensor, elements, tensors, requests);
     const double elapsed = seconds_of(CLOCK_MONOTONIC) - begin;
     const struct usage after = own_usage();
     const double error = largest_error(&pattern, tensor, all, call);
@@ -168,6 +173,7 @@ static void run(size_t elements, size_t tensors, long calls, long warm_up) {
   fflush(answers);
   free(pattern.contribution);
   free(pattern.expected);
+  if (apart) free(contribution);
   free(tensor);
   free(requests);
   free(seconds);
@@ -201,7 +207,8 @@ int main(int count, char** arguments) {
   MPI_Init(&count, &arguments);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world_size);
-  if (count != 2) fail("usage: open_mpi_rank SOCKET");
+  apart = count == 3 && strcmp(arguments[2], "apart") == 0;
+  if (count != 2 && !apart) fail("usage: open_mpi_rank SOCKET [apart]");
   connect_to(arguments[1]);
   fprintf(answers, "{\"rank\": %d, \"pid\": %ld, \"share\": %s}\n", rank, (long)getpid(), share ? "true" : "false");
   fflush(answers);

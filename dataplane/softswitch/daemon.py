@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 import os
@@ -234,6 +235,12 @@ _FRACTION = click.FloatRange(0, 1)
     help="Threads that the slots are divided among, each with a socket of every UDP port; more than one only where all "
     "ports are UDP ports.",
 )
+@click.option(
+    "--shm-threads",
+    type=click.IntRange(0, 64),
+    default=1,
+    help="Threads of each shared-memory port, which add up; 0: one for each processor.",
+)
 @click.option("--drop", type=_FRACTION, default=0.0, help="Fraction of packets to lose on purpose, in each direction.")
 @click.option("--duplicate", type=_FRACTION, default=0.0, help="Fraction of packets to send or take twice.")
 @click.option("--delay", type=_FRACTION, default=0.0, help="Fraction of packets to hold until later ones have passed.")
@@ -261,6 +268,7 @@ def main(
     values: int,
     slots: int,
     shards: int,
+    shm_threads: int,
     drop: float,
     duplicate: float,
     delay: float,
@@ -283,6 +291,7 @@ def main(
       switchml-switch --grpc 127.0.0.1:0 --udp-port 1=127.0.0.1:0 --ready-file /tmp/switch.json --drop 0.01
       switchml-switch --packet-port 1=eth1 --packet-port 2=eth2
     """  # noqa: D301 (the escape is click's: keep these lines as they are)
+    shm_ports = tuple(dataclasses.replace(port, threads=shm_threads) for port in shm_ports)
     ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports, *shm_ports) or (_DEFAULT_PORT,)
     if len({port.number for port in ports}) != len(ports):
         raise click.UsageError("a switch port is given twice")

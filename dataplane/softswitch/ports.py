@@ -69,14 +69,18 @@ class PacketPort:
 
 @dataclass(frozen=True)
 class ShmPort:
-    """A switch port for ranks on this machine: agents bind them at the Unix socket ``path``, and they share memory."""
+    """A switch port for ranks on this machine: agents bind them at the Unix socket ``path``, and they share memory.
+
+    It has so many ``threads``; 0 is one for each processor.
+    """
 
     number: int
     path: str
+    threads: int = 1
 
     def add_to(self, switch: Switch) -> dict[str, str | int]:
         """Open the port and return what a peer needs to reach it. Raises OSError."""
-        switch.add_shm_port(self.number, self.path)
+        switch.add_shm_port(self.number, self.path, self.threads)
         return {"path": self.path}
 
 

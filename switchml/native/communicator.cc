@@ -32,6 +32,18 @@ uint32_t mix(uint32_t value) {
   return value ^ value >> 16;
 }
 
+// How long a thread that lets others go first waits for results before it sleeps: to sleep and to be woken costs some
+// ten microseconds, which a batch of results takes as well.
+constexpr std::chrono::microseconds kLinger{200};
+constexpr uint32_t kResultsWorthTaking = 16;
+
+// Whether each rank of the job has a processor, so that none takes it from another by waiting there.
+bool has_own_processor(const Geometry& geometry) {
+  cpu_set_t allowed;
+  return geometry.results_apart == Geometry::kInPlace && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+         geometry.world_size <= static_cast<uint32_t>(CPU_COUNT(&allowed));
+}
+
 // Keeps the calling thread on those of its processors that the server has this rank's values near to.
 void stay_near(const Geometry& geometry) {
   cpu_set_t allowed;
@@ -209,6 +221,22 @@ void Communicator::take_inbox() {
   }
 }
 
+bool Communicator::linger() {
+  if (stream_->check_failed() || !stream_->waits_for_results()) {
+    return false;
+  }
+  stream_->time().enter(ThreadTime::State::waiting);
+  const uint32_t wanted = std::min(stream_->results_wanted(), kResultsWorthTaking);
+  const auto end = std::chrono::steady_clock::now() + kLinger;
+  do {
+    if (stream_->results_that_wait() >= wanted) {
+      return true;
+    }
+    sched_yield();  // the switch may wait for this processor
+  } while (!has_inbox_ && !abandoning_ && std::chrono::steady_clock::now() < end);
+  return false;
+}
+
 void Communicator::sleep() {
   ChannelControl& control = channel_.control();
   control.process_saw.store(stream_->taken(), std::memory_order_relaxed);
@@ -216,7 +244,7 @@ void Communicator::sleep() {
   control.process_sleeps.store(1, std::memory_order_seq_cst);
   const uint32_t event = control.process_event.load(std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const bool results = !stream_->check_failed() && stream_->results_wait();
+  const bool results = !stream_->check_failed() && stream_->results_that_wait() != 0;
   if (!results && !has_inbox_ && !abandoning_) {
     if (stream_->waits_for_results()) {  // and not for a call
       stream_->time().enter(ThreadTime::State::waiting);
@@ -241,6 +269,7 @@ void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
 
 void Communicator::run() {
   ask_for_short_slices();
+  const bool lingers = has_own_processor(geometry_);
   stay_near(geometry_);
   std::vector<std::shared_ptr<Call>> ended;
   while (!abandoning_ || has_results_to_settle()) {
@@ -256,7 +285,7 @@ void Communicator::run() {
       check_failure_.emplace(stream_->failed_position(), stream_->failed_sequence());
       ring(attention_);
     }
-    if (!advanced) {
+    if (!advanced && !(lingers && linger())) {
       sleep();
     }
   }

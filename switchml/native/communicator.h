@@ -61,6 +61,8 @@ class Communicator {
   void run();
   bool has_results_to_settle() const;
   void take_inbox();
+  // Waits a little for results, awake; false when they did not come.
+  bool linger();
   void sleep();
   void end(const std::vector<std::shared_ptr<Call>>& ended);
   std::shared_ptr<Call>& find(uint64_t sequence);

@@ -45,7 +45,9 @@ void Stream::add(std::shared_ptr<Call> call) {
   calls_.push_back(std::move(call));
 }
 
-bool Stream::results_wait() const { return channel_.control().completed.load(std::memory_order_acquire) != taken_; }
+uint32_t Stream::results_that_wait() const {
+  return channel_.control().completed.load(std::memory_order_acquire) - taken_;
+}
 
 bool Stream::advance(std::vector<std::shared_ptr<Call>>* ended) {
   bool any = false;

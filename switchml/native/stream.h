@@ -33,7 +33,7 @@ class Stream {
   // Takes results and submits what can be submitted. Returns whether anything happened. `ended` gets the calls whose
   // last chunk arrived. After a failed check nothing is done any more.
   bool advance(std::vector<std::shared_ptr<Call>>* ended);
-  bool results_wait() const;
+  uint32_t results_that_wait() const;
   // How many results were taken, and how many more are worth being woken for.
   uint32_t taken() const { return taken_; }
   uint32_t results_wanted() const;

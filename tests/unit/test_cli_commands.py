@@ -94,7 +94,7 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("completion", "fish"), "fish"),
         (("bench", "allreduce", "--workers", "1"), "'1' is no number of workers from 2 to 64"),
         (("bench", "allreduce", "--sizes", "4QiB"), "'4QiB' is no size; write 4KiB"),
-        (("bench", "allreduce", "--peers", "nccl"), "'nccl' is none of gloo, mpi-tcp, mpi-shm"),
+        (("bench", "allreduce", "--peers", "nccl"), "'nccl' is none of gloo, mpi-tcp, mpi-shm, mpi-shm-apart"),
         (("bench", "loss", "--shares", "2"), "2 is no share of packets"),
         (("bench", "loss", "--size", "1KiB,2KiB"), "one size"),
         (("bench", "kernels", "--sizes", "4KiB"), "8 KiB at least"),

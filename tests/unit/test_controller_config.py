@@ -38,26 +38,27 @@ def load(tmp_path: Path, text: str):
 def test_defaults(tmp_path: Path):
     config = load(tmp_path, SWITCH)
     (switch,) = config.switches
-    assert (switch.device, switch.udp_port, switch.pool, switch.values) == (1, 0xBEE0, 512, 256)
+    assert (switch.device, switch.udp_port, switch.pool(8), switch.values) == (1, 0xBEE0, 512, 256)
     (bmv2,) = load(tmp_path, SWITCH.replace("soft", "bmv2")).switches
-    assert (bmv2.pool, bmv2.values) == (32, 64)
+    assert (bmv2.pool(8), bmv2.values) == (32, 64)
     assert load(tmp_path, "").switches == ()
 
 
 def test_everything_given(tmp_path: Path):
     text = '[controller]\nlisten = "0.0.0.0:1"\nstore = "/x/y"\n' + SWITCH
     text += 'device_id = 7\nudp_port = 5\nmac = "02:00:00:00:00:01"\n'
-    text += "values_per_packet = 64\nslots = 100\ndefault_pool = 8\n"
+    text += "values_per_packet = 64\nslots = 100\ndefault_pool = 8\nsmall_pool = 4\nsmall_job = 2\n"
     config = load(tmp_path, text)
     assert (config.listen, config.store) == ("0.0.0.0:1", Path("/x/y"))
-    assert (config.switches[0].pool, config.switches[0].slots, config.switches[0].device) == (8, 100, 7)
+    assert (config.switches[0].pool(8), config.switches[0].slots, config.switches[0].device) == (8, 100, 7)
+    assert [config.switches[0].pool(workers) for workers in (1, 2, 3)] == [4, 4, 8]
 
 
 def test_a_tofino(tmp_path: Path):
     returns = PORT.replace("number = 1", 'role = "recirculation"').replace("1/0", "32/0")
     inside = '[[switches.ports]]\nname = "68"\nrole = "recirculation"\n'
     (switch,) = load(tmp_path, TOFINO + PORT + 'fec = "rs"\nautonegotiation = "off"\n' + returns + inside).switches
-    assert (switch.control, switch.device, switch.pool, switch.values) == ("10.1.0.1:50052", 0, 256, 0)
+    assert (switch.control, switch.device, switch.pool(8), switch.values) == ("10.1.0.1:50052", 0, 256, 0)
     assert switch.program == "switchml"
     first, second, third = switch.ports
     assert (first.number, first.name, first.speed, first.fec, first.autonegotiation) == (1, "1/0", "100G", "rs", "off")
@@ -91,6 +92,7 @@ def test_unix_sockets_instead_of_ports(tmp_path: Path):
         (SWITCH + "udp_port = 0", "udp_port is 0"),
         (SWITCH + "multicast_port = 0", "multicast_port is 0"),
         (SWITCH + "default_pool = 3", "power of two"),
+        (SWITCH + "small_pool = 3", "small_pool is 3 and must be a power of two"),
         (SWITCH + 'multicast = "239.192.0.0/23"', "1024 multicast addresses or more, such as 239.192.0.0/22"),
         (SWITCH + 'multicast = "10.0.0.0/8"', "1024 multicast addresses"),
         (SWITCH + 'multicast = "239.192.0.1/22"', "multicast: 239.192.0.1/22 has host bits set"),
