@@ -199,7 +199,7 @@ void Communicator::settle() {
 }
 
 bool Communicator::has_results_to_settle() const {
-  return settling_ && !stream_->check_failed() && stream_->results_wait();
+  return settling_ && !stream_->check_failed() && stream_->results_that_wait() != 0;
 }
 
 std::optional<std::pair<uint64_t, uint64_t>> Communicator::check_failure() {
