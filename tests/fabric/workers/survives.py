@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--at", type=int, default=5)
     parser.add_argument("--delay", type=float, default=0.5)
     parser.add_argument("--pause", type=float, default=0)
+    parser.add_argument("--timeout", type=float)
     options = parser.parse_args()
     comm = switchml.connect()
     victim = int(os.environ["RANK"]) in options.victim and comm.generation == 0
@@ -48,10 +49,10 @@ def main() -> None:
             if not agreed:
                 root = min(set(range(comm.world_size)) - set(comm.joined))
                 word = np.array([step], np.int64)
-                comm.broadcast(word, root)
+                comm.broadcast(word, root, timeout=options.timeout)
                 step, agreed = int(word[0]), True
             x = np.full(options.size, 7 * step + 1, np.int32)
-            works = [comm.all_reduce(part, async_op=True) for part in np.array_split(x, 3)]
+            works = [comm.all_reduce(part, async_op=True, timeout=options.timeout) for part in np.array_split(x, 3)]
             for work in works:
                 work.wait()
             assert (x == comm.world_size * (7 * step + 1)).all(), "a wrong sum"
