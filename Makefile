@@ -7,6 +7,9 @@
 #   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
 #   make torch-suite PyTorch's own tests of a backend, run against ours; takes a quarter of an hour
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
+#   make faults      the tests of failures, also those that are too long for `make test`
+#   make chaos       jobs to which something happens, by chance; ARGS='--runs 100 --seed 7'
+#   make lost-worker kill a worker in the middle of a 64 MB all-reduce, N=100 times over each transport
 #   make bench       measure beside Gloo and Open MPI; ARGS='allreduce --workers 2', see docs/performance.md
 #   make model       check the model of the protocol with SPIN, where it is found; ARGS=--short for a minute of it
 #   make lint        what `make test` does before the tests
@@ -33,7 +36,7 @@ CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h'
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test bench model test-devices bench-devices test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
+.PHONY: help demo test faults chaos lost-worker bench model test-devices bench-devices test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -66,6 +69,18 @@ test-devices: $(VENV)/dev.stamp
 
 test-torch: $(TORCH_VENV)/torch.stamp
 	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
+
+faults: $(VENV)/dev.stamp
+	$(BIN)/pytest -n 2 --dist worksteal --long tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py
+	$(BIN)/pytest -n 2 --dist worksteal --long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py
+
+chaos: $(VENV)/dev.stamp
+	$(BIN)/python tests/chaos/run.py $(ARGS)
+
+N ?= 100
+
+lost-worker: $(VENV)/dev.stamp
+	$(BIN)/pytest tests/fabric/test_lost_workers.py -k two_seconds --long --lost-workers $(N) --timeout $$((60 + 20 * $(N)))
 
 torch-suite: $(TORCH_VENV)/torch.stamp
 	$(TORCH_VENV)/bin/python tests/torch/pytorch_suite.py $(ARGS)

@@ -16,8 +16,10 @@ from cli_bench import bench_group
 from cli_events import show_events
 from cli_profile import profile_job
 from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
+from cli_status import job_status
 from cli_switches import agent_group, switch_group
 from cli_top import show_top
+from controller.jobs import OnFailure
 from controller.proto import switchml_pb2 as pb
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_MAX_WORKERS
@@ -257,27 +259,55 @@ def job() -> None:
 Examples:
   switchml-ctl job start --workers 8 -- python train.py --epochs 10
   switchml-ctl job start --workers 4 --name shared --slots 256
+  switchml-ctl job start --workers 8 --on-failure restart -- python train.py
   switchml-ctl job start --workers 8 --json -- python train.py > result.json""",
 )
 @click.option("--workers", type=int, required=True, callback=_workers, metavar="N", help="Ranks of the job, 1..64.")
 @click.option("--name", default="", metavar="NAME", help="Name of the job; by default the controller makes one up.")
 @setting("job.slots", "--slots")
 @setting("job.switch", "--switch")
+@click.option(
+    "--on-failure",
+    type=click.Choice(["abort", "shrink", "restart"]),
+    default="abort",
+    show_default=True,
+    help="When a rank is lost: end the job, go on without it, or start its command again.",
+)
+@click.option(
+    "--restarts",
+    type=click.IntRange(0, 1000),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How often commands are started again, with --on-failure restart.",
+)
 @json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def start_job(
-    session: Session, /, workers: int, name: str, as_json: bool, command: tuple[str, ...], **options: Any
+    session: Session,
+    /,
+    workers: int,
+    name: str,
+    on_failure: str,
+    restarts: int,
+    as_json: bool,
+    command: tuple[str, ...],
+    **options: Any,
 ) -> int:
     """Start a job, with COMMAND run once for each of its workers, or READY for processes that attach by themselves.
 
     The fabric is the configured one, the run directory's live one, or one that is started for this job and ends with
     it. Each worker finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and SWITCHML_* in
     its environment; its output goes to rank-N.log in the job's directory ($SWITCHML_JOB_DIR) and to standard error.
-    SIGINT and SIGTERM are passed on to all workers, a second one kills them. The first rank that fails ends the job.
+    SIGINT and SIGTERM are passed on to all workers, a second one kills them.
+
+    The first rank that fails ends the job. With --on-failure shrink or restart the others go on in a new epoch: they
+    get switchml.WorldChanged from the calls that were under way (docs/reliability.md).
     """
     settings = session.settings(**options)
-    request = jobs.JobRequest(workers, name, settings.job_slots, settings.job_switch)
+    policy = OnFailure[on_failure.upper()]
+    request = jobs.JobRequest(workers, name, settings.job_slots, settings.job_switch, policy, restarts)
     if not command:
         started = jobs.start_job(settings, request, output.note)
         if as_json:
@@ -439,6 +469,7 @@ def _laid_out(session: Session) -> topology.Topology | None:
 
 
 job.add_command(profile_job)
+job.add_command(job_status)
 cli.add_command(show_events)
 cli.add_command(show_top)
 cli.add_command(switch_group)

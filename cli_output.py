@@ -1,5 +1,6 @@
 """How switchml-ctl shows what the library functions return: tables for people, one JSON object for programs."""
 
+import dataclasses
 import json
 import sys
 import time
@@ -22,6 +23,7 @@ from controller.proto import switchml_pb2 as pb
 from topologies.doctor import Check
 from topologies.fabric_state import FabricStatus
 from topologies.jobs import JobRun, JobStarted, attach_environment, switch_counters
+from topologies.stragglers import Straggler
 
 __all__ = [
     "ProgressObserver",
@@ -147,6 +149,41 @@ def job_line(job: pb.Job) -> str:
     if behind:
         line += f", rank {rank} is {behind:,} behind"
     return line + (f": {job.failure}" if job.failure else "")
+
+
+def job_status_dict(job: pb.Job, slowest: Straggler | None) -> dict[str, Any]:
+    """What `job status --json` prints."""
+    return {
+        "name": job.name,
+        "state": pb.JobState.Name(job.state),
+        "failure": job.failure,
+        "epoch": job.epoch,
+        "workers": job.workers,
+        "on_failure": pb.OnFailure.Name(job.on_failure).lower(),
+        "changes": [as_dict(change) for change in job.changes],
+        "straggler": dataclasses.asdict(slowest) if slowest is not None else None,
+    }
+
+
+def show_job_status(job: pb.Job, slowest: Straggler | None) -> None:
+    """How a job stands, in a few lines."""
+    out = console()
+    head = Text.assemble((job.name, "bold"), f" (id {job.id})  ", _state(pb.JobState.Name(job.state)))
+    policy = pb.OnFailure.Name(job.on_failure).lower()
+    out.print(head, f" {job.workers} ranks, epoch {job.epoch}, on failure {policy}", soft_wrap=True)
+    if job.failure:
+        out.print(Text(job.failure, style="red"), soft_wrap=True)
+    for change in job.changes:
+        when = time.strftime("%H:%M:%S", time.localtime(change.time))
+        out.print(f"{when} epoch {change.epoch} with {change.workers} ranks: {change.reason}", soft_wrap=True)
+    if slowest is None:
+        out.print("no rank is behind")
+    else:
+        out.print(
+            f"slowest: rank {slowest.rank} (agent {slowest.agent} on {slowest.host}, {slowest.state}) is"
+            f" {slowest.behind:,} chunks behind the first and has not moved for {slowest.idle_seconds:.1f} s",
+            soft_wrap=True,
+        )
 
 
 def job_detail(job: pb.Job) -> RenderableType:
@@ -326,6 +363,8 @@ def show_switches(switches: Iterable[pb.Switch]) -> None:
         state = Text("connected", style="green") if switch.connected else Text(switch.failure or "down", style="red")
         if switch.connected and not switch.primary:
             state = Text("connected, not primary", style="yellow")
+        elif switch.connected and switch.drained:
+            state = Text(f"drained, {switch.jobs} jobs left", style="yellow")
         table.add_row(
             switch.name,
             switch.target,

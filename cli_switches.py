@@ -92,6 +92,39 @@ def set_loss(
         output.show_losses(found)
 
 
+@switch_group.command(
+    "drain", epilog="\b\nExamples:\n  switchml-ctl switch drain leaf1\n  switchml-ctl switch drain leaf1 --wait"
+)
+@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@click.option("--wait", is_flag=True, help="Return when no job is left on it.")
+@json_option
+@click.pass_obj
+def drain_switch(session: Session, name: str, wait: bool, as_json: bool) -> None:
+    """Place no new jobs on a switch. Jobs that run there go on until they end; it holds until `undrain`."""
+    _drain(session, name, True, wait, as_json)
+
+
+@switch_group.command("undrain", epilog="\b\nExample:\n  switchml-ctl switch undrain leaf1")
+@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@json_option
+@click.pass_obj
+def undrain_switch(session: Session, name: str, as_json: bool) -> None:
+    """Place new jobs on a switch again."""
+    _drain(session, name, False, False, as_json)
+
+
+def _drain(session: Session, name: str, drained: bool, wait: bool, as_json: bool) -> None:
+    with session.client() as client:
+        found = client.drain_switch(name, drained)
+        if wait:
+            output.note(f"{found.jobs} jobs are left on switch {found.name}")
+            found = client.wait_without_jobs(found.name)
+    if as_json:
+        output.print_json(output.as_dict(found))
+    else:
+        output.show_switches([found])
+
+
 @click.group("agent")
 def agent_group() -> None:
     """Look at agents."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.errors import InvalidRequest, NoAgent, NoRoom
+from controller.jobs import OnFailure
 from controller.slots import MINIMUM_SLOTS, is_power_of_two
 from dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORKERS
 
@@ -15,7 +16,7 @@ __all__ = ["NAME", "AgentRoom", "next_job_id", "place_ranks", "validate_job"]
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-def validate_job(workers: int, name: str, slots: int) -> None:
+def validate_job(workers: int, name: str, slots: int, on_failure: int = 0) -> None:
     """Check what a client asks for; an empty name and 0 slots ask for the controller's choice.
 
     Raises:
@@ -38,6 +39,8 @@ def validate_job(workers: int, name: str, slots: int) -> None:
             slots_minimum=MINIMUM_SLOTS,
             slots_maximum=highest,
         )
+    if on_failure not in set(OnFailure):
+        raise InvalidRequest(f"on_failure is {on_failure}; it must be 0 (abort), 1 (shrink) or 2 (restart)")
 
 
 def next_job_id(last: int, used: set[int]) -> int:

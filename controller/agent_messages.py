@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from ipaddress import AddressValueError, IPv4Address
 
 from controller.agents import AgentSession
 from controller.calls import judge
 from controller.errors import AgentFailed
 from controller.events import EventKind
 from controller.jobs import JobState, Rank, RankState
-from controller.lifecycle import Lifecycle, revocation
-from controller.live_job import LiveJob
+from controller.lifecycle import Lifecycle
+from controller.live_job import LiveJob, revocation
 from controller.profiles import Profiles
 from controller.proto import switchml_pb2 as pb
 from controller.rendezvous import Rendezvous
@@ -77,11 +76,20 @@ class AgentMessages:
                 self._heartbeat(session, message.heartbeat)
             case "assignment_ready":
                 self._assignment_ready(session, message.assignment_ready)
+            case "positions":
+                positions = message.positions
+                live = self._job_of(session, positions.job, positions.epoch)
+                if live is not None:
+                    self._lifecycle.epoch_changes.positions(live, session.name, positions)
             case "assignment_failed":
                 failed = message.assignment_failed
+                reason = failed.reason[:_MAX_REASON]
+                changing = self._changing_to(failed.job, failed.epoch)
+                if changing is not None:
+                    self._lifecycle.epoch_changes.refused(changing, session.name, reason)
+                    return
                 live = self._job_of(session, failed.job, failed.epoch)
                 if live is not None and live.job.state is JobState.PENDING:
-                    reason = failed.reason[:_MAX_REASON]
                     self._answer(live, session, AgentFailed(f"agent {session.name} refused its ranks: {reason}"))
             case "rank_event":
                 self._rank_event(session, message.rank_event)
@@ -96,19 +104,24 @@ class AgentMessages:
 
     def _heartbeat(self, session: AgentSession, heartbeat: pb.Heartbeat) -> None:
         session.heartbeat()
+        session.send(pb.ControllerMessage(alive=pb.Alive()))
         for status in heartbeat.ranks:
             live = self._lifecycle.live_job(status.job, status.epoch)
             rank = _rank_of(live, session, status.rank) if live is not None else None
             if rank is not None:
-                rank.position = status.position
+                rank.move_to(status.position)
                 rank.counters.CopyFrom(status.counters)
 
     def _assignment_ready(self, session: AgentSession, ready: pb.AssignmentReady) -> None:
+        changing = self._changing_to(ready.job, ready.epoch)
+        if changing is not None:
+            self._lifecycle.epoch_changes.ready(changing, session.name, ready)
+            return
         live = self._job_of(session, ready.job, ready.epoch)
         if live is None:
             return
         try:
-            endpoints = _endpoints(live, session, ready)
+            endpoints = live.endpoints(session.name, ready)
         except ValueError as error:
             failure = AgentFailed(f"agent {session.name} answered the assignment of job {live.job.name} with {error}")
             if live.job.state is JobState.PENDING:
@@ -177,6 +190,14 @@ class AgentMessages:
         judgement = judge(live.calls, silent)
         self._lifecycle.end(live, JobState.FAILED, judgement.message, judgement.reason, judgement.ranks)
 
+    def _changing_to(self, job_id: int, epoch: int) -> LiveJob | None:
+        """Return the job that is on its way to this epoch."""
+        for live in self._lifecycle.live_jobs():
+            successor = live.change.successor if live.change is not None else None
+            if successor is not None and (successor.id, successor.epoch) == (job_id, epoch):
+                return live
+        return None
+
     def _job_of(self, session: AgentSession, job_id: int, epoch: int) -> LiveJob | None:
         """Return a live job that this agent carries; tell it that any other is over."""
         live = self._lifecycle.live_job(job_id, epoch)
@@ -185,7 +206,11 @@ class AgentMessages:
         ):
             return live
         ended = self._store.job_of_epoch(job_id, session.switch, epoch)
-        if ended is None:
+        changed = self._lifecycle.job_after(job_id, session.switch, epoch)
+        if changed is not None:
+            why = f"job {changed.name} goes on in epoch {changed.epoch}: {changed.changes[-1].reason}"
+            session.send(revocation(job_id, epoch, pb.WORKER_LOST, why, changed.changes[-1].lost))
+        elif ended is None:
             session.send(revocation(job_id, epoch, pb.JOB_FAILED, "this controller knows no such job"))
         else:
             reason = _REASONS.get(ended.state, pb.JOB_FAILED)
@@ -198,25 +223,3 @@ def _rank_of(live: LiveJob, session: AgentSession, number: int) -> Rank | None:
         return live.job.ranks[number]
     _LOG.warning("agent %s spoke of rank %d of job %s, which it does not carry", session.name, number, live.job.name)
     return None
-
-
-def _endpoints(live: LiveJob, session: AgentSession, ready: pb.AssignmentReady) -> list[tuple[Rank, tuple[str, int]]]:
-    """Return the agent's ranks with their endpoints.
-
-    Raises:
-        ValueError: they are not exactly the assigned ranks, or an address cannot be one.
-
-    """
-    mine = live.job.ranks_by_agent()[session.name]
-    if sorted(endpoint.rank for endpoint in ready.endpoints) != [rank.rank for rank in mine]:
-        raise ValueError(f"ranks {[e.rank for e in ready.endpoints]} instead of {[rank.rank for rank in mine]}")
-    found = []
-    for endpoint in ready.endpoints:
-        try:
-            usable = not IPv4Address(endpoint.address).is_unspecified
-        except AddressValueError:
-            usable = False
-        if not usable or not 1 <= endpoint.udp_port <= 65535:
-            raise ValueError(f"{endpoint.address}:{endpoint.udp_port}, which packets cannot be sent to")
-        found.append((live.job.ranks[endpoint.rank], (endpoint.address, endpoint.udp_port)))
-    return found

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 from controller.errors import ACTOR_KEY, InvalidRequest, JobNotFound, from_rpc_error
+from controller.jobs import OnFailure
 from controller.proto import events_pb2 as events_pb
 from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2 as pb
@@ -24,7 +25,9 @@ _HIGHEST = 2**32 - 1  # of a number in the messages
 
 
 class ControllerClient:
-    """A connection to the controller at "host:port" or "unix:/path".
+    """A connection to the controller at "host:port" or "unix:/path", or at the first of several that answers.
+
+    Several addresses have commas between them; they are "ipv4:port".
 
     A job is named by its id (int) or its name (str). Every method takes at most ``timeout`` seconds and raises the
     ControllerError that the controller raised, ControllerUnavailable when none answers, or DeadlineExceeded.
@@ -36,7 +39,8 @@ class ControllerClient:
         self._timeout = timeout
         # Retries of a refused connection begin soon, so that a controller that has just been started is found.
         self._channel = grpc.insecure_channel(
-            address, options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.enable_http_proxy", 0)]
+            f"ipv4:{address}" if "," in address else address,
+            options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.enable_http_proxy", 0)],
         )
         self._jobs = pb_grpc.JobsStub(self._channel)  # type: ignore[no-untyped-call]
         self._agents = pb_grpc.AgentsStub(self._channel)  # type: ignore[no-untyped-call]
@@ -62,12 +66,18 @@ class ControllerClient:
         return answer
 
     def start_job(
-        self, workers: int, name: str = "", slots: int = 0, switch: str = "", timeout: float = _START_SECONDS
+        self,
+        workers: int,
+        name: str = "",
+        slots: int = 0,
+        switch: str = "",
+        on_failure: OnFailure = OnFailure.ABORT,
+        timeout: float = _START_SECONDS,
     ) -> pb.Job:
         """Start a job and return it READY.
 
         ``slots`` is the pool of each rank, a power of two. Empty name, 0 slots and empty switch leave the choice to the
-        controller.
+        controller. ``on_failure`` says what becomes of it when ranks are lost.
 
         Raises:
             InvalidRequest: worker count (1..64), slots or name are not allowed.
@@ -82,7 +92,7 @@ class ControllerClient:
         # What the message has no room for is sent as something else that is not allowed; the controller says what is.
         workers = min(max(workers, 0), _HIGHEST)
         slots = min(slots, _HIGHEST) if slots >= 0 else 1
-        request = pb.StartJobRequest(workers=workers, name=name, slots=slots, switch=switch)
+        request = pb.StartJobRequest(workers=workers, name=name, slots=slots, switch=switch, on_failure=on_failure.name)
         answer: pb.Job = self._call(self._jobs.Start, request, timeout)
         return answer
 
@@ -125,8 +135,10 @@ class ControllerClient:
         answer: pb.Job = self._call(self._jobs.Stop, _reference(job))
         return answer
 
-    def report_exit(self, job: int | str, rank: int, exit_code: int) -> pb.Job:
-        """Tell how the process of a rank ended (128 + signal for a signal); other than 0 fails a live job.
+    def report_exit(self, job: int | str, rank: int, exit_code: int, final: bool = False) -> pb.Job:
+        """Tell how the process of a worker ended (128 + signal for a signal); other than 0 is a loss to a live job.
+
+        ``final`` says that no other process is started in its place.
 
         Raises:
             JobNotFound, InvalidRequest: there is no such job or rank.
@@ -134,7 +146,7 @@ class ControllerClient:
         """
         if not 0 <= rank <= _HIGHEST:
             raise InvalidRequest(f"there is no rank {rank}")
-        report = pb.ExitReport(job=_reference(job), rank=rank, exit_code=exit_code)
+        report = pb.ExitReport(job=_reference(job), rank=rank, exit_code=exit_code, final=final)
         answer: pb.Job = self._call(self._jobs.ReportExit, report)
         return answer
 
@@ -212,6 +224,27 @@ class ControllerClient:
         except ValueError as error:  # a port that the message has no room for
             raise InvalidRequest(f"ports of a switch are 1 to 511: {error}") from None
         return list(self._call(self._switches.SetLoss, request).ports)
+
+    def drain_switch(self, name: str = "", drained: bool = True) -> pb.Switch:
+        """Close a switch to new jobs, or open it again; jobs that run there go on. By no name the only one.
+
+        Raises:
+            SwitchNotFound, InvalidRequest: there is none of this name, or several and no name.
+
+        """
+        answer: pb.Switch = self._call(self._switches.Drain, pb.DrainRequest(name=name, drained=drained))
+        return answer
+
+    def wait_without_jobs(self, name: str) -> pb.Switch:
+        """Wait, without a deadline, until no job is left on a switch, and return it; raises as `list_switches`."""
+        while True:
+            switch = next(switch for switch in self.list_switches() if switch.name == name)
+            for job in self.list_jobs():
+                if job.switch == name:
+                    for _ in self.watch_job(job.id):
+                        pass
+            if not switch.jobs:
+                return switch
 
     def _call(self, method: Callable[..., Any], request: object, timeout: float | None = None) -> Any:
         try:

@@ -29,7 +29,7 @@ from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.rendezvous import Rendezvous
 from controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
-from controller.store import Store
+from controller.store import Store, stand_by
 from controller.switches import Switches
 from controller.version import VERSION
 from dataplane.grpc_stop import stop_server
@@ -42,19 +42,29 @@ _LOG = logging.getLogger(__name__)
 _STOP_SECONDS = 1.0
 
 
-async def serve(config: ControllerConfig, ready_file: Path | None, metrics: tuple[str, int] | None = None) -> None:
+async def serve(
+    config: ControllerConfig,
+    ready_file: Path | None,
+    metrics: tuple[str, int] | None = None,
+    standby: bool = False,
+) -> None:
     """Run the controller until SIGTERM or SIGINT; `metrics` is where those are served, if anywhere.
+
+    A standby first waits until it can take the place of another controller.
 
     Raises:
         ConfigError: the address cannot be listened on, or the pipelines' files are not usable.
-        StoreError: the store is not usable.
+        StoreError: the store is not usable, or a standby has taken it over.
 
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    with contextlib.closing(Store(config.store)) as store:
+    opened = await _stand_by(config, stop) if standby else Store(config.store)
+    if opened is None:
+        return
+    with contextlib.closing(opened) as store:
         switches = Switches(config.switches, store)
         agents = Agents(lambda name: switches.get(name).name)
         lifecycle = Lifecycle(store, switches, agents)
@@ -71,6 +81,7 @@ async def serve(config: ControllerConfig, ready_file: Path | None, metrics: tupl
                 asyncio.create_task(switches.run(lifecycle.prepare_switch), name="switches"),
                 asyncio.create_task(agents.run(), name="agents"),
                 asyncio.create_task(lifecycle.run(), name="jobs"),
+                asyncio.create_task(store.lead(), name="leadership"),
                 asyncio.create_task(store.events.run(), name="events"),
             ]
             stopping = asyncio.create_task(stop.wait(), name="stop")
@@ -100,6 +111,21 @@ async def serve(config: ControllerConfig, ready_file: Path | None, metrics: tupl
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _stand_by(config: ControllerConfig, stop: asyncio.Event) -> Store | None:
+    """Open the store once no other controller leads; None when this one is to stop before."""
+    _LOG.info("switchml-controller %s stands by, store %s", VERSION, config.store)
+    waiting, stopping = asyncio.create_task(stand_by(config.store)), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if waiting.done():
+            _LOG.warning("takes over as the leader of term %d", waiting.result().term)
+            return waiting.result()
+        return None
+    finally:
+        waiting.cancel()
+        stopping.cancel()
 
 
 def _server(
@@ -198,6 +224,9 @@ def _metrics_address(_context: click.Context, _parameter: click.Parameter, value
 @click.option("--store", type=click.Path(path_type=Path), help="SQLite file with the jobs.")
 @click.option("--ready-file", type=click.Path(path_type=Path), help="Write address and pid here (JSON) once listening.")
 @click.option(
+    "--standby", is_flag=True, help="Wait until the controller that leads with this store dies or stalls; then lead."
+)
+@click.option(
     "--metrics",
     callback=_metrics_address,
     metavar="[HOST:]PORT",
@@ -211,6 +240,7 @@ def main(
     store: Path | None,
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
+    standby: bool,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -218,6 +248,9 @@ def main(
 
     Options take precedence over the configuration file. Exit status: 0 after a signal; 1 when the configuration, the
     port or the store cannot be used; 2 for wrong options.
+
+    Two controllers may share a store, the second with --standby and another --listen: it takes over within seconds, and
+    agents and clients that are given both addresses (HOST:PORT,HOST:PORT) find the one that leads.
 
     Example: switchml-controller --config fabric.toml --listen 127.0.0.1:0 --ready-file controller.json
     """
@@ -229,7 +262,7 @@ def main(
         given = {name: value for name, value in (("listen", listen), ("store", store)) if value is not None}
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
-        asyncio.run(serve(dataclasses.replace(config, **given), ready_file, metrics))  # type: ignore[arg-type]
+        asyncio.run(serve(dataclasses.replace(config, **given), ready_file, metrics, standby))  # type: ignore[arg-type]
     except (ControllerError, OSError) as error:
         click.echo(f"switchml-controller: {error}", err=True)
         sys.exit(1)

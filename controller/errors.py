@@ -25,6 +25,7 @@ __all__ = [
     "VersionMismatch",
     "ConfigError",
     "StoreError",
+    "StoreInUse",
     "ControllerUnavailable",
     "DeadlineExceeded",
     "InternalError",
@@ -143,6 +144,10 @@ class StoreError(ControllerError):
     status = grpc.StatusCode.INTERNAL
 
 
+class StoreInUse(StoreError):
+    """Another controller leads with this store."""
+
+
 class ControllerUnavailable(ControllerError):
     """The controller cannot be reached."""
 
@@ -161,7 +166,9 @@ class InternalError(ControllerError):
     status = grpc.StatusCode.INTERNAL
 
 
-_BY_NAME = {error.__name__: error for error in ControllerError.__subclasses__()}
+_BY_NAME: dict[str, type[ControllerError]] = {
+    error.__name__: error for error in [*ControllerError.__subclasses__(), StoreInUse]
+}
 
 
 async def abort(context: grpc.aio.ServicerContext, error: ControllerError) -> NoReturn:

@@ -68,6 +68,9 @@ class EventKind(Enum):
     SWITCH_CONNECTED = ("switch-connected", Level.INFO)
     SWITCH_RESTARTED = ("switch-restarted", Level.WARNING)  # connected, and its registers were lost
     SWITCH_LOST = ("switch-lost", Level.ERROR)
+    EPOCH_CHANGED = ("epoch-changed", Level.WARNING)  # a job goes on after a loss
+    SWITCH_DRAINED = ("switch-drained", Level.WARNING)  # no new jobs are placed on it
+    SWITCH_UNDRAINED = ("switch-undrained", Level.INFO)
     LOSS_SET = ("loss-set", Level.WARNING)  # packets are lost on purpose, or no more
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import IPv4Address
@@ -11,7 +12,17 @@ from controller.drivers import JobTables, RankPort
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import Verdict
 
-__all__ = ["Job", "JobState", "Rank", "RankState", "counters_by_name", "parse_mac", "printed_ranks"]
+__all__ = [
+    "EpochChange",
+    "Job",
+    "JobState",
+    "OnFailure",
+    "Rank",
+    "RankState",
+    "counters_by_name",
+    "parse_mac",
+    "printed_ranks",
+]
 
 
 _MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
@@ -41,6 +52,14 @@ _NEXT = {
 }
 
 
+class OnFailure(IntEnum):
+    """What becomes of a job when ranks of it are lost; as in switchml.proto."""
+
+    ABORT = 0
+    SHRINK = 1
+    RESTART = 2
+
+
 class RankState(IntEnum):
     """As in switchml.proto."""
 
@@ -67,11 +86,30 @@ class Rank:
     position: int = 0
     exit_code: int | None = None
     counters: pb.RankCounters = field(default_factory=pb.RankCounters)
+    worker: int = 0  # the number that it was started with; `rank` may change with the epoch
+    moved: float = field(default_factory=time.monotonic, compare=False)  # when a heartbeat had another position
+
+    def move_to(self, position: int) -> None:
+        """Note how far it is."""
+        if position != self.position:
+            self.position, self.moved = position, time.monotonic()
 
     @property
     def ended(self) -> bool:
         """Whether it will send nothing more."""
         return self.state in (RankState.CLOSED, RankState.LOST)
+
+
+@dataclass(frozen=True)
+class EpochChange:
+    """How a job went on after a loss; ``lost`` are ranks of the epoch before, ``joined`` those that begin anew."""
+
+    epoch: int
+    workers: int
+    lost: tuple[int, ...]
+    joined: tuple[int, ...]
+    reason: str
+    time: float
 
 
 @dataclass
@@ -93,6 +131,10 @@ class Job:
     ended: float = 0.0
     ranks: list[Rank] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.ABORT
+    generation: int = 0  # how often it has changed to a new epoch
+    changing: bool = False  # to a new epoch, at this moment
+    changes: list[EpochChange] = field(default_factory=list)
 
     @property
     def live(self) -> bool:
@@ -141,6 +183,9 @@ class Job:
             ended=self.ended,
             counters=self.counters,
             key=self.key,
+            on_failure=self.on_failure.name,
+            generation=self.generation,
+            changes=[_change_message(change) for change in self.changes],
         )
 
 
@@ -154,6 +199,19 @@ def _rank_message(rank: Rank) -> pb.Rank:
         position=rank.position,
         exit_code=rank.exit_code,
         counters=rank.counters,
+        worker=rank.worker,
+        idle_seconds=time.monotonic() - rank.moved,
+    )
+
+
+def _change_message(change: EpochChange) -> pb.EpochChange:
+    return pb.EpochChange(
+        epoch=change.epoch,
+        workers=change.workers,
+        lost=change.lost,
+        joined=change.joined,
+        reason=change.reason,
+        time=change.time,
     )
 
 

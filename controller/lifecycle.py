@@ -8,8 +8,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 from controller.admission import next_job_id, validate_job
-from controller.agents import Agents, AgentSession
+from controller.agents import Agents
 from controller.drivers import JobTables
+from controller.epoch_change import EpochChanges
 from controller.errors import (
     AgentTimeout,
     ControllerError,
@@ -24,10 +25,10 @@ from controller.errors import (
     SwitchUnavailable,
 )
 from controller.events import EventKind
-from controller.jobs import Job, JobState, Rank, RankState, counters_by_name, printed_ranks
-from controller.live_job import LiveJob
+from controller.jobs import Job, JobState, OnFailure, Rank, RankState, counters_by_name, printed_ranks
+from controller.live_job import LiveJob, revocation
 from controller.pipes import choose_in_one_pipe, require_one_pipe, require_width
-from controller.placement import Placement, require_room
+from controller.placement import Placement, rank_at, require_room
 from controller.proto import switchml_pb2 as pb
 from controller.store import Store
 from controller.switches import ManagedSwitch, Switches
@@ -66,6 +67,7 @@ class Lifecycle:
         self._agents = agents
         self._live: dict[int, LiveJob] = {}  # by key
         self._tasks: set[asyncio.Task[None]] = set()  # that free what ended jobs held
+        self.epoch_changes = EpochChanges(store, switches, agents, self.ranks_in_use, self._fail_after_loss)
         self.on_freed: Callable[[str], None] = lambda _: None  # told the name of a job that holds nothing any more
 
     # ---- what there is ---------------------------------------------------------------------------------------------
@@ -77,6 +79,14 @@ class Lifecycle:
     def live_job(self, job_id: int, epoch: int) -> LiveJob | None:
         """Return the live job of this id, if it is in this epoch."""
         return next((live for live in self.live_jobs() if (live.job.id, live.job.epoch) == (job_id, epoch)), None)
+
+    def job_after(self, job_id: int, switch: str, epoch: int) -> Job | None:
+        """Return the live job of this id that has been in this epoch, and is in another one now."""
+        for live in self.live_jobs():
+            job, was_in_it = live.job, live.first_epoch <= epoch < live.job.epoch
+            if (job.id, job.switch) == (job_id, switch) and job.changes and was_in_it:
+                return job
+        return None
 
     def holder(self, name: str) -> Job | None:
         """Return the job of this name that still holds something: it lives, or is being freed."""
@@ -141,7 +151,7 @@ class Lifecycle:
 
         """
         try:
-            validate_job(request.workers, request.name, request.slots)
+            validate_job(request.workers, request.name, request.slots, request.on_failure)
             for switch in self._switches.candidates(request.switch):
                 if not any(live.switch is switch for live in self._live.values()):
                     await self._switches.renew_epochs(switch)
@@ -197,7 +207,8 @@ class Lifecycle:
             slots=request.slots or switch.config.pool(request.workers),
             values_per_packet=switch.driver.capabilities.values_per_packet,
             created=time.time(),
-            ranks=[_rank(number, session) for number, session in enumerate(placement.sessions)],
+            ranks=[rank_at(session, number, number) for number, session in enumerate(placement.sessions)],
+            on_failure=OnFailure(request.on_failure),
         )
         job.slot_base = switch.slots.allocate(job.slots)
         try:
@@ -264,7 +275,7 @@ class Lifecycle:
         if state in _RANK_EVENTS:
             self.events.record(_RANK_EVENTS[state], detail, job=job, rank=rank.rank, agent=rank.agent)
         if state is RankState.LOST:
-            self.ranks_lost(live, [rank], detail)
+            self.ranks_lost(live, [rank], f"agent {rank.agent} on {rank.host} says: {detail}")
         elif all(r.state is RankState.CLOSED for r in job.ranks):
             self.end(live, JobState.COMPLETED, "", pb.JOB_COMPLETED)
         elif state is RankState.ATTACHED and job.state is JobState.READY:
@@ -274,30 +285,46 @@ class Lifecycle:
             live.changes.notify()
 
     def ranks_lost(self, live: LiveJob, ranks: Sequence[Rank], why: str) -> None:
-        """Fail a job whose ranks went away."""
+        """Fail a job whose ranks went away, or let it go on without them, as it was started to."""
         for rank in ranks:
             rank.state = RankState.LOST
             self.events.record(EventKind.RANK_LOST, why, job=live.job, rank=rank.rank, agent=rank.agent)
         numbers = [rank.rank for rank in ranks]
-        because = f": {why}" if why else ""
         verb = "was" if len(numbers) == 1 else "were"
-        self.end(live, JobState.FAILED, f"{printed_ranks(numbers)} {verb} lost{because}", pb.WORKER_LOST, numbers)
+        text = f"{printed_ranks(numbers)} {verb} lost: {why}"
+        job = live.job
+        if job.on_failure is OnFailure.ABORT or job.state not in (JobState.READY, JobState.RUNNING):
+            self._fail_after_loss(live, text, numbers)
+            return
+        _LOG.warning("job %s: %s", job.name, text)
+        self._store.save_progress(job)
+        self.epoch_changes.begin(live, numbers, text)
+        live.changes.notify()
 
-    def report_exit(self, job: Job, number: int, exit_code: int) -> None:
-        """Note how the process of a rank ended; a status other than 0 fails a live job.
+    def _fail_after_loss(self, live: LiveJob, why: str, ranks: Sequence[int]) -> None:
+        self.end(live, JobState.FAILED, why, pb.WORKER_LOST, ranks)
+
+    def report_exit(self, job: Job, number: int, exit_code: int, final: bool = False) -> None:
+        """Note how the process of a worker ended; a status other than 0 is a loss to a live job.
 
         Raises:
-            InvalidRequest: the job has no such rank.
+            InvalidRequest: the job has no such worker.
 
         """
-        if number >= job.workers:
-            raise InvalidRequest(f"job {job.name} has ranks 0 to {job.workers - 1}, not {number}")
-        rank, first_report = job.ranks[number], job.ranks[number].exit_code is None
+        rank = next((rank for rank in job.ranks if rank.worker == number), None)
+        if rank is None:
+            if job.on_failure is OnFailure.SHRINK:
+                return  # the job has gone on without it
+            raise InvalidRequest(f"job {job.name} has workers 0 to {job.workers - 1}, not {number}")
+        first_report = rank.exit_code is None
         rank.exit_code = exit_code
         self.events.record(EventKind.RANK_EXITED, f"status {exit_code}", job=job, rank=number, agent=rank.agent)
         live = self._live.get(job.key)
         if live is not None and job.live:
-            if exit_code != 0:
+            restarts = job.on_failure is OnFailure.RESTART and not final
+            if exit_code != 0 and (restarts or job.on_failure is OnFailure.SHRINK):
+                self._worker_exited(live, rank, exit_code)
+            elif exit_code != 0:
                 # The launcher may be quicker than the agent: what the other ranks hear must not depend on it.
                 attached = rank.state is RankState.ATTACHED
                 reason = pb.WORKER_LOST if attached else pb.JOB_FAILED
@@ -309,6 +336,16 @@ class Lifecycle:
         if exit_code != 0 and first_report and rank.state is RankState.LOST:
             job.failure += f"; the process of rank {number} exited with status {exit_code}"
         self._store.save_progress(job)
+
+    def _worker_exited(self, live: LiveJob, rank: Rank, exit_code: int) -> None:
+        """Let a job go on without a process; of one whose place is to be taken, the agent may have said it before."""
+        why = f"its process on {rank.host} exited with status {exit_code}"
+        if rank.state is RankState.ATTACHED or (
+            rank.state is RankState.ASSIGNED and live.job.on_failure is OnFailure.SHRINK
+        ):
+            self.ranks_lost(live, [rank], why)
+        else:
+            self._store.save_progress(live.job)
 
     # ---- end -------------------------------------------------------------------------------------------------------
 
@@ -333,7 +370,7 @@ class Lifecycle:
             self._enter(live, state)
         except StoreError as error:
             _LOG.error("job %s: its end is not in the store: %s", job.name, error)
-        for task in (live.bring_up, live.judging):
+        for task in (live.bring_up, live.judging, live.change.task if live.change is not None else None):
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
         live.ending = self._background(self._free(live), f"end of job {job.name}")
@@ -347,6 +384,9 @@ class Lifecycle:
                 if live.installed:
                     job.counters = await self._read_counters(live)
                     await driver.remove_job(live.tables())
+                    if live.change is not None and live.change.successor is not None:
+                        # Its tables may have been written; their endpoints may not all be known.
+                        driver.prepare_again()
             except SwitchUnavailable as error:
                 _LOG.warning("job %s: its tables are removed when the switch is back: %s", job.name, error)
             except SwitchRefused as error:
@@ -414,6 +454,8 @@ class Lifecycle:
     def _why_not_taken_over(self, job: Job) -> str | None:
         if job.state is JobState.PENDING:
             return "the controller was restarted while the job started"
+        if job.changing:
+            return "the controller was restarted while the job changed to another epoch"
         try:
             switch = self._switches.get(job.switch)
             if job.values_per_packet != switch.driver.capabilities.values_per_packet:
@@ -451,25 +493,3 @@ class Lifecycle:
             _, pending = await asyncio.wait(self._tasks, timeout=seconds)
             return not pending
         return True
-
-
-def revocation(
-    job: int, epoch: int, reason: pb.RevocationReason, message: str, ranks: Sequence[int] = ()
-) -> pb.ControllerMessage:
-    """Return what tells an agent that a job is over."""
-    return pb.ControllerMessage(
-        revocation=pb.Revocation(job=job, epoch=epoch, reason=reason, ranks=ranks, message=message)
-    )
-
-
-def _rank(number: int, session: AgentSession) -> Rank:
-    registration = session.registration
-    return Rank(
-        rank=number,
-        agent=session.name,
-        instance=registration.instance,
-        host=registration.host,
-        socket=registration.socket,
-        switch_port=registration.switch_port,
-        mac=registration.mac,
-    )

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from ipaddress import AddressValueError, IPv4Address
+from typing import TYPE_CHECKING
 
 from controller.agents import Agents
 from controller.drivers import JobTables
-from controller.jobs import Job
+from controller.jobs import Job, Rank, RankState
 from controller.proto import switchml_pb2 as pb
 from controller.switches import ManagedSwitch
 
-__all__ = ["Changes", "LiveJob"]
+if TYPE_CHECKING:
+    from controller.epoch_change import Change
+
+__all__ = ["Changes", "LiveJob", "revocation"]
 
 
 class Changes:
@@ -41,6 +47,7 @@ class LiveJob:
     def __init__(self, job: Job, switch: ManagedSwitch) -> None:
         self.job = job
         self.switch = switch
+        self.first_epoch = job.epoch  # that this controller knows
         self.installed = False
         self.announcements: dict[int, int] = {}  # rank -> the announcement that it answers, after a rendezvous
         self.ready: dict[str, asyncio.Future[None]] = {}  # agent -> it has opened sockets for its ranks
@@ -48,6 +55,7 @@ class LiveJob:
         self.calls: dict[int, pb.Call] = {}  # rank -> the call in which its check failed
         self.judging: asyncio.Task[None] | None = None
         self.bring_up: asyncio.Task[None] | None = None
+        self.change: Change | None = None  # to another epoch, while that is under way
         self.ending: asyncio.Task[None] | None = None
         self.changes = Changes()
 
@@ -68,7 +76,43 @@ class LiveJob:
             switch_udp_port=self.switch.config.udp_port,
             multicast_address=self._multicast(),
             announcements=[self.announcements[rank] for rank in ranks] if self.announcements else [],
+            on_failure=job.on_failure.name,
+            generation=job.generation,
         )
+
+    def endpoints(self, agent: str, ready: pb.AssignmentReady) -> list[tuple[Rank, tuple[str, int]]]:
+        """Return an agent's ranks with the addresses that it gives them.
+
+        Raises:
+            ValueError: they are not exactly the assigned ranks, or an address cannot be one.
+
+        """
+        mine = self.job.ranks_by_agent()[agent]
+        if sorted(endpoint.rank for endpoint in ready.endpoints) != [rank.rank for rank in mine]:
+            raise ValueError(f"ranks {[e.rank for e in ready.endpoints]} instead of {[rank.rank for rank in mine]}")
+        found = []
+        for endpoint in ready.endpoints:
+            try:
+                usable = not IPv4Address(endpoint.address).is_unspecified
+            except AddressValueError:
+                usable = False
+            if not usable or not 1 <= endpoint.udp_port <= 65535:
+                raise ValueError(f"{endpoint.address}:{endpoint.udp_port}, which packets cannot be sent to")
+            found.append((self.job.ranks[endpoint.rank], (endpoint.address, endpoint.udp_port)))
+        return found
+
+    def take_endpoints(self, agent: str, ready: pb.AssignmentReady) -> None:
+        """Fill in the addresses of an agent's ranks. Raises as `endpoints`."""
+        for rank, endpoint in self.endpoints(agent, ready):
+            rank.address, rank.udp_port = endpoint
+
+    def vacant(self, number: int) -> Rank | None:
+        """Return a rank that waits for a process in the place of a lost one."""
+        job = self.job
+        if self.change is not None or not job.changes or number not in job.changes[-1].joined:
+            return None
+        rank = job.ranks[number]
+        return rank if rank.state is RankState.ASSIGNED else None
 
     def tables(self) -> JobTables:
         """Return what the switch must hold for the job; every rank's endpoint must be known."""
@@ -91,3 +135,12 @@ class LiveJob:
             session = agents.live_session(name)
             if session is not None:
                 session.send(message)
+
+
+def revocation(
+    job: int, epoch: int, reason: pb.RevocationReason, message: str, ranks: Sequence[int] = ()
+) -> pb.ControllerMessage:
+    """Return what tells an agent that a job is over."""
+    return pb.ControllerMessage(
+        revocation=pb.Revocation(job=job, epoch=epoch, reason=reason, ranks=ranks, message=message)
+    )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from controller.admission import AgentRoom, place_ranks
 from controller.agents import AgentSession
 from controller.errors import NoAgent
+from controller.jobs import Rank
 
-__all__ = ["Placement", "choose", "require_room"]
+__all__ = ["Placement", "choose", "rank_at", "require_room"]
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,18 @@ def require_room(placement: Placement, in_use: Callable[[str], int]) -> None:
                 ranks_asked=ranks,
                 ranks_free=max(free, 0),
             )
+
+
+def rank_at(session: AgentSession, number: int, worker: int) -> Rank:
+    """Return a rank that an agent is to carry; its addresses are still to come."""
+    registration = session.registration
+    return Rank(
+        rank=number,
+        agent=session.name,
+        instance=registration.instance,
+        host=registration.host,
+        socket=registration.socket,
+        switch_port=registration.switch_port,
+        mac=registration.mac,
+        worker=worker,
+    )

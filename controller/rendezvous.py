@@ -17,7 +17,7 @@ from controller.errors import ControllerError, InternalError, InvalidRequest, Jo
 from controller.events import EventKind
 from controller.jobs import printed_ranks
 from controller.lifecycle import Lifecycle
-from controller.live_job import Changes
+from controller.live_job import Changes, LiveJob
 from controller.placement import Placement
 from controller.proto import switchml_pb2 as pb
 
@@ -65,6 +65,7 @@ class _Meeting:
         self.name = job_name(announcement.key)
         self.world_size = announcement.world_size
         self.slots = announcement.slots
+        self.on_failure = announcement.on_failure
         self.ranks: dict[int, _Waiting] = {}
         self.changes = Changes()
 
@@ -89,6 +90,7 @@ class Rendezvous:
         self._meetings: dict[str, _Meeting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         lifecycle.on_freed = self._freed
+        lifecycle.epoch_changes.on_changed = self._changed
 
     async def close(self) -> None:
         """Stop; the ranks go on waiting at their agents."""
@@ -115,6 +117,9 @@ class Rendezvous:
             self._refuse_all(meeting, *contradiction)
             return
         meeting.ranks[announcement.rank] = waiting
+        for live in self._lifecycle.live_jobs():
+            if live.job.name == meeting.name:
+                self._return(live, meeting)
         meeting.changes.notify()
 
     def withdraw(self, session: AgentSession, announcement: int) -> None:
@@ -134,6 +139,31 @@ class Rendezvous:
                 self._forget(meeting)
             if left:
                 meeting.changes.notify()
+
+    # ---- processes that take the place of lost ones ------------------------------------------------------------------
+
+    def _changed(self, live: LiveJob) -> None:
+        for meeting in list(self._meetings.values()):
+            if meeting.name == live.job.name:
+                self._return(live, meeting)
+
+    def _return(self, live: LiveJob, meeting: _Meeting) -> None:
+        """Give the ranks of a live job that wait for a process to those that have announced them."""
+        for number, waiting in list(meeting.ranks.items()):
+            vacant = live.vacant(number) if meeting.world_size == live.job.workers else None
+            if vacant is None or not waiting.session.live:
+                continue
+            if vacant.agent == waiting.session.name:
+                answer = pb.RendezvousReturn(
+                    announcement=waiting.announcement, job=live.job.id, epoch=live.job.epoch, rank=number
+                )
+                waiting.session.send(pb.ControllerMessage(rendezvous_return=answer))
+            else:
+                why = f"rank {number} of job {live.job.name} is to come back at agent {vacant.agent} on {vacant.host}"
+                _refuse(waiting.session, waiting.announcement, "RankElsewhere", f"{why}; start its process there")
+            del meeting.ranks[number]
+        if not meeting.ranks:
+            self._forget(meeting)
 
     # ---- until they are complete -----------------------------------------------------------------------------------
 
@@ -179,7 +209,11 @@ class Rendezvous:
                         f" {placement.sessions[0].name} on switch {switch}; all ranks of a job need the same switch"
                     )
             request = pb.StartJobRequest(
-                workers=meeting.world_size, name=meeting.name, slots=meeting.slots, switch=switch
+                workers=meeting.world_size,
+                name=meeting.name,
+                slots=meeting.slots,
+                switch=switch,
+                on_failure=pb.OnFailure.Name(meeting.on_failure),
             )
             await self._lifecycle.start(request, placement)
         except ControllerError as error:
@@ -215,7 +249,7 @@ def _validate(announcement: pb.RankAnnouncement) -> None:
     key = announcement.key
     if not (0 < len(key) <= MAX_KEY and key.isprintable()):
         raise InvalidRequest(f"the key of a job must be 1 to {MAX_KEY} printable characters, not {key[:MAX_KEY]!r}")
-    validate_job(announcement.world_size, "", announcement.slots)
+    validate_job(announcement.world_size, "", announcement.slots, announcement.on_failure)
     if announcement.rank >= announcement.world_size:
         raise InvalidRequest(f"a job of {announcement.world_size} ranks has no rank {announcement.rank}")
     if not (math.isfinite(announcement.seconds) and announcement.seconds <= MAX_SECONDS):
@@ -242,6 +276,12 @@ def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAn
             f"rank {rank} at agent {session.name} asks for {announcement.slots} slots,"
             f" {printed_ranks(sorted(meeting.ranks))} for {meeting.slots} (0: the switch's default);"
             " set SWITCHML_SLOTS alike for all ranks"
+        )
+    if announcement.on_failure != meeting.on_failure:
+        asked, others = (pb.OnFailure.Name(one).lower() for one in (announcement.on_failure, meeting.on_failure))
+        return "InvalidRequest", (
+            f"rank {rank} at agent {session.name} asks for {asked} on a failure,"
+            f" {printed_ranks(sorted(meeting.ranks))} for {others}; set SWITCHML_ON_FAILURE alike for all ranks"
         )
     return None
 

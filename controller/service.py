@@ -104,7 +104,7 @@ class JobsService(pb_grpc.JobsServicer):
     async def ReportExit(self, request: pb.ExitReport, _: _Context) -> pb.Job:  # noqa: N802
         """Note how a process ended."""
         job = self._lifecycle.find(request.job)
-        self._lifecycle.report_exit(job, request.rank, request.exit_code)
+        self._lifecycle.report_exit(job, request.rank, request.exit_code, request.final)
         return await self._lifecycle.view(job)
 
     @_answered
@@ -226,6 +226,14 @@ class SwitchesService(pb_grpc.SwitchesServicer):
         self._events.record(EventKind.LOSS_SET, ports or "no port loses packets any more", switch=switch)
         return answer
 
+    @_answered
+    async def Drain(self, request: pb.DrainRequest, _: _Context) -> pb.Switch:  # noqa: N802
+        """Close one switch to new jobs, or open it again."""
+        switch: pb.Switch = self._switches.drain(request.name, request.drained).message()
+        kind = EventKind.SWITCH_DRAINED if switch.drained else EventKind.SWITCH_UNDRAINED
+        self._events.record(kind, f"{switch.jobs} jobs on it", switch=switch.name)
+        return switch
+
 
 class EventsService(events_grpc.EventsServicer):
     """The service Events."""
@@ -250,5 +258,9 @@ class ControlService(pb_grpc.ControlServicer):
     async def Info(self, _: pb.InfoRequest, __: _Context) -> pb.InfoResponse:  # noqa: N802
         """Return what this controller is."""
         return pb.InfoResponse(
-            version=VERSION, protocol_version=PROTOCOL_VERSION, started=self._started, store=str(self._store.path)
+            version=VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            started=self._started,
+            store=str(self._store.path),
+            term=self._store.term,
         )

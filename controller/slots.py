@@ -37,6 +37,11 @@ class SlotAllocator:
         return sum(block * len(bases) for block, bases in self._free.items())
 
     @property
+    def ranges_used(self) -> int:
+        """How many ranges are in use."""
+        return len(self._used)
+
+    @property
     def largest_free_range(self) -> int:
         """How many indexes the largest free range has; 0 when none is left."""
         return max((block for block, bases in self._free.items() if bases), default=0)

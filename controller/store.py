@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
+import asyncio
+import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,15 @@ from contextlib import contextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
 
-from controller.errors import StoreError
+from controller.errors import StoreError, StoreInUse
 from controller.events import EVENTS_KEPT, Event, EventLog
-from controller.jobs import Job, JobState, Rank, RankState
+from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
 from controller.proto import switchml_pb2 as pb
+from controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
 
-__all__ = ["Store", "Transition"]
+__all__ = ["Store", "Transition", "stand_by"]
+
+_STANDBY_SECONDS = 0.2
 
 Transition = tuple[JobState | None, JobState, str, float]
 """(from, to, reason, seconds since 1970); a job comes from nothing."""
@@ -95,12 +98,38 @@ _MIGRATIONS = (
         detail TEXT NOT NULL
     );
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN on_failure INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE jobs ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE jobs ADD COLUMN changing INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE ranks ADD COLUMN worker INTEGER NOT NULL DEFAULT 0;
+    UPDATE ranks SET worker = rank;
+    CREATE TABLE epoch_changes (
+        job INTEGER NOT NULL REFERENCES jobs (key),
+        epoch INTEGER NOT NULL,
+        workers INTEGER NOT NULL,
+        lost TEXT NOT NULL,
+        joined TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        time REAL NOT NULL
+    );
+    CREATE INDEX epoch_changes_by_job ON epoch_changes (job);
+    CREATE TABLE drained_switches (
+        switch TEXT PRIMARY KEY
+    ) WITHOUT ROWID;
+    CREATE TABLE leadership (
+        term INTEGER NOT NULL
+    );
+    INSERT INTO leadership VALUES (0);
+    """,
 )
 _JOB_COLUMNS = (
-    "key, id, name, workers, switch, epoch, slot_base, slots, values_per_packet, created, state, failure, ended"
+    "key, id, name, workers, switch, epoch, slot_base, slots, values_per_packet, created, state, failure, ended,"
+    " on_failure, generation, changing"
 )
 _RANK_COLUMNS = (
-    "rank, agent, instance, host, socket, switch_port, mac, state, address, udp_port, position, exit_code, counters"
+    "rank, agent, instance, host, socket, switch_port, mac, state, address, udp_port, position, exit_code,"
+    " counters, worker"
 )
 _EVENT_COLUMNS = tuple(field.name for field in fields(Event))
 
@@ -112,22 +141,24 @@ class Store:
     milliseconds, so they are made on the event loop.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, instead_of: int | None = None) -> None:
         """Open `path`, make it if it is missing, and bring it to the newest schema.
+
+        `instead_of` is the inode of the lock file of a controller that has it and has stalled.
 
         Raises:
             StoreError: it is no store, is newer than this software, cannot be written, or another controller has it.
 
         """
         self.path = path
-        with _store_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise StoreError(f"store {path} is in use by another controller; stop it or give another --store") from None
+            with _store_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock = StoreLock(lock_path(path), instead_of)
+        except LockHeld:
+            raise StoreInUse(
+                f"store {path} is in use by another controller; stop it, give another --store, or add --standby"
+            ) from None
         try:
             with _store_errors(path):
                 self._database = sqlite3.connect(path, isolation_level=None)
@@ -135,16 +166,45 @@ class Store:
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
                     self._database.execute(f"PRAGMA {pragma}")
                 self._migrate()
+                self.term = self._begin_term()
             self.events = EventLog(self._stored_events(), self._append_events)
         except BaseException:
-            os.close(self._lock)
+            self._lock.close()
             raise
 
     def close(self) -> None:
         """Close the file."""
         self.events.flush()
         self._database.close()
-        os.close(self._lock)
+        self._lock.close()
+
+    async def lead(self) -> None:
+        """Show standbys that this controller goes on, until cancelled.
+
+        Raises:
+            StoreInUse: a standby has taken its place.
+
+        """
+        while True:
+            self._require_lock()
+            with _store_errors(self.path):
+                self._lock.beat()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def _require_lock(self) -> None:
+        with _store_errors(self.path):
+            if self._lock.held:
+                return
+        raise StoreInUse(f"another controller has taken over store {self.path}: this one did nothing for too long")
+
+    def _begin_term(self) -> int:
+        """Count this controller among those that have led; whoever led before can write no more."""
+        self._database.execute("UPDATE leadership SET term = term + 1")
+        return self._present_term()
+
+    def _present_term(self) -> int:
+        (term,) = self._database.execute("SELECT term FROM leadership").fetchone()
+        return int(term)
 
     def _migrate(self) -> None:
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
@@ -161,6 +221,8 @@ class Store:
         with _store_errors(self.path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
+                if self._present_term() != self.term:
+                    raise StoreInUse(f"another controller has taken over store {self.path}")
                 yield self._database
             except BaseException:
                 self._database.execute("ROLLBACK")
@@ -173,6 +235,7 @@ class Store:
             values = (
                 *(job.id, job.name, job.workers, job.switch, job.epoch, job.slot_base, job.slots),
                 *(job.values_per_packet, job.created, job.state, job.failure, job.ended),
+                *(job.on_failure, job.generation, job.changing),
             )
             cursor = database.execute(
                 f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names
@@ -180,10 +243,7 @@ class Store:
             )
             assert cursor.lastrowid is not None
             job.key = cursor.lastrowid
-            database.execute(
-                "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (switch) DO UPDATE SET last = excluded.last",
-                (job.switch, job.epoch),
-            )
+            _use_epoch(database, job.switch, job.epoch)
             database.execute("INSERT INTO transitions VALUES (?, NULL, ?, '', ?)", (job.key, job.state, job.created))
             _write_ranks(database, job)
 
@@ -199,6 +259,43 @@ class Store:
                 (job.key, before, job.state, reason, job.ended or time.time()),
             )
             _write_ranks(database, job)
+
+    def begin_change(self, job: Job, epoch: int) -> None:
+        """Note that `job` is changing, and use up the epoch that it is changing to."""
+        with self._transaction() as database:
+            _use_epoch(database, job.switch, epoch)
+            database.execute("UPDATE jobs SET changing = 1 WHERE key = ?", (job.key,))
+
+    def end_change(self, job: Job) -> None:
+        """Write the epoch, ranks and last change of `job`, which has changed."""
+        change = job.changes[-1]
+        with self._transaction() as database:
+            database.execute(
+                "UPDATE jobs SET workers = ?, epoch = ?, generation = ?, changing = 0 WHERE key = ?",
+                (job.workers, job.epoch, job.generation, job.key),
+            )
+            database.execute("DELETE FROM ranks WHERE job = ?", (job.key,))
+            _write_ranks(database, job)
+            lists = [",".join(map(str, numbers)) for numbers in (change.lost, change.joined)]
+            database.execute(
+                "INSERT INTO epoch_changes VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (job.key, change.epoch, change.workers, *lists, change.reason, change.time),
+            )
+
+    def drained_switches(self) -> set[str]:
+        """Return the switches that no new jobs are to be placed on."""
+        with _store_errors(self.path):
+            return {row[0] for row in self._database.execute("SELECT switch FROM drained_switches").fetchall()}
+
+    def set_drained(self, switch: str, drained: bool) -> None:
+        """Write whether new jobs may be placed on a switch."""
+        statement = (
+            "INSERT OR IGNORE INTO drained_switches VALUES (?)"
+            if drained
+            else "DELETE FROM drained_switches WHERE switch = ?"
+        )
+        with self._transaction() as database:
+            database.execute(statement, (switch,))
 
     def save_progress(self, job: Job) -> None:
         """Write the ranks, failure and counters of `job`."""
@@ -285,26 +382,67 @@ class Store:
     def _job(self, row: Sequence[object]) -> Job:
         names = _JOB_COLUMNS.split(", ")
         job = Job(**dict(zip(names, row, strict=True)))  # type: ignore[arg-type]
-        job.state = JobState(job.state)
+        job.state, job.on_failure, job.changing = JobState(job.state), OnFailure(job.on_failure), bool(job.changing)
         ranks = self._database.execute(f"SELECT {_RANK_COLUMNS} FROM ranks WHERE job = ? ORDER BY rank", (job.key,))  # noqa: S608
         for values in ranks:
             rank = Rank(**dict(zip(_RANK_COLUMNS.split(", "), values, strict=True)))
             rank.state = RankState(rank.state)
-            rank.counters = pb.RankCounters.FromString(values[-1])
+            rank.counters = pb.RankCounters.FromString(values[-2])
             job.ranks.append(rank)
         job.counters = dict(
             self._database.execute("SELECT name, packets FROM counters WHERE job = ?", (job.key,)).fetchall()
         )
+        changes = self._database.execute(
+            "SELECT epoch, workers, lost, joined, reason, time FROM epoch_changes WHERE job = ? ORDER BY rowid",
+            (job.key,),
+        )
+        for epoch, workers, lost, joined, reason, when in changes:
+            job.changes.append(EpochChange(epoch, workers, _numbers(lost), _numbers(joined), reason, when))
         return job
+
+
+async def stand_by(path: Path) -> Store:
+    """Wait, without a deadline, until the controller that leads with this store dies or stalls; then open the store.
+
+    Raises:
+        StoreError: as Store, but for that it is in use.
+
+    """
+    watch = Watch(lock_path(path))
+    while True:
+        try:
+            return Store(path)
+        except StoreInUse:
+            with _store_errors(path):
+                stalled = watch.stalled()
+        if stalled is not None:
+            with contextlib.suppress(StoreInUse):
+                return Store(path, stalled)
+        await asyncio.sleep(_STANDBY_SECONDS)
+
+
+def lock_path(path: Path) -> Path:
+    """Return the lock file of a store."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)
+
+
+def _use_epoch(database: sqlite3.Connection, switch: str, epoch: int) -> None:
+    database.execute(
+        "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (switch) DO UPDATE SET last = excluded.last", (switch, epoch)
+    )
 
 
 def _write_ranks(database: sqlite3.Connection, job: Job) -> None:
     database.executemany(
-        f"INSERT OR REPLACE INTO ranks (job, {_RANK_COLUMNS}) VALUES (?{', ?' * 13})",  # noqa: S608 - our own names
+        f"INSERT OR REPLACE INTO ranks (job, {_RANK_COLUMNS}) VALUES (?{', ?' * 14})",  # noqa: S608 - our own names
         [
             (
                 *(job.key, r.rank, r.agent, r.instance, r.host, r.socket, r.switch_port, r.mac),
-                *(r.state, r.address, r.udp_port, r.position, r.exit_code, r.counters.SerializeToString()),
+                *(r.state, r.address, r.udp_port, r.position, r.exit_code, r.counters.SerializeToString(), r.worker),
             )
             for r in job.ranks
         ],

@@ -24,6 +24,7 @@ __all__ = ["MAX_EPOCH", "MAX_PORT", "ManagedSwitch", "Switches"]
 _LOG = logging.getLogger(__name__)
 
 MAX_EPOCH = 0xFFFF
+_FIRST_ELECTION_ID = 10  # others may be lower; a controller that takes over has a higher one than the one before
 MAX_PORT = 511  # nine bits
 
 
@@ -38,6 +39,7 @@ class ManagedSwitch:
         self.driver = driver
         self.slots = SlotAllocator(driver.capabilities.slots)
         self.lock = asyncio.Lock()
+        self.drained = False  # no new jobs are placed on it
         self.last_told = False  # whether the event log says that it is connected
 
     @property
@@ -48,10 +50,12 @@ class ManagedSwitch:
     @property
     def ready(self) -> bool:
         """Whether jobs can start on it."""
-        return self.driver.connected and self.driver.primary
+        return self.driver.connected and self.driver.primary and not self.drained
 
     def why_not_ready(self) -> str:
         """Say in words why no job can start on it."""
+        if self.drained:
+            return f"switch {self.name} is drained; `switchml-ctl switch undrain {self.name}` opens it for new jobs"
         why = self.driver.failure or "another controller is its primary"
         return f"switch {self.name} at {self.config.control} is not available: {why}"
 
@@ -71,6 +75,8 @@ class ManagedSwitch:
             largest_free_range=self.slots.largest_free_range,
             failure=self.driver.failure,
             p4runtime_version=self.driver.api_version,
+            drained=self.drained,
+            jobs=self.slots.ranges_used,
         )
 
 
@@ -86,9 +92,11 @@ class Switches:
 
         """
         self._store = store
-        self._switches = {config.name: ManagedSwitch(config, _driver(config)) for config in configs}
+        self._switches = {config.name: ManagedSwitch(config, _driver(config, store.term)) for config in configs}
         for switch in self._switches.values():
             switch.driver.on_connection = functools.partial(self._connection_changed, switch)
+        for name in store.drained_switches() & self._switches.keys():
+            self._switches[name].drained = True
 
     def __iter__(self) -> Iterator[ManagedSwitch]:
         return iter(self._switches.values())
@@ -220,6 +228,19 @@ class Switches:
             losses=contents.losses,
         )
 
+    def drain(self, name: str, drained: bool) -> ManagedSwitch:
+        """Say whether new jobs may be placed on a switch; those that run there go on.
+
+        Raises:
+            SwitchNotFound, InvalidRequest: as ``get``.
+
+        """
+        switch = self.get(name)
+        self._store.set_drained(switch.name, drained)
+        switch.drained = drained
+        _LOG.warning("switch %s is %s", switch.name, "drained" if drained else "open for new jobs again")
+        return switch
+
     async def set_loss(self, request: pb.SetLossRequest, agent_ports: Iterable[int]) -> pb.SetLossResponse:
         """Let a switch lose packets on purpose; `agent_ports` are meant, and those that do now, where none are named.
 
@@ -248,8 +269,8 @@ class Switches:
             return pb.SetLossResponse(ports=await switch.driver.set_loss(sorted(ports), thresholds))
 
 
-def _driver(config: SwitchConfig) -> Driver:
-    return BfrtDriver(config) if config.target == "tofino" else P4RuntimeDriver(config)
+def _driver(config: SwitchConfig, term: int) -> Driver:
+    return BfrtDriver(config) if config.target == "tofino" else P4RuntimeDriver(config, _FIRST_ELECTION_ID + term)
 
 
 def _share(direction: str, value: float) -> float:

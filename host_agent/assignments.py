@@ -25,12 +25,14 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
     """
     ranks = list(assignment.ranks)
     last_slot = assignment.slot_base + assignment.slots - 1
+    previous = len(assignment.succession.previous_ranks)
     requirements = (
         (0 < assignment.job < PROTOCOL_MAX_JOBS, f"job id {assignment.job}"),
         (0 < assignment.epoch < 2**16, f"epoch {assignment.epoch}"),
         (0 < assignment.world_size <= PROTOCOL_MAX_WORKERS, f"world size {assignment.world_size}"),
         (0 < len(ranks) == len(set(ranks)), f"ranks {ranks}"),
         (max(ranks, default=0) < assignment.world_size, f"ranks {ranks} of {assignment.world_size}"),
+        (previous == (len(ranks) if assignment.HasField("succession") else 0), f"{previous} previous ranks"),
         (assignment.slots > 0 and last_slot <= PROTOCOL_MAX_SLOT_INDEX, f"slots up to {last_slot}"),
         (0 < assignment.values_per_packet <= PROTOCOL_MAX_VALUES, f"{assignment.values_per_packet} values a packet"),
         (0 < assignment.switch_udp_port < 2**16, f"UDP port {assignment.switch_udp_port} of the switch"),

@@ -210,11 +210,11 @@ async def _run(options: AgentOptions) -> None:
 
 
 def _check_controller(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    if value.startswith("unix:/"):
-        return value
-    host, separator, port = value.rpartition(":")
-    if not (host and separator and port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
-        raise click.BadParameter(f"{value!r} is not HOST:PORT nor unix:/PATH")
+    for address in value.split(","):
+        host, separator, port = address.rpartition(":")
+        known = host and separator and port.isascii() and port.isdigit() and 0 < int(port) < 2**16
+        if not known and not address.startswith("unix:/"):
+            raise click.BadParameter(f"{address!r} is not HOST:PORT nor unix:/PATH")
     return value
 
 
@@ -264,7 +264,7 @@ Example:
     required=True,
     metavar="HOST:PORT|unix:/PATH",
     callback=_check_controller,
-    help="The controller's gRPC address.  [env: SWITCHML_CONTROLLER]",
+    help="The controller's gRPC address; with a standby, both, with a comma between.  [env: SWITCHML_CONTROLLER]",
 )
 @click.option(
     "--name", default=socket.gethostname, help="Name of this agent, unique in the fabric.  [default: hostname]"

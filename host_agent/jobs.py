@@ -6,14 +6,15 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from controller.proto import switchml_pb2 as pb
 from host_agent.assignments import check_assignment
 from host_agent.deadlines import within
+from host_agent.epoch_change import follows, switch_over
 from host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
+from host_agent.local_job import LocalJob, LocalRank, Process
 from host_agent.messages import Attach, CheckFailed, Failure
 from host_agent.profiles import rank_counters, rank_profile
 from host_agent.waiting import WaitingRanks
@@ -21,57 +22,13 @@ from host_agent.waiting import WaitingRanks
 if TYPE_CHECKING:
     from host_agent._engine import Engine, RankStatus
 
-__all__ = ["Jobs", "LocalJob", "LocalRank", "Process"]
+__all__ = ["Jobs"]
 
 _log = logging.getLogger(__name__)
 
 _REMEMBERED_JOBS: Final = 64  # that have ended, to tell late processes so
 _ACTIVATION_SECONDS: Final = 10.0  # how long an attaching process waits for the job's tables to be installed
 _CONTROLLER_SECONDS: Final = 2.0  # for the controller to say that the other ranks did not come in time
-
-
-class Process(Protocol):
-    """A training process that is attached to a rank."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-
-    def fail(self, failure: Failure) -> None:
-        """Tell it that its job is over. It does not wait, and raises nothing."""
-
-
-@dataclass
-class LocalRank:
-    """A rank that runs, or may run, on this host."""
-
-    rank: int
-    udp_port: int
-    handle: int | None  # of the engine; None once the rank has ended
-    status: RankStatus  # as last read from the engine
-    process: Process | None = None
-    attached: bool = False  # now or before: a rank is attached to once in an epoch
-    events: list[pb.RankEvent] = field(
-        default_factory=list
-    )  # all that the controller must know, also after its restart
-
-
-@dataclass
-class LocalJob:
-    """A job in one epoch, as far as it concerns this host."""
-
-    assignment: pb.Assignment
-    ranks: dict[int, LocalRank]
-    activated: asyncio.Event = field(default_factory=asyncio.Event)
-    failure: Failure | None = None  # set when the job is over
-
-    @property
-    def name(self) -> str:
-        """The name that users gave it."""
-        return self.assignment.name
-
-    def __str__(self) -> str:
-        return f"job {self.assignment.job} ({self.name!r}, epoch {self.assignment.epoch})"
 
 
 class Jobs:
@@ -109,7 +66,11 @@ class Jobs:
         taken = sum(len(job.ranks) for job in self._jobs.values() if job.assignment.job != assignment.job)
         check_assignment(assignment, self._agent, taken, self._max_ranks)
         waiting = self._waiting.named_by(assignment) if assignment.announcements else []
-        if held is not None:
+        succeeds = held is not None and follows(held, assignment)
+        if held is not None and held.successor is not None:
+            self._close_ranks(held.successor)
+            held.successor = None
+        if held is not None and not succeeds:
             self._end(held, Failure("JobFailed", (), f"{held} was replaced by epoch {assignment.epoch}"))
         job = LocalJob(assignment, {})
         try:
@@ -118,6 +79,9 @@ class Jobs:
         except (OSError, ValueError) as error:
             self._close_ranks(job)
             raise AssignmentRefused(f"agent {self._agent} cannot open rank {rank} of {job}: {error}") from error
+        if held is not None and succeeds:
+            held.successor = job
+            return self._ready(job)
         self._jobs[assignment.job] = job
         for reference in (job.name, str(assignment.job)):
             self._ended.pop(reference, None)
@@ -130,11 +94,49 @@ class Jobs:
     def activate(self, activation: pb.Activation) -> None:
         """Let processes attach to a job."""
         job = self._jobs.get(activation.job)
+        if job is not None and job.successor is not None and job.successor.assignment.epoch == activation.epoch:
+            job = self._switch_over(job, job.successor)
         if job is None or job.assignment.epoch != activation.epoch:
             _log.warning("activation of job %d epoch %d, which is not here", activation.job, activation.epoch)
             return
         job.activated.set()
         _log.info("%s: active", job)
+
+    def freeze(self, quiesce: pb.Quiesce) -> pb.Positions | None:
+        """Stop a job's ranks, which begin nothing and take no result any more, and say how far they are.
+
+        None for a job that is not here. A rank whose switch does not answer is left out.
+        """
+        return self._quiesce(quiesce, lambda rank: self._engine.freeze(rank))
+
+    def fetch(self, quiesce: pb.Quiesce) -> pb.Positions | None:
+        """Let a frozen job's ranks fetch what others hold, and say how far they are by now. As `freeze`."""
+        targets = list(quiesce.targets)
+        return self._quiesce(quiesce, lambda rank: self._engine.fetch(rank, targets))
+
+    def _quiesce(self, quiesce: pb.Quiesce, act: Callable[[int], list[int]]) -> pb.Positions | None:
+        job = self._jobs.get(quiesce.job)
+        if job is None or job.assignment.epoch != quiesce.epoch:
+            _log.warning("no job %d in epoch %d is here to be stopped", quiesce.job, quiesce.epoch)
+            return None
+        positions = pb.Positions(job=quiesce.job, epoch=quiesce.epoch, fetched=bool(quiesce.targets))
+        for rank in job.ranks.values():
+            if rank.handle is not None:
+                try:
+                    positions.ranks.add(rank=rank.rank, phases=act(rank.handle))
+                except (OSError, ValueError) as error:
+                    _log.error("%s: rank %d cannot be stopped: %s", job, rank.rank, error)
+        return positions
+
+    def _switch_over(self, old: LocalJob, new: LocalJob) -> LocalJob:
+        self._jobs[new.assignment.job] = new
+        switch_over(old, new, self._engine, lambda rank, kind, why: self._record(new, rank, kind, why))
+        for rank in new.ranks.values():
+            if rank.attached and rank.process is None:
+                self._close_rank(rank)
+        self._close_ranks(old)
+        old.replaced.set()
+        return new
 
     def revoke(self, revocation: pb.Revocation, failure: Failure) -> None:
         """End a job: its processes get `failure`, its ranks are closed."""
@@ -143,6 +145,17 @@ class Jobs:
             _log.info("revocation of job %d epoch %d, which is not here", revocation.job, revocation.epoch)
             return
         self._end(job, failure)
+
+    def give_back(self, answer: pb.RendezvousReturn) -> None:
+        """Let a process that announced itself take the place of one that a live job has lost."""
+        job = self._jobs.get(answer.job)
+        rank = job.ranks.get(answer.rank) if job is not None and job.assignment.epoch == answer.epoch else None
+        if job is None or rank is None or rank.attached or rank.process is not None:
+            _log.warning("rank %d of job %d in epoch %d is not free here", answer.rank, answer.job, answer.epoch)
+            return
+        waiting = self._waiting.returned(answer.announcement, job)
+        if waiting is not None:
+            rank.process = waiting.process
 
     def refuse(self, refusal: pb.RendezvousRefusal) -> None:
         """Tell a process that waits for a job to begin that none will."""
@@ -210,6 +223,8 @@ class Jobs:
 
         """
         job = self._find(request.job)
+        if await self._wait_for_return(job, request.rank):
+            job = self._find(request.job)
         size = job.assignment.world_size
         if request.world_size not in (None, size):
             raise AttachRefused("WrongWorldSize", f"{job} has {size} ranks, not {request.world_size}")
@@ -238,6 +253,17 @@ class Jobs:
                 "RankTaken", f"rank {rank.rank} of {job} has had its process, which is gone; start a new job"
             )
         return job, rank, self._give(job, rank, process)
+
+    async def _wait_for_return(self, job: LocalJob, number: int) -> bool:
+        """Wait for the epoch in which a process may take the place of the one that a rank has had; tell if it came."""
+        rank = job.ranks.get(number)
+        if rank is None or not rank.attached or job.assignment.on_failure != pb.RESTART:
+            return False
+        try:
+            await within(_ACTIVATION_SECONDS, job.replaced.wait())
+        except asyncio.TimeoutError:
+            return False
+        return True
 
     async def attach_created(
         self, request: Attach, process: Process, gone: asyncio.Future[bytes]
@@ -301,7 +327,8 @@ class Jobs:
 
     def _give(self, job: LocalJob, rank: LocalRank, process: Process) -> tuple[int, ...]:
         """Make the process the rank's, and return the descriptors that it needs."""
-        assert rank.handle is not None
+        if rank.handle is None:
+            raise AttachRefused("JobEnded", f"{job} has gone on to another epoch meanwhile; try again")
         try:
             descriptors = self._engine.open_channel(rank.handle)
         except OSError as error:
@@ -387,12 +414,15 @@ class Jobs:
     def _end(self, job: LocalJob, failure: Failure) -> None:
         _log.info("%s: over: %s", job, failure.message)
         job.failure = failure
+        job.replaced.set()
         job.activated.set()  # who waits for it is told why it never will be
         for rank in job.ranks.values():
             process, rank.process = rank.process, None
             if process is not None:
                 process.fail(failure)
         self._close_ranks(job)
+        if job.successor is not None:
+            self._close_ranks(job.successor)
         del self._jobs[job.assignment.job]
         for reference in (job.name, str(job.assignment.job)):
             self._ended[reference] = f"{job} is over: {failure.message}"

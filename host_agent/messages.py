@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Union
 
+from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_MAX_WORKERS
 from host_agent.errors import BadMessage
 
@@ -27,6 +28,7 @@ MESSAGE_BYTES: Final = 16 * 1024
 _LARGEST_RANK: Final = PROTOCOL_MAX_WORKERS - 1
 _LONGEST_KEY: Final = 200
 _LONGEST_WAIT: Final = 86400.0  # seconds
+_ON_FAILURE: Final = {"abort": pb.ABORT, "shrink": pb.SHRINK, "restart": pb.RESTART}
 _UINT32: Final = 2**32 - 1
 _UINT64: Final = 2**64 - 1
 
@@ -36,7 +38,8 @@ class Attach:
     """A process asks for a rank of a job, which it names by name or id.
 
     With `create` the job may not exist yet: `job` is a key, with which all ranks meet, `timeout` how many seconds this
-    one waits for the others, `slots` the pool that it asks for (0: the switch's default), and `world_size` is given.
+    one waits for the others, `slots` the pool that it asks for (0: the switch's default), and `world_size` is given;
+    `on_failure` is abort, shrink or restart.
     """
 
     version: str
@@ -47,6 +50,7 @@ class Attach:
     create: bool = False
     timeout: float = 0.0
     slots: int = 0
+    on_failure: pb.OnFailure = pb.ABORT
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,11 @@ def _attach(message: dict[str, Any]) -> Attach:
     timeout: Any = message.get("timeout")
     if type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST_WAIT:  # NaN is not either
         raise BadMessage(f"`timeout` must be a number of seconds above 0 and at most {_LONGEST_WAIT:g}")
-    return Attach(version, job, rank, world_size, pid, True, float(timeout), _number(message, "slots", _UINT32))
+    slots = _number(message, "slots", _UINT32)
+    on_failure = message.get("on_failure", "abort")
+    if on_failure not in _ON_FAILURE:
+        raise BadMessage("`on_failure` must be abort, shrink or restart")
+    return Attach(version, job, rank, world_size, pid, True, float(timeout), slots, _ON_FAILURE[on_failure])
 
 
 def _text(message: dict[str, Any], key: str, longest: int = 64) -> str:

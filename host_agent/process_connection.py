@@ -8,12 +8,14 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from controller.proto import switchml_pb2 as pb
 from host_agent.deadlines import within
 from host_agent.errors import AttachRefused, BadMessage
-from host_agent.jobs import Jobs, LocalJob, LocalRank
+from host_agent.jobs import Jobs
+from host_agent.local_job import LocalJob, LocalRank
 from host_agent.messages import (
     MESSAGE_BYTES,
     Attach,
@@ -62,6 +64,14 @@ class ProcessConnection:
             self._rank = None
             self._send(failure.to_message())
 
+    def move(self, job: LocalJob, rank: LocalRank, descriptors: Sequence[int]) -> None:
+        """Tell the process that it is `rank` in a new epoch of its job."""
+        self._job, self._rank, self._number = job, rank, rank.rank
+        succession = job.assignment.succession
+        message = self._description("moved", job, rank)
+        message |= {"lost": list(succession.lost), "message": succession.message}
+        self._send(message, descriptors)
+
     def refuse(self, error: str, message: str) -> None:
         """Say why nothing comes of it, and disconnect."""
         self._send({"type": "refused", "error": error, "message": message})
@@ -108,23 +118,25 @@ class ProcessConnection:
         else:
             attached = await self._jobs.attach(request, self)
         self._job, self._rank, descriptors = attached
-        assignment, self._number = self._job.assignment, self._rank.rank
-        try:
-            answer = {
-                "type": "attached",
-                "job_id": assignment.job,
-                "name": assignment.name,
-                "epoch": assignment.epoch,
-                "rank": self._rank.rank,
-                "world_size": assignment.world_size,
-                "slots": assignment.slots,
-                "values_per_packet": assignment.values_per_packet,
-                "version": VERSION,
-            }
-            socket.send_fds(self._socket, [encode(answer)], descriptors)
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+        self._number = self._rank.rank
+        self._send(self._description("attached", self._job, self._rank), descriptors)
+
+    def _description(self, kind: str, job: LocalJob, rank: LocalRank) -> dict[str, object]:
+        assignment = job.assignment
+        return {
+            "type": kind,
+            "job_id": assignment.job,
+            "name": assignment.name,
+            "epoch": assignment.epoch,
+            "rank": rank.rank,
+            "world_size": assignment.world_size,
+            "slots": assignment.slots,
+            "values_per_packet": assignment.values_per_packet,
+            "on_failure": pb.OnFailure.Name(assignment.on_failure).lower(),
+            "generation": assignment.generation,
+            "joined": list(assignment.succession.joined),
+            "version": VERSION,
+        }
 
     async def _attach_created(self, request: Attach) -> tuple[LocalJob, LocalRank, tuple[int, ...]]:
         """Wait for the other ranks, and watch meanwhile whether the process goes away; it has nothing to say."""
@@ -165,13 +177,17 @@ class ProcessConnection:
         """Return the next message (of one that is too long, its beginning), or nothing at the end."""
         return await asyncio.get_running_loop().sock_recv(self._socket, MESSAGE_BYTES + 1)
 
-    def _send(self, message: dict[str, object]) -> None:
+    def _send(self, message: dict[str, object], descriptors: Sequence[int] = ()) -> None:
+        """Send a message, and descriptors of ours that are then closed."""
         try:
-            self._socket.send(encode(message), socket.MSG_NOSIGNAL)
+            socket.send_fds(self._socket, [encode(message)], descriptors, socket.MSG_NOSIGNAL)
         except OSError as error:  # BlockingIOError: it has not read what it was sent before
             _log.info("process %d cannot be told %s: %s", self._pid, message["type"], error)
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
 def _forget_error(task: asyncio.Future[bytes]) -> None:

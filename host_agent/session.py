@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
 import random
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,8 +17,10 @@ import grpc
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from host_agent.deadlines import within
+from host_agent.epoch_change import have_reached
 from host_agent.errors import AssignmentRefused, RegistrationRefused
-from host_agent.jobs import Jobs, LocalJob
+from host_agent.jobs import Jobs
+from host_agent.local_job import LocalJob
 from host_agent.messages import Failure
 
 __all__ = ["Session", "failure_of"]
@@ -29,8 +33,14 @@ _JobsStub: Any = pb_grpc.JobsStub
 
 _WELCOME_SECONDS: Final = 10.0
 _FIRST_BACKOFF: Final = 0.1
-_LONGEST_BACKOFF: Final = 3.0
+_LONGEST_BACKOFF: Final = 1.0
+# Where there is a standby, an agent does not wait for a controller that has stalled: a little more than the standby.
+_SILENCE_SECONDS: Final = 3.0
+_SILENCE_STEP_SECONDS: Final = 0.25
+_STANDBY_WELCOME_SECONDS: Final = 2.0
 _JOBS_GET_SECONDS: Final = 0.8  # the process that asks waits 1 s
+_FETCH_SECONDS: Final = 2.5  # the controller waits for 3
+_FETCH_STEP_SECONDS: Final = 0.005
 _HEARTBEAT_BOUNDS: Final = (0.05, 60.0)
 
 # The controller understood and said no; the same registration will be refused again.
@@ -68,15 +78,22 @@ def failure_of(revocation: pb.Revocation) -> Failure:
 class Session:
     """Keeps the agent registered with the controller at `controller` and carries out what it orders.
 
-    `controller` is HOST:PORT or unix:/PATH. When it goes away the jobs go on, and it is told of them when it is back.
+    `controller` is HOST:PORT or unix:/PATH, or several of these with commas between them: of two controllers only the
+    one that leads answers. When it goes away the jobs go on, and the next one is told of them.
     """
 
     def __init__(self, controller: str, registration: pb.Register, jobs: Jobs) -> None:
-        self._controller = controller
+        addresses = controller.split(",")
+        self._controllers = itertools.cycle(addresses)
+        self._controller = next(self._controllers)
+        self._has_standby = len(addresses) > 1
+        self._welcome_seconds = _STANDBY_WELCOME_SECONDS if self._has_standby else _WELCOME_SECONDS
+        self._heard = 0.0  # time.monotonic() of the last word from the controller
         self._registration = registration
         self._jobs = jobs
         self._outgoing: asyncio.Queue[pb.AgentMessage] | None = None  # while registered
         self._channel: Any = None
+        self._fetching: dict[int, asyncio.Task[None]] = {}  # by job
         self.on_registered: Callable[[], None] = lambda: None
         jobs.report = self._report
 
@@ -103,7 +120,7 @@ class Session:
                     ) from error
                 reason = f"{error.code().name}: {error.details()}"
             except asyncio.TimeoutError:
-                reason = f"it did not answer within {_WELCOME_SECONDS:g} s"
+                reason = "it does not answer"
             finally:
                 was_registered, self._outgoing, self._channel = self._outgoing is not None, None, None
             if was_registered:
@@ -111,6 +128,7 @@ class Session:
             if reason != reported:
                 _log.warning("no controller at %s (%s); trying again", self._controller, reason)
                 reported = reason
+            self._controller = next(self._controllers)
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - spreads agents, guards nothing
             backoff = min(2 * backoff, _LONGEST_BACKOFF)
 
@@ -138,8 +156,8 @@ class Session:
         """Register and serve one stream until it ends."""
         call = _AgentsStub(channel).Session()
         try:
-            await within(_WELCOME_SECONDS, self._register(call))
-            welcome = await within(_WELCOME_SECONDS, call.read())
+            await within(self._welcome_seconds, self._register(call))
+            welcome = await within(self._welcome_seconds, call.read())
             if welcome is grpc.aio.EOF:
                 await _raise_status(call)
                 return
@@ -157,9 +175,13 @@ class Session:
                 asyncio.create_task(self._beat(self._outgoing, period)),
                 asyncio.create_task(self._read(call)),
             ]
+            if self._has_standby:
+                tasks.append(asyncio.create_task(self._watch()))
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                tasks += self._fetching.values()
+                self._fetching.clear()
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -186,10 +208,25 @@ class Session:
                 outgoing.put_nowait(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=self._jobs.statuses())))
             await asyncio.sleep(period)
 
+    async def _watch(self) -> None:
+        """Raise asyncio.TimeoutError once the controller has answered no heartbeat for too long."""
+        self._heard = before = time.monotonic()
+        while True:
+            await asyncio.sleep(_SILENCE_STEP_SECONDS)
+            now = time.monotonic()
+            if now - before > 2 * _SILENCE_STEP_SECONDS:
+                self._heard = now  # this process did not run, so it could not hear anything
+            elif now - self._heard > _SILENCE_SECONDS:
+                raise asyncio.TimeoutError
+            before = now
+
     async def _read(self, call: Any) -> None:
         while (message := await call.read()) is not grpc.aio.EOF:
+            self._heard = time.monotonic()
             kind = message.WhichOneof("message")
-            if kind == "assignment":
+            if kind == "alive":
+                pass
+            elif kind == "assignment":
                 self._open(message.assignment)
             elif kind == "activation":
                 self._jobs.activate(message.activation)
@@ -197,10 +234,39 @@ class Session:
                 self._jobs.revoke(message.revocation, failure_of(message.revocation))
             elif kind == "rendezvous_refusal":
                 self._jobs.refuse(message.rendezvous_refusal)
+            elif kind == "rendezvous_return":
+                self._jobs.give_back(message.rendezvous_return)
+            elif kind == "quiesce":
+                self._quiesce(message.quiesce)
             elif kind == "profile_order":
                 self._report(pb.AgentMessage(rank_profiles=self._jobs.profiles(message.profile_order)))
             else:
                 _log.warning("the controller sent a message that this agent does not know (%s)", kind)
+
+    def _quiesce(self, quiesce: pb.Quiesce) -> None:
+        before = self._fetching.pop(quiesce.job, None)
+        if before is not None:
+            before.cancel()
+        if quiesce.targets:
+            self._fetching[quiesce.job] = asyncio.create_task(self._fetch(quiesce), name=f"fetch of job {quiesce.job}")
+        else:
+            self._report_positions(self._jobs.freeze(quiesce))
+
+    def _report_positions(self, positions: pb.Positions | None) -> None:
+        if positions is not None:
+            self._report(pb.AgentMessage(positions=positions))
+
+    async def _fetch(self, quiesce: pb.Quiesce) -> None:
+        """Let ranks fetch what others hold, and report when they have; the controller does not wait for ever."""
+        deadline = time.monotonic() + _FETCH_SECONDS
+        while (positions := self._jobs.fetch(quiesce)) is not None:
+            if have_reached(positions, quiesce):
+                self._report_positions(positions)
+                return
+            if time.monotonic() >= deadline:
+                _log.error("job %d: what others hold was not fetched within %g s", quiesce.job, _FETCH_SECONDS)
+                return
+            await asyncio.sleep(_FETCH_STEP_SECONDS)
 
     def _open(self, assignment: pb.Assignment) -> None:
         try:

@@ -14,7 +14,7 @@ from host_agent.errors import AssignmentRefused, AttachRefused
 from host_agent.messages import Attach
 
 if TYPE_CHECKING:
-    from host_agent.jobs import LocalJob, Process
+    from host_agent.local_job import LocalJob, Process
 
 __all__ = ["Waiting", "WaitingRanks"]
 
@@ -38,6 +38,7 @@ class Waiting:
                 rank=self.request.rank,
                 world_size=self.request.world_size,
                 slots=self.request.slots,
+                on_failure=self.request.on_failure,
                 seconds=self.deadline - time.monotonic(),
             )
         )
@@ -101,6 +102,13 @@ class WaitingRanks:
         for waiting in found:
             self.remove(waiting)
             waiting.outcome.set_result(job)
+
+    def returned(self, number: int, job: LocalJob) -> Waiting | None:
+        """Tell a process that it has its rank of `job`, which goes on already; None if it does not wait any more."""
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            waiting.outcome.set_result(job)
+        return waiting
 
     def refuse(self, refusal: pb.RendezvousRefusal) -> None:
         """Tell a process that there is no job for it; one that does not wait any more needs not know."""

@@ -21,6 +21,7 @@ from switchml.errors import (
     SwitchMLError,
     UnsupportedTensor,
     WorkerLost,
+    WorldChanged,
 )
 from switchml.metrics import MetricsServer, serve_metrics
 from switchml.version import VERSION
@@ -43,6 +44,7 @@ __all__ = [
     "CollectiveMismatch",
     "IntegrityError",
     "WorkerLost",
+    "WorldChanged",
     "JobEnded",
     "SwitchLost",
     "AgentLost",

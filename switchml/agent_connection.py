@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +37,9 @@ class Attachment:
     epoch: int
     rank: int
     world_size: int
+    generation: int = 0
+    joined: tuple[int, ...] = ()  # ranks whose processes begin anew in this epoch
+    on_failure: str = "abort"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class Failure:
     error: str
     ranks: tuple[int, ...]
     message: str
+
+
+OnMove = Callable[[Attachment, Sequence[int], Failure], "int | None"]
+"""Goes over to another epoch, after the loss of ranks; returns the new attention descriptor."""
 
 
 def attach(
@@ -127,16 +134,19 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 def _attachment(answer: dict[str, Any]) -> Attachment | None:
-    numbers = [answer.get(key) for key in ("job_id", "epoch", "rank", "world_size")]
+    numbers = [answer.get(key) for key in ("job_id", "epoch", "rank", "world_size", "generation")]
     name = answer.get("name")
-    if answer.get("type") != "attached" or not isinstance(name, str) or any(type(n) is not int for n in numbers):
+    if answer.get("type") not in ("attached", "moved") or not isinstance(name, str):
         return None
-    job_id, epoch, rank, world_size = (int(n) for n in numbers if n is not None)
-    return Attachment(job_id, name, epoch, rank, world_size)
+    if any(type(number) is not int for number in numbers):
+        return None
+    job_id, epoch, rank, world_size, generation = (int(n) for n in numbers if n is not None)
+    joined, on_failure = _ranks(answer, "joined"), str(answer.get("on_failure"))
+    return Attachment(job_id, name, epoch, rank, world_size, generation, joined, on_failure)
 
 
-def _ranks(message: dict[str, Any]) -> tuple[int, ...]:
-    ranks = message.get("ranks")
+def _ranks(message: dict[str, Any], key: str = "ranks") -> tuple[int, ...]:
+    ranks = message.get(key)
     return tuple(r for r in ranks if type(r) is int) if isinstance(ranks, list) else ()
 
 
@@ -153,13 +163,22 @@ class AgentConnection:
         self._answered = threading.Event()
         self._missing: tuple[int, ...] = ()
 
-    def start(self, attention_fd: int, on_failure: Callable[[Failure], None], on_attention: Callable[[], None]) -> None:
-        """Start the control thread, which calls `on_failure` and `on_attention`.
+    def start(
+        self,
+        attention_fd: int,
+        on_failure: Callable[[Failure], None],
+        on_attention: Callable[[], None],
+        on_move: OnMove,
+    ) -> None:
+        """Start the control thread, which calls `on_failure`, `on_attention` and, for another epoch, `on_move`.
 
         They must not keep the owner of this connection alive.
         """
         self._thread = threading.Thread(
-            target=self._listen, args=(attention_fd, on_failure, on_attention), name="switchml-control", daemon=True
+            target=self._listen,
+            args=(attention_fd, on_failure, on_attention, on_move),
+            name="switchml-control",
+            daemon=True,
         )
         self._thread.start()
 
@@ -209,7 +228,11 @@ class AgentConnection:
         return False
 
     def _listen(
-        self, attention_fd: int, on_failure: Callable[[Failure], None], on_attention: Callable[[], None]
+        self,
+        attention_fd: int,
+        on_failure: Callable[[Failure], None],
+        on_attention: Callable[[], None],
+        on_move: OnMove,
     ) -> None:
         poll = select.poll()
         for descriptor in (self._sock.fileno(), self._wake, attention_fd):
@@ -225,7 +248,7 @@ class AgentConnection:
                 on_attention()
                 verdict_due = time.monotonic() + _VERDICT_SECONDS
             if self._sock.fileno() in ready:
-                message = self._receive()
+                message, descriptors = self._receive()
                 kind = message.get("type")
                 if kind == "missing":
                     self._missing = _ranks(message)
@@ -233,6 +256,16 @@ class AgentConnection:
                 elif kind == "closed":
                     self._closed.set()
                     poll.unregister(self._sock)  # the agent's end of the connection follows
+                elif kind == "moved":
+                    with contextlib.suppress(KeyError):  # its check may have failed
+                        poll.unregister(attention_fd)
+                    verdict_due = None
+                    moved = _moved(message, descriptors, on_move)
+                    if isinstance(moved, Failure):
+                        on_failure(moved)
+                    elif moved is not None:
+                        attention_fd = moved
+                        poll.register(attention_fd, select.POLLIN)
                 else:
                     verdict_due = None
                     on_failure(_failure(message))
@@ -245,11 +278,27 @@ class AgentConnection:
         if self._ends_itself:
             self._close_descriptors()
 
-    def _receive(self) -> dict[str, Any]:
+    def _receive(self) -> tuple[dict[str, Any], list[int]]:
         try:
-            return _parse(self._sock.recv(MESSAGE_BYTES + 1))
+            data, descriptors, _, _ = socket.recv_fds(self._sock, MESSAGE_BYTES + 1, 3, socket.MSG_CMSG_CLOEXEC)
+            return _parse(data), descriptors
         except OSError:
-            return {}
+            return {}, []
+
+
+def _moved(message: dict[str, Any], descriptors: list[int], on_move: OnMove) -> int | Failure | None:
+    """Go over to another epoch: its attention descriptor, None where nobody wants it, or why that is not possible."""
+    loss = Failure("WorldChanged", _ranks(message, "lost"), str(message.get("message")))
+    attachment = _attachment(message)
+    try:
+        if attachment is None or len(descriptors) not in (2, 3):
+            return Failure("AgentLost", (), "the agent's word of the new epoch makes no sense")
+        return on_move(attachment, descriptors, loss)
+    except (OSError, ValueError) as error:
+        return Failure("AgentLost", (), f"the memory of the new epoch cannot be used: {error}")
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _failure(message: dict[str, Any]) -> Failure:

@@ -8,8 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Literal, overload
 
@@ -23,9 +22,12 @@ from switchml.errors import (
     NonFiniteError,
     SwitchMLError,
     UnsupportedTensor,
+    WorldChanged,
     with_remark,
 )
-from switchml.failures import error_of
+from switchml.failures import error_of, world_changed
+from switchml.generation import Generation
+from switchml.membership import Membership
 from switchml.tensors import Buffer, Tensor, buffer_of
 from switchml.work import Work
 
@@ -47,7 +49,7 @@ _KINDS: Final = {
 }
 
 
-class Communicator:
+class Communicator(Membership):
     """A process's rank in a job: collectives over all of its ranks, summed in the switch. Made by `switchml.connect`.
 
     All ranks make the same calls in the same order; any number may be in flight (``async_op=True``), and they end in
@@ -61,24 +63,21 @@ class Communicator:
     average of them is rounded to 16 bits once, at its end. The same contributions give the same bits, in whatever order
     packets arrive.
 
-    After a `NonFiniteError` the communicator remains usable. After any other failure every later call raises the same
-    error. `close` ends the rank in order; a process that ends normally without it is closed at exit. A rank whose
-    process crashes, that leaves a ``with`` block by an exception, or that is closed while calls are unfinished
-    or after its own timeout, is reported as lost to the others, who would otherwise wait for it.
+    After a `NonFiniteError` the communicator remains usable. After `WorldChanged` it is usable too, in a new epoch with
+    other ranks; every rank gets it from the calls that were under way, else from its next call. After any other failure
+    every later call raises the same error. `close` ends the rank in order; a process that ends normally without it is
+    closed at exit. A rank whose process crashes, that leaves a ``with`` block by an exception, or that is closed while
+    calls are unfinished or after its own timeout, is reported as lost to the others, who would otherwise wait for it.
     """
 
     def __init__(self, connection: AgentConnection, attachment: Attachment, native: _native.Communicator) -> None:
         self._connection = connection
-        self._attachment = attachment
-        self._native = native
         self._pid = os.getpid()
         self._state = threading.Condition()  # guards what follows
-        self._calls: dict[int, Call] = {}  # unfinished, or not yet waited for
-        self._works: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
-        self._orphans: deque[int] = deque()  # calls whose Work was dropped
-        self._sequence = 0
+        self._generation = Generation(attachment, native)
         self._error: SwitchMLError | None = None
-        self._suspect: Call | None = None  # the call whose check failed
+        self._unseen: WorldChanged | None = None  # a change that no call has raised yet
+        self._on_change: list[Callable[[WorldChanged], None]] = []
         self._asking = 0  # threads whose call is out of time and that ask for the missing ranks
         self._deferred: SwitchMLError | None = None  # what came meanwhile
         self._on_failure: list[Callable[[SwitchMLError], None]] = []
@@ -86,49 +85,19 @@ class Communicator:
         self._closed = False
         self._waiters = 0
         this = weakref.ref(self)  # the control thread must not keep the communicator alive
-        connection.start(native.attention_fd, lambda failure: _fail(this, failure), lambda: _report_check(this))
+        connection.start(
+            native.attention_fd,
+            lambda failure: _fail(this, failure),
+            lambda: _report_check(this),
+            lambda attachment, descriptors, loss: _move(this, attachment, descriptors, loss),
+        )
         lifetime.track(self)
 
     @property
-    def rank(self) -> int:
-        """The rank of this process, 0 to `world_size` - 1."""
-        return self._attachment.rank
-
-    @property
-    def world_size(self) -> int:
-        """The number of ranks of the job."""
-        return self._attachment.world_size
-
-    @property
-    def name(self) -> str:
-        """The name of the job."""
-        return self._attachment.name
-
-    @property
-    def epoch(self) -> int:
-        """The generation of the job that this communicator belongs to."""
-        return self._attachment.epoch
-
-    @property
-    def slots(self) -> int:
-        """The slots of the job's pool: no rank is further ahead of another one than so many chunks."""
-        return self._native.slots
-
-    @property
-    def values_per_packet(self) -> int:
-        """The 32-bit values of a chunk; a call is cut into that many of them a chunk, and is one chunk at least."""
-        return self._native.values_per_packet
-
-    @property
-    def position(self) -> int:
-        """The chunks that this rank has the results of, over all calls; it stands still where nothing progresses."""
-        return self._native.position
-
-    @property
     def failure(self) -> SwitchMLError | None:
-        """Why later calls will raise; None while it is usable."""
+        """Why the next call will raise; None while it is usable."""
         with self._state:
-            return self._error
+            return self._error or self._unseen
 
     def on_failure(self, callback: Callable[[SwitchMLError], None]) -> None:
         """Call `callback` with `failure` as soon as there is one, even while this process makes no calls.
@@ -140,6 +109,11 @@ class Communicator:
                 self._on_failure.append(callback)
                 return
         callback(self._error)
+
+    def on_change(self, callback: Callable[[WorldChanged], None]) -> None:
+        """Call `callback` after each change to another epoch, with what the next call will raise. As `on_failure`."""
+        with self._state:
+            self._on_change.append(callback)
 
     @overload
     def all_reduce(
@@ -281,19 +255,21 @@ class Communicator:
         timeout = DEFAULT_TIMEOUT if timeout is None else _positive(timeout)
         self._require_own_process()
         with self._state:
-            if self._error is not None:
-                raise with_remark(self._error, f"This {operation} was not started, and its array is unchanged.")
-            self._forget_orphans()
-            call = Call(self._sequence, operation, op, buffer, root)
+            error, self._unseen = self._error or self._unseen, None
+            if error is not None:
+                raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
+            now = self._generation
+            now.forget_orphans()
+            call = Call(now.sequence, operation, op, buffer, root)
             size = 0 if buffer is None else buffer.size if kind == _native.KIND_BYTES else buffer.elements
-            self._calls[call.sequence] = call
+            now.calls[call.sequence] = call
             with self._failing_when_interrupted():
                 contributes = operation != "broadcast" or root == self.rank
-                ticket = self._native.submit(kind, buffer.address if buffer else 0, size, contributes, call.fingerprint)
+                ticket = now.native.submit(kind, buffer.address if buffer else 0, size, contributes, call.fingerprint)
                 assert ticket == call.sequence
-                self._sequence += 1
-            work = Work(self, call, time.monotonic() + timeout, timeout)
-            self._works[call.sequence] = work
+                now.sequence += 1
+            work = Work(self, now, call, time.monotonic() + timeout, timeout)
+            now.works[call.sequence] = work
         if async_op:
             return work
         work.wait()
@@ -305,13 +281,6 @@ class Communicator:
                 f"this communicator belongs to process {self._pid}, from which this one was forked; a rank is one "
                 "process: connect in the child instead (start it with the spawn method). No array was changed."
             )
-
-    def _forget_orphans(self) -> None:
-        """Release ended calls that nobody can wait for any more."""
-        while self._orphans and self._native.outcome(self._orphans[0]).status != "pending":
-            ticket = self._orphans.popleft()
-            self._native.release(ticket)
-            del self._calls[ticket]
 
     @contextlib.contextmanager
     def _failing_when_interrupted(self) -> Iterator[None]:
@@ -330,12 +299,12 @@ class Communicator:
     def _has_ended(self, work: Work) -> bool:
         self._require_own_process()
         with self._state:
-            return work._outcome is not None or self._native.outcome(work._call.sequence).status != "pending"
+            return work._outcome is not None or work._generation.has_ended(work._call.sequence)
 
     def _ends_within(self, work: Work, seconds: float) -> bool:
         self._require_own_process()
         with self._waiting():
-            return work._outcome is not None or self._native.wait(work._call.sequence, seconds)
+            return work._outcome is not None or work._generation.native.wait(work._call.sequence, seconds)
 
     def _wait(self, work: Work) -> None:
         self._require_own_process()
@@ -343,14 +312,16 @@ class Communicator:
         with self._waiting(), self._failing_when_interrupted():
             if work._outcome is None:
                 remaining = max(0.0, work._deadline - time.monotonic())
-                if not self._native.wait(call.sequence, remaining):
+                if not work._generation.native.wait(call.sequence, remaining):
                     self._time_out(work)
                 with self._state:
-                    self._finish(work)
+                    work._generation.finish(work)
         outcome = work._outcome
         assert outcome is not None
         if outcome.status == "failed":
-            raise with_remark(self._reason(), f"The array of {call}, which did not complete, is undefined.")
+            raise with_remark(
+                self._reason(work._generation), f"The array of {call}, which did not complete, is undefined."
+            )
         if outcome.status == "non_finite":
             indices, count = tuple(outcome.non_finite_indices), outcome.non_finite_count
             places = ", ".join(map(str, indices)) + (
@@ -368,7 +339,7 @@ class Communicator:
         with self._state:
             self._asking += 1
         ranks = self._connection.missing(_ASK_SECONDS)
-        ended = self._native.wait(work._call.sequence, 0.0)
+        ended = work._generation.native.wait(work._call.sequence, 0.0)
         with self._state:
             self._asking -= 1
             deferred, self._deferred = self._deferred, None
@@ -386,14 +357,6 @@ class Communicator:
             ),
             here=True,
         )
-
-    def _finish(self, work: Work) -> None:
-        """Take over the outcome of an ended call and forget it; `_state` is held."""
-        if work._outcome is None:
-            ticket = work._call.sequence
-            work._outcome = self._native.outcome(ticket)
-            self._native.release(ticket)
-            del self._calls[ticket]
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -414,38 +377,66 @@ class Communicator:
                 self._error, self._failed_here = error, here
             callbacks, self._on_failure = self._on_failure, []
             self._state.notify_all()
-        self._native.abandon()
+            native = self._generation.native
+        native.abandon()
         for callback in callbacks:
             callback(error)
 
-    def _reason(self) -> SwitchMLError:
-        """Return why calls fail; it may come a little later than the failure itself."""
+    def _reason(self, generation: Generation) -> SwitchMLError:
+        """Return why calls of a generation fail; it may come a little later than the failure itself."""
         with self._state:
-            if not self._state.wait_for(lambda: self._error is not None, _VERDICT_SECONDS):
+            if not self._state.wait_for(lambda: generation.error or self._error, _VERDICT_SECONDS):
                 self._fail(IntegrityError(f"a result of {self._who()} is not right; start the job again."), here=True)
+            if generation.error is not None:
+                if self._unseen is generation.error:
+                    self._unseen = None
+                return generation.error
             assert self._error is not None
             return self._error
 
     def _report_check(self) -> None:
         """Ask the controller, through the agent, what is behind a failed check (control thread)."""
-        failure = self._native.check_failure()
+        with self._state:
+            now = self._generation
+        failure = now.native.check_failure()
         if failure is None:
             return
         position, ticket = failure
         with self._state:
-            call = self._suspect = self._calls.get(ticket)
+            call = now.suspect = now.calls.get(ticket)
         if call is not None:
             self._connection.check_failed(position, call.to_message())
 
     def _take_failure(self, failure: Failure) -> None:
         """Turn what the agent says into the error of all calls (control thread)."""
         with self._state:
-            call = self._suspect or next(iter(self._calls.values()), None)
+            now = self._generation
+            call = now.suspect or next(iter(now.calls.values()), None)
             error = error_of(failure, self._who(), call)
             if self._asking:  # out of time already: that another rank gave up is a consequence, not the cause
                 self._deferred = error
                 return
         self._fail(error)
+
+    def _move(self, attachment: Attachment, descriptors: Sequence[int], loss: Failure) -> int:
+        """Go on in another epoch (control thread); return the attention descriptor of its native end.
+
+        Calls of the old one that are not complete fail with `WorldChanged`: at all ranks the same ones.
+        """
+        native = _native.Communicator(*descriptors)
+        with self._state:
+            old, self._generation = self._generation, Generation(attachment, native)
+            completed = old.settle()
+            error = world_changed(loss, f"rank {old.attachment.rank} of job {attachment.name!r}", attachment, completed)
+            old.error = error
+            if self._error is None:
+                self._unseen = error
+            else:
+                native.abandon()
+            self._state.notify_all()
+        for callback in list(self._on_change):
+            callback(error)
+        return native.attention_fd
 
     def end(self, loss: str = "") -> None:
         """Close the communicator; with a `loss`, this rank is reported as lost for that reason. Idempotent."""
@@ -458,23 +449,24 @@ class Communicator:
             if self._failed_here:
                 loss = str(self._error)
             elif self._error is None:
-                if any(self._native.outcome(ticket).status == "pending" for ticket in self._calls):
+                if not all(self._generation.has_ended(ticket) for ticket in self._generation.calls):
                     loss = loss or "it closed its communicator with calls unfinished"
                 self._error = CommunicatorClosed(f"the communicator of {self._who()} was closed; connect to a new job.")
-        self._native.abandon()
+            now = self._generation
+        now.native.abandon()
         with self._state:
             self._state.wait_for(lambda: self._waiters == 0, _LEAVE_SECONDS)
-            for work in list(self._works.values()):
-                self._finish(work)
-            self._calls.clear()
+            for work in list(now.works.values()):
+                now.finish(work)
+            now.calls.clear()
         self._connection.close(loss)
-        self._native.close()
+        self._generation.native.close()
         lifetime.forget(self)
 
     def disown(self) -> None:
         """Leave the communicator to the process that this one was forked from."""
         self._connection.disown()
-        lifetime.inherit(self._native)
+        lifetime.inherit(self._generation.native)
 
     def _who(self) -> str:
         return f"rank {self.rank} of job {self.name!r}"
@@ -490,6 +482,13 @@ def _report_check(this: weakref.ref[Communicator]) -> None:
     communicator = this()
     if communicator is not None:
         communicator._report_check()
+
+
+def _move(
+    this: weakref.ref[Communicator], attachment: Attachment, descriptors: Sequence[int], loss: Failure
+) -> int | None:
+    communicator = this()
+    return None if communicator is None else communicator._move(attachment, descriptors, loss)
 
 
 def _positive(timeout: float) -> float:

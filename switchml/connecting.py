@@ -26,6 +26,7 @@ def connect(
     world_size: int | None = None,
     create: bool | None = None,
     timeout: float | None = None,
+    on_failure: str | None = None,
 ) -> Communicator:
     """Attach this process to its rank of a job, through the agent on this host.
 
@@ -45,6 +46,11 @@ def connect(
             used again when its job has ended.
         timeout: seconds that the agent has to answer (by default 30), or that the other ranks have to come (by default
             `DEFAULT_TIMEOUT`). When the first rank's time is over, all that wait are told which are missing.
+        on_failure: with `create`, what becomes of the job when a rank is lost, the same for all ranks: "abort", all
+            others get `WorkerLost`; "shrink", they go on without it; "restart", they go on with a new process, which
+            takes its place by calling this with the same key and rank within a minute. With the latter two they get
+            `WorldChanged`. Else SWITCHML_ON_FAILURE, else "abort". A job that was started by `switchml-ctl job start`
+            has its --on-failure.
 
     Raises:
         ConnectError: something is missing, no agent answers, or the agent refuses; the message says what to do.
@@ -52,7 +58,7 @@ def connect(
 
     """
     metrics.serve_from_environment()
-    target = find_target(os.environ, agent, job, rank, world_size, create)
+    target = find_target(os.environ, agent, job, rank, world_size, create, on_failure)
     if timeout is None:
         timeout = DEFAULT_TIMEOUT if target.create else _JOIN_TIMEOUT
     if not (math.isfinite(timeout) and timeout > 0):
@@ -66,7 +72,7 @@ def connect(
         "pid": os.getpid(),
     }
     if target.create:
-        request |= {"create": True, "timeout": timeout, "slots": target.slots}
+        request |= {"create": True, "timeout": timeout, "slots": target.slots, "on_failure": target.on_failure}
         timeout += _START_SECONDS
     connection, attachment, descriptors = attach(target.agent, request, timeout)
     try:

@@ -18,6 +18,7 @@ __all__ = ["Target", "find_target", "job_of_launch", "rendezvous_key"]
 
 _LAUNCH: Final = "run the program under `switchml-ctl job start --workers N -- COMMAND`, which sets it"
 _TORCHRUN: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_ON_FAILURE: Final = ("abort", "shrink", "restart")
 _LONGEST_KEY: Final = 200
 _DIGEST_LENGTH: Final = 16
 
@@ -36,6 +37,7 @@ class Target:
     world_size: int | None
     create: bool = False
     slots: int = 0
+    on_failure: str = "abort"
 
 
 def find_target(
@@ -45,6 +47,7 @@ def find_target(
     rank: int | None = None,
     world_size: int | None = None,
     create: bool | None = None,
+    on_failure: str | None = None,
 ) -> Target:
     """Return the rank that the arguments name, completed from `environ`.
 
@@ -66,8 +69,14 @@ def find_target(
         world_size = _number(environ, "SWITCHML_WORLD_SIZE", "WORLD_SIZE")
         if world_size is None and create:
             _missing("SWITCHML_WORLD_SIZE", "the number of ranks", "world_size")
-    slots = (_number(environ, "SWITCHML_SLOTS") or 0) if create else 0
-    return Target(_agent_socket(environ, agent, rank, world_size), str(job), int(rank), world_size, bool(create), slots)
+    socket_path = _agent_socket(environ, agent, rank, world_size)
+    if not create:
+        return Target(socket_path, str(job), int(rank), world_size)
+    on_failure = on_failure or environ.get("SWITCHML_ON_FAILURE") or "abort"
+    if on_failure not in _ON_FAILURE:
+        raise ConnectError(f"on_failure (SWITCHML_ON_FAILURE) is {on_failure!r}; it is one of {', '.join(_ON_FAILURE)}")
+    slots = _number(environ, "SWITCHML_SLOTS") or 0
+    return Target(socket_path, str(job), int(rank), world_size, True, slots, on_failure)
 
 
 def job_of_launch(environ: Mapping[str, str]) -> str:

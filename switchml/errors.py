@@ -17,6 +17,7 @@ __all__ = [
     "CollectiveMismatch",
     "IntegrityError",
     "WorkerLost",
+    "WorldChanged",
     "JobEnded",
     "SwitchLost",
     "AgentLost",
@@ -84,6 +85,33 @@ class WorkerLost(SwitchMLError):
     def __init__(self, message: str, ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.ranks = ranks
+
+
+class WorldChanged(WorkerLost):
+    """Other ranks of the job are gone, and the job goes on: the communicator is usable, in a new epoch.
+
+    Every rank that goes on gets this error once at least: from each call that was under way, else from its next one.
+    `ranks` are those that were lost, with their numbers in the epoch before; `epoch`, `rank` and `world_size` are those
+    of now; `joined` are the ranks whose processes begin anew. `completed` calls of the epoch before have been completed
+    by all, counted from its first: it is the same number at every rank, so that they can agree where to go on.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        ranks: tuple[int, ...] = (),
+        epoch: int = 0,
+        rank: int = 0,
+        world_size: int = 0,
+        joined: tuple[int, ...] = (),
+        completed: int = 0,
+    ) -> None:
+        super().__init__(message, ranks)
+        self.epoch = epoch
+        self.rank = rank
+        self.world_size = world_size
+        self.joined = joined
+        self.completed = completed
 
 
 class JobEnded(SwitchMLError):

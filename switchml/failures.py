@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchml.agent_connection import Failure
+from switchml.agent_connection import Attachment, Failure
 from switchml.calls import Call
 from switchml.errors import (
     AgentLost,
@@ -12,9 +12,10 @@ from switchml.errors import (
     SwitchLost,
     SwitchMLError,
     WorkerLost,
+    WorldChanged,
 )
 
-__all__ = ["error_of"]
+__all__ = ["error_of", "world_changed"]
 
 
 def error_of(failure: Failure, who: str, call: Call | None) -> SwitchMLError:
@@ -35,3 +36,18 @@ def error_of(failure: Failure, who: str, call: Call | None) -> SwitchMLError:
     if failure.error == "AgentLost":
         return AgentLost(f"{what} See the agent's log; start it and the job again.")
     return JobEnded(f"{what} ({failure.error}) {again}", failed=True)
+
+
+def world_changed(loss: Failure, who: str, now: Attachment, completed: int) -> WorldChanged:
+    """Return what the rank described by `who` is told when its job goes on in another epoch."""
+    anew = f"; rank {', '.join(map(str, now.joined))} begins anew" if now.joined else ""
+    return WorldChanged(
+        f"{who}: {loss.message.rstrip('.')}. The job goes on in epoch {now.epoch} with {now.world_size} ranks, of which"
+        f" this one is rank {now.rank}{anew}. {completed} calls of the epoch before are complete at every rank.",
+        loss.ranks,
+        now.epoch,
+        now.rank,
+        now.world_size,
+        now.joined,
+        completed,
+    )

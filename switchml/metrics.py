@@ -121,7 +121,7 @@ class _Collector:
         with _lock:
             newest = {(comm.name, comm.rank, comm.epoch): comm for comm in _communicators}
         for (name, rank, _), comm in sorted(newest.items(), key=lambda item: item[0]):
-            spent, of_rank = comm._native.spent(), [name, str(rank)]
+            spent, of_rank = comm._generation.native.spent(), [name, str(rank)]
             states = {"quantize": spent["quantize"], "wait": spent["waiting"], "dequantize": spent["dequantize"]}
             for state, nanoseconds in states.items():
                 threads.add_metric([*of_rank, state], nanoseconds / 1e9)

@@ -10,6 +10,7 @@ from switchml.calls import Call
 if TYPE_CHECKING:
     from switchml._native import Outcome
     from switchml.communicator import Communicator
+    from switchml.generation import Generation
 
 __all__ = ["Work"]
 
@@ -17,8 +18,11 @@ __all__ = ["Work"]
 class Work:
     """A collective in flight. Its array must be neither read nor written before `wait` has returned."""
 
-    def __init__(self, communicator: Communicator, call: Call, deadline: float, timeout: float) -> None:
+    def __init__(
+        self, communicator: Communicator, generation: Generation, call: Call, deadline: float, timeout: float
+    ) -> None:
         self._communicator = communicator
+        self._generation = generation
         self._call = call
         self._deadline = deadline
         self._timeout = timeout
@@ -48,7 +52,7 @@ class Work:
 
     def __del__(self) -> None:
         if self._outcome is None:
-            self._communicator._orphans.append(self._call.sequence)
+            self._generation.orphans.append(self._call.sequence)
 
     def __repr__(self) -> str:
         return f"<switchml.Work {self._call}, {'ended' if self.is_completed() else 'in flight'}>"

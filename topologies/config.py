@@ -121,9 +121,10 @@ def _address(value: Any) -> str:
     text = _text(value)
     if text.startswith("unix:/"):
         return text
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is no HOST:PORT and no unix:/PATH")
+    for address in text.split(","):
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"{address!r} is no HOST:PORT and no unix:/PATH")
     return text
 
 
@@ -143,7 +144,13 @@ _FABRIC: Final = FabricOptions()
 KEYS: Final[dict[str, Key]] = {
     key.name: key
     for key in (
-        Key("controller", "SWITCHML_CONTROLLER", _address, None, "Controller's address, HOST:PORT or unix:/PATH."),
+        Key(
+            "controller",
+            "SWITCHML_CONTROLLER",
+            _address,
+            None,
+            "Controller's address, HOST:PORT or unix:/PATH; with a standby IPV4:PORT,IPV4:PORT.",
+        ),
         Key("run_dir", "SWITCHML_RUN_DIR", _text, None, "Run directory: state, sockets, logs, job directories."),
         Key(
             "fabric.switch",

@@ -1,5 +1,7 @@
 """Runs a whole job: asks the controller for it, runs its workers on this machine, and says how it went."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import os
@@ -13,6 +15,7 @@ from typing import Final, Protocol
 
 from controller.client import ControllerClient
 from controller.errors import ControllerError
+from controller.jobs import OnFailure
 from controller.proto import switchml_pb2 as pb
 from topologies import fabric
 from topologies.config import Settings
@@ -34,17 +37,23 @@ __all__ = [
 
 _END_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 1.0
+_PLACE_SECONDS: Final = 10.0  # for the job to be in an epoch in which a lost rank has its place
 _JOB_COUNTERS: Final = ("contributions", "results", "resent", "duplicate", "stale", "wrong_epoch")
 
 
 @dataclasses.dataclass(frozen=True)
 class JobRequest:
-    """What is asked of the controller. `name` empty: made up; `slots` 0: the default; `switch` empty: any."""
+    """What is asked of the controller. `name` empty: made up; `slots` 0: the default; `switch` empty: any.
+
+    `restarts` is how often the command may be started again in all, where `on_failure` is RESTART.
+    """
 
     workers: int
     name: str = ""
     slots: int = 0
     switch: str = ""
+    on_failure: OnFailure = OnFailure.ABORT
+    restarts: int = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +74,9 @@ class JobRun:
         That is the one that the controller has lost, where there is one: its process may still have been ending when
         those that noticed had ended already. Otherwise it is the first whose process failed.
         """
-        lost = {rank.rank for rank in self.job.ranks if rank.state == pb.LOST}
+        if self.job.state == pb.COMPLETED and self.job.on_failure != pb.ABORT:
+            return None  # the others have done the work
+        lost = {rank.worker for rank in self.job.ranks if rank.state == pb.LOST}
         return next((rank for rank in self.launch.failed if rank in lost), next(iter(self.launch.failed), None))
 
     @property
@@ -131,7 +142,7 @@ def start_job(settings: Settings, request: JobRequest, report: fabric.Reporter) 
     directory = RunDirectory(settings.run_dir)
     with fabric.using(settings, report=report) as controller:
         with ControllerClient(controller) as client:
-            job = client.start_job(request.workers, name=request.name, slots=request.slots, switch=request.switch)
+            job = _start(client, request)
         if settings.controller is None:
             fabric.keep(directory)
         directory.create()
@@ -151,7 +162,7 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
     run_directory = RunDirectory(settings.run_dir)
     run_directory.create()
     with fabric.using(settings, report=observer.note) as controller, ControllerClient(controller) as client:
-        job = client.start_job(request.workers, name=request.name, slots=request.slots, switch=request.switch)
+        job = _start(client, request)
         try:
             _require_local(job, command)
             directory = run_directory.job_directory(job.key, job.name)
@@ -159,13 +170,16 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
             observer.started(job, directory)
             with _watching(controller, job.id, observer), reserved_port() as port:
                 began = time.monotonic()
+                environments = _environments(job, controller, run_directory.path, directory, port)
+                failures = _Failures(client, job.id, request, environments, observer)
                 launch = run_workers(
                     command,
-                    _environments(job, controller, run_directory.path, directory, port),
+                    environments,
                     directory,
                     on_output=observer.output,
-                    on_exit=_ExitReporter(client, job.id, observer),
+                    on_exit=_ExitReporter(client, job.id, observer, failures),
                     on_interrupt=lambda _number: _stop(client, job.id, observer),
+                    on_failure=failures.follow,
                 )
                 seconds = time.monotonic() - began
                 job = _wait_end(client, job.id)
@@ -176,6 +190,16 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
     dropped = {name: count - drops_before.get(name, 0) for name, count in drops.items()}
     dropped = {name: count for name, count in dropped.items() if count}
     return JobRun(job, launch, switch_counters(job), dropped, directory, seconds)
+
+
+def _start(client: ControllerClient, request: JobRequest) -> pb.Job:
+    return client.start_job(
+        request.workers,
+        name=request.name,
+        slots=request.slots,
+        switch=request.switch,
+        on_failure=request.on_failure,
+    )
 
 
 def _require_local(job: pb.Job, command: Sequence[str]) -> None:
@@ -226,13 +250,68 @@ def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path, 
     ]
 
 
+class _Failures:
+    """What follows when a worker fails: its end is that of all, the others go on, or it is started again."""
+
+    def __init__(
+        self,
+        client: ControllerClient,
+        job: int,
+        request: JobRequest,
+        environments: Sequence[Mapping[str, str]],
+        observer: JobObserver,
+    ) -> None:
+        self._client = client
+        self._job = job
+        self._on_failure = request.on_failure
+        self._restarts_left = request.restarts
+        self._environments = environments
+        self._observer = observer
+
+    @property
+    def are_final(self) -> bool:
+        """Whether no worker is started again."""
+        return self._on_failure is not OnFailure.RESTART or self._restarts_left == 0
+
+    def follow(self, worker: int, _exit_code: int) -> Mapping[str, str] | bool:
+        """Return what `run_workers` asks of `on_failure`."""
+        try:
+            if self._on_failure is OnFailure.SHRINK:
+                return not ended(self._client.get_job(self._job))
+            if self.are_final:
+                return False
+            rank, job = self._wait_for_place(worker)
+        except ControllerError as error:
+            self._observer.note(f"the controller could not be asked what becomes of rank {worker}: {error}")
+            return False
+        if rank is None:
+            return False
+        self._restarts_left -= 1
+        self._observer.note(
+            f"rank {worker} is started again in epoch {job.epoch}; {self._restarts_left} more restarts are allowed"
+        )
+        return {**self._environments[worker], **attach_environment(job, rank)}
+
+    def _wait_for_place(self, worker: int) -> tuple[pb.Rank | None, pb.Job]:
+        """The rank that waits for a new process; None when the job is over."""
+        began = time.monotonic()
+        for job in self._client.watch_job(self._job):
+            rank = next((rank for rank in job.ranks if rank.worker == worker), None)
+            if ended(job) or time.monotonic() - began > _PLACE_SECONDS:
+                return None, job
+            if rank is not None and rank.state == pb.ASSIGNED:
+                return rank, job
+        return None, self._client.get_job(self._job)
+
+
 class _ExitReporter:
     """Tells the controller how each rank's process ended; after one failure to do so it leaves it at that."""
 
-    def __init__(self, client: ControllerClient, job: int, observer: JobObserver) -> None:
+    def __init__(self, client: ControllerClient, job: int, observer: JobObserver, failures: _Failures) -> None:
         self._client = client
         self._job = job
         self._observer = observer
+        self._failures = failures
         self._reachable = True
 
     def __call__(self, rank: int, exit_code: int) -> None:
@@ -241,7 +320,7 @@ class _ExitReporter:
         if not self._reachable:
             return
         try:
-            self._client.report_exit(self._job, rank, exit_code)
+            self._client.report_exit(self._job, rank, exit_code, final=self._failures.are_final)
         except ControllerError as error:
             self._reachable = False
             self._observer.note(f"the controller could not be told how rank {rank} ended: {error}")

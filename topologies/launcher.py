@@ -28,7 +28,10 @@ _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM)
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """How the workers ended. Exit codes are those of a shell: 128 + n for signal n."""
+    """How the workers ended. Exit codes are those of a shell: 128 + n for signal n.
+
+    Of a worker that was started again, that of its last process.
+    """
 
     exit_codes: tuple[int, ...]
     failed: tuple[int, ...]  # the ranks that failed, in the order of their ends
@@ -73,9 +76,11 @@ def reserved_port() -> Iterator[int]:
 class _Worker:
     """One rank's process, its output and what is left of an unfinished line."""
 
-    def __init__(self, rank: int, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, rank: int, command: Sequence[str], environment: Mapping[str, str], log: Path, again: bool = False
+    ) -> None:
         self.rank = rank
-        self.log: BinaryIO = log.open("wb", buffering=0)
+        self.log: BinaryIO = log.open("ab" if again else "wb", buffering=0)
         self.rest = b""
         try:
             self.process = subprocess.Popen(
@@ -170,20 +175,27 @@ def run_workers(
     on_output: Callable[[int, bytes], None],
     on_exit: Callable[[int, int], None],
     on_interrupt: Callable[[int], None],
+    on_failure: Callable[[int, int], Mapping[str, str] | bool] = lambda _rank, _exit_code: False,
 ) -> Launch:
     """Run `command` once with each environment (rank = its index) and wait until all have ended.
 
     Output goes to `log_directory`/rank-N.log and, line by line without the line's end, to `on_output(rank, line)`.
     `on_exit(rank, exit_code)` is told of every end. The first rank that fails ends the others: they have 5 s to notice
-    by themselves, then get SIGTERM and after 5 s more SIGKILL. A first SIGINT or SIGTERM to this process is told to
-    `on_interrupt` and passed on to all, a second one kills them. The callbacks run in the calling thread and shall be
-    quick. Raises CommandNotExecutableError when the kernel refuses the program, OSError when it refuses a process.
+    by themselves, then get SIGTERM and after 5 s more SIGKILL. But `on_failure(rank, exit_code)` may return True, then
+    the others go on, or an environment with which the command is started again as that rank. A first SIGINT or SIGTERM
+    to this process is told to `on_interrupt` and passed on to all, a second one kills them. The callbacks run in the
+    calling thread and shall be quick. Raises CommandNotExecutableError when the kernel refuses the program, OSError
+    when it refuses a process.
     """
-    group = _Group(on_output, on_exit, on_interrupt)
+
+    def start(rank: int, environment: Mapping[str, str], again: bool = False) -> _Worker:
+        return _Worker(rank, command, environment, log_directory / f"rank-{rank}.log", again)
+
+    group = _Group(on_output, on_exit, on_interrupt, on_failure, start)
     with _signals() as signals:
         try:
             for rank, environment in enumerate(environments):
-                group.add(_Worker(rank, command, environment, log_directory / f"rank-{rank}.log"))
+                group.add(start(rank, environment))
         except OSError as error:
             group.kill()
             if error.errno == errno.ENOEXEC:
@@ -199,7 +211,8 @@ def run_workers(
         except BaseException:
             group.kill()
             raise
-    return Launch(tuple(group.exit_codes), tuple(group.failed), group.interrupted)
+    codes = tuple(code for _, code in sorted(group.exit_codes.items()))
+    return Launch(codes, tuple(group.failed), group.interrupted)
 
 
 class _Group:
@@ -210,20 +223,25 @@ class _Group:
         on_output: Callable[[int, bytes], None],
         on_exit: Callable[[int, int], None],
         on_interrupt: Callable[[int], None],
+        on_failure: Callable[[int, int], Mapping[str, str] | bool],
+        start: Callable[[int, Mapping[str, str], bool], _Worker],
     ) -> None:
+        self._on_failure = on_failure
+        self._start = start
         self._on_output = on_output
         self._on_exit = on_exit
         self._on_interrupt = on_interrupt
         self._workers: dict[int, _Worker] = {}
         self._selector = selectors.DefaultSelector()
+        self._ending = False
         self._escalation: list[tuple[float, int]] = []  # (when, signal), soonest first
-        self.exit_codes: list[int] = []
+        self.exit_codes: dict[int, int] = {}
         self.failed: list[int] = []
         self.interrupted: int | None = None
 
     def add(self, worker: _Worker) -> None:
         self._workers[worker.rank] = worker
-        self.exit_codes.append(0)
+        self.exit_codes[worker.rank] = 0
         self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
         self._selector.register(worker.pidfd, selectors.EVENT_READ, worker)
 
@@ -279,9 +297,14 @@ class _Group:
         worker.close()
         del self._workers[worker.rank]
         self.exit_codes[worker.rank] = exit_code
-        if exit_code != 0:
-            self.failed.append(worker.rank)
-        if self.failed == [worker.rank]:
-            now = time.monotonic()
-            self._escalation = [(now + GRACE_SECONDS, signal.SIGTERM), (now + 2 * GRACE_SECONDS, signal.SIGKILL)]
         self._on_exit(worker.rank, exit_code)
+        if exit_code == 0:
+            return
+        self.failed.append(worker.rank)
+        after = False if self._ending or self.interrupted is not None else self._on_failure(worker.rank, exit_code)
+        if isinstance(after, Mapping):
+            self.add(self._start(worker.rank, after, True))
+        elif not after and not self._ending:
+            now = time.monotonic()
+            self._ending = True
+            self._escalation = [(now + GRACE_SECONDS, signal.SIGTERM), (now + 2 * GRACE_SECONDS, signal.SIGKILL)]

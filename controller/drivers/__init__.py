@@ -134,6 +134,10 @@ class Driver(abc.ABC):
         """Write the tables of a new job, its counters set to 0."""
 
     @abc.abstractmethod
+    async def replace_job(self, old: JobTables, new: JobTables) -> None:
+        """Delete all of a job's tables, those that admit packets first, then write its new ones; counters stay."""
+
+    @abc.abstractmethod
     async def remove_job(self, job: JobTables) -> None:
         """Delete what is there of a job's tables, in the reverse order."""
 

@@ -272,6 +272,15 @@ class BfrtDriver(Driver):
 
         await self._call(f"the tables of job {job.job}", write)
 
+    async def replace_job(self, old: JobTables, new: JobTables) -> None:
+        """Delete all of a job's tables, those that admit packets first, then write its new ones; counters stay."""
+
+        async def write(connection: _Connection) -> None:
+            await self._delete(connection, self._entities(connection, old)[::-1])
+            await self._insert(connection, self._entities(connection, new))
+
+        await self._call(f"the tables of job {new.job} in epoch {new.epoch}", write)
+
     async def remove_job(self, job: JobTables) -> None:
         """Delete what is there of a job's tables, in the reverse order."""
 

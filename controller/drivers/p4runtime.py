@@ -58,8 +58,11 @@ class P4RuntimeDriver(Driver):
     exception that can be told to the user.
     """
 
-    def __init__(self, config: SwitchConfig) -> None:
+    def __init__(self, config: SwitchConfig, election_id: int = 10) -> None:
         """Read the pipeline's files.
+
+        Of two controllers of one switch, that with the higher `election_id` is primary (P4Runtime, "Client
+        Arbitration").
 
         Raises:
             ConfigError: one is missing or not usable.
@@ -67,6 +70,7 @@ class P4RuntimeDriver(Driver):
 
         """
         self.config = config
+        self._election_id = election_id
         self._p4info, self._schema = _load_pipeline(config)
         require_same_release(f"the P4 program of switch {config.name}", self._p4info.pkg_info.version)
         self._capabilities = _capabilities(config, self._p4info)
@@ -99,7 +103,11 @@ class P4RuntimeDriver(Driver):
         """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
         self._events = asyncio.Queue()
         self._down = asyncio.get_running_loop().create_future()
-        options = fy.SwitchOptions(p4info=_program(self.config).with_suffix(_P4INFO), device_id=self.config.device)
+        options = fy.SwitchOptions(
+            p4info=_program(self.config).with_suffix(_P4INFO),
+            device_id=self.config.device,
+            initial_election_id=self._election_id,
+        )
         switch = fy.Switch(self.config.name, self.config.p4runtime, options)
         for event in (fy.SwitchEvent.CHANNEL_DOWN, fy.SwitchEvent.BECOME_PRIMARY, fy.SwitchEvent.BECOME_BACKUP):
             switch.ee.on(event, lambda *_, event=event: self._events.put_nowait(event))
@@ -231,6 +239,15 @@ class P4RuntimeDriver(Driver):
             await _write(switch.insert, job_entities(job))
 
         await self._call(f"the tables of job {job.job}", write)
+
+    async def replace_job(self, old: JobTables, new: JobTables) -> None:
+        """Delete all of a job's tables, those that admit packets first, then write its new ones; counters stay."""
+
+        async def write(switch: fy.Switch) -> None:
+            await _write(lambda entities: switch.delete(entities, strict=False), job_entities(old)[::-1])
+            await _write(switch.insert, job_entities(new))
+
+        await self._call(f"the tables of job {new.job} in epoch {new.epoch}", write)
 
     async def remove_job(self, job: JobTables) -> None:
         """Delete what is there of a job's tables, in the reverse order."""

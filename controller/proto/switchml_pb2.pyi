@@ -7,6 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class OnFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ABORT: _ClassVar[OnFailure]
+    SHRINK: _ClassVar[OnFailure]
+    RESTART: _ClassVar[OnFailure]
+
 class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
@@ -35,6 +41,9 @@ class RevocationReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INTEGRITY: _ClassVar[RevocationReason]
     JOB_FAILED: _ClassVar[RevocationReason]
     SWITCH_LOST: _ClassVar[RevocationReason]
+ABORT: OnFailure
+SHRINK: OnFailure
+RESTART: OnFailure
 JOB_STATE_UNSPECIFIED: JobState
 PENDING: JobState
 READY: JobState
@@ -57,16 +66,18 @@ JOB_FAILED: RevocationReason
 SWITCH_LOST: RevocationReason
 
 class StartJobRequest(_message.Message):
-    __slots__ = ("workers", "name", "slots", "switch")
+    __slots__ = ("workers", "name", "slots", "switch", "on_failure")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     workers: int
     name: str
     slots: int
     switch: str
-    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ...) -> None: ...
+    on_failure: OnFailure
+    def __init__(self, workers: _Optional[int] = ..., name: _Optional[str] = ..., slots: _Optional[int] = ..., switch: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ...) -> None: ...
 
 class JobReference(_message.Message):
     __slots__ = ("id", "name")
@@ -89,7 +100,7 @@ class ListJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "state", "failure", "workers", "epoch", "switch", "slot_base", "slots", "values_per_packet", "ranks", "created", "ended", "counters", "key")
+    __slots__ = ("id", "name", "state", "failure", "workers", "epoch", "switch", "slot_base", "slots", "values_per_packet", "ranks", "created", "ended", "counters", "key", "on_failure", "generation", "changes")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +123,9 @@ class Job(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     state: JobState
@@ -127,10 +141,29 @@ class Job(_message.Message):
     ended: float
     counters: _containers.ScalarMap[str, int]
     key: int
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., failure: _Optional[str] = ..., workers: _Optional[int] = ..., epoch: _Optional[int] = ..., switch: _Optional[str] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., counters: _Optional[_Mapping[str, int]] = ..., key: _Optional[int] = ...) -> None: ...
+    on_failure: OnFailure
+    generation: int
+    changes: _containers.RepeatedCompositeFieldContainer[EpochChange]
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., failure: _Optional[str] = ..., workers: _Optional[int] = ..., epoch: _Optional[int] = ..., switch: _Optional[str] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., counters: _Optional[_Mapping[str, int]] = ..., key: _Optional[int] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[EpochChange, _Mapping]]] = ...) -> None: ...
+
+class EpochChange(_message.Message):
+    __slots__ = ("epoch", "workers", "lost", "joined", "reason", "time")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    workers: int
+    lost: _containers.RepeatedScalarFieldContainer[int]
+    joined: _containers.RepeatedScalarFieldContainer[int]
+    reason: str
+    time: float
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[int] = ..., lost: _Optional[_Iterable[int]] = ..., joined: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., time: _Optional[float] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("rank", "state", "agent", "host", "agent_socket", "position", "exit_code", "counters")
+    __slots__ = ("rank", "state", "agent", "host", "agent_socket", "position", "exit_code", "counters", "worker", "idle_seconds")
     RANK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +172,8 @@ class Rank(_message.Message):
     POSITION_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     rank: int
     state: RankState
     agent: str
@@ -147,7 +182,9 @@ class Rank(_message.Message):
     position: int
     exit_code: int
     counters: RankCounters
-    def __init__(self, rank: _Optional[int] = ..., state: _Optional[_Union[RankState, str]] = ..., agent: _Optional[str] = ..., host: _Optional[str] = ..., agent_socket: _Optional[str] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ...) -> None: ...
+    worker: int
+    idle_seconds: float
+    def __init__(self, rank: _Optional[int] = ..., state: _Optional[_Union[RankState, str]] = ..., agent: _Optional[str] = ..., host: _Optional[str] = ..., agent_socket: _Optional[str] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., worker: _Optional[int] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class RankCounters(_message.Message):
     __slots__ = ("sent", "received", "retransmissions", "early_retransmissions", "ignored", "round_trip_seconds")
@@ -268,17 +305,19 @@ class CallProfile(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., bytes: _Optional[int] = ..., submitted: _Optional[int] = ..., begun: _Optional[int] = ..., answered: _Optional[int] = ..., ended: _Optional[int] = ..., quantize: _Optional[int] = ..., wait: _Optional[int] = ..., dequantize: _Optional[int] = ...) -> None: ...
 
 class ExitReport(_message.Message):
-    __slots__ = ("job", "rank", "exit_code")
+    __slots__ = ("job", "rank", "exit_code", "final")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
     job: JobReference
     rank: int
     exit_code: int
-    def __init__(self, job: _Optional[_Union[JobReference, _Mapping]] = ..., rank: _Optional[int] = ..., exit_code: _Optional[int] = ...) -> None: ...
+    final: bool
+    def __init__(self, job: _Optional[_Union[JobReference, _Mapping]] = ..., rank: _Optional[int] = ..., exit_code: _Optional[int] = ..., final: bool = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("register", "heartbeat", "assignment_ready", "assignment_failed", "rank_event", "rank_announcement", "rank_withdrawal", "rank_profiles")
+    __slots__ = ("register", "heartbeat", "assignment_ready", "assignment_failed", "rank_event", "rank_announcement", "rank_withdrawal", "positions", "rank_profiles")
     REGISTER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_READY_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +325,7 @@ class AgentMessage(_message.Message):
     RANK_EVENT_FIELD_NUMBER: _ClassVar[int]
     RANK_ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     RANK_WITHDRAWAL_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
     RANK_PROFILES_FIELD_NUMBER: _ClassVar[int]
     register: Register
     heartbeat: Heartbeat
@@ -294,24 +334,31 @@ class AgentMessage(_message.Message):
     rank_event: RankEvent
     rank_announcement: RankAnnouncement
     rank_withdrawal: RankWithdrawal
+    positions: Positions
     rank_profiles: RankProfiles
-    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ..., rank_profiles: _Optional[_Union[RankProfiles, _Mapping]] = ...) -> None: ...
+    def __init__(self, register: _Optional[_Union[Register, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., assignment_ready: _Optional[_Union[AssignmentReady, _Mapping]] = ..., assignment_failed: _Optional[_Union[AssignmentFailed, _Mapping]] = ..., rank_event: _Optional[_Union[RankEvent, _Mapping]] = ..., rank_announcement: _Optional[_Union[RankAnnouncement, _Mapping]] = ..., rank_withdrawal: _Optional[_Union[RankWithdrawal, _Mapping]] = ..., positions: _Optional[_Union[Positions, _Mapping]] = ..., rank_profiles: _Optional[_Union[RankProfiles, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "profile_order")
+    __slots__ = ("welcome", "assignment", "activation", "revocation", "rendezvous_refusal", "quiesce", "rendezvous_return", "alive", "profile_order")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     ACTIVATION_FIELD_NUMBER: _ClassVar[int]
     REVOCATION_FIELD_NUMBER: _ClassVar[int]
     RENDEZVOUS_REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    QUIESCE_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_RETURN_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ORDER_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     assignment: Assignment
     activation: Activation
     revocation: Revocation
     rendezvous_refusal: RendezvousRefusal
+    quiesce: Quiesce
+    rendezvous_return: RendezvousReturn
+    alive: Alive
     profile_order: ProfileOrder
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., activation: _Optional[_Union[Activation, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., rendezvous_refusal: _Optional[_Union[RendezvousRefusal, _Mapping]] = ..., quiesce: _Optional[_Union[Quiesce, _Mapping]] = ..., rendezvous_return: _Optional[_Union[RendezvousReturn, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., profile_order: _Optional[_Union[ProfileOrder, _Mapping]] = ...) -> None: ...
 
 class Register(_message.Message):
     __slots__ = ("version", "protocol_version", "name", "host", "address", "mac", "socket", "switch", "switch_port", "max_ranks", "pid", "instance")
@@ -349,6 +396,10 @@ class Welcome(_message.Message):
     heartbeat_seconds: float
     def __init__(self, version: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ...) -> None: ...
 
+class Alive(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Heartbeat(_message.Message):
     __slots__ = ("ranks",)
     RANKS_FIELD_NUMBER: _ClassVar[int]
@@ -370,7 +421,7 @@ class RankStatus(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -383,6 +434,9 @@ class Assignment(_message.Message):
     SWITCH_UDP_PORT_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCEMENTS_FIELD_NUMBER: _ClassVar[int]
     MULTICAST_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSION_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     name: str
@@ -395,7 +449,54 @@ class Assignment(_message.Message):
     switch_udp_port: int
     announcements: _containers.RepeatedScalarFieldContainer[int]
     multicast_address: str
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ...) -> None: ...
+    on_failure: OnFailure
+    generation: int
+    succession: Succession
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ...) -> None: ...
+
+class Succession(_message.Message):
+    __slots__ = ("previous_epoch", "previous_ranks", "lost", "joined", "message")
+    PREVIOUS_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_RANKS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    previous_epoch: int
+    previous_ranks: _containers.RepeatedScalarFieldContainer[int]
+    lost: _containers.RepeatedScalarFieldContainer[int]
+    joined: _containers.RepeatedScalarFieldContainer[int]
+    message: str
+    def __init__(self, previous_epoch: _Optional[int] = ..., previous_ranks: _Optional[_Iterable[int]] = ..., lost: _Optional[_Iterable[int]] = ..., joined: _Optional[_Iterable[int]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Quiesce(_message.Message):
+    __slots__ = ("job", "epoch", "targets")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    targets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., targets: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Positions(_message.Message):
+    __slots__ = ("job", "epoch", "fetched", "ranks")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    epoch: int
+    fetched: bool
+    ranks: _containers.RepeatedCompositeFieldContainer[RankPositions]
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., fetched: bool = ..., ranks: _Optional[_Iterable[_Union[RankPositions, _Mapping]]] = ...) -> None: ...
+
+class RankPositions(_message.Message):
+    __slots__ = ("rank", "phases")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PHASES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    phases: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, rank: _Optional[int] = ..., phases: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AssignmentReady(_message.Message):
     __slots__ = ("job", "epoch", "endpoints")
@@ -494,20 +595,22 @@ class Call(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., dtype: _Optional[str] = ..., elements: _Optional[int] = ..., root: _Optional[int] = ...) -> None: ...
 
 class RankAnnouncement(_message.Message):
-    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "seconds")
+    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "seconds", "on_failure")
     ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     announcement: int
     key: str
     rank: int
     world_size: int
     slots: int
     seconds: float
-    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+    on_failure: OnFailure
+    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., seconds: _Optional[float] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ...) -> None: ...
 
 class RankWithdrawal(_message.Message):
     __slots__ = ("announcement",)
@@ -524,6 +627,18 @@ class RendezvousRefusal(_message.Message):
     error: str
     message: str
     def __init__(self, announcement: _Optional[int] = ..., error: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class RendezvousReturn(_message.Message):
+    __slots__ = ("announcement", "job", "epoch", "rank")
+    ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    announcement: int
+    job: int
+    epoch: int
+    rank: int
+    def __init__(self, announcement: _Optional[int] = ..., job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class ProfileOrder(_message.Message):
     __slots__ = ("number", "job", "epoch", "calls")
@@ -578,7 +693,7 @@ class ListSwitchesResponse(_message.Message):
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("name", "target", "p4runtime_address", "connected", "primary", "address", "udp_port", "values_per_packet", "slots", "slots_free", "largest_free_range", "failure", "p4runtime_version")
+    __slots__ = ("name", "target", "p4runtime_address", "connected", "primary", "address", "udp_port", "values_per_packet", "slots", "slots_free", "largest_free_range", "failure", "p4runtime_version", "drained", "jobs")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     P4RUNTIME_ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -592,6 +707,8 @@ class Switch(_message.Message):
     LARGEST_FREE_RANGE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     P4RUNTIME_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
     name: str
     target: str
     p4runtime_address: str
@@ -605,7 +722,17 @@ class Switch(_message.Message):
     largest_free_range: int
     failure: str
     p4runtime_version: str
-    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., p4runtime_address: _Optional[str] = ..., connected: bool = ..., primary: bool = ..., address: _Optional[str] = ..., udp_port: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., slots: _Optional[int] = ..., slots_free: _Optional[int] = ..., largest_free_range: _Optional[int] = ..., failure: _Optional[str] = ..., p4runtime_version: _Optional[str] = ...) -> None: ...
+    drained: bool
+    jobs: int
+    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., p4runtime_address: _Optional[str] = ..., connected: bool = ..., primary: bool = ..., address: _Optional[str] = ..., udp_port: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., slots: _Optional[int] = ..., slots_free: _Optional[int] = ..., largest_free_range: _Optional[int] = ..., failure: _Optional[str] = ..., p4runtime_version: _Optional[str] = ..., drained: bool = ..., jobs: _Optional[int] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("name", "drained")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    drained: bool
+    def __init__(self, name: _Optional[str] = ..., drained: bool = ...) -> None: ...
 
 class ShowSwitchRequest(_message.Message):
     __slots__ = ("name",)
@@ -719,16 +846,18 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("version", "protocol_version", "started", "store")
+    __slots__ = ("version", "protocol_version", "started", "store", "term")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     version: str
     protocol_version: int
     started: float
     store: str
-    def __init__(self, version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., started: _Optional[float] = ..., store: _Optional[str] = ...) -> None: ...
+    term: int
+    def __init__(self, version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., started: _Optional[float] = ..., store: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
     __slots__ = ("error", "message", "figures")

@@ -117,7 +117,7 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReportExit(self, request, context):
-        """A launcher tells how the process of a rank ended. A status other than 0 fails the job.
+        """A launcher tells how the process of a worker ended. A status other than 0 is the loss of its rank.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -524,6 +524,11 @@ class SwitchesStub(object):
                 request_serializer=controller_dot_proto_dot_switchml__pb2.SetLossRequest.SerializeToString,
                 response_deserializer=controller_dot_proto_dot_switchml__pb2.SetLossResponse.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/switchml.v1.Switches/Drain',
+                request_serializer=controller_dot_proto_dot_switchml__pb2.DrainRequest.SerializeToString,
+                response_deserializer=controller_dot_proto_dot_switchml__pb2.Switch.FromString,
+                _registered_method=True)
 
 
 class SwitchesServicer(object):
@@ -552,6 +557,13 @@ class SwitchesServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """Says whether new jobs may be placed on a switch; those that run there are left alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SwitchesServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -569,6 +581,11 @@ def add_SwitchesServicer_to_server(servicer, server):
                     servicer.SetLoss,
                     request_deserializer=controller_dot_proto_dot_switchml__pb2.SetLossRequest.FromString,
                     response_serializer=controller_dot_proto_dot_switchml__pb2.SetLossResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=controller_dot_proto_dot_switchml__pb2.DrainRequest.FromString,
+                    response_serializer=controller_dot_proto_dot_switchml__pb2.Switch.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -654,6 +671,33 @@ class Switches(object):
             '/switchml.v1.Switches/SetLoss',
             controller_dot_proto_dot_switchml__pb2.SetLossRequest.SerializeToString,
             controller_dot_proto_dot_switchml__pb2.SetLossResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/switchml.v1.Switches/Drain',
+            controller_dot_proto_dot_switchml__pb2.DrainRequest.SerializeToString,
+            controller_dot_proto_dot_switchml__pb2.Switch.FromString,
             options,
             channel_credentials,
             insecure,

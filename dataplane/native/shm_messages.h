@@ -3,8 +3,10 @@
 //
 // The agent sends a ShmRequest; the switch answers with a ShmAnswer. After a `bind` that was granted the connection
 // stands for the rank: its number takes the place of the UDP source port in worker_table and rank_table, and the rank
-// is served until the connection is closed. Two descriptors come with the answer: the rank's memory (channel.h) and its
-// doorbell, an eventfd.
+// is served until the connection is closed. Over it the agent may send `freeze`, and then `fetch` with one uint32_t for
+// each slot behind the request (docs/protocol.md, "A change of epoch"); behind the answer to either come as many: how
+// many phases of each slot the rank holds. Two descriptors come with the answer to `bind`: the rank's memory
+// (channel.h) and its doorbell, an eventfd.
 #pragma once
 
 #include <array>
@@ -16,6 +18,8 @@ struct ShmRequest {
   static constexpr uint64_t kMagic = 0x53574D4C53523031;  // "SWMLSR01"
   static constexpr uint32_t kWhoAreYou = 1;               // which port of which switch this is
   static constexpr uint32_t kBind = 2;
+  static constexpr uint32_t kFreeze = 3;
+  static constexpr uint32_t kFetch = 4;
 
   uint64_t magic;
   uint32_t kind;

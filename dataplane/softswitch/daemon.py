@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -142,6 +142,14 @@ async def serve(options: Options) -> None:
         switch.stop()
         for port in ports:
             _LOG.info("port %d: %s", port, switch.port_counters(port))
+        _remove_sockets(ports)
+
+
+def _remove_sockets(ports: Mapping[int, Mapping[str, str | int]]) -> None:
+    """Do what the native ports do when they are destroyed: the process ends without that."""
+    for endpoint in ports.values():
+        if "path" in endpoint:
+            Path(str(endpoint["path"])).unlink(missing_ok=True)
 
 
 def _warn_of_small_buffers(port: int, switch: Switch) -> None:

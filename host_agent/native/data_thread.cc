@@ -135,6 +135,20 @@ RankStatus DataThread::status(JobKey key, uint8_t rank) {
   return jobs_.at(key)->status(rank);
 }
 
+std::vector<uint32_t> DataThread::freeze(JobKey key, uint8_t rank) {
+  const Pause pause(*this);
+  JobRanks& job = *jobs_.at(key);
+  job.freeze(rank);
+  return job.held(rank);
+}
+
+std::vector<uint32_t> DataThread::fetch(JobKey key, uint8_t rank, const std::vector<uint32_t>& targets) {
+  const Pause pause(*this);
+  JobRanks& job = *jobs_.at(key);
+  job.fetch(rank, targets);
+  return job.held(rank);
+}
+
 void DataThread::add_to(JobKey key, uint8_t rank, RankProfile* profile) {
   const Pause pause(*this);
   jobs_.at(key)->add_to(rank, profile);

@@ -237,6 +237,39 @@ Engine::LinkCounters Engine::link_counters() {
   return threads_.front()->paused([this] { return LinkCounters{link_->device_counters(), link_->counters()}; });
 }
 
+template <class Act>
+std::vector<uint32_t> Engine::held_after(uint64_t handle, Act&& act) {
+  const OpenRank& open = rank_at(handle);
+  const DataThread::JobKey key = jobs_.at(open.job).key;
+  std::vector<uint32_t> held;
+  for (const auto& thread : threads_) {
+    const std::vector<uint32_t> part = act(*thread, key, open.rank);
+    held.resize(part.size());
+    std::transform(part.begin(), part.end(), held.begin(), held.begin(),
+                   [](uint32_t own, uint32_t others) { return std::max(own, others); });
+  }
+  return held;
+}
+
+std::vector<uint32_t> Engine::freeze(uint64_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    return found->second->freeze();
+  }
+  return held_after(handle,
+                    [](DataThread& thread, DataThread::JobKey key, uint8_t rank) { return thread.freeze(key, rank); });
+}
+
+std::vector<uint32_t> Engine::fetch(uint64_t handle, const std::vector<uint32_t>& targets) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
+    return found->second->fetch(targets);
+  }
+  return held_after(handle, [&targets](DataThread& thread, DataThread::JobKey key, uint8_t rank) {
+    return thread.fetch(key, rank, targets);
+  });
+}
+
 RankProfile Engine::profile(uint64_t handle, uint64_t calls) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {

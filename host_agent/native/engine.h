@@ -51,6 +51,10 @@ class Engine {
   Descriptors open_channel(uint64_t handle);
   void close_rank(uint64_t handle);
   RankStatus status(uint64_t handle);
+  // A change of epoch: as Rank's, but both return how many phases of each slot are held; also of a rank that shares
+  // memory with the switch, then they throw what ShmConnector throws as well.
+  std::vector<uint32_t> freeze(uint64_t handle);
+  std::vector<uint32_t> fetch(uint64_t handle, const std::vector<uint32_t>& targets);
   // With up to `calls` of the rank's latest calls.
   RankProfile profile(uint64_t handle, uint64_t calls);
   // What is counted by no rank. Throws std::invalid_argument without a link.
@@ -83,6 +87,9 @@ class Engine {
   void remove_rank(const JobName& name, uint8_t rank);
   unsigned home_of(uint8_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
   OpenRank& rank_at(uint64_t handle);
+  // Calls act(thread, key, rank) for each thread, and returns how many phases of each slot are held in all.
+  template <class Act>
+  std::vector<uint32_t> held_after(uint64_t handle, Act&& act);
 
   std::mutex mutex_;                 // guards all but the threads' own
   std::unique_ptr<FrameLink> link_;  // which the threads use

@@ -32,7 +32,7 @@ void JobRanks::remove(uint8_t rank) {
       ranks_.end());
 }
 
-const Rank& JobRanks::find(uint8_t rank) const {
+Rank& JobRanks::find(uint8_t rank) const {
   for (const auto& each : ranks_) {
     if (each->number() == rank) {
       return *each;

@@ -41,6 +41,10 @@ class JobRanks {
   bool empty() const { return ranks_.empty(); }
   // Throws std::out_of_range for a rank that is not here.
   RankStatus status(uint8_t rank) const;
+  // As Rank's. Throws std::out_of_range for a rank that is not here, and what those throw.
+  void freeze(uint8_t rank) { find(rank).freeze(); }
+  void fetch(uint8_t rank, const std::vector<uint32_t>& targets) { find(rank).fetch(targets); }
+  std::vector<uint32_t> held(uint8_t rank) const { return find(rank).held(); }
   // Adds what was counted for the rank here. Throws std::out_of_range for a rank that is not here.
   void add_to(uint8_t rank, RankProfile* profile) const;
 
@@ -63,7 +67,7 @@ class JobRanks {
 
  private:
   bool receive_from(unsigned source, ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays);
-  const Rank& find(uint8_t rank) const;
+  Rank& find(uint8_t rank) const;
   bool is_home(const Rank& rank) const { return rank.number() % threads_ == thread_; }
   // Counts a packet that is no result in flight.
   void ignore(const Header& header);

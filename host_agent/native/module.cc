@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cerrno>
 #include <memory>
@@ -217,5 +218,7 @@ NB_MODULE(_engine, module) {
           nb::arg("handle"))
       .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)
       .def("status", &status, nb::arg("handle"))
+      .def("freeze", &Engine::freeze, nb::arg("handle"), free)
+      .def("fetch", &Engine::fetch, nb::arg("handle"), nb::arg("targets"), free)
       .def("profile", &profile, nb::arg("handle"), nb::arg("calls"));
 }

@@ -1,5 +1,7 @@
 #include "host_agent/native/rank.h"
 
+#include <stdexcept>
+
 #include "dataplane/native/slot_blocks.h"
 
 namespace switchml {
@@ -107,6 +109,9 @@ void Rank::send(uint16_t index, SendBatch& batch, Clock::time_point now) {
 }
 
 void Rank::transmit(SendBatch& batch, Clock::time_point now) {
+  if (frozen()) {
+    return retransmit_frozen(batch, now);
+  }
   retransmit_overtaken(batch, now);
   retransmit_after_timeout(batch, now);
   send_window(batch, now);
@@ -183,7 +188,8 @@ void Rank::retransmit_after_timeout(SendBatch& batch, Clock::time_point now) {
 
 bool Rank::awaits(const TakenResult& result) const {
   const Slot& slot = slots_[result.index];
-  return slot.state == SlotState::in_flight && slot.phase == result.header.phase;
+  return slot.state == SlotState::in_flight && slot.phase == result.header.phase &&
+         (!frozen() || slot.phase < limits_[result.index]);
 }
 
 // A slot was repeated early, and its result is of the original packets: nothing was missing. That happens for a while
@@ -232,6 +238,44 @@ void Rank::take_result(const TakenResult& result, Clock::time_point now) {
                                                         static_cast<uint16_t>(header.flags & ~flag::retransmission),
                                                         header.format};
   finished_.push_back(static_cast<uint16_t>(result.index));
+}
+
+std::vector<uint32_t> Rank::held() const {
+  std::vector<uint32_t> phases;
+  phases.reserve(slots_.size());
+  for (const Slot& slot : slots_) {
+    phases.push_back(slot.phase);
+  }
+  return phases;
+}
+
+void Rank::freeze() {
+  limits_ = held();
+  next_deadline_ = Clock::time_point::max();
+}
+
+void Rank::fetch(const std::vector<uint32_t>& targets) {
+  if (!frozen() || targets.size() != slots_.size()) {
+    throw std::invalid_argument("the rank is not frozen, or the targets are not one for each of its slots");
+  }
+  if (limits_ != targets) {
+    limits_ = targets;
+    next_deadline_ = Clock::now();
+  }
+}
+
+// What another survivor holds is full in the switch, which sends it again to who asks.
+void Rank::retransmit_frozen(SendBatch& batch, Clock::time_point now) {
+  if (now < next_deadline_) {
+    return;
+  }
+  next_deadline_ = Clock::time_point::max();
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    if (slots_[index].state == SlotState::in_flight && slots_[index].phase < limits_[index]) {
+      send(static_cast<uint16_t>(index), batch, now);
+      status_.retransmissions += 1;
+    }
+  }
 }
 
 RankStatus Rank::status() const {

@@ -58,6 +58,14 @@ class Rank {
   // Adds what was counted here to what others counted.
   void add_to(RankProfile* profile) const;
 
+  // A change of epoch (docs/protocol.md). From freeze() on nothing is begun and no RESULT is taken; fetch() lets those
+  // of each slot be taken, and asked for, until so many of its phases are held. It throws std::invalid_argument where
+  // the rank is not frozen or `targets` is not one for each slot.
+  void freeze();
+  void fetch(const std::vector<uint32_t>& targets);
+  // How many phases of each slot are held; 0 of other threads' slots.
+  std::vector<uint32_t> held() const;
+
  private:
   enum class SlotState : uint8_t { with_process, queued, in_flight };
   struct Slot {
@@ -85,6 +93,8 @@ class Rank {
   const Transmission* oldest_unfinished();
   void retransmit_overtaken(SendBatch& batch, Clock::time_point now);
   void retransmit_after_timeout(SendBatch& batch, Clock::time_point now);
+  void retransmit_frozen(SendBatch& batch, Clock::time_point now);
+  bool frozen() const { return !limits_.empty(); }
   void judge_reordering(const Slot& slot, bool answers_repetition);
   Header header_of(uint16_t slot) const;
 
@@ -93,6 +103,7 @@ class Rank {
   RankChannel* channel_;
 
   std::vector<Slot> slots_;
+  std::vector<uint32_t> limits_;       // once frozen: of each slot, the first phase whose RESULT is not taken
   std::vector<uint8_t> headers_;       // of the packet in flight of each slot; the process cannot reach them
   std::deque<Transmission> in_order_;  // what was sent; finished and repeated ones leave from the front
   // The window is a stretch of the stream: it begins with the lowest chunk that is the agent's. Counting packets

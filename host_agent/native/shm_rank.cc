@@ -88,7 +88,36 @@ ShmConnector::Reply ShmConnector::ask(const ShmRequest& request) const {
   return reply;
 }
 
-ShmRank::ShmRank(const std::string& path, const RankAssignment& given) : connector_(path) {
+std::vector<uint32_t> ShmConnector::ask(uint32_t kind, uint32_t slots, const std::vector<uint32_t>& targets) const {
+  ShmRequest request{};
+  request.magic = ShmRequest::kMagic;
+  request.kind = kind;
+  std::vector<uint32_t> phases = targets;
+  std::array<iovec, 2> pieces{{{&request, sizeof request}, {phases.data(), phases.size() * sizeof(uint32_t)}}};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  if (sendmsg(socket_, &message, MSG_NOSIGNAL) < 0) {
+    throw failure("the switch does not take requests");
+  }
+  ShmAnswer answer{};
+  phases.resize(slots);
+  pieces = {{{&answer, sizeof answer}, {phases.data(), phases.size() * sizeof(uint32_t)}}};
+  const ssize_t got = recvmsg(socket_, &message, 0);
+  if (got < 0) {
+    throw failure("the switch does not answer");
+  }
+  if (static_cast<size_t>(got) < sizeof answer || answer.magic != ShmAnswer::kMagic) {
+    throw std::invalid_argument("the switch serves the rank no longer");
+  }
+  if (answer.granted == 0 || static_cast<size_t>(got) != sizeof answer + phases.size() * sizeof(uint32_t)) {
+    answer.reason.back() = '\0';
+    throw std::invalid_argument(std::string("the switch refuses: ") + answer.reason.data());
+  }
+  return phases;
+}
+
+ShmRank::ShmRank(const std::string& path, const RankAssignment& given) : connector_(path), slots_(given.slots) {
   const RankAssignment assignment = checked(given);
   const ShmRequest request{ShmRequest::kMagic,
                            ShmRequest::kBind,
@@ -132,6 +161,11 @@ RankStatus ShmRank::status() const {
   const auto* control = std::launder(reinterpret_cast<const ChannelControl*>(memory_.data()));
   RankStatus status;
   status.position = control->server.position.load(std::memory_order_relaxed);
+  // A switch that waits for another rank sleeps, and has not taken what this one has submitted meanwhile.
+  const uint32_t waiting = control->submitted.load(std::memory_order_relaxed) - static_cast<uint32_t>(status.position);
+  if (waiting <= slots_) {
+    status.position += waiting;
+  }
   status.sent = control->server.sent.load(std::memory_order_relaxed);
   status.received = control->server.received.load(std::memory_order_relaxed);
   status.retransmissions = control->server.retransmissions.load(std::memory_order_relaxed);

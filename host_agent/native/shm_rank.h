@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "dataplane/native/shared_memory.h"
 #include "dataplane/native/shm_messages.h"
@@ -27,6 +28,8 @@ class ShmConnector {
     std::array<int, kShmDescriptors> descriptors{-1, -1};  // the caller closes those that are there
   };
   Reply ask(const ShmRequest& request) const;
+  // For a rank that is bound: freeze or, with `targets`, fetch. Returns how many phases it holds, for each slot.
+  std::vector<uint32_t> ask(uint32_t kind, uint32_t slots, const std::vector<uint32_t>& targets) const;
 
  private:
   int socket_ = -1;
@@ -45,10 +48,16 @@ class ShmRank {
   // Memory, doorbell and results, for the process; the caller closes them. Throws std::logic_error the second time.
   std::array<int, kShmDescriptors> take_descriptors();
   RankStatus status() const;
+  // As Rank's; the switch does it.
+  std::vector<uint32_t> freeze() const { return connector_.ask(ShmRequest::kFreeze, slots_, {}); }
+  std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) const {
+    return connector_.ask(ShmRequest::kFetch, slots_, targets);
+  }
   RankProfile profile(uint64_t calls) const;
 
  private:
   ShmConnector connector_;
+  uint32_t slots_;
   uint16_t connection_ = 0;
   std::array<int, kShmDescriptors> descriptors_{-1, -1};
   bool taken_ = false;

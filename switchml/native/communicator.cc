@@ -193,6 +193,15 @@ void Communicator::abandon() {
   ended_.wait(lock, [this] { return abandoned_; });
 }
 
+void Communicator::settle() {
+  settling_ = true;
+  abandon();
+}
+
+bool Communicator::has_results_to_settle() const {
+  return settling_ && !stream_->check_failed() && stream_->results_that_wait() != 0;
+}
+
 std::optional<std::pair<uint64_t, uint64_t>> Communicator::check_failure() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return check_failure_;
@@ -263,7 +272,7 @@ void Communicator::run() {
   const bool lingers = has_own_processor(geometry_);
   stay_near(geometry_);
   std::vector<std::shared_ptr<Call>> ended;
-  while (!abandoning_) {
+  while (!abandoning_ || has_results_to_settle()) {
     take_inbox();
     const bool advanced = !stream_->check_failed() && stream_->advance(&ended);
     position_.store(stream_->position(), std::memory_order_relaxed);  // before anybody hears that a call has ended

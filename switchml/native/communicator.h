@@ -45,6 +45,9 @@ class Communicator {
 
   // Stops touching user memory; every call that has not ended fails. Returns when that is so.
   void abandon();
+  // The same, but the results that are there by now are taken first: of a rank that will get no others, when its job
+  // changes to another epoch.
+  void settle();
   // An eventfd, readable once a check failed.
   int attention_fd() const { return attention_; }
   // Position and sequence number of the call whose check failed.
@@ -56,6 +59,7 @@ class Communicator {
 
  private:
   void run();
+  bool has_results_to_settle() const;
   void take_inbox();
   // Waits a little for results, awake; false when they did not come.
   bool linger();
@@ -81,6 +85,7 @@ class Communicator {
 
   std::atomic<bool> has_inbox_{false};
   std::atomic<bool> abandoning_{false};
+  std::atomic<bool> settling_{false};
   std::atomic<uint64_t> position_{0};
   std::thread thread_;
 };

@@ -137,6 +137,7 @@ NB_MODULE(_native, module) {
       .def("outcome", &Communicator::outcome, nb::arg("ticket"))
       .def("release", &Communicator::release, nb::arg("ticket"))
       .def("abandon", &Communicator::abandon, free)
+      .def("settle", &Communicator::settle, free)
       .def("check_failure", &check_failure)
       .def("spent", &spent)
       .def_prop_ro("attention_fd", &Communicator::attention_fd)

@@ -117,12 +117,21 @@ def _connect(group: Group) -> Communicator:
     launched = job_of_launch(os.environ) if group.is_default and not _launched_job_used else ""
     if launched and os.environ.get("SWITCHML_WORLD_SIZE", str(group.size)) == str(group.size):
         _launched_job_used = True
-        return switchml.connect(job=launched, rank=group.rank, world_size=group.size, create=False, timeout=seconds)
+        comm = switchml.connect(job=launched, rank=group.rank, world_size=group.size, create=False, timeout=seconds)
+        if comm.failure_policy != "abort":
+            comm.close()
+            raise ConnectError(
+                f"job {launched} was started with --on-failure {comm.failure_policy}, and a process group of PyTorch"
+                " cannot change its ranks: start it without, and let torchrun restart the program"
+            )
+        return comm
     if group.rank == 0:
         address = f"{os.environ.get('MASTER_ADDR', 'torch')}:{os.environ.get('MASTER_PORT', '')}"
         group.store.set("key", f"{address[:80]}/group-{group.name[:40]}/{secrets.token_hex(8)}")
     key = group.store.get("key").decode()
-    return switchml.connect(job=key, rank=group.rank, world_size=group.size, create=True, timeout=seconds)
+    return switchml.connect(
+        job=key, rank=group.rank, world_size=group.size, create=True, timeout=seconds, on_failure="abort"
+    )
 
 
 def _agree(group: Group, step: str, problem: str) -> None:

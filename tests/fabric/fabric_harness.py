@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import sysconfig
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +73,11 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 30) -> None:
+    """Return once the condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.05)

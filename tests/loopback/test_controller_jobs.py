@@ -284,7 +284,7 @@ def test_a_worker_that_dies(client: ControllerClient, agent: ScriptedAgent):
             revocation = each.wait_for("revocation", seconds=2)
             assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [3])
         job = ended(client, job)
-        assert (job.state, job.failure) == (pb.FAILED, "rank 3 was lost: its process was killed")
+        assert (job.state, job.failure) == (pb.FAILED, "rank 3 was lost: agent a2 on here says: its process was killed")
         assert job.ranks[3].state == pb.LOST
         client.report_exit(job.id, 3, 137)
         job = client.get_job(job.id)
@@ -321,7 +321,7 @@ def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
     job = client.report_exit(job.id, 0, 143)
     assert [r.exit_code if r.HasField("exit_code") else None for r in job.ranks] == [143, None, None, 7]
     assert job.failure == "rank 3 exited with status 7"
-    with pytest.raises(errors.InvalidRequest, match="ranks 0 to 3, not 4"):
+    with pytest.raises(errors.InvalidRequest, match="workers 0 to 3, not 4"):
         client.report_exit(job.id, 4, 0)
 
 

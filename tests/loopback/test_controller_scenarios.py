@@ -109,7 +109,10 @@ def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProces
             revocation = each.wait_for("revocation", seconds=2)
             assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [3])
         *_, last = client.watch_job(job.id)
-        assert (last.state, last.failure) == (pb.FAILED, "rank 3 was lost: its process was killed")
+        assert (last.state, last.failure) == (
+            pb.FAILED,
+            "rank 3 was lost: agent a2 on here says: its process was killed",
+        )
         assert_empty(client, switch)
 
 

@@ -129,6 +129,7 @@ def test_frame_ports(tmp_path: Path) -> None:
         frame = bytes.fromhex("0200000000010200000000021234") + bytes(50)
         hosts[0].sendto(frame, first["path"])
         assert hosts[1].recv(2048) == frame
+    assert not any(switch_path.exists() for switch_path, _ in paths)
 
 
 def test_ports_that_cannot_be_had(tmp_path: Path) -> None:

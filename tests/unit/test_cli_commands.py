@@ -41,9 +41,10 @@ COMMANDS = dict(leaves(switchml_ctl.cli))
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("up", "down", "status", "doctor", "completion"),
-        *("job start", "job list", "job show", "job watch", "job logs", "job stop", "job profile"),
+        *("job start", "job list", "job show", "job status", "job watch", "job logs", "job stop", "job profile"),
         *("events", "top"),
-        *("switch list", "switch show", "switch loss", "agent list", "topology show", "topology controller"),
+        *("switch list", "switch show", "switch loss", "switch drain", "switch undrain"),
+        *("agent list", "topology show", "topology controller"),
         *("bench allreduce", "bench latency", "bench loss", "bench jobs", "bench kernels", "bench memory"),
         *("bench python", "bench show"),
     }
@@ -234,7 +235,7 @@ def test_completion_scripts_call_us_back(shell: str, invoke) -> None:
 def test_completion_knows_the_commands() -> None:
     environment = {"_SWITCHML_CTL_COMPLETE": "bash_complete", "COMP_WORDS": "switchml-ctl job st", "COMP_CWORD": "2"}
     result = CliRunner().invoke(switchml_ctl.cli, [], env=environment)
-    assert result.stdout.split() == ["plain,start", "plain,stop"]
+    assert result.stdout.split() == ["plain,start", "plain,status", "plain,stop"]
 
 
 def test_doctor_reports_as_json(invoke) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from controller.errors import StoreError
-from controller.jobs import Job, JobState, Rank, RankState
+from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
 from controller.proto import switchml_pb2 as pb
-from controller.store import Store
+from controller.store import _MIGRATIONS, Store
 
 
 def job(name: str = "j", job_id: int = 1, epoch: int = 1, **values: object) -> Job:
@@ -129,5 +129,57 @@ def test_it_is_written_ahead(path: Path):
     store = Store(path)
     with sqlite3.connect(path) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert other.execute("PRAGMA user_version").fetchone() == (2,)
+        assert other.execute("PRAGMA user_version").fetchone() == (3,)
+    store.close()
+
+
+def test_a_store_of_the_schema_before_is_brought_up_to_date(path: Path):
+    path.parent.mkdir()
+    with sqlite3.connect(path) as database:
+        for script in _MIGRATIONS[:2]:
+            database.executescript(script)
+        database.execute("PRAGMA user_version = 2")
+        database.execute(
+            "INSERT INTO jobs VALUES (1, 1, 'old', 2, 's1', 5, 0, 8, 64, 1.0, ?, '', 0)", (JobState.READY,)
+        )
+        for rank in range(2):
+            columns = (
+                1,
+                rank,
+                "a1",
+                "i1",
+                "host",
+                "/run/a1.sock",
+                1,
+                "00:00:00:00:00:00",
+                RankState.ASSIGNED,
+                "",
+                0,
+                0,
+            )
+            database.execute("INSERT INTO ranks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, x'')", columns)
+    store = Store(path)
+    [old] = store.live_jobs()
+    assert (old.name, old.on_failure, old.generation, old.changes) == ("old", OnFailure.ABORT, 0, [])
+    assert [(rank.rank, rank.worker) for rank in old.ranks] == [(0, 0), (1, 1)]
+    store.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (3,)
+
+
+def test_a_change_of_epoch_is_kept(path: Path):
+    store, changing = Store(path), job(on_failure=OnFailure.SHRINK)
+    store.create_job(changing)
+    store.begin_change(changing, 7)
+    changing.changing = True
+    assert store.live_jobs() == [changing]
+    assert store.last_epoch("s1") == 7
+    changing.epoch, changing.workers, changing.ranks, changing.changing = 7, 1, changing.ranks[1:], False
+    changing.ranks[0].rank, changing.ranks[0].worker = 0, 1
+    changing.generation = 1
+    changing.changes.append(EpochChange(7, 1, (0,), (), "rank 0 was lost", 3.0))
+    store.end_change(changing)
+    store.close()
+    store = Store(path)
+    assert store.live_jobs() == [changing]
     store.close()

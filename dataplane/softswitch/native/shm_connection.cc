@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 #include <utility>
 
 #include "dataplane/softswitch/native/accumulate.h"
@@ -42,7 +43,7 @@ ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, i
 ShmConnection::~ShmConnection() { close(doorbell_); }
 
 bool ShmConnection::submissions_wait() const {
-  return !broken_ && control().submitted.load(std::memory_order_acquire) != submitted_;
+  return !broken_ && !frozen() && control().submitted.load(std::memory_order_acquire) != submitted_;
 }
 
 bool ShmConnection::take(Header* header) {
@@ -90,7 +91,7 @@ Header ShmConnection::header_of(uint32_t index) const {
 void ShmConnection::complete(const Header& result, const uint8_t* words) {
   const uint32_t index = (result.slot >> 1U) - uint32_t{rank_.job.slot_base};
   if (result.job != rank_.job.job || result.epoch != rank_.job.epoch || index >= slots_.size() ||
-      !slots_[index].in_flight || slots_[index].phase != result.phase) {
+      !slots_[index].in_flight || slots_[index].phase != result.phase || beyond_limit(index)) {
     count(control().server.ignored);
     return;
   }
@@ -127,6 +128,22 @@ bool ShmConnection::publish(bool nothing_left) {
     return false;
   }
   return sleeps_until(shared, completed_, nothing_left);
+}
+
+std::vector<uint32_t> ShmConnection::held() const {
+  std::vector<uint32_t> phases;
+  phases.reserve(slots_.size());
+  for (const Slot& slot : slots_) phases.push_back(slot.phase);
+  return phases;
+}
+
+void ShmConnection::fetch(const std::vector<uint32_t>& targets) {
+  if (!frozen() || targets.size() != slots_.size()) {
+    throw std::invalid_argument("the rank is not frozen, or the targets are not one for each of its slots");
+  }
+  if (limits_ == targets) return;
+  limits_ = targets;
+  overdue_at_ = Clock::now();
 }
 
 void ShmConnection::expect_ring(uint32_t share) {

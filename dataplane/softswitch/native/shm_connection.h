@@ -54,6 +54,14 @@ class ShmConnection {
   // is `nothing_left` to do.
   bool publish(bool nothing_left);
 
+  // A change of epoch: from freeze() on nothing is taken and no result put; fetch() lets those of each slot be put
+  // until so many of its phases are held, and repeats what asks for them. fetch() throws std::invalid_argument where
+  // the rank is not frozen, or `targets` is not one for each slot.
+  void freeze() { limits_ = held(); }
+  void fetch(const std::vector<uint32_t>& targets);
+  // How many phases of each slot the rank holds.
+  std::vector<uint32_t> held() const;
+
   // The process must ring the doorbell once it has submitted `share` more slots, or all that it can.
   void expect_ring(uint32_t share);
   void expect_no_ring();
@@ -66,7 +74,7 @@ class ShmConnection {
   template <class Again>
   void repeat(Clock::time_point now, Again&& again) {
     for (uint32_t index = 0; index < slots_.size(); ++index) {
-      if (!slots_[index].in_flight) continue;
+      if (!slots_[index].in_flight || beyond_limit(index)) continue;
       Header header = header_of(index);
       header.flags |= flag::retransmission;
       count(control().server.retransmissions);
@@ -86,6 +94,8 @@ class ShmConnection {
 
   Header header_of(uint32_t index) const;
   Clock::duration patience() const;
+  bool frozen() const { return !limits_.empty(); }
+  bool beyond_limit(uint32_t index) const { return frozen() && slots_[index].phase >= limits_[index]; }
   static void count(std::atomic<uint64_t>& counter) {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -97,8 +107,9 @@ class ShmConnection {
   Channel channel_;
   bool broken_ = false;
   std::vector<Slot> slots_;
-  uint32_t submitted_ = 0;  // entries taken from the submission ring
-  uint32_t completed_ = 0;  // entries put into the completion ring
+  std::vector<uint32_t> limits_;  // once frozen: of each slot, the first phase whose result is not put
+  uint32_t submitted_ = 0;        // entries taken from the submission ring
+  uint32_t completed_ = 0;        // entries put into the completion ring
   uint32_t published_ = 0;
   uint32_t in_flight_ = 0;
   bool expects_ring_ = false;

@@ -145,10 +145,21 @@ void ShmListener::accept_client() {
 
 bool ShmListener::serve(Client* client) {
   ShmRequest request{};
-  const ssize_t got = recv(client->socket, &request, sizeof request, MSG_TRUNC);
+  std::vector<uint32_t> targets(client->connection != 0 ? protocol::max_slot_index + 1 : 0);
+  std::array<iovec, 2> pieces{{{&request, sizeof request}, {targets.data(), targets.size() * sizeof(uint32_t)}}};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  const ssize_t got = recvmsg(client->socket, &message, 0);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (got == 0) return false;
-  if (static_cast<size_t>(got) != sizeof request || request.magic != ShmRequest::kMagic || client->connection != 0) {
+  const auto bytes = static_cast<size_t>(got);
+  const bool whole = bytes >= sizeof request && (message.msg_flags & MSG_TRUNC) == 0;
+  if (whole && request.magic == ShmRequest::kMagic && client->connection != 0) {
+    targets.resize((bytes - sizeof request) / sizeof(uint32_t));
+    return serve_bound(*client, request, targets);
+  }
+  if (!whole || bytes != sizeof request || request.magic != ShmRequest::kMagic || client->connection != 0) {
     answer(*client, answer_of(port_, "this is no request of an agent of this version"), nullptr);
     return false;
   }
@@ -167,6 +178,28 @@ bool ShmListener::serve(Client* client) {
     answer(*client, answer_of(port_, refusal.what()), nullptr);
     return false;
   }
+}
+
+bool ShmListener::serve_bound(const Client& client, const ShmRequest& request,
+                              const std::vector<uint32_t>& targets) const {
+  const bool known = request.kind == (targets.empty() ? ShmRequest::kFreeze : ShmRequest::kFetch);
+  ShmAnswer granted = answer_of(port_, "this is no request of an agent of this version");
+  std::vector<uint32_t> held;
+  if (known) {
+    try {
+      held = host_->quiesce(port_, client.connection, targets);
+      granted = answer_of(port_, "");
+      granted.granted = 1;
+    } catch (const std::exception& refusal) {
+      granted = answer_of(port_, refusal.what());
+    }
+  }
+  std::array<iovec, 2> pieces{{{&granted, sizeof granted}, {held.data(), held.size() * sizeof(uint32_t)}}};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  sendmsg(client.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);  // as in answer()
+  return known;
 }
 
 void ShmListener::answer(const Client& client, const ShmAnswer& answer, const ShmGrant* grant) const {

@@ -41,6 +41,9 @@ class ShmHost {
   // Throw std::invalid_argument for what this switch cannot serve, std::system_error and std::runtime_error.
   virtual ShmGrant bind(uint16_t port, const ShmRank& rank) = 0;
   virtual void unbind(uint16_t port, uint16_t connection) = 0;
+  // Freezes a rank or, where there are `targets`, lets it fetch; returns how many phases of each slot it holds.
+  // Throws std::invalid_argument.
+  virtual std::vector<uint32_t> quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) = 0;
 };
 
 class ShmListener {
@@ -64,6 +67,7 @@ class ShmListener {
   void accept_client();
   // Serves one message. False when the client is to be disconnected.
   bool serve(Client* client);
+  bool serve_bound(const Client& client, const ShmRequest& request, const std::vector<uint32_t>& targets) const;
   void answer(const Client& client, const ShmAnswer& answer, const ShmGrant* grant) const;
   void drop(const Client& client);
 

@@ -77,6 +77,19 @@ ShmConnection* ShmPort::find(uint16_t number) const {
   return found == connections_.end() ? nullptr : found->second.get();
 }
 
+std::vector<uint32_t> ShmPort::quiesce(uint16_t number, const std::vector<uint32_t>& targets) {
+  ShmConnection* connection = find(number);
+  if (connection == nullptr) throw std::invalid_argument("the rank has no connection any more");
+  if (targets.empty()) {
+    connection->freeze();
+  } else {
+    connection->fetch(targets);
+    shards_[connection->job().shard_of(connection->rank().rank)]->wake();
+  }
+  if (connection->publish(true)) wake_process(connection->control());  // what is held must be seen by the process
+  return connection->held();
+}
+
 void ShmPort::publish(bool nothing_left, std::vector<ChannelControl*>* sleepers) {
   for (auto& [number, connection] : connections_) {
     if (connection->publish(nothing_left)) sleepers->push_back(&connection->control());

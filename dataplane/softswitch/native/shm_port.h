@@ -52,6 +52,9 @@ class ShmPort : public Port {
   uint16_t attach(std::unique_ptr<ShmConnection> connection);
   // Its job's slots no longer need the connection's memory (SlotSums::take_over).
   std::unique_ptr<ShmConnection> detach(uint16_t number);
+  // A change of epoch: freezes a rank or, where there are `targets`, lets it fetch; returns how many phases of each
+  // slot it holds. Throws std::invalid_argument.
+  std::vector<uint32_t> quiesce(uint16_t number, const std::vector<uint32_t>& targets);
 
   // In a data thread's turn: puts one contribution through `pipeline`.
   void contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const Header& header,

@@ -102,6 +102,7 @@ class Switch : private ShmHost, private ShardHost {
   Port& port_at(uint16_t port);
   ShmGrant bind(uint16_t port, const ShmRank& rank) override;
   void unbind(uint16_t port, uint16_t connection) override;
+  std::vector<uint32_t> quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) override;
   ShmPort& shm_port_at(uint16_t port);
   std::shared_ptr<ShmJob> find_shm_job(uint16_t port, const ShmRank& rank);
   void run();

@@ -75,6 +75,11 @@ ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
   return grant;
 }
 
+std::vector<uint32_t> Switch::quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) {
+  const Turns::Control turn(&turns_);
+  return shm_port_at(port).quiesce(connection, targets);
+}
+
 void Switch::unbind(uint16_t port, uint16_t connection) {
   std::unique_ptr<ShmConnection> ended;  // its memory is given back after the lock
   std::shared_ptr<ShmJob> job;

@@ -45,7 +45,7 @@ def main() -> None:
     options = parser.parse_args()
     assert os.environ["RANK"] == os.environ["SWITCHML_RANK"]
     with switchml.connect() as comm:
-        values = comm._native.values_per_packet
+        values = comm.values_per_packet
         assert (comm.rank, comm.world_size) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
         end = time.monotonic() + options.seconds
         rounds = 0

@@ -1,0 +1,69 @@
+"""How an agent moves the processes of a job to its next epoch (docs/protocol.md, "A change of epoch")."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from controller.proto import switchml_pb2 as pb
+from host_agent.local_job import LocalJob, LocalRank
+from host_agent.messages import Failure
+
+if TYPE_CHECKING:
+    from host_agent._engine import Engine
+
+__all__ = ["follows", "have_reached", "switch_over"]
+
+_log = logging.getLogger(__name__)
+
+_Record = Callable[[LocalRank, "pb.RankEvent.Kind", str], None]
+
+
+def follows(held: LocalJob, assignment: pb.Assignment) -> bool:
+    """Tell whether an assignment is the next epoch of a job that is here."""
+    return assignment.HasField("succession") and assignment.succession.previous_epoch == held.assignment.epoch
+
+
+def have_reached(positions: pb.Positions, quiesce: pb.Quiesce) -> bool:
+    """Tell whether all ranks hold what they shall."""
+    return all(
+        phase >= target for rank in positions.ranks for phase, target in zip(rank.phases, quiesce.targets, strict=True)
+    )
+
+
+def switch_over(old: LocalJob, new: LocalJob, engine: Engine, record: _Record) -> None:
+    """Give each process of the old epoch its rank in the new one.
+
+    What became of processes that have gone meanwhile is recorded of their new ranks. Those that the new epoch has no
+    rank for are told that they were taken for lost.
+    """
+    succession = new.assignment.succession
+    for number, before in zip(new.assignment.ranks, succession.previous_ranks, strict=True):
+        rank, previous = new.ranks[number], old.ranks.get(before)
+        if previous is None:
+            continue  # its process is still to come
+        process, previous.process = previous.process, None
+        if process is None:
+            if previous.attached:
+                rank.attached = True
+                closed = any(event.kind == pb.RankEvent.CLOSED for event in previous.events)
+                why = next((event.detail for event in previous.events if event.kind == pb.RankEvent.LOST), "")
+                record(rank, pb.RankEvent.CLOSED if closed else pb.RankEvent.LOST, why)
+            continue
+        assert rank.handle is not None, "it has just been opened"
+        rank.attached = True
+        try:
+            descriptors = engine.open_channel(rank.handle)
+        except OSError as error:
+            process.fail(Failure("AgentLost", (), f"the agent cannot share memory for the new epoch: {error}"))
+            record(rank, pb.RankEvent.LOST, f"the agent cannot share memory: {error}")
+            continue
+        rank.process = process
+        record(rank, pb.RankEvent.ATTACHED, f"process {process.pid}")
+        process.move(new, rank, descriptors)
+    for previous in old.ranks.values():
+        process, previous.process = previous.process, None
+        if process is not None:
+            process.fail(Failure("WorkerLost", (previous.rank,), f"this rank was taken for lost: {succession.message}"))
+    _log.info("%s: follows on epoch %d", new, succession.previous_epoch)

@@ -1,0 +1,65 @@
+"""A job and its ranks, as far as they concern this host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from controller.proto import switchml_pb2 as pb
+from host_agent.messages import Failure
+
+if TYPE_CHECKING:
+    from host_agent._engine import RankStatus
+
+__all__ = ["LocalJob", "LocalRank", "Process"]
+
+
+class Process(Protocol):
+    """A training process that is attached to a rank."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    def fail(self, failure: Failure) -> None:
+        """Tell it that its job is over. It does not wait, and raises nothing."""
+
+    def move(self, job: LocalJob, rank: LocalRank, descriptors: Sequence[int]) -> None:
+        """Tell it that it is `rank` in a new epoch of its job, whose `descriptors` it closes. As `fail`."""
+
+
+@dataclass
+class LocalRank:
+    """A rank that runs, or may run, on this host."""
+
+    rank: int
+    udp_port: int
+    handle: int | None  # of the engine; None once the rank has ended
+    status: RankStatus  # as last read from the engine
+    process: Process | None = None
+    attached: bool = False  # now or before: a rank is attached to once in an epoch
+    events: list[pb.RankEvent] = field(
+        default_factory=list
+    )  # all that the controller must know, also after its restart
+
+
+@dataclass
+class LocalJob:
+    """A job in one epoch, as far as it concerns this host."""
+
+    assignment: pb.Assignment
+    ranks: dict[int, LocalRank]
+    activated: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: Failure | None = None  # set when the job is over
+    successor: LocalJob | None = None  # in the next epoch, until that is active
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)  # by its successor, or over
+
+    @property
+    def name(self) -> str:
+        """The name that users gave it."""
+        return self.assignment.name
+
+    def __str__(self) -> str:
+        return f"job {self.assignment.job} ({self.name!r}, epoch {self.assignment.epoch})"

@@ -1,0 +1,48 @@
+"""Options of all tests. Figures that tests measure are printed after the tests, whether those passed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also the tests that `make faults` adds to `make test`")
+    parser.addoption("--lost-workers", type=int, default=1, help="how often a worker is killed, over each transport")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("long") is not None and not config.getoption("--long"):
+            item.add_marker(pytest.mark.skip(reason="skipped: one of `make faults`"))
+
+
+@pytest.fixture
+def lost_worker_runs(pytestconfig: pytest.Config) -> int:
+    """How often the test of a lost worker is run."""
+    return int(pytestconfig.getoption("--lost-workers"))
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Print a line about this test at the end."""
+
+    def say(line: str) -> None:
+        request.node.user_properties.append(("figure", line))
+
+    return say
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    lines = [
+        f"{report.nodeid.rpartition('/')[2]}: {value}"
+        for report in reports
+        if report.when == "call"
+        for name, value in report.user_properties
+        if name == "figure"
+    ]
+    if lines:
+        terminalreporter.section("figures")
+        terminalreporter.write_line("\n".join(lines))

@@ -1,0 +1,73 @@
+"""Steps of a training that goes on after losses: every sum is checked, and all ranks agree on the step.
+
+The worker VICTIM (its number as it was started) kills itself in step AT, when it has half of the results or has waited
+for them for DELAY seconds, unless it was started again.
+Each rank prints one JSON object a change, and one at its end.
+"""
+
+import argparse
+import json
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+
+import switchml
+
+
+def say(words: dict[str, object]) -> None:
+    os.write(1, (json.dumps(words) + "\n").encode())
+
+
+def kill_in_the_middle(comm: switchml.Communicator, size: int, delay: float) -> None:
+    end, middle = time.monotonic() + delay, comm.position + size / comm.values_per_packet / 2
+    while comm.position < middle and time.monotonic() < end:
+        time.sleep(0.0002)
+    say({"killed": time.monotonic(), "in_the_middle": comm.position >= middle})  # on a clock of the whole machine
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--size", type=int, default=1_000_000)
+    parser.add_argument("--victim", type=int, action="append", default=[])
+    parser.add_argument("--at", type=int, default=5)
+    parser.add_argument("--delay", type=float, default=0.5)
+    parser.add_argument("--pause", type=float, default=0)
+    parser.add_argument("--timeout", type=float)
+    options = parser.parse_args()
+    comm = switchml.connect()
+    victim = int(os.environ["RANK"]) in options.victim and comm.generation == 0
+    step, agreed = 0, comm.generation == 0
+    while step < options.steps:
+        if victim and step == options.at:
+            threading.Thread(target=kill_in_the_middle, args=(comm, options.size, options.delay)).start()
+        try:
+            if not agreed:
+                root = min(set(range(comm.world_size)) - set(comm.joined))
+                word = np.array([step], np.int64)
+                comm.broadcast(word, root, timeout=options.timeout)
+                step, agreed = int(word[0]), True
+            x = np.full(options.size, 7 * step + 1, np.int32)
+            works = [comm.all_reduce(part, async_op=True, timeout=options.timeout) for part in np.array_split(x, 3)]
+            for work in works:
+                work.wait()
+            assert (x == comm.world_size * (7 * step + 1)).all(), "a wrong sum"
+            step += 1
+            time.sleep(options.pause)
+        except switchml.WorldChanged as change:
+            agreed = False
+            say({"changed": time.monotonic(), "lost": change.ranks, "epoch": change.epoch, "rank": change.rank})
+            say({"message": str(change), "completed": change.completed, "world_size": change.world_size})
+        except switchml.SwitchMLError as error:
+            say({"error_at": time.monotonic(), "error": f"{type(error).__name__}: {error}"})
+            raise SystemExit(3) from None
+    comm.barrier()
+    say({"rank": comm.rank, "world_size": comm.world_size, "epoch": comm.epoch, "steps": step})
+    comm.close()
+
+
+main()
