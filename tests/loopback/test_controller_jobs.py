@@ -431,8 +431,9 @@ def test_two_agents_of_one_name(client: ControllerClient, agent: ScriptedAgent):
         raised = errors.from_rpc_error(second.error, client.address)
         assert isinstance(raised, errors.AgentExists)
     agent.disconnect()
+    wait_until(lambda: not client.list_agents()[0].live, "the first one is gone")
     with ScriptedAgent(client.address, instance="another") as second:
-        assert second.messages("welcome")
+        assert second.wait_for("welcome")
 
 
 def test_a_session_without_register(client: ControllerClient, agent: ScriptedAgent):
