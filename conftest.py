@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+# pytest has put it there for this file; where PyTorch is not installed, tests/torch would be taken for it.
+sys.path.remove(str(Path(__file__).parent))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

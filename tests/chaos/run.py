@@ -179,8 +179,8 @@ def main() -> int:
             outcome = run_once(fault, random.Random(f"{options.seed}/{number}"), directory)
         except (AssertionError, subprocess.TimeoutExpired) as error:
             outcome = Outcome(wrong=[str(error)])
-            Ctl(directory / "run").run("down")
         finally:
+            Ctl(directory / "run").run("down")
             shutil.rmtree(directory)
         outcomes[fault].append(outcome)
         for what in outcome.wrong:
