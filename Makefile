@@ -50,7 +50,7 @@ demo: $(VENV)/demo.stamp
 test: lint
 	$(BIN)/pytest -n 2 --dist worksteal tests/unit
 	$(BIN)/pytest -n 2 --dist worksteal tests/loopback
-	$(BIN)/pytest tests/fabric
+	$(BIN)/pytest -n 2 --dist worksteal tests/fabric
 	$(MAKE) --no-print-directory ptf TARGET=soft
 	$(MAKE) --no-print-directory ptf TARGET=bmv2
 	$(MAKE) --no-print-directory ptf TARGET=tofino-emulator

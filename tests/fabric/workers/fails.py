@@ -12,16 +12,17 @@ import switchml
 how = sys.argv[1]
 comm = switchml.connect()
 array = np.ones(100_000, np.float32)
-comm.all_reduce(array)
-if comm.rank == 1:
-    if how == "exit":
-        print("rank 1 gives up", flush=True)
-        os._exit(5)
-    if how == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    raise RuntimeError("rank 1 has an accident")
 began = time.monotonic()
 try:
+    comm.all_reduce(array)  # rank 1 may have its result, and be gone, before another one has looked at its own
+    if comm.rank == 1:
+        if how == "exit":
+            print("rank 1 gives up", flush=True)
+            os._exit(5)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError("rank 1 has an accident")
+    began = time.monotonic()
     while True:
         comm.all_reduce(array, op="avg")
 except (switchml.WorkerLost, switchml.JobEnded) as error:
