@@ -13,11 +13,13 @@ sys.path.remove(str(Path(__file__).parent))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """What the targets of the Makefile say."""
     parser.addoption("--long", action="store_true", help="also the tests that `make faults` adds to `make test`")
     parser.addoption("--lost-workers", type=int, default=1, help="how often a worker is killed, over each transport")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what takes long, unless it is asked for."""
     for item in items:
         if item.get_closest_marker("long") is not None and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="skipped: one of `make faults`"))
@@ -40,6 +42,7 @@ def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures."""
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
     lines = [
         f"{report.nodeid.rpartition('/')[2]}: {value}"
