@@ -304,7 +304,9 @@ def run_program(fabric: Fabric, program: str, rank: int = 0) -> subprocess.Popen
         "SWITCHML_RANK": str(rank),
     }
     program = (
-        "import os, signal, sys\nimport numpy as np\nimport switchml\ncomm = switchml.connect()\n"
+        # What a shell starts in the background ignores SIGINT, and what that starts, too.
+        "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import numpy as np\nimport switchml\ncomm = switchml.connect()\n"
         + textwrap.dedent(program)
     )
     return subprocess.Popen(
