@@ -306,8 +306,7 @@ def run_program(fabric: Fabric, program: str, rank: int = 0) -> subprocess.Popen
     program = (
         # What a shell starts in the background ignores SIGINT, and what that starts, too.
         "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "import numpy as np\nimport switchml\ncomm = switchml.connect()\n"
-        + textwrap.dedent(program)
+        "import numpy as np\nimport switchml\ncomm = switchml.connect()\n" + textwrap.dedent(program)
     )
     return subprocess.Popen(
         [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
