@@ -188,17 +188,19 @@ SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_softswitch_kernels
 sanitize: | machine
 	$(PYTHON) -m venv .venv-sanitize
 	.venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
-	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=address,undefined \
+	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=address,undefined \
 	  --config-settings build-dir=build/sanitize .
-	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest $(SANITIZED_TESTS)
+	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest -n 2 --dist worksteal \
+	  $(SANITIZED_TESTS)
 
 # The interpreter itself is not instrumented. What counts how often something timed out is left out: it takes too long.
 tsan: | machine
 	$(PYTHON) -m venv .venv-tsan
 	.venv-tsan/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
-	  pytest-timeout --config-settings cmake.define.SWITCHML_SANITIZE=thread --config-settings build-dir=build/tsan .
+	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=thread \
+	  --config-settings build-dir=build/tsan .
 	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=0" \
-	  .venv-tsan/bin/pytest \
+	  .venv-tsan/bin/pytest -n 2 --dist worksteal \
 	  $(or $(ARGS),$(SANITIZED_TESTS) -k 'not million and not test_ranks_over_both')
 
 # ---- hostile input ----------------------------------------------------------------------------------------------------
