@@ -199,7 +199,7 @@ tsan: | machine
 	.venv-tsan/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
 	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=thread \
 	  --config-settings build-dir=build/tsan .
-	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=0" \
+	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=1" \
 	  .venv-tsan/bin/pytest -n 2 --dist worksteal \
 	  $(or $(ARGS),$(SANITIZED_TESTS) -k 'not million and not test_ranks_over_both')
 
