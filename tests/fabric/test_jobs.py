@@ -246,7 +246,7 @@ def test_sixty_four_workers(fabric: Ctl) -> None:
 
 def test_logs_follow_a_job_to_its_end(fabric: Ctl) -> None:
     run = fabric.start("job", "start", "--workers", "2", "--name", "talk", *fabric.worker("sums", "--seconds", "3"))
-    while not fabric.json("job", "list")["jobs"]:
+    while [job["state"] for job in fabric.json("job", "list")["jobs"]] != ["RUNNING"]:
         assert run.poll() is None
     follow = fabric.start("job", "logs", "talk", "--rank", "1", "--follow")
     stdout, stderr = follow.communicate(timeout=60)
