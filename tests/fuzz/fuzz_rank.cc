@@ -7,11 +7,13 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "dataplane/native/shared_memory.h"
 #include "host_agent/native/job_ranks.h"
+#include "host_agent/native/udp_transport.h"
 #include "tests/fuzz/memory_port.h"
 
 using namespace switchml;  // NOLINT: a program of one page
@@ -32,7 +34,10 @@ struct Bench {
                             kSlotBase,   kSlots,      kValues,           ""};
   SharedMemory results{"fuzz-results", Channel::result_bytes(kSlots, kValues), SharedMemory::Others::may_read};
   RankChannel channel{assignment, results.data(), 1};
-  JobRanks ranks{assignment, 0, 1, std::move(own), results.data()};
+  JobRanks ranks{
+      assignment, 0, 1,
+      std::make_unique<UdpTransport>(std::move(own), std::nullopt, ipv4_endpoint(0x7F000001, the_switch.port())),
+      results.data()};
   SharedMemory memory = map(&channel);
   Channel process{memory.data(), kSlots, kValues, results.data()};
   uint32_t submitted = 0;

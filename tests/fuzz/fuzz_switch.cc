@@ -11,7 +11,7 @@
 
 #include "dataplane/native/instructions.h"
 #include "dataplane/softswitch/native/accumulate.h"
-#include "dataplane/softswitch/native/frame_headers.h"
+#include "dataplane/native/frame_headers.h"
 #include "dataplane/softswitch/native/pipeline.h"
 #include "tests/fuzz/memory_port.h"
 
