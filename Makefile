@@ -47,10 +47,13 @@ help:
 demo: $(VENV)/demo.stamp
 	@PATH="$(BIN):$$PATH" $(BIN)/python examples/demo.py --run-dir "$(DEMO_RUN_DIR)"
 
+# Two tests at a time. What fails beside another one, whose load can be its only fault, has to pass alone; both are shown.
+pytest = $(BIN)/pytest -n 2 --dist worksteal $(1) || $(BIN)/pytest --last-failed --last-failed-no-failures none $(1)
+
 test: lint
-	$(BIN)/pytest -n 2 --dist worksteal tests/unit
-	$(BIN)/pytest -n 2 --dist worksteal tests/loopback
-	$(BIN)/pytest -n 2 --dist worksteal tests/fabric
+	$(call pytest,tests/unit)
+	$(call pytest,tests/loopback)
+	$(call pytest,tests/fabric)
 	$(MAKE) --no-print-directory ptf TARGET=soft
 	$(MAKE) --no-print-directory ptf TARGET=bmv2
 	$(MAKE) --no-print-directory ptf TARGET=tofino-emulator
