@@ -24,6 +24,7 @@ from controller.config import ControllerConfig, load_config, split_address, unix
 from controller.errors import ConfigError, ControllerError
 from controller.events import EventKind
 from controller.lifecycle import Lifecycle
+from controller.lost_switches import LostSwitches
 from controller.profiles import Profiles
 from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2_grpc as pb_grpc
@@ -81,6 +82,7 @@ async def serve(
                 asyncio.create_task(switches.run(lifecycle.prepare_switch), name="switches"),
                 asyncio.create_task(agents.run(), name="agents"),
                 asyncio.create_task(lifecycle.run(), name="jobs"),
+                asyncio.create_task(LostSwitches(lifecycle).run(), name="lost switches"),
                 asyncio.create_task(store.lead(), name="leadership"),
                 asyncio.create_task(store.events.run(), name="events"),
             ]
