@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Final
 
 from controller.jobs import Job, JobState
 from controller.lifecycle import Lifecycle
 from controller.proto import switchml_pb2 as pb
+from dataplane.clock import Clock, stood_still
 
 __all__ = ["ANSWER_SECONDS", "LostSwitches"]
 
@@ -25,9 +25,9 @@ _STEP_SECONDS: Final = 0.25
 
 
 class LostSwitches:
-    """Watches all jobs; `clock` gives seconds that only grow."""
+    """Watches all jobs, by `clock`."""
 
-    def __init__(self, lifecycle: Lifecycle, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, lifecycle: Lifecycle, clock: Clock = time.monotonic) -> None:
         self._lifecycle = lifecycle
         self._clock = clock
         self._checked = clock()
@@ -42,7 +42,7 @@ class LostSwitches:
     def check(self) -> None:
         """Fail the jobs whose switch has been silent for too long."""
         now = self._clock()
-        if now - self._checked > ANSWER_SECONDS / 2:
+        if stood_still(self._checked, now, 2 * _STEP_SECONDS):
             self._silent.clear()  # this process did not run, so it could not hear of results either
         self._checked = now
         silent: dict[int, tuple[int, float]] = {}

@@ -17,6 +17,7 @@ from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankSta
 from controller.proto import switchml_pb2 as pb
 from controller.store_errors import require_sound, sound_rows, store_errors
 from controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
+from dataplane.clock import Clock
 
 __all__ = ["Store", "Transition", "stand_by"]
 
@@ -403,14 +404,14 @@ class Store:
         return job
 
 
-async def stand_by(path: Path) -> Store:
+async def stand_by(path: Path, clock: Clock = time.monotonic) -> Store:
     """Wait, without a deadline, until the controller that leads with this store dies or stalls; then open the store.
 
     Raises:
         StoreError: as Store, but for that it is in use.
 
     """
-    watch = Watch(lock_path(path))
+    watch = Watch(lock_path(path), _STANDBY_SECONDS, clock)
     while True:
         try:
             return Store(path)

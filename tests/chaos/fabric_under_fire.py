@@ -18,7 +18,10 @@ from typing import Any, Final
 
 from fabric_harness import Ctl, runs, wait_until
 
-from topologies.fabric_state import Fabric
+from controller.client import ControllerClient
+from dataplane.clock import TEST_VARIABLE
+from topologies.fabric import stop
+from topologies.fabric_state import Fabric, inspect
 from topologies.namespaces import SWITCHES, Namespaces, switch_interface
 from topologies.processes import StartingProcess
 from topologies.run_directory import RunDirectory
@@ -98,6 +101,8 @@ class FabricUnderFire:
     def __init__(self, directory: Path, shape: Shape, chance: random.Random) -> None:
         self.directory = directory
         self.ctl = Ctl(directory / "run")
+        self.clock = directory / "clock"  # by how much those of controller and agents are wrong
+        self.ctl.environment[TEST_VARIABLE] = str(self.clock)
         self.shape = shape
         self.chance = chance
         self.hit = 0.0
@@ -111,6 +116,9 @@ class FabricUnderFire:
     def up(self, *more: str) -> None:
         self.ctl.run("up", *self.shape.options(), *more)
         self.pids |= {process["pid"] for process in self.ctl.processes()}
+
+    def down(self) -> None:
+        stop(RunDirectory(self.ctl.run_dir))
 
     def start_job(self) -> None:
         """Start it and return when it has come to the step at which the fault strikes; 0 if that is its first."""
@@ -278,19 +286,20 @@ class FabricUnderFire:
 
     def state(self) -> str:
         """What `status` says of the fabric: running or broken."""
-        status = self.ctl.start("status", "--json")
-        stdout, _ = status.communicate(timeout=60)
-        return str(json.loads(stdout)["state"])
+        return inspect(RunDirectory(self.ctl.run_dir)).state
 
     def leftovers(self) -> list[str]:
         """What the ended job has left in the switch and in the processes that still run."""
         found = []
-        detail = self.ctl.json("switch", "show")
-        if detail["switch"]["slots_free"] != detail["switch"]["slots"]:
-            found.append(f"{detail['switch']['slots'] - detail['switch']['slots_free']} slots are left")
-        tables = [entry["table"] for entry in detail.get("entries", []) if entry["table"] != "switch_address_table"]
+        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
+        assert fabric is not None
+        with ControllerClient(fabric.controller) as client:
+            detail = client.show_switch()
+        if detail.switch.slots_free != detail.switch.slots:
+            found.append(f"{detail.switch.slots - detail.switch.slots_free} slots are left")
+        tables = [entry.table for entry in detail.entries if entry.table != "switch_address_table"]
         found += [f"{len(tables)} table entries are left: {sorted(set(tables))}"] if tables else []
-        found += ["multicast groups are left"] if detail.get("groups") else []
+        found += ["multicast groups are left"] if detail.groups else []
         for process in self.ctl.processes():
             memory = [name for name in _descriptors(process["pid"]) if name.startswith("/memfd:switchml")]
             found += [f"{process['name']} still has {len(memory)} pieces of shared memory"] if memory else []
@@ -316,7 +325,7 @@ class FabricUnderFire:
         for pid in self.pids:
             if runs(pid):
                 os.kill(pid, signal.SIGCONT)
-        self.ctl.run("down")
+        self.down()
         for pid, _ in _processes_of(self.ctl.run_dir):
             os.kill(pid, signal.SIGKILL)
 

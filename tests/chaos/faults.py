@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -91,6 +92,15 @@ def _empty(fire: FabricUnderFire) -> None:
     fire.limit_files(fire.process("controller")["pid"], -1)
 
 
+def _jump(fire: FabricUnderFire) -> None:
+    """Let the clocks by which controller and agents judge each other's silence jump, forth and back, by up to a day."""
+    fire.struck()
+    for _ in range(fire.chance.randint(1, 5)):
+        seconds = fire.chance.choice([-1, 1]) * 10 ** fire.chance.uniform(-1, 5)
+        fire.clock.write_text(f"{seconds:.3f}")
+        time.sleep(fire.chance.uniform(0, 0.7))
+
+
 LOST_RANK: Final = ("WorkerLost", "AgentLost")
 FAULTS: Final[dict[str, Fault]] = {
     "worker killed": Fault(lambda fire: fire.kill(fire.worker_pid()), (*LOST_RANK, "JobEnded")),
@@ -114,6 +124,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "store's disk full": Fault(_fill, repair=_empty, kinds=EMBEDDED),
     "link cut and healed": Fault(_cut),
+    "clocks jump": Fault(_jump),
     "5 % of packets lost": Fault(_lose, repair=_stop_losing),
     "2 % of packets duplicated": Fault(_from_the_start, kinds=EMBEDDED + NAMESPACES, up=("--duplicate", "0.02")),
     "2 % of packets reordered": Fault(_from_the_start, kinds=EMBEDDED + NAMESPACES, up=("--delay", "0.02")),

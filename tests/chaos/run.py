@@ -11,6 +11,7 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "fabric"))
 
-from fabric_harness import Ctl
 from fabric_under_fire import STEPS, FabricUnderFire, Shape
 from faults import FAULTS, Fault
 from outcome import Outcome, outcome_of, table
@@ -84,17 +84,17 @@ def run_once(fault: Fault, chance: random.Random, shape: Shape, directory: Path)
         if fire.state() == "running":
             outcome.leaks += fire.leftovers()
         if fault.up:
-            fire.ctl.run("down")  # the network was bad from the start: the next one is good
+            fire.down()  # the network was bad from the start: the next one is good
         fire.up()
         fire.ctl.run("job", "start", "--workers", "2", *fire.ctl.worker("sums", "--sizes", "1000"))
         outcome.usable = time.monotonic() - ended
         outcome.leaks += fire.leftovers()
-        fire.ctl.run("down")
+        fire.down()
         outcome.leaks += fire.remains()
         outcome.wrong += outcome.leaks
         return outcome
     except BaseException:
-        keep = Path(tempfile.mkdtemp(prefix="swml-kept-"))
+        keep = Path(tempfile.mkdtemp(prefix="swml-chaos-kept-"))
         shutil.copytree(directory / "run" / "logs", keep / "logs", dirs_exist_ok=True)
         print(f"logs are in {keep}", file=sys.stderr)
         raise
@@ -107,14 +107,13 @@ def attempt(name: str, number: int, seed: int, kinds: list[str]) -> tuple[Shape,
     chance = random.Random(f"{seed}/{number}")
     fault = FAULTS[name]
     shape = draw(fault, chance, kinds)
-    directory = Path(tempfile.mkdtemp(prefix="swml-"))
+    directory = Path(tempfile.mkdtemp(prefix="swml-chaos-"))
     with Standstill() as standstill:
         try:
             outcome = run_once(fault, chance, shape, directory)
         except (AssertionError, FabricStartError, OSError, subprocess.SubprocessError) as error:
             outcome = Outcome(wrong=[f"{type(error).__name__}: {error}"])
         finally:
-            Ctl(directory / "run").run("down")
             shutil.rmtree(directory)
     return shape, outcome, standstill.seen
 
@@ -134,6 +133,7 @@ def main() -> int:
     names = options.fault or list(SHORT if options.short else FAULTS)
     names = [name for name in names if set(FAULTS[name].kinds) & set(kinds)]
     runs = len(names) if options.short else options.runs
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what the run has started is ended then
     outcomes: list[tuple[str, Outcome]] = []
     for number in range(options.first, options.first + runs):
         name = names[number % len(names)]
