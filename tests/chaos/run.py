@@ -92,14 +92,21 @@ def run_once(fault: Fault, chance: random.Random, shape: Shape, directory: Path)
         fire.down()
         outcome.leaks += fire.remains()
         outcome.wrong += outcome.leaks
+        if outcome.wrong:
+            keep_logs(directory)
         return outcome
     except BaseException:
-        keep = Path(tempfile.mkdtemp(prefix="swml-chaos-kept-"))
-        shutil.copytree(directory / "run" / "logs", keep / "logs", dirs_exist_ok=True)
-        print(f"logs are in {keep}", file=sys.stderr)
+        keep_logs(directory)
         raise
     finally:
         fire.close()
+
+
+def keep_logs(directory: Path) -> None:
+    """Keep what the fabric's processes wrote about a run in which something was wrong."""
+    kept = Path(tempfile.mkdtemp(prefix="swml-chaos-kept-"))
+    shutil.copytree(directory / "run" / "logs", kept / "logs", dirs_exist_ok=True)
+    print(f"logs are in {kept}", file=sys.stderr)
 
 
 def attempt(name: str, number: int, seed: int, kinds: list[str]) -> tuple[Shape, Outcome, bool]:
