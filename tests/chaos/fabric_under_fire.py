@@ -19,6 +19,7 @@ from typing import Any, Final
 from fabric_harness import Ctl, runs, wait_until
 
 from controller.client import ControllerClient
+from controller.errors import ControllerError
 from dataplane.clock import TEST_VARIABLE
 from topologies.fabric import stop
 from topologies.fabric_state import Fabric, inspect
@@ -28,7 +29,9 @@ from topologies.run_directory import RunDirectory
 
 END_SECONDS: Final = 40.0
 """By then a job has ended, one way or the other."""
-STEPS: Final = 60
+CLEAN_SECONDS: Final = 15.0
+"""So long after the end of its processes a job may still hold something: its controller may have been away."""
+STEPS: Final = 150
 CALL_SECONDS: Final = 15
 """The timeout of each collective."""
 
@@ -227,10 +230,18 @@ class FabricUnderFire:
             time.sleep(seconds)
             subprocess.run([*prefix, "up"], check=True, timeout=30)
             return
-        self.struck()
-        self.ctl.run("switch", "loss", "--ingress", "1", "--egress", "1")
+        self.lose(1.0)
         time.sleep(seconds)
-        self.ctl.run("switch", "loss", "--off")
+        self.lose(0.0)
+
+    def lose(self, share: float) -> None:
+        """Let the switch lose this share of the packets that its ports take, and of those that they send."""
+        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
+        assert fabric is not None
+        with ControllerClient(fabric.controller) as client:
+            client.set_loss("", [], share, share)
+        if share:
+            self.struck()
 
     # ---- files ----
 
@@ -289,8 +300,19 @@ class FabricUnderFire:
         return inspect(RunDirectory(self.ctl.run_dir)).state
 
     def leftovers(self) -> list[str]:
-        """What the ended job has left in the switch and in the processes that still run."""
-        found = []
+        """What the ended job has left in the switch and in the processes that still run, after some seconds at most."""
+        end = time.monotonic() + CLEAN_SECONDS
+        while True:
+            try:
+                found = self._leftovers()
+            except ControllerError as error:  # it may just have been started
+                found = [f"the controller does not answer: {error}"]
+            if not found or time.monotonic() > end:
+                return found
+            time.sleep(0.2)
+
+    def _leftovers(self) -> list[str]:
+        found: list[str] = []
         fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
         assert fabric is not None
         with ControllerClient(fabric.controller) as client:

@@ -46,15 +46,6 @@ def _cut(fire: FabricUnderFire) -> None:
     fire.cut_links(fire.chance.uniform(0.05, 2.0))
 
 
-def _lose(fire: FabricUnderFire) -> None:
-    fire.struck()
-    fire.ctl.run("switch", "loss", "--ingress", "0.05", "--egress", "0.05")
-
-
-def _stop_losing(fire: FabricUnderFire) -> None:
-    fire.ctl.run("switch", "loss", "--off")
-
-
 def _damage(how: Callable[[FabricUnderFire], None]) -> Callable[[FabricUnderFire], None]:
     """Damage the store while no controller runs; one that refuses it is given none, as its message asks for."""
 
@@ -125,7 +116,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "store's disk full": Fault(_fill, repair=_empty, kinds=EMBEDDED),
     "link cut and healed": Fault(_cut),
     "clocks jump": Fault(_jump),
-    "5 % of packets lost": Fault(_lose, repair=_stop_losing),
+    "5 % of packets lost": Fault(lambda fire: fire.lose(0.05), repair=lambda fire: fire.lose(0.0)),
     "2 % of packets duplicated": Fault(_from_the_start, kinds=EMBEDDED + NAMESPACES, up=("--duplicate", "0.02")),
     "2 % of packets reordered": Fault(_from_the_start, kinds=EMBEDDED + NAMESPACES, up=("--delay", "0.02")),
     "a bit flipped in 0.1 % of packets": Fault(

@@ -62,7 +62,7 @@ def draw(fault: Fault, chance: random.Random, kinds: list[str]) -> Shape:
     """The fabric and the job of one run."""
     kind = chance.choice([kind for kind in fault.kinds if kind in kinds])
     policy = chance.choice(["abort", "shrink", "restart"])
-    workers, agents, step = chance.randint(2, 4), chance.randint(1, 2), chance.randrange(3, STEPS // 2)
+    workers, agents, step = chance.randint(2, 4), chance.randint(1, 2), chance.randrange(3, STEPS // 3)
     if kind in ("soft", "bmv2"):
         agents = workers
     if fault.up:
