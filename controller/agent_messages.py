@@ -173,6 +173,8 @@ class AgentMessages:
         if rank.rank in live.calls:
             return
         live.calls[rank.rank] = event.call
+        slot = live.job.slot_base + event.position % live.job.slots
+        live.failed_at[rank.rank] = f"chunk {event.position} in slot {slot}"
         call = str(event.call).replace("\n", " ")
         _LOG.error("job %s: check failed on rank %d at chunk %d: %s", live.job.name, rank.rank, event.position, call)
         self._store.events.record(
@@ -190,7 +192,7 @@ class AgentMessages:
 
     def _decide(self, live: LiveJob) -> None:
         silent = [r.rank for r in live.job.ranks if r.rank not in live.calls and not r.ended]
-        judgement = judge(live.calls, silent)
+        judgement = judge(live.calls, silent, live.failed_at)
         self._lifecycle.end(live, JobState.FAILED, judgement.message, judgement.reason, judgement.ranks)
 
     def _changing_to(self, job_id: int, epoch: int) -> LiveJob | None:

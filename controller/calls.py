@@ -20,8 +20,8 @@ class Judgement:
     message: str
 
 
-def judge(reports: Mapping[int, pb.Call], silent: Sequence[int]) -> Judgement:
-    """Compare the calls in which ranks saw a check fail; `silent` are the ranks that have reported none.
+def judge(reports: Mapping[int, pb.Call], silent: Sequence[int], places: Mapping[int, str]) -> Judgement:
+    """Compare the calls in which ranks saw a check fail, and say at which `places`; `silent` ranks have reported none.
 
     A check that failed although all who reported made the same call means that bits were changed. Of different calls
     the most common one is taken for the meant one.
@@ -35,8 +35,8 @@ def judge(reports: Mapping[int, pb.Call], silent: Sequence[int]) -> Judgement:
         return Judgement(
             pb.INTEGRITY,
             [],
-            f"the check of a result failed on {printed_ranks(ranks)} in {_printed(call)}: bits were changed in flight"
-            " or in the switch",
+            f"the check of a result failed in {_printed(call)}, {_where(places)}: bits were changed in flight or in the"
+            " switch",
         )
     said = [f"{printed_ranks(ranks)}: {_printed(reports[ranks[0]])}" for ranks in groups.values()]
     if silent:
@@ -45,6 +45,14 @@ def judge(reports: Mapping[int, pb.Call], silent: Sequence[int]) -> Judgement:
     meant = [ranks for ranks in groups.values() if len(ranks) == most]
     at_fault = sorted(reports) if len(meant) > 1 else sorted(set(reports) - set(meant[0]))
     return Judgement(pb.CALL_MISMATCH, at_fault, f"the ranks call differently: {'; '.join(said)}")
+
+
+def _where(places: Mapping[int, str]) -> str:
+    """Say which ranks saw it at which place."""
+    ranks: dict[str, list[int]] = {}
+    for rank, place in sorted(places.items()):
+        ranks.setdefault(place, []).append(rank)
+    return " and ".join(f"on {printed_ranks(those)} at {place}" for place, those in ranks.items())
 
 
 def _printed(call: pb.Call) -> str:
