@@ -14,7 +14,7 @@ import click
 import dataplane
 from dataplane.grpc_stop import stop_server
 from dataplane.softswitch.ports import parse_frame_port
-from dataplane.tls import Security, tls_options
+from dataplane.tls import Security, TlsError, tls_options
 from dataplane.tna_emulator.bfrt_device import Device, Program
 from dataplane.tna_emulator.bfrt_schema import Refusal
 from dataplane.tna_emulator.bfrt_server import Servicer, create_server
@@ -134,10 +134,10 @@ def main(
         asyncio.run(serve(address, Security.of(tls, insecure), device, ready_file, usage_file, ports))
     except Refusal as refusal:
         raise click.ClickException(refusal.message) from None
+    except (OSError, ModelError, TlsError) as error:
+        raise click.ClickException(str(error)) from None
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    except (OSError, ModelError) as error:
-        raise click.ClickException(str(error)) from None
 
 
 if __name__ == "__main__":
