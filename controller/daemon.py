@@ -206,8 +206,12 @@ def _require_unused(path: Path) -> None:
 
 
 def _note_configuration(store: Store, config: ControllerConfig) -> None:
-    """Let the event log say what has changed in the configuration since the last start."""
+    """Let the event log say what has changed in the configuration since the last start.
+
+    But for where it listens, which is another address for a standby and stands in every start.
+    """
     now = json.loads(json.dumps(dataclasses.asdict(config), default=str))
+    del now["listen"]
     stored = store.exchange_configuration(json.dumps(now))
     if stored is None:
         return

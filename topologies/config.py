@@ -107,11 +107,10 @@ def _text(value: Any) -> str:
 
 
 def _flag(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value in ("0", "1"):
-        return bool(value == "1")
-    raise ValueError(f"{value!r} is neither true nor false (in the environment: 1 or 0)")
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if str(value).lower() not in known:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return known[str(value).lower()]
 
 
 def _target(value: Any) -> str:

@@ -203,11 +203,12 @@ def test_a_changed_configuration_stands_in_the_event_log(switch_process: SwitchP
 
     with running_controller(tmp_path, configuration(switch_process)) as (_, client):
         assert changes(client) == []
-    with running_controller(tmp_path, configuration(switch_process) + TENANTS) as (process, client):
+    with running_controller(tmp_path, TENANTS + configuration(switch_process)) as (process, client):
         assert changes(client) == [("tenants", True)]
         process.stop()
-        with process.start() as again:  # now at a certain port
-            assert changes(again) == [("tenants", True), ("listen", True)]
+        process.config.write_text(process.config.read_text() + "small_job = 3\n")
+        with process.start() as again:
+            assert changes(again) == [("tenants", True), ("switches", True)]
 
 
 def test_over_loopback_without_tls_everybody_is_an_administrator(switch_process: SwitchProcess, tmp_path: Path) -> None:

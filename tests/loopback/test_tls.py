@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from controlled_switches import free_port
 from controller_harness import (
     DEADLINE,
     ScriptedAgent,
@@ -48,6 +49,9 @@ def test_all_channels_with_certificates(fabric: SecuredFabric) -> None:
         assert (switch.connected, switch.primary) == (True, True)  # the controller drives it over TLS
     with ScriptedAgent(fabric.address, "a1", tls=fabric.certificates / "agent-a1") as agent:
         assert agent.messages("welcome")
+    nobody = f"127.0.0.1:{free_port()}"
+    with ControllerClient(f"{nobody},{fabric.address}", tls=fabric.certificates / "viewer") as client:
+        client.info()  # of two controllers the one that answers
 
 
 def test_who_is_refused(fabric: SecuredFabric) -> None:
