@@ -67,15 +67,16 @@ bench-devices: $(VENV)/dev.stamp
 	cd tests/loopback && $(BIN)/python device_times.py $(ARGS)
 
 test-devices: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 2 --dist worksteal -m 'long_devices or not long_devices' \
-	  tests/loopback/test_devices.py tests/loopback/test_dpdk_memif.py tests/loopback/test_veth_devices.py
+	$(call pytest,-m 'long_devices or not long_devices' \
+	  tests/loopback/test_devices.py tests/loopback/test_dpdk_memif.py tests/loopback/test_veth_devices.py)
 
 test-torch: $(TORCH_VENV)/torch.stamp
-	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
+	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS) || \
+	  $(TORCH_VENV)/bin/pytest --last-failed --last-failed-no-failures none tests/torch $(ARGS)
 
 faults: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 2 --dist worksteal --long tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py
-	$(BIN)/pytest -n 2 --dist worksteal --long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py
+	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py)
+	$(call pytest,--long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py)
 
 chaos: $(VENV)/dev.stamp
 	$(BIN)/python tests/chaos/run.py $(ARGS)

@@ -141,15 +141,19 @@ class AgentsService(pb_grpc.AgentsServicer):
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Who waits for this agent hears of its loss first: what is cancelled here may take a while to end.
+            self._note_end(session, _why_ended(reading, writing))
             reading.cancel()
             writing.cancel()
-            await asyncio.wait({reading, writing})
-            session.end(_why_ended(reading, writing))
-            if not self._agents.stopping:
-                why = session.ended.result()
-                _LOG.warning("agent %s on %s is lost: %s", session.name, session.registration.host, why)
-                self._events.record(EventKind.AGENT_LOST, why, agent=session.name, switch=session.switch)
-                self._messages.lost(session, why)
+            await asyncio.gather(reading, writing, return_exceptions=True)
+
+    def _note_end(self, session: AgentSession, why: str) -> None:
+        session.end(why)
+        if not self._agents.stopping:
+            why = session.ended.result()
+            _LOG.warning("agent %s on %s is lost: %s", session.name, session.registration.host, why)
+            self._events.record(EventKind.AGENT_LOST, why, agent=session.name, switch=session.switch)
+            self._messages.lost(session, why)
 
     async def _read(self, session: AgentSession, requests: AsyncIterator[pb.AgentMessage]) -> None:
         async for message in requests:
@@ -187,9 +191,10 @@ async def _write(session: AgentSession, context: _Context) -> None:
 
 def _why_ended(reading: asyncio.Task[None], writing: asyncio.Task[None]) -> str:
     for task in (reading, writing):
-        error = None if task.cancelled() else task.exception()
+        error = task.exception() if task.done() and not task.cancelled() else None
         if error is not None:
-            if not isinstance(error, grpc.RpcError | asyncio.InvalidStateError):
+            # What gRPC raises when the agent is gone while something is read from it or written to it.
+            if not isinstance(error, grpc.RpcError | grpc.aio.InternalError | asyncio.InvalidStateError):
                 _LOG.error("%s failed", task.get_name(), exc_info=error)
             return f"its stream broke: {error!r}"
     return "its stream was closed"

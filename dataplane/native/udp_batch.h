@@ -60,6 +60,11 @@ class UdpSocket {
   bool gro_ = false;
 };
 
+// The most bytes of a datagram that the way from `address` to `destination` takes in one piece, by what the kernel
+// knows of it: its interface's MTU, or what a router has said. SIZE_MAX where it knows no way. Throws as UdpSocket
+// does.
+size_t largest_datagram(const std::string& address, const sockaddr_in& destination);
+
 // Binds `count` sockets to one address and port, a thread's each: the slot in a SwitchML header decides which of them
 // gets a packet, as part_of_slot() says (slot_blocks.h). Of packets that the kernel has put together on the way (GRO)
 // the first decides, so a thread may get those of others, too. Throws as UdpSocket does.

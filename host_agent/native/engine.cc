@@ -58,6 +58,7 @@ void Engine::stop() {
 std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAssignment& assignment,
                                                                    uint16_t* udp_port) {
   const sockaddr_in switch_endpoint = ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
+  const size_t packet_bytes = protocol::header_bytes + assignment.values * sizeof(uint32_t);
   std::vector<std::unique_ptr<JobTransport>> transports;
   if (link_ != nullptr) {
     if (!assignment.multicast_address.empty()) {
@@ -65,11 +66,14 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
           "a device takes no IP multicast: leave `multicast` of the switch out of the controller's"
           " configuration");
     }
-    threads_.front()->paused([&] {
-      const size_t packet_bytes = protocol::header_bytes + assignment.values * sizeof(uint32_t);
-      transports.push_back(link_->open(switch_endpoint, packet_bytes, udp_port));
-    });
+    threads_.front()->paused([&] { transports.push_back(link_->open(switch_endpoint, packet_bytes, udp_port)); });
     return transports;
+  }
+  if (const size_t largest = largest_datagram(assignment.address, switch_endpoint); packet_bytes > largest) {
+    throw std::invalid_argument("packets of " + std::to_string(packet_bytes) + " bytes do not fit the way from " +
+                                assignment.address + " to the switch at " + assignment.switch_address +
+                                ", which takes " + std::to_string(largest) +
+                                ": raise its MTU, or have fewer values in a packet");
   }
   const auto count = static_cast<unsigned>(threads_.size());
   std::vector<UdpSocket> sockets = open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);

@@ -93,7 +93,10 @@ class ControllerProcess:
 
 
 def _is_ours(ready_file: Path, pid: int) -> bool:
-    return ready_file.exists() and json.loads(ready_file.read_text())["pid"] == pid
+    try:
+        return bool(json.loads(ready_file.read_text())["pid"] == pid)
+    except FileNotFoundError:  # the one of a killed controller may vanish at any time
+        return False
 
 
 @contextlib.contextmanager
