@@ -124,7 +124,7 @@ def free_port() -> int:
 
 @has_systemd
 @can_confine
-@pytest.mark.parametrize("transport", ["udp", "shm"])
+@pytest.mark.parametrize("transport", [pytest.param("udp", marks=pytest.mark.long), "shm"])
 def test_a_job_runs_under_the_units(units: Units, transport: str) -> None:
     agent, controller, switch = UNITS
     directory, listen = units.directory, f"127.0.0.1:{free_port()}"
