@@ -122,10 +122,16 @@ _MIGRATIONS = (
     );
     INSERT INTO leadership VALUES (0);
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN tenant TEXT NOT NULL DEFAULT '';
+    CREATE TABLE configuration (
+        content TEXT NOT NULL
+    );
+    """,
 )
 _JOB_COLUMNS = (
     "key, id, name, workers, switch, epoch, slot_base, slots, values_per_packet, created, state, failure, ended,"
-    " on_failure, generation, changing"
+    " on_failure, generation, changing, tenant"
 )
 _RANK_COLUMNS = (
     "rank, agent, instance, host, socket, switch_port, mac, state, address, udp_port, position, exit_code,"
@@ -235,7 +241,7 @@ class Store:
             values = (
                 *(job.id, job.name, job.workers, job.switch, job.epoch, job.slot_base, job.slots),
                 *(job.values_per_packet, job.created, job.state, job.failure, job.ended),
-                *(job.on_failure, job.generation, job.changing),
+                *(job.on_failure, job.generation, job.changing, job.tenant),
             )
             cursor = database.execute(
                 f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names
@@ -296,6 +302,14 @@ class Store:
         )
         with self._transaction() as database:
             database.execute(statement, (switch,))
+
+    def exchange_configuration(self, content: str) -> str | None:
+        """Write what the controller is configured to; return what was written before, None if nothing was."""
+        with self._transaction() as database:
+            row = database.execute("SELECT content FROM configuration").fetchone()
+            database.execute("DELETE FROM configuration")
+            database.execute("INSERT INTO configuration VALUES (?)", (content,))
+        return str(row[0]) if row else None
 
     def save_progress(self, job: Job) -> None:
         """Write the ranks, failure and counters of `job`."""
