@@ -175,6 +175,18 @@ uint16_t Engine::udp_port(uint64_t handle) {
   return jobs_.at(rank_at(handle).job).udp_port;
 }
 
+int Engine::switch_socket(uint64_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = shm_ranks_.find(handle);
+  return found == shm_ranks_.end() ? -1 : found->second->switch_socket();
+}
+
+bool Engine::switch_ended(uint64_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = shm_ranks_.find(handle);
+  return found != shm_ranks_.end() && found->second->switch_ended();
+}
+
 Engine::Descriptors Engine::open_channel(uint64_t handle) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
