@@ -159,7 +159,8 @@ bool ShmListener::serve(Client* client) {
     targets.resize((bytes - sizeof request) / sizeof(uint32_t));
     return serve_bound(*client, request, targets);
   }
-  if (!whole || bytes != sizeof request || request.magic != ShmRequest::kMagic || client->connection != 0) {
+  const bool known = request.kind == ShmRequest::kWhoAreYou || request.kind == ShmRequest::kBind;
+  if (!whole || bytes != sizeof request || request.magic != ShmRequest::kMagic || !known || client->connection != 0) {
     answer(*client, answer_of(port_, "this is no request of an agent of this version"), nullptr);
     return false;
   }
