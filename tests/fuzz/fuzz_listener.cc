@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -160,7 +161,10 @@ class Agent {
   Answer take() {
     Answer answer;
     pollfd polled{socket_, POLLIN, 0};
-    REQUIRE(poll(&polled, 1, kPatienceMs) == 1);
+    int ready = -1;
+    while ((ready = poll(&polled, 1, kPatienceMs)) < 0 && errno == EINTR) {  // the fuzzer's alarm
+    }
+    REQUIRE(ready == 1);
     std::vector<uint32_t> held(protocol::max_slot_index + 1);
     std::array<iovec, 2> pieces{{{&answer.head, sizeof answer.head}, {held.data(), held.size() * sizeof(uint32_t)}}};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(kShmDescriptors * sizeof(int))> control{};
