@@ -71,7 +71,7 @@ NATIVE: Final = (
     ),
     Native("rank", AGENT_SOURCES, ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h")),
 )
-PYTHON: Final = ("messages", "p4runtime")
+PYTHON: Final = ("messages", "agent_socket", "controller", "p4runtime")
 
 
 def compiler() -> str | None:
@@ -160,7 +160,9 @@ def run(name: str, command: Sequence[str], seconds: int) -> bool:
     edges = f", {covered[-1][0]} edges, {covered[-1][1]} features" if covered else ""
     print(f"{name}: {statistics.get('number_of_executed_units', 'no')} runs in {took:.0f} s{edges}", flush=True)
     if done.returncode != 0:
-        print(done.stderr[-6000:], file=sys.stderr)
+        print(
+            done.stdout[-3000:], done.stderr[-6000:], sep="\n", file=sys.stderr
+        )  # atheris' tracebacks are in the first
         print(f"{name} FAILED; what was fed to it is under {failures}", file=sys.stderr)
     return done.returncode == 0
 
