@@ -150,6 +150,7 @@ class AgentMessages:
             for other in live.ready.values():
                 if not other.done():
                     other.set_exception(error)
+                    other.exception()  # seen, even if the job has been stopped and nobody waits any more
 
     def _rank_event(self, session: AgentSession, event: pb.RankEvent) -> None:
         live = self._job_of(session, event.job, event.epoch)
