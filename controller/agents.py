@@ -33,9 +33,7 @@ _MAX_AGENTS = 1024
 class AgentSession:
     """One stream of an agent: what it registered, what waits to be sent to it, and why it ended."""
 
-    def __init__(
-        self, registration: pb.Register, switch: str, tenant: str = "", clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, registration: pb.Register, switch: str, tenant: str = "", clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self.registration = registration
         self.switch = switch
