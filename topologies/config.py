@@ -41,7 +41,7 @@ DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 
 @dataclasses.dataclass(frozen=True)
 class FabricOptions:
-    """Shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are the shares of packets that suffer it.
+    """Shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are shares of the packets.
 
     With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
     `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
