@@ -125,6 +125,7 @@ Examples:
 @setting("fabric.drop", "--drop")
 @setting("fabric.duplicate", "--duplicate")
 @setting("fabric.delay", "--delay")
+@setting("fabric.flip", "--flip")
 @setting("fabric.seed", "--seed")
 @json_option
 @click.pass_obj

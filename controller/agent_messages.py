@@ -150,6 +150,7 @@ class AgentMessages:
             for other in live.ready.values():
                 if not other.done():
                     other.set_exception(error)
+                    other.exception()  # seen, even if the job has been stopped and nobody waits any more
 
     def _rank_event(self, session: AgentSession, event: pb.RankEvent) -> None:
         live = self._job_of(session, event.job, event.epoch)
@@ -160,6 +161,9 @@ class AgentMessages:
             return  # only a process that waits since the rendezvous can have done anything, which is to go away
         if event.kind == pb.RankEvent.CHECK_FAILED:
             self._check_failed(live, rank, event)
+        elif event.kind == pb.RankEvent.SWITCH_GONE:
+            why = f"agent {session.name} on {rank.host} says: {event.detail[:_MAX_REASON]}"
+            self._lifecycle.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
         elif event.kind in _EVENTS:
             self._lifecycle.rank_changed(live, rank, _EVENTS[event.kind], event.detail[:_MAX_REASON])
         else:

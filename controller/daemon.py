@@ -25,6 +25,7 @@ from controller.config import ControllerConfig, load_config, split_address, unix
 from controller.errors import ConfigError, ControllerError
 from controller.events import EventKind
 from controller.lifecycle import Lifecycle
+from controller.lost_switches import LostSwitches
 from controller.profiles import Profiles
 from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2_grpc as pb_grpc
@@ -35,6 +36,7 @@ from controller.service import AgentsService, ControlService, EventsService, Job
 from controller.store import Store, stand_by
 from controller.switches import Switches
 from controller.version import VERSION
+from dataplane.clock import Clock, chosen_clock
 from dataplane.grpc_guard import Guard
 from dataplane.grpc_stop import stop_server
 from dataplane.metrics_address import parse_address
@@ -66,13 +68,14 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    opened = await _stand_by(config, stop) if standby else Store(config.store)
+    clock = chosen_clock()
+    opened = await _stand_by(config, stop, clock) if standby else Store(config.store)
     if opened is None:
         return
     with contextlib.closing(opened) as store:
         quotas = Quotas(config.tenants)
         switches = Switches(config.switches, store, config.security)
-        agents = Agents(lambda name: switches.get(name).name)
+        agents = Agents(lambda name: switches.get(name).name, clock)
         lifecycle = Lifecycle(store, switches, agents, quotas)
         lifecycle.load()
         rendezvous = Rendezvous(lifecycle)
@@ -87,6 +90,7 @@ async def serve(
                 asyncio.create_task(switches.run(lifecycle.prepare_switch), name="switches"),
                 asyncio.create_task(agents.run(), name="agents"),
                 asyncio.create_task(lifecycle.run(), name="jobs"),
+                asyncio.create_task(LostSwitches(lifecycle, clock).run(), name="lost switches"),
                 asyncio.create_task(store.lead(), name="leadership"),
                 asyncio.create_task(store.events.run(), name="events"),
             ]
@@ -122,10 +126,10 @@ async def serve(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _stand_by(config: ControllerConfig, stop: asyncio.Event) -> Store | None:
+async def _stand_by(config: ControllerConfig, stop: asyncio.Event, clock: Clock) -> Store | None:
     """Open the store once no other controller leads; None when this one is to stop before."""
     _LOG.info("switchml-controller %s stands by, store %s", VERSION, config.store)
-    waiting, stopping = asyncio.create_task(stand_by(config.store)), asyncio.create_task(stop.wait())
+    waiting, stopping = asyncio.create_task(stand_by(config.store, clock)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():

@@ -15,7 +15,9 @@ from controller.errors import StoreError, StoreInUse
 from controller.events import EVENTS_KEPT, Event, EventLog
 from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
 from controller.proto import switchml_pb2 as pb
+from controller.store_errors import require_sound, sound_rows, store_errors
 from controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
+from dataplane.clock import Clock
 
 __all__ = ["Store", "Transition", "stand_by"]
 
@@ -158,7 +160,7 @@ class Store:
         """
         self.path = path
         try:
-            with _store_errors(path):
+            with store_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._lock = StoreLock(lock_path(path), instead_of)
         except LockHeld:
@@ -166,11 +168,12 @@ class Store:
                 f"store {path} is in use by another controller; stop it, give another --store, or add --standby"
             ) from None
         try:
-            with _store_errors(path):
+            with store_errors(path):
                 self._database = sqlite3.connect(path, isolation_level=None)
                 # A lost epoch would be given twice, so a commit is on the disk before a job starts.
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
                     self._database.execute(f"PRAGMA {pragma}")
+                require_sound(path, self._database)
                 self._migrate()
                 self.term = self._begin_term()
             self.events = EventLog(self._stored_events(), self._append_events)
@@ -193,12 +196,12 @@ class Store:
         """
         while True:
             self._require_lock()
-            with _store_errors(self.path):
+            with store_errors(self.path):
                 self._lock.beat()
             await asyncio.sleep(BEAT_SECONDS)
 
     def _require_lock(self) -> None:
-        with _store_errors(self.path):
+        with store_errors(self.path):
             if self._lock.held:
                 return
         raise StoreInUse(f"another controller has taken over store {self.path}: this one did nothing for too long")
@@ -224,7 +227,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _store_errors(self.path):
+        with store_errors(self.path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 if self._present_term() != self.term:
@@ -290,7 +293,7 @@ class Store:
 
     def drained_switches(self) -> set[str]:
         """Return the switches that no new jobs are to be placed on."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             return {row[0] for row in self._database.execute("SELECT switch FROM drained_switches").fetchall()}
 
     def set_drained(self, switch: str, drained: bool) -> None:
@@ -344,7 +347,7 @@ class Store:
 
     def transitions(self, key: int) -> list[Transition]:
         """Return the transitions of a job, in order."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             rows = self._database.execute(
                 "SELECT from_state, to_state, reason, time FROM transitions WHERE job = ? ORDER BY rowid", (key,)
             ).fetchall()
@@ -352,19 +355,19 @@ class Store:
 
     def last_job_id(self) -> int:
         """Return the id given last; 0 when none was."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             row = self._database.execute("SELECT id FROM jobs ORDER BY key DESC LIMIT 1").fetchone()
         return int(row[0]) if row else 0
 
     def job_ids(self, switch: str) -> list[int]:
         """Return the ids that jobs on this switch have had."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             rows = self._database.execute("SELECT DISTINCT id FROM jobs WHERE switch = ?", (switch,)).fetchall()
         return [row[0] for row in rows]
 
     def last_epoch(self, switch: str) -> int | None:
         """Return the epoch given last on this switch; None when the switch is not known."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             row = self._database.execute("SELECT last FROM epochs WHERE switch = ?", (switch,)).fetchone()
         return int(row[0]) if row else None
 
@@ -375,7 +378,7 @@ class Store:
 
     def _stored_events(self) -> list[Event]:
         columns = ", ".join(_EVENT_COLUMNS)
-        with _store_errors(self.path):
+        with store_errors(self.path):
             rows = self._database.execute(f"SELECT {columns} FROM events ORDER BY number").fetchall()  # noqa: S608
         return [Event(*row) for row in rows]
 
@@ -389,7 +392,7 @@ class Store:
             database.execute("DELETE FROM events WHERE number <= ?", (events[-1].number - EVENTS_KEPT,))
 
     def _jobs(self, where: str, values: Sequence[object]) -> list[Job]:
-        with _store_errors(self.path):
+        with sound_rows(self.path):
             rows = self._database.execute(f"SELECT {_JOB_COLUMNS} FROM jobs {where}", tuple(values)).fetchall()  # noqa: S608
             return [self._job(row) for row in rows]
 
@@ -415,19 +418,19 @@ class Store:
         return job
 
 
-async def stand_by(path: Path) -> Store:
+async def stand_by(path: Path, clock: Clock = time.monotonic) -> Store:
     """Wait, without a deadline, until the controller that leads with this store dies or stalls; then open the store.
 
     Raises:
         StoreError: as Store, but for that it is in use.
 
     """
-    watch = Watch(lock_path(path))
+    watch = Watch(lock_path(path), _STANDBY_SECONDS, clock)
     while True:
         try:
             return Store(path)
         except StoreInUse:
-            with _store_errors(path):
+            with store_errors(path):
                 stalled = watch.stalled()
         if stalled is not None:
             with contextlib.suppress(StoreInUse):
@@ -461,11 +464,3 @@ def _write_ranks(database: sqlite3.Connection, job: Job) -> None:
             for r in job.ranks
         ],
     )
-
-
-@contextmanager
-def _store_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"store {path} cannot be used: {error}") from error

@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from controller.proto import switchml_pb2 as pb
+from dataplane.clock import chosen_clock
 from dataplane.constants import PROTOCOL_VERSION
 from dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
 from dataplane.metrics_address import parse_address
@@ -155,7 +156,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     engine, options = _make_engine(options)
     engine.start()
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
-    session = Session(options.controller, options.registration(), jobs, security)
+    session = Session(options.controller, options.registration(), jobs, security, chosen_clock())
     server = SocketServer(options.socket, jobs, session.missing_ranks)
     metrics = None
     if options.metrics is not None:

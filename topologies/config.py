@@ -41,7 +41,7 @@ DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 
 @dataclasses.dataclass(frozen=True)
 class FabricOptions:
-    """Shape of a fabric on this machine; `drop`, `duplicate` and `delay` are probabilities of a packet's misfortune.
+    """Shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are shares of the packets.
 
     With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
     `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
@@ -60,6 +60,7 @@ class FabricOptions:
     drop: float = 0.0
     duplicate: float = 0.0
     delay: float = 0.0
+    flip: float = 0.0
     seed: int = 1
 
 
@@ -249,6 +250,13 @@ KEYS: Final[dict[str, Key]] = {
             _probability,
             _FABRIC.delay,
             "Share of packets that it delays past their successors.",
+        ),
+        Key(
+            "fabric.flip",
+            "SWITCHML_FABRIC_FLIP",
+            _probability,
+            _FABRIC.flip,
+            "Share of packets in which it flips a bit, behind all checksums.",
         ),
         Key(
             "fabric.seed",

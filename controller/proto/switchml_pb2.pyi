@@ -561,11 +561,13 @@ class RankEvent(_message.Message):
         CLOSED: _ClassVar[RankEvent.Kind]
         LOST: _ClassVar[RankEvent.Kind]
         CHECK_FAILED: _ClassVar[RankEvent.Kind]
+        SWITCH_GONE: _ClassVar[RankEvent.Kind]
     KIND_UNSPECIFIED: RankEvent.Kind
     ATTACHED: RankEvent.Kind
     CLOSED: RankEvent.Kind
     LOST: RankEvent.Kind
     CHECK_FAILED: RankEvent.Kind
+    SWITCH_GONE: RankEvent.Kind
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]

@@ -61,7 +61,7 @@ def version() -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """What the process is started with. Drop, duplicate and delay are fractions of the packets, 0 to 1."""
+    """What the process is started with. Drop, duplicate, delay and flip are fractions of the packets, 0 to 1."""
 
     grpc_host: str
     grpc_port: int
@@ -72,6 +72,7 @@ class Options:
     drop: float = 0.0
     duplicate: float = 0.0
     delay: float = 0.0
+    flip: float = 0.0
     seed: int = 0
     ready_file: Path | None = None
     metrics: tuple[str, int] | None = None  # where to serve them
@@ -109,7 +110,7 @@ async def serve(options: Options) -> None:
     switch = Switch(options.dimensions.slots, options.dimensions.values_per_packet, options.shards)
     ports = {one.number: one.add_to(switch) for one in options.ports}
     for port in ports:
-        switch.set_faults(port, options.drop, options.duplicate, options.delay, options.seed)
+        switch.set_faults(port, options.drop, options.duplicate, options.delay, options.seed, options.flip)
     device = Device(switch, frozenset(ports), options.dimensions)
     servicer = Servicer(options.device_id, device)
     metrics = None
@@ -289,6 +290,7 @@ _FRACTION = click.FloatRange(0, 1)
 @click.option("--drop", type=_FRACTION, default=0.0, help="Fraction of packets to lose on purpose, in each direction.")
 @click.option("--duplicate", type=_FRACTION, default=0.0, help="Fraction of packets to send or take twice.")
 @click.option("--delay", type=_FRACTION, default=0.0, help="Fraction of packets to hold until later ones have passed.")
+@click.option("--flip", type=_FRACTION, default=0.0, help="Fraction of packets of whose UDP payload to flip one bit.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the injected faults.")
 @click.option(
     "--ready-file",
@@ -323,6 +325,7 @@ def main(
     drop: float,
     duplicate: float,
     delay: float,
+    flip: float,
     seed: int,
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
@@ -368,6 +371,7 @@ def main(
         drop=drop,
         duplicate=duplicate,
         delay=delay,
+        flip=flip,
         seed=seed,
         ready_file=ready_file,
         metrics=metrics,

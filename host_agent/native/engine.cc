@@ -84,8 +84,8 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
       const sockaddr_in group = ipv4_endpoint(parse_ipv4(assignment.multicast_address), protocol::udp_port);
       group_socket = join_multicast_group(group, assignment.address, sockets[index].receive_buffer(), index, count);
     }
-    transports.push_back(
-        std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket), switch_endpoint));
+    transports.push_back(std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket),
+                                                        switch_endpoint, packet_bytes));
   }
   return transports;
 }
@@ -175,6 +175,18 @@ uint16_t Engine::udp_port(uint64_t handle) {
   return jobs_.at(rank_at(handle).job).udp_port;
 }
 
+int Engine::switch_socket(uint64_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = shm_ranks_.find(handle);
+  return found == shm_ranks_.end() ? -1 : found->second->switch_socket();
+}
+
+bool Engine::switch_ended(uint64_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = shm_ranks_.find(handle);
+  return found != shm_ranks_.end() && found->second->switch_ended();
+}
+
 Engine::Descriptors Engine::open_channel(uint64_t handle) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
@@ -229,6 +241,7 @@ RankStatus Engine::status(uint64_t handle) {
     sum.retransmissions += part.retransmissions;
     sum.early_retransmissions += part.early_retransmissions;
     sum.ignored += part.ignored;
+    sum.packets_together = std::max(sum.packets_together, part.packets_together);
     sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
   }
   return sum;
