@@ -16,6 +16,7 @@ from controller.events import EVENTS_KEPT, Event, EventLog
 from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
 from controller.proto import switchml_pb2 as pb
 from controller.store_errors import require_sound, sound_rows, store_errors
+from controller.store_limits import forget_old_jobs
 from controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
 from dataplane.clock import Clock
 
@@ -255,6 +256,7 @@ class Store:
             _use_epoch(database, job.switch, job.epoch)
             database.execute("INSERT INTO transitions VALUES (?, NULL, ?, '', ?)", (job.key, job.state, job.created))
             _write_ranks(database, job)
+            forget_old_jobs(database, job.key)
 
     def change_state(self, job: Job, before: JobState, reason: str) -> None:
         """Write the state, failure, end and ranks of `job`, and the transition from `before` as one row."""

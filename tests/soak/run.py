@@ -282,6 +282,15 @@ def nothing_is_left(fabric: SoakFabric, before: dict[str, Holding]) -> list[str]
     return more()
 
 
+def check_idle(fabric: SoakFabric) -> list[str]:
+    """Return what stands in the switch's tables though there is no job."""
+    with fabric.client() as client:
+        detail = client.show_switch()
+    entries = [entry for entry in detail.entries if entry.table != "switch_address_table"]
+    found = [f"{len(entries)} table entries are left: {entries[:3]}"] if entries else []
+    return found + ([f"{len(detail.groups)} multicast groups are left"] if detail.groups else [])
+
+
 @contextlib.contextmanager
 def logs_of_failure(fabric: SoakFabric) -> Iterator[None]:
     """Show the ends of all logs if an exception comes out of the context."""
@@ -321,7 +330,7 @@ def main() -> int:
                 if options.samples is not None:
                     lines = [json.dumps(dataclasses.asdict(sample)) + "\n" for sample in soak.samples]
                     options.samples.write_text("".join(lines))
-        wrong = soak.wrong + nothing_is_left(fabric, before)
+        wrong = soak.wrong + nothing_is_left(fabric, before) + check_idle(fabric)
     verdicts = judge_all(soak.samples)
     show(verdicts)
     wrong += check_files(soak.samples)

@@ -58,7 +58,7 @@ def holding_of(pid: int) -> Holding | None:
         return None
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     if "RssAnon" not in fields:
-        return None  # a zombie
+        return None  # a zombie has none of this
     kib = {name: KIB * int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem")}
     return Holding(kib["RssAnon"], kib["RssShmem"], descriptors, int(fields["Threads"]))
 
