@@ -8,7 +8,7 @@
 #   make torch-suite PyTorch's own tests of a backend, run against ours; takes a quarter of an hour
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
 #   make faults      the tests of failures, also those that are too long for `make test`
-#   make chaos       jobs to which something happens, by chance; ARGS='--runs 100 --seed 7'
+#   make chaos       jobs to which something happens, by chance; ARGS='--runs 100 --seed 7', or --short
 #   make soak        64 ranks in 16 jobs for an hour, whose processes must stay level; ARGS='--minutes 1' for a short form
 #   make job-starts  10,000 jobs without a command one after the other, after which nothing is more than before
 #   make flood       what a job that floods the switch with garbage does to its neighbour, measured
@@ -70,15 +70,16 @@ bench-devices: $(VENV)/dev.stamp
 	cd tests/loopback && $(BIN)/python device_times.py $(ARGS)
 
 test-devices: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 2 --dist worksteal -m 'long_devices or not long_devices' \
-	  tests/loopback/test_devices.py tests/loopback/test_dpdk_memif.py tests/loopback/test_veth_devices.py
+	$(call pytest,-m 'long_devices or not long_devices' \
+	  tests/loopback/test_devices.py tests/loopback/test_dpdk_memif.py tests/loopback/test_veth_devices.py)
 
 test-torch: $(TORCH_VENV)/torch.stamp
-	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
+	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS) || \
+	  $(TORCH_VENV)/bin/pytest --last-failed --last-failed-no-failures none tests/torch $(ARGS)
 
 faults: $(VENV)/dev.stamp
-	$(BIN)/pytest -n 2 --dist worksteal --long tests/fabric/test_lost_workers.py tests/fabric/test_after_crashes.py
-	$(BIN)/pytest -n 2 --dist worksteal --long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py
+	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py)
+	$(call pytest,--long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py)
 
 chaos: $(VENV)/dev.stamp
 	$(BIN)/python tests/chaos/run.py $(ARGS)

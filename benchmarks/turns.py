@@ -21,7 +21,7 @@ Reporter = Callable[[str], None]
 """Told what happens, a line at a time, for people who wait."""
 
 _CALLS_BYTES: Final = 320 << 20  # summed in one turn where nobody says how many calls
-_FEWEST_CALLS: Final = 5
+_FEWEST_CALLS: Final = 10
 _MOST_CALLS: Final = 200
 
 
@@ -96,7 +96,7 @@ class Task:
 
 
 def calls_of(size: int, wanted: int) -> int:
-    """Calls of a turn: `wanted`, or for 0 as many as move 320 MiB, within 5 and 200."""
+    """Calls of a turn: `wanted`, or for 0 as many as move 320 MiB, within 10 and 200."""
     return wanted or max(_FEWEST_CALLS, min(_MOST_CALLS, _CALLS_BYTES // size))
 
 

@@ -161,6 +161,9 @@ class AgentMessages:
             return  # only a process that waits since the rendezvous can have done anything, which is to go away
         if event.kind == pb.RankEvent.CHECK_FAILED:
             self._check_failed(live, rank, event)
+        elif event.kind == pb.RankEvent.SWITCH_GONE:
+            why = f"agent {session.name} on {rank.host} says: {event.detail[:_MAX_REASON]}"
+            self._lifecycle.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
         elif event.kind in _EVENTS:
             self._lifecycle.rank_changed(live, rank, _EVENTS[event.kind], event.detail[:_MAX_REASON])
         else:

@@ -13,6 +13,7 @@ from controller.errors import AgentExists, InvalidRequest, NoRoom, VersionMismat
 from controller.jobs import parse_mac
 from controller.proto import switchml_pb2 as pb
 from controller.version import VERSION, require_same_release
+from dataplane.clock import Clock, stood_still
 from dataplane.constants import PROTOCOL_VERSION
 
 __all__ = ["HEARTBEAT_SECONDS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]
@@ -32,11 +33,13 @@ _MAX_AGENTS = 1024
 class AgentSession:
     """One stream of an agent: what it registered, what waits to be sent to it, and why it ended."""
 
-    def __init__(self, registration: pb.Register, switch: str) -> None:
+    def __init__(self, registration: pb.Register, switch: str, tenant: str = "", clock: Clock = time.monotonic) -> None:
+        self._clock = clock
         self.registration = registration
         self.switch = switch
+        self.tenant = tenant
         self.last_heartbeat = time.time()
-        self.heard = time.monotonic()
+        self.heard = clock()
         self.outgoing: asyncio.Queue[pb.ControllerMessage] = asyncio.Queue()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -52,7 +55,7 @@ class AgentSession:
 
     def heartbeat(self) -> None:
         """Note that it was heard."""
-        self.last_heartbeat, self.heard = time.time(), time.monotonic()
+        self.last_heartbeat, self.heard = time.time(), self._clock()
 
     def send(self, message: pb.ControllerMessage) -> None:
         """Queue a message; an agent that takes none is lost."""
@@ -70,16 +73,18 @@ class AgentSession:
 class Agents:
     """Sessions by agent name; a name's last session is kept after its end, to be shown.
 
-    ``stopping`` is set by ``shut_down``: sessions that end afterwards have not lost their ranks.
+    ``stopping`` is set by ``shut_down``: sessions that end afterwards have not lost their ranks. Silence is measured by
+    ``clock``.
     """
 
-    def __init__(self, find_switch: Callable[[str], str]) -> None:
+    def __init__(self, find_switch: Callable[[str], str], clock: Clock = time.monotonic) -> None:
+        self._clock = clock
         self._find_switch = find_switch
         self._sessions: dict[str, AgentSession] = {}
         self.stopping = False
 
-    def register(self, registration: pb.Register) -> AgentSession:
-        """Open a session.
+    def register(self, registration: pb.Register, tenant: str = "") -> AgentSession:
+        """Open a session; jobs that begin at its processes belong to `tenant`.
 
         Raises:
             InvalidRequest: a field holds what is not allowed.
@@ -100,7 +105,7 @@ class Agents:
                 )
             present.end("it opened another session")
         self._make_room(registration.name)
-        session = AgentSession(registration, switch)
+        session = AgentSession(registration, switch, tenant, self._clock)
         self._sessions[registration.name] = session
         _LOG.info("agent %s on %s registered for switch %s", session.name, registration.host, switch)
         return session
@@ -147,11 +152,11 @@ class Agents:
 
     async def run(self) -> None:
         """End sessions that have been silent too long, until cancelled."""
-        checked = time.monotonic()
+        checked = self._clock()
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
-            now = time.monotonic()
-            stalled, checked = now - checked > 2 * _CHECK_SECONDS, now
+            now = self._clock()
+            stalled, checked = stood_still(checked, now, _CHECK_SECONDS), now
             for session in self._sessions.values():
                 if stalled:
                     # This process did not run (suspended, say), so it cannot blame the agents for what it did not hear.

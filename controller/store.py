@@ -15,8 +15,10 @@ from controller.errors import StoreError, StoreInUse
 from controller.events import EVENTS_KEPT, Event, EventLog
 from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
 from controller.proto import switchml_pb2 as pb
+from controller.store_errors import require_sound, sound_rows, store_errors
 from controller.store_limits import forget_old_jobs
 from controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
+from dataplane.clock import Clock
 
 __all__ = ["Store", "Transition", "stand_by"]
 
@@ -123,10 +125,16 @@ _MIGRATIONS = (
     );
     INSERT INTO leadership VALUES (0);
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN tenant TEXT NOT NULL DEFAULT '';
+    CREATE TABLE configuration (
+        content TEXT NOT NULL
+    );
+    """,
 )
 _JOB_COLUMNS = (
     "key, id, name, workers, switch, epoch, slot_base, slots, values_per_packet, created, state, failure, ended,"
-    " on_failure, generation, changing"
+    " on_failure, generation, changing, tenant"
 )
 _RANK_COLUMNS = (
     "rank, agent, instance, host, socket, switch_port, mac, state, address, udp_port, position, exit_code,"
@@ -153,7 +161,7 @@ class Store:
         """
         self.path = path
         try:
-            with _store_errors(path):
+            with store_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._lock = StoreLock(lock_path(path), instead_of)
         except LockHeld:
@@ -161,11 +169,12 @@ class Store:
                 f"store {path} is in use by another controller; stop it, give another --store, or add --standby"
             ) from None
         try:
-            with _store_errors(path):
+            with store_errors(path):
                 self._database = sqlite3.connect(path, isolation_level=None)
                 # A lost epoch would be given twice, so a commit is on the disk before a job starts.
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
                     self._database.execute(f"PRAGMA {pragma}")
+                require_sound(path, self._database)
                 self._migrate()
                 self.term = self._begin_term()
             self.events = EventLog(self._stored_events(), self._append_events)
@@ -188,12 +197,12 @@ class Store:
         """
         while True:
             self._require_lock()
-            with _store_errors(self.path):
+            with store_errors(self.path):
                 self._lock.beat()
             await asyncio.sleep(BEAT_SECONDS)
 
     def _require_lock(self) -> None:
-        with _store_errors(self.path):
+        with store_errors(self.path):
             if self._lock.held:
                 return
         raise StoreInUse(f"another controller has taken over store {self.path}: this one did nothing for too long")
@@ -219,7 +228,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _store_errors(self.path):
+        with store_errors(self.path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 if self._present_term() != self.term:
@@ -236,7 +245,7 @@ class Store:
             values = (
                 *(job.id, job.name, job.workers, job.switch, job.epoch, job.slot_base, job.slots),
                 *(job.values_per_packet, job.created, job.state, job.failure, job.ended),
-                *(job.on_failure, job.generation, job.changing),
+                *(job.on_failure, job.generation, job.changing, job.tenant),
             )
             cursor = database.execute(
                 f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names
@@ -286,7 +295,7 @@ class Store:
 
     def drained_switches(self) -> set[str]:
         """Return the switches that no new jobs are to be placed on."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             return {row[0] for row in self._database.execute("SELECT switch FROM drained_switches").fetchall()}
 
     def set_drained(self, switch: str, drained: bool) -> None:
@@ -298,6 +307,14 @@ class Store:
         )
         with self._transaction() as database:
             database.execute(statement, (switch,))
+
+    def exchange_configuration(self, content: str) -> str | None:
+        """Write what the controller is configured to; return what was written before, None if nothing was."""
+        with self._transaction() as database:
+            row = database.execute("SELECT content FROM configuration").fetchone()
+            database.execute("DELETE FROM configuration")
+            database.execute("INSERT INTO configuration VALUES (?)", (content,))
+        return str(row[0]) if row else None
 
     def save_progress(self, job: Job) -> None:
         """Write the ranks, failure and counters of `job`."""
@@ -332,7 +349,7 @@ class Store:
 
     def transitions(self, key: int) -> list[Transition]:
         """Return the transitions of a job, in order."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             rows = self._database.execute(
                 "SELECT from_state, to_state, reason, time FROM transitions WHERE job = ? ORDER BY rowid", (key,)
             ).fetchall()
@@ -340,19 +357,19 @@ class Store:
 
     def last_job_id(self) -> int:
         """Return the id given last; 0 when none was."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             row = self._database.execute("SELECT id FROM jobs ORDER BY key DESC LIMIT 1").fetchone()
         return int(row[0]) if row else 0
 
     def job_ids(self, switch: str) -> list[int]:
         """Return the ids that jobs on this switch have had."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             rows = self._database.execute("SELECT DISTINCT id FROM jobs WHERE switch = ?", (switch,)).fetchall()
         return [row[0] for row in rows]
 
     def last_epoch(self, switch: str) -> int | None:
         """Return the epoch given last on this switch; None when the switch is not known."""
-        with _store_errors(self.path):
+        with store_errors(self.path):
             row = self._database.execute("SELECT last FROM epochs WHERE switch = ?", (switch,)).fetchone()
         return int(row[0]) if row else None
 
@@ -363,7 +380,7 @@ class Store:
 
     def _stored_events(self) -> list[Event]:
         columns = ", ".join(_EVENT_COLUMNS)
-        with _store_errors(self.path):
+        with store_errors(self.path):
             rows = self._database.execute(f"SELECT {columns} FROM events ORDER BY number").fetchall()  # noqa: S608
         return [Event(*row) for row in rows]
 
@@ -377,7 +394,7 @@ class Store:
             database.execute("DELETE FROM events WHERE number <= ?", (events[-1].number - EVENTS_KEPT,))
 
     def _jobs(self, where: str, values: Sequence[object]) -> list[Job]:
-        with _store_errors(self.path):
+        with sound_rows(self.path):
             rows = self._database.execute(f"SELECT {_JOB_COLUMNS} FROM jobs {where}", tuple(values)).fetchall()  # noqa: S608
             return [self._job(row) for row in rows]
 
@@ -403,19 +420,19 @@ class Store:
         return job
 
 
-async def stand_by(path: Path) -> Store:
+async def stand_by(path: Path, clock: Clock = time.monotonic) -> Store:
     """Wait, without a deadline, until the controller that leads with this store dies or stalls; then open the store.
 
     Raises:
         StoreError: as Store, but for that it is in use.
 
     """
-    watch = Watch(lock_path(path))
+    watch = Watch(lock_path(path), _STANDBY_SECONDS, clock)
     while True:
         try:
             return Store(path)
         except StoreInUse:
-            with _store_errors(path):
+            with store_errors(path):
                 stalled = watch.stalled()
         if stalled is not None:
             with contextlib.suppress(StoreInUse):
@@ -449,11 +466,3 @@ def _write_ranks(database: sqlite3.Connection, job: Job) -> None:
             for r in job.ranks
         ],
     )
-
-
-@contextmanager
-def _store_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"store {path} cannot be used: {error}") from error

@@ -13,6 +13,8 @@ import os
 import time
 from pathlib import Path
 
+from dataplane.clock import Clock, stood_still
+
 __all__ = ["BEAT_SECONDS", "LEASE_SECONDS", "LockHeld", "StoreLock", "Watch"]
 
 BEAT_SECONDS = 0.5
@@ -60,20 +62,26 @@ class StoreLock:
 
 
 class Watch:
-    """A standby's look at the lock of the leader."""
+    """A standby's look at the lock of the leader, by its own clock, every `step` seconds."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, step: float, clock: Clock = time.monotonic) -> None:
         self._path = path
+        self._step = step
+        self._clock = clock
+        self._looked = clock()
         self._seen: tuple[int | None, bytes] | None = None
-        self._changed = time.monotonic()
+        self._changed = self._looked
 
     def stalled(self) -> int | None:
         """Return the inode of the leader's file if nothing has moved there for `LEASE_SECONDS`."""
         inode = _inode_at(self._path)
         seen = (inode, self._path.read_bytes() if inode is not None else b"")
-        if seen != self._seen:
-            self._seen, self._changed = seen, time.monotonic()
-        return inode if time.monotonic() - self._changed > LEASE_SECONDS else None
+        looked, now = self._looked, self._clock()
+        self._looked = now
+        if seen != self._seen or stood_still(looked, now, max(self._step, BEAT_SECONDS)):
+            # If this process did not run, the leader, on the same machine, may not have either.
+            self._seen, self._changed = seen, now
+        return inode if now - self._changed > LEASE_SECONDS else None
 
 
 def _locked(path: Path) -> int:

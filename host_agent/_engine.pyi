@@ -11,6 +11,7 @@ class RankStatus(TypedDict):
     retransmissions: int
     early_retransmissions: int
     ignored: int
+    packets_together: int  # that leave in one message at most, over udp; 0 before that was measured
     round_trip_seconds: float
 
 class LinkCounters(TypedDict):
@@ -126,6 +127,10 @@ class Engine:
     # What a packet of the rank has as its UDP source port, the same for all ranks of a job here: of a rank that shares
     # memory, its connection.
     def udp_port(self, handle: int) -> int: ...
+    # Of a rank that shares memory with the switch: a descriptor that becomes readable when the switch ends; else -1.
+    def switch_socket(self, handle: int) -> int: ...
+    # Whether the switch with which the rank shares memory has ended.
+    def switch_ended(self, handle: int) -> bool: ...
     # Memory, doorbell, and the memory of the job's results.
     def open_channel(self, handle: int) -> tuple[int, ...]: ...
     def close_rank(self, handle: int) -> None: ...

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["within"]
+__all__ = ["first_of", "within"]
 
 T = TypeVar("T")
 
@@ -30,3 +30,8 @@ async def within(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(task, return_exceptions=True)
         raise
     return task.result()
+
+
+async def first_of(one: asyncio.Future[Any], other: asyncio.Future[Any], seconds: float) -> None:
+    """Return when one of the two is done, and at the latest after `seconds`."""
+    await asyncio.wait({one, other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

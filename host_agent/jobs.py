@@ -7,16 +7,17 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from controller.proto import switchml_pb2 as pb
 from host_agent.assignments import check_assignment
-from host_agent.deadlines import within
+from host_agent.deadlines import first_of, within
 from host_agent.epoch_change import follows, switch_over
 from host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
 from host_agent.local_job import LocalJob, LocalRank, Process
 from host_agent.messages import Attach, CheckFailed, Failure
 from host_agent.profiles import rank_counters, rank_profile
+from host_agent.switch_watch import SwitchWatch
 from host_agent.waiting import WaitingRanks
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Jobs:
         self._jobs: dict[int, LocalJob] = {}  # by id, which is unique among live jobs
         self._ended: OrderedDict[str, str] = OrderedDict()  # what became of jobs, by name and by id
         self._waiting = WaitingRanks()
+        self._switches = SwitchWatch(engine)
         self.report: Callable[[pb.AgentMessage], None] = lambda _: None
 
     # ---- what the controller orders ----
@@ -286,7 +288,7 @@ class Jobs:
         try:
             activated = asyncio.ensure_future(job.activated.wait())
             try:
-                await _first(activated, gone, _ACTIVATION_SECONDS)
+                await first_of(activated, gone, _ACTIVATION_SECONDS)
             finally:
                 activated.cancel()
             if job.failure is not None:
@@ -308,7 +310,7 @@ class Jobs:
         waiting = self._waiting.add(request, process)
         self.report(waiting.announcement())
         try:
-            await _first(waiting.outcome, gone, request.timeout + _CONTROLLER_SECONDS)
+            await first_of(waiting.outcome, gone, request.timeout + _CONTROLLER_SECONDS)
         finally:
             if not waiting.outcome.done():
                 self._waiting.remove(waiting)
@@ -388,6 +390,7 @@ class Jobs:
                 *binding,
                 assignment.multicast_address,
             )
+        self._switches.begin(handle, lambda: self._switch_gone(assignment.job))
         return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle))
 
     def _ready(self, job: LocalJob) -> pb.AssignmentReady:
@@ -429,6 +432,13 @@ class Jobs:
         while len(self._ended) > _REMEMBERED_JOBS:
             self._ended.popitem(last=False)
 
+    def _switch_gone(self, number: int) -> None:
+        """End a job whose switch, a process on this machine, is no more: the sums were in its memory."""
+        job = self._jobs[number]
+        why = "the switch with which its ranks share memory has ended"
+        self._record(job, next(iter(job.ranks.values())), pb.RankEvent.SWITCH_GONE, why)
+        self._end(job, Failure("SwitchLost", (), f"agent {self._agent}: {why}"))
+
     def _close_ranks(self, job: LocalJob) -> None:
         for rank in job.ranks.values():
             self._close_rank(rank)
@@ -436,6 +446,7 @@ class Jobs:
     def _close_rank(self, rank: LocalRank) -> None:
         if rank.handle is not None:
             self._read_status(rank)
+            self._switches.end(rank.handle)
             self._engine.close_rank(rank.handle)
             rank.handle = None
 
@@ -480,11 +491,6 @@ class Jobs:
         rank.events.append(event)
         _log.info("%s: rank %d %s %s", job, rank.rank, pb.RankEvent.Kind.Name(kind).lower(), detail)
         self.report(pb.AgentMessage(rank_event=event))
-
-
-async def _first(one: asyncio.Future[Any], other: asyncio.Future[Any], seconds: float) -> None:
-    """Return when one of the two is done, and at the latest after `seconds`."""
-    await asyncio.wait({one, other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
 def _give_up(gone: asyncio.Future[bytes]) -> NoReturn:

@@ -16,6 +16,8 @@ import grpc
 
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
+from dataplane.clock import Clock, stood_still
+from dataplane.tls import CONTROLLER_NAME, Security, TlsError
 from host_agent.deadlines import within
 from host_agent.epoch_change import have_reached
 from host_agent.errors import AssignmentRefused, RegistrationRefused
@@ -79,16 +81,26 @@ class Session:
     """Keeps the agent registered with the controller at `controller` and carries out what it orders.
 
     `controller` is HOST:PORT or unix:/PATH, or several of these with commas between them: of two controllers only the
-    one that leads answers. When it goes away the jobs go on, and the next one is told of them.
+    one that leads answers; `security` protects the way there. When it goes away the jobs go on, and the next one is
+    told of them. `clock` measures its silence.
     """
 
-    def __init__(self, controller: str, registration: pb.Register, jobs: Jobs) -> None:
+    def __init__(
+        self,
+        controller: str,
+        registration: pb.Register,
+        jobs: Jobs,
+        security: Security | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._security = security or Security()
         addresses = controller.split(",")
         self._controllers = itertools.cycle(addresses)
         self._controller = next(self._controllers)
         self._has_standby = len(addresses) > 1
         self._welcome_seconds = _STANDBY_WELCOME_SECONDS if self._has_standby else _WELCOME_SECONDS
-        self._heard = 0.0  # time.monotonic() of the last word from the controller
+        self._clock = clock
+        self._heard = 0.0  # when the last word came from the controller
         self._registration = registration
         self._jobs = jobs
         self._outgoing: asyncio.Queue[pb.AgentMessage] | None = None  # while registered
@@ -108,8 +120,10 @@ class Session:
         reported = ""
         while True:
             try:
-                # A new channel each time: it has no backoff of its own, and no proxy stands before a controller.
-                async with grpc.aio.insecure_channel(self._controller, [("grpc.enable_http_proxy", 0)]) as channel:
+                # A new channel each time: it has no backoff of its own, and the certificates of now. No proxy stands
+                # before a controller.
+                options = [("grpc.enable_http_proxy", 0)]
+                async with self._security.aio_channel(self._controller, CONTROLLER_NAME, options) as channel:
                     self._channel = channel
                     await self._converse(channel)
                 reason = "it ended the session"
@@ -121,6 +135,8 @@ class Session:
                 reason = f"{error.code().name}: {error.details()}"
             except asyncio.TimeoutError:
                 reason = "it does not answer"
+            except TlsError as error:
+                reason = str(error)
             finally:
                 was_registered, self._outgoing, self._channel = self._outgoing is not None, None, None
             if was_registered:
@@ -210,11 +226,11 @@ class Session:
 
     async def _watch(self) -> None:
         """Raise asyncio.TimeoutError once the controller has answered no heartbeat for too long."""
-        self._heard = before = time.monotonic()
+        self._heard = before = self._clock()
         while True:
             await asyncio.sleep(_SILENCE_STEP_SECONDS)
-            now = time.monotonic()
-            if now - before > 2 * _SILENCE_STEP_SECONDS:
+            now = self._clock()
+            if stood_still(before, now, _SILENCE_STEP_SECONDS):
                 self._heard = now  # this process did not run, so it could not hear anything
             elif now - self._heard > _SILENCE_SECONDS:
                 raise asyncio.TimeoutError
@@ -222,7 +238,7 @@ class Session:
 
     async def _read(self, call: Any) -> None:
         while (message := await call.read()) is not grpc.aio.EOF:
-            self._heard = time.monotonic()
+            self._heard = self._clock()
             kind = message.WhichOneof("message")
             if kind == "alive":
                 pass

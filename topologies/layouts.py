@@ -136,7 +136,7 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
             )
         if slots != DEFAULT_SLOTS[target]:
             raise ConfigurationError(f"{slots} slots: the P4 program for bmv2 has {DEFAULT_SLOTS[target]}")
-        if options.drop or options.duplicate or options.delay:
+        if options.drop or options.duplicate or options.delay or options.flip:
             raise ConfigurationError(
                 "bmv2 injects no faults by itself; `switchml-ctl switch loss` sets its loss tables"
             )
@@ -152,9 +152,9 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
 
 def _soft_arguments(options: FabricOptions) -> list[str]:
     arguments = ["--device-id", "1", "--values", str(options.values), "--slots", str(options.slots)]
-    if options.drop or options.duplicate or options.delay:
+    if options.drop or options.duplicate or options.delay or options.flip:
         arguments += ["--drop", str(options.drop), "--duplicate", str(options.duplicate)]
-        arguments += ["--delay", str(options.delay), "--seed", str(options.seed)]
+        arguments += ["--delay", str(options.delay), "--flip", str(options.flip), "--seed", str(options.seed)]
     return arguments
 
 

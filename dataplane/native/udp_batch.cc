@@ -130,6 +130,18 @@ UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
   return *this;
 }
 
+size_t largest_datagram(const std::string& address, const sockaddr_in& destination) {
+  constexpr size_t kIpv4AndUdpHeaders = 28;
+  const UdpSocket socket(address, 0, 0);  // one of its own: connecting it would change what it receives
+  int mtu = 0;
+  socklen_t length = sizeof mtu;
+  if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&destination), sizeof destination) != 0 ||
+      getsockopt(socket.fd(), IPPROTO_IP, IP_MTU, &mtu, &length) != 0) {
+    return SIZE_MAX;
+  }
+  return static_cast<size_t>(mtu) - kIpv4AndUdpHeaders;
+}
+
 std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes,
                                         unsigned count) {
   std::vector<UdpSocket> sockets;
@@ -292,7 +304,7 @@ void SendBatch::find_runs() {
   for (size_t i = 0; i < packets_.size(); ++i) {
     const bool joins = gso_ && !runs_.empty() && !packets_[i].begins_run &&
                        packets_[runs_.back().first_packet].bytes == packets_[i].bytes &&
-                       runs_.back().packet_count < packets_per_message(packets_[i].bytes);
+                       runs_.back().packet_count < std::min(packets_per_message(packets_[i].bytes), most_packets_);
     if (joins) {
       ++runs_.back().packet_count;
     } else {

@@ -60,6 +60,11 @@ class UdpSocket {
   bool gro_ = false;
 };
 
+// The most bytes of a datagram that the way from `address` to `destination` takes in one piece, by what the kernel
+// knows of it: its interface's MTU, or what a router has said. SIZE_MAX where it knows no way. Throws as UdpSocket
+// does.
+size_t largest_datagram(const std::string& address, const sockaddr_in& destination);
+
 // Binds `count` sockets to one address and port, a thread's each: the slot in a SwitchML header decides which of them
 // gets a packet, as part_of_slot() says (slot_blocks.h). Of packets that the kernel has put together on the way (GRO)
 // the first decides, so a thread may get those of others, too. Throws as UdpSocket does.
@@ -132,6 +137,8 @@ class SendBatch {
   size_t size() const { return packets_.size(); }
   bool empty() const { return packets_.empty(); }
   void clear();
+  // From now on a message takes no more packets than this.
+  void limit_messages(size_t packets) { most_packets_ = packets; }
   // Calls send(header, header_bytes, payload, payload_bytes) for every queued packet, instead of sending it here, and
   // empties the queue.
   template <class Send>
@@ -181,6 +188,7 @@ class SendBatch {
   std::vector<Control> controls_;
   std::vector<mmsghdr> messages_;
   SendCounters counters_;
+  size_t most_packets_ = SIZE_MAX;
   bool gso_ = true;
   bool ends_run_ = false;
 };

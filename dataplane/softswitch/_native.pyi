@@ -18,6 +18,7 @@ class PortCounters(TypedDict):
     injected_drop: int
     injected_duplicate: int
     injected_delay: int
+    injected_flip: int
     receive_buffer: int  # bytes
     send_buffer: int  # bytes
     udp_port: int  # 0 where there is none
@@ -50,7 +51,9 @@ class Switch:
     def add_device_port(self, port: int, device: object, busy: bool) -> None: ...
     # Agents on this machine bind ranks at the Unix socket `path`; the ranks share memory with the switch.
     def add_shm_port(self, port: int, path: str, shards: int = 1) -> None: ...
-    def set_faults(self, port: int, drop: float, duplicate: float, delay: float, seed: int) -> None: ...
+    def set_faults(
+        self, port: int, drop: float, duplicate: float, delay: float, seed: int, flip: float = 0.0
+    ) -> None: ...
     def port_counters(self, port: int) -> PortCounters: ...
     def set_worker(
         self,

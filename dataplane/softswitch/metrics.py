@@ -16,7 +16,7 @@ from dataplane.softswitch.errors import P4RuntimeError
 __all__ = ["SwitchMetrics", "jobs_of"]
 
 _JOB_TABLE: Final = ".job_table"
-_FAULTS: Final = (("drop", "injected_drop"), ("duplicate", "injected_duplicate"), ("delay", "injected_delay"))
+_FAULTS: Final = tuple((fault, f"injected_{fault}") for fault in ("drop", "duplicate", "delay", "flip"))
 
 
 def jobs_of(device: Device) -> list[int]:

@@ -58,6 +58,7 @@ void Engine::stop() {
 std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAssignment& assignment,
                                                                    uint16_t* udp_port) {
   const sockaddr_in switch_endpoint = ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
+  const size_t packet_bytes = protocol::header_bytes + assignment.values * sizeof(uint32_t);
   std::vector<std::unique_ptr<JobTransport>> transports;
   if (link_ != nullptr) {
     if (!assignment.multicast_address.empty()) {
@@ -65,11 +66,14 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
           "a device takes no IP multicast: leave `multicast` of the switch out of the controller's"
           " configuration");
     }
-    threads_.front()->paused([&] {
-      const size_t packet_bytes = protocol::header_bytes + assignment.values * sizeof(uint32_t);
-      transports.push_back(link_->open(switch_endpoint, packet_bytes, udp_port));
-    });
+    threads_.front()->paused([&] { transports.push_back(link_->open(switch_endpoint, packet_bytes, udp_port)); });
     return transports;
+  }
+  if (const size_t largest = largest_datagram(assignment.address, switch_endpoint); packet_bytes > largest) {
+    throw std::invalid_argument("packets of " + std::to_string(packet_bytes) + " bytes do not fit the way from " +
+                                assignment.address + " to the switch at " + assignment.switch_address +
+                                ", which takes " + std::to_string(largest) +
+                                ": raise its MTU, or have fewer values in a packet");
   }
   const auto count = static_cast<unsigned>(threads_.size());
   std::vector<UdpSocket> sockets = open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
@@ -80,8 +84,8 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
       const sockaddr_in group = ipv4_endpoint(parse_ipv4(assignment.multicast_address), protocol::udp_port);
       group_socket = join_multicast_group(group, assignment.address, sockets[index].receive_buffer(), index, count);
     }
-    transports.push_back(
-        std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket), switch_endpoint));
+    transports.push_back(std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket),
+                                                        switch_endpoint, packet_bytes));
   }
   return transports;
 }
@@ -171,6 +175,18 @@ uint16_t Engine::udp_port(uint64_t handle) {
   return jobs_.at(rank_at(handle).job).udp_port;
 }
 
+int Engine::switch_socket(uint64_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = shm_ranks_.find(handle);
+  return found == shm_ranks_.end() ? -1 : found->second->switch_socket();
+}
+
+bool Engine::switch_ended(uint64_t handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = shm_ranks_.find(handle);
+  return found != shm_ranks_.end() && found->second->switch_ended();
+}
+
 Engine::Descriptors Engine::open_channel(uint64_t handle) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
@@ -225,6 +241,7 @@ RankStatus Engine::status(uint64_t handle) {
     sum.retransmissions += part.retransmissions;
     sum.early_retransmissions += part.early_retransmissions;
     sum.ignored += part.ignored;
+    sum.packets_together = std::max(sum.packets_together, part.packets_together);
     sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
   }
   return sum;

@@ -42,6 +42,10 @@ class Engine {
   uint64_t open_shm_rank(const std::string& path, const RankAssignment& assignment);
   // The rank's UDP port, or what takes its place.
   uint16_t udp_port(uint64_t handle);
+  // Of a rank that shares memory with the switch its connection there, else -1. The rank keeps it.
+  int switch_socket(uint64_t handle);
+  // Whether the switch with which the rank shares memory has ended.
+  bool switch_ended(uint64_t handle);
   // New descriptors for the process, which the caller closes.
   struct Descriptors {
     int memory;

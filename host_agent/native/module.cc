@@ -105,6 +105,7 @@ nb::dict status(Engine& engine, uint64_t handle) {
   result["retransmissions"] = status.retransmissions;
   result["early_retransmissions"] = status.early_retransmissions;
   result["ignored"] = status.ignored;
+  result["packets_together"] = status.packets_together;
   result["round_trip_seconds"] = status.round_trip_seconds;
   return result;
 }
@@ -207,6 +208,8 @@ NB_MODULE(_engine, module) {
       .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
            nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"))
       .def("udp_port", &Engine::udp_port, nb::arg("handle"), free)
+      .def("switch_socket", &Engine::switch_socket, nb::arg("handle"), free)
+      .def("switch_ended", &Engine::switch_ended, nb::arg("handle"), free)
       .def(
           "open_channel",
           [](Engine& engine, uint64_t handle) {

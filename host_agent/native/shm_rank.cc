@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -53,6 +54,12 @@ ShmConnector::ShmConnector(const std::string& path) : socket_(socket(AF_UNIX, SO
 }
 
 ShmConnector::~ShmConnector() { close(socket_); }
+
+bool ShmConnector::ended() const {
+  std::byte first{};
+  const ssize_t got = recv(socket_, &first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
 
 ShmConnector::Reply ShmConnector::ask(const ShmRequest& request) const {
   if (send(socket_, &request, sizeof request, MSG_NOSIGNAL) < 0) {

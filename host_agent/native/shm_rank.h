@@ -28,6 +28,9 @@ class ShmConnector {
     std::array<int, kShmDescriptors> descriptors{-1, -1};  // the caller closes those that are there
   };
   Reply ask(const ShmRequest& request) const;
+  int fd() const { return socket_; }
+  // Whether the switch has closed its end; it does so only when it ends.
+  bool ended() const;
   // For a rank that is bound: freeze or, with `targets`, fetch. Returns how many phases it holds, for each slot.
   std::vector<uint32_t> ask(uint32_t kind, uint32_t slots, const std::vector<uint32_t>& targets) const;
 
@@ -45,6 +48,8 @@ class ShmRank {
   ShmRank& operator=(const ShmRank&) = delete;
 
   uint16_t connection() const { return connection_; }
+  int switch_socket() const { return connector_.fd(); }
+  bool switch_ended() const { return connector_.ended(); }
   // Memory, doorbell and results, for the process; the caller closes them. Throws std::logic_error the second time.
   std::array<int, kShmDescriptors> take_descriptors();
   RankStatus status() const;

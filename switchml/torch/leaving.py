@@ -22,8 +22,8 @@ from typing import Any, Final
 
 __all__ = ["RanksMissing", "Standing", "Stall", "agree_to_leave"]
 
-_LOOK_SECONDS: Final = 0.2  # between two looks at the verdict while a rank is awaited
-_LOST_SECONDS: Final = 1.2  # for a rank that the controller calls lost to say that its process lives
+_LOOK_SECONDS: Final = 0.1  # between two looks at the verdict while a rank is awaited
+_LOST_SECONDS: Final = 0.8  # for a rank that the controller calls lost to say that its process lives
 _SILENT_SECONDS: Final = 20.0  # for the others, who may hear of it from their agents a little later
 
 

@@ -59,7 +59,7 @@ def one_dies(rank: int, way: str) -> tuple[float, tuple[int, ...], str]:
     with pytest.raises(dist.DistBackendError if way == "wait" else RuntimeError) as raised:
         calls_until_failure(rank, way, calls)
     seconds = time.monotonic() - calls[-1]
-    assert len(calls) == 6
+    assert len(calls) in (6, 7)  # rank 1 may have contributed to its sixth before it dies
     again = time.monotonic()
     with pytest.raises(switchml.torch.SwitchMLBackendError) as later:
         dist.all_reduce(torch.ones(1))

@@ -92,7 +92,7 @@ def test_the_ratio_is_the_median_of_the_repetitions_ratios() -> None:
 
 
 def test_calls_of_a_turn_suit_the_size() -> None:
-    assert [calls_of(size, 0) for size in (4096, 4 * MIB, 64 * MIB, 1 << 30)] == [200, 80, 5, 5]
+    assert [calls_of(size, 0) for size in (4096, 4 * MIB, 64 * MIB, 1 << 30)] == [200, 80, 10, 10]
     assert calls_of(4096, 7) == 7
 
 

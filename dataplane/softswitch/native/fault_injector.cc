@@ -1,5 +1,6 @@
 #include "dataplane/softswitch/native/fault_injector.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -41,8 +42,9 @@ void FaultInjector::configure(const FaultRates& rates, uint64_t seed) {
   check_rate(rates.drop, "drop");
   check_rate(rates.duplicate, "duplicate");
   check_rate(rates.delay, "delay");
+  check_rate(rates.flip, "flip");
   rates_ = rates;
-  injecting_ = rates.drop > 0 || rates.duplicate > 0 || rates.delay > 0;
+  injecting_ = rates.drop > 0 || rates.duplicate > 0 || rates.delay > 0 || rates.flip > 0;
   random_state_ = seed;
 }
 
@@ -60,7 +62,7 @@ bool FaultInjector::happens(double probability) {
 }
 
 FaultInjector::Fate FaultInjector::decide(const uint8_t* header, size_t header_bytes, const uint8_t* payload,
-                                          size_t payload_bytes, const sockaddr_in& peer) {
+                                          size_t payload_bytes, const sockaddr_in& peer, size_t sheltered) {
   if (happens(rates_.drop)) {
     ++counters_.dropped;
     return Fate::dropped;
@@ -72,22 +74,34 @@ FaultInjector::Fate FaultInjector::decide(const uint8_t* header, size_t header_b
   }
   int passing = 0;
   for (int copy = 0; copy < copies; ++copy) {
-    if (!happens(rates_.delay)) {
+    const bool delayed = happens(rates_.delay);
+    const bool flipped = rates_.flip > 0 && header_bytes + payload_bytes > sheltered && happens(rates_.flip);
+    if (!delayed && !flipped) {
       ++passing;
       continue;
     }
-    ++counters_.delayed;
     HeldPacket packet;
     packet.bytes.reserve(header_bytes + payload_bytes);
     packet.bytes.assign(header, header + header_bytes);
     packet.bytes.insert(packet.bytes.end(), payload, payload + payload_bytes);
     packet.peer = peer;
-    packet.release_at = passed_ + 1 + random() % kMostOvertaking;
-    packet.deadline = Clock::now() + kLongestDelay;
+    packet.deadline = Clock::now();
+    if (flipped) flip_a_bit(&packet, sheltered);
+    if (delayed) {
+      ++counters_.delayed;
+      packet.release_at = passed_ + 1 + random() % kMostOvertaking;
+      packet.deadline += kLongestDelay;
+    }
     held_.push_back(std::move(packet));
   }
   passed_ += static_cast<uint64_t>(passing);
   return passing == 0 ? Fate::held : passing == 1 ? Fate::pass_once : Fate::pass_twice;
+}
+
+void FaultInjector::flip_a_bit(HeldPacket* packet, size_t sheltered) {
+  ++counters_.flipped;
+  const uint64_t bit = random() % (8 * (packet->bytes.size() - sheltered));
+  packet->bytes[sheltered + bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8));
 }
 
 void FaultInjector::take_overtaken(std::vector<HeldPacket>* due) {
@@ -102,7 +116,9 @@ void FaultInjector::take_expired(Clock::time_point now, std::vector<HeldPacket>*
 
 std::optional<Clock::time_point> FaultInjector::next_deadline() const {
   if (held_.empty()) return std::nullopt;
-  return held_.front().deadline;
+  return std::min_element(held_.begin(), held_.end(), [](const HeldPacket& one, const HeldPacket& other) {
+           return one.deadline < other.deadline;
+         })->deadline;
 }
 
 }  // namespace switchml

@@ -1,4 +1,4 @@
-// Loss, duplication and delay on purpose, packet by packet, in one direction of one port.
+// Loss, duplication, delay and flipped bits on purpose, packet by packet, in one direction of one port.
 #pragma once
 
 #include <netinet/in.h>
@@ -16,12 +16,14 @@ struct FaultRates {
   double drop = 0;
   double duplicate = 0;
   double delay = 0;
+  double flip = 0;  // of one bit
 };
 
 struct FaultCounters {
   uint64_t dropped = 0;
   uint64_t duplicated = 0;
   uint64_t delayed = 0;
+  uint64_t flipped = 0;
 };
 
 // A copy of a packet that is kept back. `peer` is where it came from or where it goes.
@@ -43,9 +45,10 @@ class FaultInjector {
   bool active() const { return injecting_ || !held_.empty(); }
 
   // Decides about one packet (header and payload); what passes must be passed by the caller. Of a duplicated packet
-  // each copy may be held.
+  // each copy may be held. One whose bit is flipped is held, and due at once. `sheltered` bytes at its beginning keep
+  // their bits: what a checksum guards whose errors nothing behind it ever sees.
   Fate decide(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes,
-              const sockaddr_in& peer);
+              const sockaddr_in& peer, size_t sheltered);
 
   // Appends to `due` the packets that were held until enough others passed.
   void take_overtaken(std::vector<HeldPacket>* due);
@@ -59,12 +62,13 @@ class FaultInjector {
  private:
   uint64_t random();
   bool happens(double probability);
+  void flip_a_bit(HeldPacket* packet, size_t sheltered);
 
   FaultRates rates_;
   bool injecting_ = false;
   uint64_t random_state_ = 0;
   uint64_t passed_ = 0;
-  std::vector<HeldPacket> held_;  // in order of deadline
+  std::vector<HeldPacket> held_;
   FaultCounters counters_;
 };
 

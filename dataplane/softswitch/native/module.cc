@@ -63,6 +63,7 @@ nb::dict counters_of(Switch* self, uint16_t port) {
   result["injected_drop"] = counters.faults.dropped;
   result["injected_duplicate"] = counters.faults.duplicated;
   result["injected_delay"] = counters.faults.delayed;
+  result["injected_flip"] = counters.faults.flipped;
   result["receive_buffer"] = counters.receive_buffer;
   result["send_buffer"] = counters.send_buffer;
   result["udp_port"] = counters.udp_port;
@@ -122,14 +123,16 @@ void bind_ports(nb::class_<Switch>* cls) {
       "`shards` threads (0: as many as there are processors).");
   cls->def(
       "set_faults",
-      [](Switch* self, Int port, double drop, double duplicate, double delay, Int seed) {
+      [](Switch* self, Int port, double drop, double duplicate, double delay, Int seed, double flip) {
         const auto switch_port = port_number(port);
         const auto random_seed = number<uint64_t>(seed, "seed");
         const nb::gil_scoped_release unlocked;
-        self->set_faults(switch_port, {drop, duplicate, delay}, random_seed);
+        self->set_faults(switch_port, {drop, duplicate, delay, flip}, random_seed);
       },
       nb::arg("port"), nb::arg("drop"), nb::arg("duplicate"), nb::arg("delay"), nb::arg("seed"),
-      "Drop, duplicate and delay packets of a port with these probabilities, in each direction.");
+      nb::arg("flip") = 0.0,
+      "Drop, duplicate and delay packets of a port, and flip a bit of their UDP payload, with these probabilities, in each "
+      "direction.");
   cls->def(
       "port_counters", [](Switch* self, Int port) { return counters_of(self, port_number(port)); }, nb::arg("port"),
       "Return what a port has seen since it was added.");

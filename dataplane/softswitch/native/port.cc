@@ -19,6 +19,7 @@ void PortCounters::add(const PortCounters& other) {
   faults.dropped += other.faults.dropped;
   faults.duplicated += other.faults.duplicated;
   faults.delayed += other.faults.delayed;
+  faults.flipped += other.faults.flipped;
   gso = gso && other.gso;
   gro = gro && other.gro;
 }
@@ -30,7 +31,7 @@ void Port::set_faults(const FaultRates& rates, uint64_t seed) {
 
 int Port::copies_to_send(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes,
                          const sockaddr_in& destination, Counter* injected_loss) {
-  const auto fate = egress_faults_.decide(header, header_bytes, payload, payload_bytes, destination);
+  const auto fate = egress_faults_.decide(header, header_bytes, payload, payload_bytes, destination, sheltered());
   if (fate == FaultInjector::Fate::dropped) {
     injected_loss->add(1, header_bytes + payload_bytes + (carries_frames_ ? 0 : kHeadersBeforeUdpPayload));
   }
@@ -50,7 +51,8 @@ PortCounters Port::common_counters() const {
   const FaultCounters& out = egress_faults_.counters();
   PortCounters counters;
   counters.received = received_;
-  counters.faults = {in.dropped + out.dropped, in.duplicated + out.duplicated, in.delayed + out.delayed};
+  counters.faults = {in.dropped + out.dropped, in.duplicated + out.duplicated, in.delayed + out.delayed,
+                     in.flipped + out.flipped};
   return counters;
 }
 

@@ -92,7 +92,7 @@ class Port {
       accept(packet);
       return;
     }
-    const auto fate = ingress_faults_.decide(packet.data, packet.length, nullptr, 0, packet.source);
+    const auto fate = ingress_faults_.decide(packet.data, packet.length, nullptr, 0, packet.source, sheltered());
     if (fate == FaultInjector::Fate::dropped) {
       injected_loss->add(1, packet.length + (carries_frames_ ? 0 : kHeadersBeforeUdpPayload));
     }
@@ -147,6 +147,9 @@ class Port {
   PortCounters common_counters() const;
 
  private:
+  // Headers that the fault injector leaves alone: their own checksums guard them.
+  size_t sheltered() const { return carries_frames_ ? kHeadersBeforeUdpPayload : 0; }
+
   template <class Accept>
   void deliver_due(Accept&& accept) {
     for (const HeldPacket& packet : ingress_due_)

@@ -2,7 +2,7 @@
 
 The worker VICTIM (its number as it was started) kills itself in step AT, when it has half of the results or has waited
 for them for DELAY seconds, unless it was started again.
-Each rank prints one JSON object a change, and one at its end.
+Each rank prints one JSON object a change, one at its end and, with --say-steps, one a step.
 """
 
 import argparse
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.5)
     parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--timeout", type=float)
+    parser.add_argument("--say-steps", action="store_true")
     options = parser.parse_args()
     comm = switchml.connect()
     victim = int(os.environ["RANK"]) in options.victim and comm.generation == 0
@@ -56,6 +57,8 @@ def main() -> None:
             for work in works:
                 work.wait()
             assert (x == comm.world_size * (7 * step + 1)).all(), "a wrong sum"
+            if options.say_steps:
+                say({"step": step, "at": time.monotonic()})
             step += 1
             time.sleep(options.pause)
         except switchml.WorldChanged as change:

@@ -1,0 +1,70 @@
+"""Jobs whose switch does not answer any more: they are failed before their calls' own deadlines.
+
+That the control connection is gone says nothing of the packets: a switch may go on without its management processor.
+That no result comes says nothing of the switch: a rank may be slow. But where every rank waits for a result to which
+all of them have contributed, none comes however often they ask, and the controller cannot reach the switch either, it
+is gone. A link that is cut for a while keeps the control connection and is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from controller.jobs import Job, JobState
+from controller.lifecycle import Lifecycle
+from controller.proto import switchml_pb2 as pb
+from dataplane.clock import Clock, stood_still
+
+__all__ = ["ANSWER_SECONDS", "LostSwitches"]
+
+ANSWER_SECONDS: Final = 2.0
+"""How long no result may come that all ranks wait for, from a switch that the controller cannot reach."""
+_STEP_SECONDS: Final = 0.25
+
+
+class LostSwitches:
+    """Watches all jobs, by `clock`."""
+
+    def __init__(self, lifecycle: Lifecycle, clock: Clock = time.monotonic) -> None:
+        self._lifecycle = lifecycle
+        self._clock = clock
+        self._checked = clock()
+        self._silent: dict[int, tuple[int, float]] = {}  # by job: results taken, and since when there were no more
+
+    async def run(self) -> None:
+        """Look again and again until cancelled."""
+        while True:
+            self.check()
+            await asyncio.sleep(_STEP_SECONDS)
+
+    def check(self) -> None:
+        """Fail the jobs whose switch has been silent for too long."""
+        now = self._clock()
+        if stood_still(self._checked, now, 2 * _STEP_SECONDS):
+            self._silent.clear()  # this process did not run, so it could not hear of results either
+        self._checked = now
+        silent: dict[int, tuple[int, float]] = {}
+        for live in self._lifecycle.live_jobs():
+            job = live.job
+            if live.switch.driver.connected or live.change is not None or not all_wait(job):
+                continue
+            received = sum(rank.counters.received for rank in job.ranks)
+            before, since = self._silent.get(job.key, (received, now))
+            silent[job.key] = (received, since if received == before else now)
+            if now - silent[job.key][1] >= ANSWER_SECONDS:
+                why = (
+                    f"switch {job.switch} is gone: the controller cannot reach it, and no result came for"
+                    f" {ANSWER_SECONDS:g} s although all ranks wait for one"
+                )
+                self._lifecycle.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
+        self._silent = silent
+
+
+def all_wait(job: Job) -> bool:
+    """Whether a result is due: the rank that has taken the fewest lacks one to which every rank has contributed."""
+    ranks = [rank for rank in job.ranks if not rank.ended]
+    if job.state is not JobState.RUNNING or not ranks:
+        return False
+    return min(rank.position for rank in ranks) > min(rank.counters.received for rank in ranks)

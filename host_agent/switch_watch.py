@@ -1,0 +1,40 @@
+"""Notices at once that a switch which shares memory with ranks has ended: its end of their connections closes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from host_agent._engine import Engine
+
+__all__ = ["SwitchWatch"]
+
+
+class SwitchWatch:
+    """The connections of all ranks to the switch. One event loop uses it.
+
+    The switch says nothing there but answers, which whoever asked takes, and closes a rank's connection only when it
+    ends. Ranks over UDP have none.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def begin(self, handle: int, gone: Callable[[], None]) -> None:
+        """Call `gone`, once, when the switch of the rank with this handle has ended."""
+        descriptor = self._engine.switch_socket(handle)
+        if descriptor >= 0:
+            asyncio.get_running_loop().add_reader(descriptor, self._gone, handle, gone)
+
+    def end(self, handle: int) -> None:
+        """Forget the rank; to be called before it is closed."""
+        descriptor = self._engine.switch_socket(handle)
+        if descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(descriptor)
+
+    def _gone(self, handle: int, gone: Callable[[], None]) -> None:
+        if self._engine.switch_ended(handle):
+            self.end(handle)
+            gone()

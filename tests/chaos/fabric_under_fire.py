@@ -1,0 +1,378 @@
+"""One fabric with one job, and what can be done to its processes, links and files while the job runs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from fabric_harness import Ctl, runs, wait_until
+
+from controller.client import ControllerClient
+from controller.errors import ControllerError
+from dataplane.clock import TEST_VARIABLE
+from topologies.fabric import stop
+from topologies.fabric_state import Fabric, inspect
+from topologies.namespaces import SWITCHES, Namespaces, switch_interface
+from topologies.processes import StartingProcess
+from topologies.run_directory import RunDirectory
+
+END_SECONDS: Final = 40.0
+"""By then a job has ended, one way or the other."""
+CLEAN_SECONDS: Final = 15.0
+"""So long after the end of its processes a job may still hold something: its controller may have been away."""
+STEPS: Final = 150
+CALL_SECONDS: Final = 15
+"""The timeout of each collective."""
+
+
+class Words:
+    """What the ranks of a job have said so far; a thread reads it."""
+
+    def __init__(self, job: subprocess.Popen[str]) -> None:
+        self.lines: list[str] = []
+        self.said: list[tuple[int, dict[str, Any]]] = []  # a worker's number and what it said
+        self._more = threading.Condition()
+        self._thread = threading.Thread(target=self._read, args=(job,), daemon=True)
+        self._thread.start()
+        self._output = threading.Thread(target=job.stdout.read if job.stdout else print, daemon=True)
+        self._output.start()
+
+    def _read(self, job: subprocess.Popen[str]) -> None:
+        assert job.stderr is not None
+        for line in job.stderr:
+            with self._more:
+                self.lines.append(line.rstrip("\n"))
+                if line.startswith("[") and "] {" in line:
+                    worker, words = line[1:].split("] ", 1)
+                    self.said.append((int(worker), json.loads(words)))
+                self._more.notify_all()
+        with self._more:
+            self._more.notify_all()
+
+    def reached(self, step: int) -> bool:
+        """Whether a rank has made this step."""
+        return any(words.get("step", -1) >= step for _, words in self.said)
+
+    def wait_for_step(self, step: int, job: subprocess.Popen[str], seconds: float) -> None:
+        """Return as soon as a rank has made this step."""
+        with self._more:
+            self._more.wait_for(lambda: self.reached(step) or not self._thread.is_alive(), seconds)
+        assert self.reached(step), f"no rank came to step {step}: {self.lines[-5:]}, exit status {job.poll()}"
+
+    def close(self) -> None:
+        self._thread.join(5)
+        self._output.join(5)
+
+
+@dataclasses.dataclass
+class Shape:
+    """What a run is made of, all of it drawn from its seed."""
+
+    kind: str  # shm, udp, soft or bmv2: the last two in network namespaces
+    policy: str
+    workers: int
+    agents: int
+    step: int  # at which the fault strikes
+    size: int
+
+    def options(self) -> list[str]:
+        """How `up` makes such a fabric."""
+        if self.kind in ("soft", "bmv2"):
+            return ["--switch", self.kind, "--workers", str(self.agents)]
+        return ["--transport", self.kind, "--agents", str(self.agents)]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind}, {self.workers} ranks on {self.agents} agents, --on-failure {self.policy}, step {self.step}"
+        )
+
+
+class FabricUnderFire:
+    """A fabric, its job and the fault; `hit` is when it struck, on the machine's monotonic clock."""
+
+    def __init__(self, directory: Path, shape: Shape, chance: random.Random) -> None:
+        self.directory = directory
+        self.ctl = Ctl(directory / "run")
+        self.clock = directory / "clock"  # by how much those of controller and agents are wrong
+        self.ctl.environment[TEST_VARIABLE] = str(self.clock)
+        self.shape = shape
+        self.chance = chance
+        self.hit = 0.0
+        self.pids: set[int] = set()  # all that ever belonged to the fabric
+        self.controller_command: list[str] = []  # of one that may have ended
+        self.notes: list[str] = []  # what the fault wants to be known
+        self._namespaces = Namespaces(self.ctl.run_dir)
+
+    # ---- the job ----
+
+    def up(self, *more: str) -> None:
+        self.ctl.run("up", *self.shape.options(), *more)
+        self.pids |= {process["pid"] for process in self.ctl.processes()}
+
+    def down(self) -> None:
+        stop(RunDirectory(self.ctl.run_dir))
+
+    def start_job(self) -> None:
+        """Start it and return when it has come to the step at which the fault strikes; 0 if that is its first."""
+        shape = self.shape
+        worker = self.ctl.worker("survives", "--size", str(shape.size), "--steps", str(STEPS), "--pause", "0.02")
+        worker += ["--timeout", str(CALL_SECONDS), "--say-steps"]
+        start = ["job", "start", "--workers", str(shape.workers), "--on-failure", shape.policy]
+        self.job = self.ctl.start(*start, *worker)
+        self.words = Words(self.job)
+        if shape.step:
+            self.words.wait_for_step(shape.step, self.job, END_SECONDS)
+
+    def wait_end(self) -> None:
+        """Raise subprocess.TimeoutExpired if the job hangs."""
+        self.job.wait(END_SECONDS)
+        self.words.close()
+
+    def struck(self) -> None:
+        self.hit = time.monotonic()
+
+    # ---- processes ----
+
+    def process(self, name: str) -> dict[str, Any]:
+        """A process of the fabric: switch, controller or one of the agents."""
+        found = self.ctl.processes()
+        if name == "switch":
+            return found[0]  # it is started first
+        if name == "controller":
+            return found[1]
+        return self.chance.choice(found[2:])
+
+    def worker_pid(self) -> int:
+        children = Path(f"/proc/{self.job.pid}/task/{self.job.pid}/children").read_text().split()
+        return int(self.chance.choice(sorted(children, key=int)))
+
+    def kill(self, pid: int) -> None:
+        self.struck()
+        os.kill(pid, signal.SIGKILL)
+
+    def stop(self, pid: int) -> None:
+        """Stop a process for less than it takes to be taken for dead."""
+        self.struck()
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(self.chance.uniform(0.1, 2.0))
+        os.kill(pid, signal.SIGCONT)
+
+    def kill_and_restart(self, name: str, meanwhile: Any = None) -> None:
+        """Kill a process, do something, and start it as a service manager would: at the same addresses."""
+        process = self.process(name)
+        command = self._command(process)
+        if name == "controller":
+            self.controller_command = command
+        self.kill(process["pid"])
+        wait_until(lambda: not runs(process["pid"]), f"{name} has ended", 10)
+        if meanwhile is not None:
+            meanwhile()
+        time.sleep(self.chance.uniform(0, 1.0))
+        self.begin_again(process["name"], command)
+
+    def begin_again(self, name: str, command: list[str]) -> None:
+        """Start a process anew, and enter it in the fabric's books."""
+        has_ready_file = "simple_switch_grpc" not in " ".join(command)
+        ready_file = self.ctl.run_dir / f"{name}.ready" if has_ready_file else None
+        log = self.ctl.run_dir / "logs" / f"{name}.log"
+        child = StartingProcess(name, command, log, ready_file, self.ctl.environment)
+        self.pids.add(child.record.pid)
+        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
+        assert fabric is not None
+        processes = tuple(child.record if old.name == name else old for old in fabric.processes)
+        dataclasses.replace(fabric, processes=processes).save()
+        if has_ready_file:
+            child.wait_ready(time.monotonic() + 20)
+
+    def _command(self, process: dict[str, Any]) -> list[str]:
+        """How the process was started, with the addresses that it got."""
+        command = Path(f"/proc/{process['pid']}/cmdline").read_bytes().decode().split("\0")[:-1]
+        ready_file = self.ctl.run_dir / f"{process['name']}.ready"
+        if "--ready-file" in command:
+            at = command.index("--ready-file")
+            del command[at : at + 2]
+            ready = json.loads(ready_file.read_text())
+            if process["name"] == "controller":
+                command += ["--listen", ready["address"]]
+            else:
+                command[command.index("--grpc") + 1] = ready["grpc"]
+                if "--udp-port" in command:
+                    port = ready["ports"]["1"]
+                    command[command.index("--udp-port") + 1] = f"1={port['address']}:{port['udp_port']}"
+        if self.shape.kind in ("soft", "bmv2"):
+            command = self._namespaces.command(SWITCHES, command)
+        return command
+
+    # ---- links ----
+
+    def cut_links(self, seconds: float) -> None:
+        """Take links down, in a namespace, or let the switch lose everything that a port carries; then mend it."""
+        if self.shape.kind in ("soft", "bmv2"):
+            fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
+            assert fabric is not None
+            hosts = [host["switch_port"] for host in fabric.agents]
+            port = self.chance.choice(hosts)
+            interface = switch_interface(fabric.switch["name"], port)
+            prefix = ["ip", "-n", self._namespaces.name(SWITCHES), "link", "set", interface]
+            self.struck()
+            subprocess.run([*prefix, "down"], check=True, timeout=30)
+            time.sleep(seconds)
+            subprocess.run([*prefix, "up"], check=True, timeout=30)
+            return
+        self.lose(1.0)
+        time.sleep(seconds)
+        self.lose(0.0)
+
+    def lose(self, share: float) -> None:
+        """Let the switch lose this share of the packets that its ports take, and of those that they send."""
+        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
+        assert fabric is not None
+        with ControllerClient(fabric.controller) as client:
+            client.set_loss("", [], share, share)
+        if share:
+            self.struck()
+
+    # ---- files ----
+
+    def store_files(self) -> list[Path]:
+        """The controller's database and its log of changes."""
+        return sorted(path for path in self.ctl.run_dir.glob("controller.sqlite*") if path.suffix != ".lock")
+
+    def overwrite_store(self) -> None:
+        """Write noise over places of the database, as a failing disk would."""
+        for path in self.chance.sample(self.store_files(), self.chance.randint(1, len(self.store_files()))):
+            size = path.stat().st_size
+            with path.open("r+b") as file:
+                for _ in range(self.chance.randint(1, 8)):
+                    file.seek(self.chance.randrange(max(1, size)))
+                    file.write(self.chance.randbytes(self.chance.choice([1, 16, 512, 4096])))
+
+    def truncate_store(self) -> None:
+        """Cut the end of one of its files off."""
+        path = self.chance.choice(self.store_files())
+        os.truncate(path, self.chance.randrange(max(1, path.stat().st_size)))
+
+    def controller_works(self) -> bool:
+        """Whether it still reads and writes its store."""
+        asked = [self.ctl.start("job", "list", "--all"), self.ctl.start("switch", "show")]
+        asked += [self.ctl.start("switch", "drain"), self.ctl.start("switch", "undrain")]
+        answers = [process.communicate(timeout=60) for process in asked]
+        refused = any(process.returncode != 0 for process in asked)
+        assert not refused or any("is damaged" in said for _, said in answers), f"not a word of damage: {answers}"
+        return not refused
+
+    def begin_without_store(self) -> None:
+        """Put the controller's store away and start it without."""
+        process = self.process("controller")
+        command = self.controller_command or self._command(process)
+        if runs(process["pid"]):
+            os.kill(process["pid"], signal.SIGKILL)
+            wait_until(lambda: not runs(process["pid"]), "the controller has ended", 10)
+        for path in self.store_files():
+            path.rename(self.directory / f"damaged-{path.name}")
+        self.begin_again("controller", command)
+        agents = {process["name"] for process in self.ctl.processes()[2:]}
+
+        def registered() -> bool:
+            return {a["registration"]["name"] for a in self.ctl.json("agent", "list")["agents"] if a["live"]} == agents
+
+        wait_until(registered, "all agents are back", 20)
+
+    def limit_files(self, pid: int, limit: int) -> None:
+        """Let a process extend no file any more; -1 to let it again. Its writes fail as on a full disk."""
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+    # ---- afterwards ----
+
+    def state(self) -> str:
+        """What `status` says of the fabric: running or broken."""
+        return inspect(RunDirectory(self.ctl.run_dir)).state
+
+    def leftovers(self) -> list[str]:
+        """What the ended job has left in the switch and in the processes that still run, after some seconds at most."""
+        end = time.monotonic() + CLEAN_SECONDS
+        while True:
+            try:
+                found = self._leftovers()
+            except ControllerError as error:  # it may just have been started
+                found = [f"the controller does not answer: {error}"]
+            if not found or time.monotonic() > end:
+                return found
+            time.sleep(0.2)
+
+    def _leftovers(self) -> list[str]:
+        found: list[str] = []
+        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
+        assert fabric is not None
+        with ControllerClient(fabric.controller) as client:
+            detail = client.show_switch()
+        if detail.switch.slots_free != detail.switch.slots:
+            found.append(f"{detail.switch.slots - detail.switch.slots_free} slots are left")
+        tables = [entry.table for entry in detail.entries if entry.table != "switch_address_table"]
+        found += [f"{len(tables)} table entries are left: {sorted(set(tables))}"] if tables else []
+        found += ["multicast groups are left"] if detail.groups else []
+        for process in self.ctl.processes():
+            memory = [name for name in _descriptors(process["pid"]) if name.startswith("/memfd:switchml")]
+            found += [f"{process['name']} still has {len(memory)} pieces of shared memory"] if memory else []
+        return found
+
+    def remains(self) -> list[str]:
+        """What is there after `down` and should not be."""
+        found = [f"process {pid} is left" for pid in sorted(self.pids) if runs(pid)]
+        found += [f"process {pid} is left: {name}" for pid, name in _processes_of(self.ctl.run_dir)]
+        found += [f"namespace {name} is left" for name in self._namespaces.existing()]
+        allowed = {"logs", "jobs", "lock", "users", "controller.toml"}
+        for path in self.ctl.run_dir.iterdir():
+            if path.name not in allowed and not path.name.startswith("controller.sqlite"):
+                found.append(f"{path.name} is left in the run directory")
+        return found
+
+    def close(self) -> None:
+        """End everything, also after a failure."""
+        job = getattr(self, "job", None)
+        if job is not None:
+            job.kill()
+            job.wait(10)
+        for pid in self.pids:
+            if runs(pid):
+                os.kill(pid, signal.SIGCONT)
+        self.down()
+        for pid, _ in _processes_of(self.ctl.run_dir):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _descriptors(pid: int) -> list[str]:
+    names: list[str] = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            names.append(str(link.readlink()))
+    return names
+
+
+def _processes_of(run_dir: Path) -> list[tuple[int, str]]:
+    """Processes in whose environment our run directory stands: also those that the fabric's own books do not know."""
+    found, sign = [], f"SWITCHML_RUN_DIR={run_dir}".encode()
+    for directory in Path("/proc").iterdir():
+        if not directory.name.isdecimal() or int(directory.name) == os.getpid():
+            continue
+        try:
+            if sign in (directory / "environ").read_bytes().split(b"\0"):
+                found.append((int(directory.name), (directory / "comm").read_text().strip()))
+        except OSError:  # it is gone, or not ours
+            continue
+    return found
+
+
+if sys.platform != "linux":
+    raise SystemExit("the chaos tests need Linux: /proc, namespaces, prlimit")

@@ -1,0 +1,40 @@
+"""A switch that is killed and does not come back: all ranks hear of it, long before their calls' own deadline."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from fabric_harness import Ctl, wait_until
+
+
+@pytest.mark.parametrize(
+    ("transport", "seconds"),
+    [("shm", 3.0), pytest.param("udp", 8.0, marks=pytest.mark.long)],  # at once; after two seconds without a result
+)
+def test_all_ranks_hear_that_the_switch_is_gone(ctl: Ctl, transport: str, seconds: float) -> None:
+    ctl.run("up", "--transport", transport, "--agents", "2")
+    switch = ctl.processes()[0]
+    worker = ctl.worker("survives", "--steps", "100000", "--size", "100000", "--timeout", "60", "--say-steps")
+    job = ctl.start("job", "start", "--workers", "3", *worker)
+    try:
+        wait_until(lambda: _has_made_steps(ctl), "the ranks make steps")
+        killed = time.monotonic()
+        os.kill(switch["pid"], signal.SIGKILL)
+        _, stderr = job.communicate(timeout=40)
+    finally:
+        job.kill()
+    said = [json.loads(line.split("] ", 1)[1]) for line in stderr.splitlines() if "] {" in line]
+    errors = [words for words in said if "error" in words]
+    assert len(errors) == 3, stderr[-2000:]
+    for words in errors:
+        assert words["error"].startswith("SwitchLost"), words
+        assert words["error_at"] - killed < seconds
+    assert job.returncode == 3
+
+
+def _has_made_steps(ctl: Ctl) -> bool:
+    logs = list(Path(ctl.run_dir).glob("jobs/*/rank-*.log"))
+    return len(logs) == 3 and all('"step"' in log.read_text() for log in logs)

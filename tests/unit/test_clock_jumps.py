@@ -1,0 +1,64 @@
+"""A clock that jumps, or a process that did not run, is no silence of the others; a real silence is noticed anyway."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from controller.store_lock import BEAT_SECONDS, LEASE_SECONDS, StoreLock, Watch
+from dataplane.clock import TEST_VARIABLE, chosen_clock, stood_still
+
+STEP = 0.2
+
+
+class WrongClock:
+    """Seconds that go on with the test, and jump."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def jump(self) -> None:
+        self.now += self.chance.choice([-1, 1]) * 10 ** self.chance.uniform(0, 5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_standby_takes_over_from_a_dead_leader_and_from_no_other(tmp_path: Path, seed: int) -> None:
+    path, clock = tmp_path / "lock", WrongClock(seed)
+    leader, watch = StoreLock(path), Watch(path, STEP, clock)
+    passed = 0.0
+    for _ in range(300):
+        clock.now += STEP
+        passed += STEP
+        if passed >= BEAT_SECONDS:
+            leader.beat()
+            passed = 0.0
+        if clock.chance.random() < 0.2:
+            clock.jump()
+        assert watch.stalled() is None
+    steps = 0
+    while watch.stalled() is None:  # it beats no more
+        clock.now += STEP
+        steps += 1
+    assert LEASE_SECONDS - STEP <= steps * STEP <= LEASE_SECONDS + 3 * STEP
+    leader.close()
+
+
+def test_what_counts_as_standing_still() -> None:
+    assert not stood_still(5.0, 5.0, 0.5)
+    assert not stood_still(5.0, 6.0, 0.5)
+    assert stood_still(5.0, 6.1, 0.5)
+    assert stood_still(5.0, 4.9, 0.5)
+
+
+def test_a_test_may_ask_for_a_wrong_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TEST_VARIABLE, str(tmp_path / "clock"))
+    clock = chosen_clock()
+    before = clock()
+    (tmp_path / "clock").write_text("3600")
+    assert 3600 <= clock() - before < 4200

@@ -1,0 +1,109 @@
+"""When a switch counts as gone: by a clock that the test turns."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from controller.jobs import Job, JobState, Rank, RankState
+from controller.lost_switches import ANSWER_SECONDS, LostSwitches, all_wait
+from controller.proto import switchml_pb2 as pb
+
+
+def job_of(*ranks: tuple[int, int], state: JobState = JobState.RUNNING) -> Job:
+    """A job whose ranks have made so many contributions and taken so many results."""
+    job = Job(
+        key=1, id=1, name="job", workers=len(ranks), switch="s1", epoch=1, slot_base=0, slots=64, values_per_packet=64,
+        created=0.0, state=state,
+    )  # fmt: skip
+    for number, (position, received) in enumerate(ranks):
+        rank = Rank(number, "a", "i", "h", "/s", 1, "00:00:00:00:00:00", state=RankState.ATTACHED, position=position)
+        rank.counters = pb.RankCounters(received=received)
+        job.ranks.append(rank)
+    return job
+
+
+class Watched:
+    """One job and the watch over its switch; stands in for what the controller knows of it."""
+
+    def __init__(self, job: Job) -> None:
+        self.now = 100.0
+        self.connected = False
+        self.change: Any = None
+        self.ended: list[tuple[int, str]] = []
+        driver = SimpleNamespace(connected=False)
+        self.live: Any = SimpleNamespace(job=job, switch=SimpleNamespace(driver=driver), change=None)
+        self.watch = LostSwitches(self, lambda: self.now)  # type: ignore[arg-type]
+
+    def live_jobs(self) -> list[Any]:
+        return [] if self.ended else [self.live]
+
+    def end(self, _live: Any, _state: JobState, why: str, reason: int) -> None:
+        self.ended.append((reason, why))
+
+    def pass_time(self, seconds: float, step: float = 0.25) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.now += step
+            self.watch.check()
+
+
+def test_a_switch_that_is_gone_fails_the_job_that_waits_for_it() -> None:
+    watched = Watched(job_of((10, 9), (12, 9)))
+    watched.pass_time(ANSWER_SECONDS)
+    assert not watched.ended
+    watched.pass_time(0.5)
+    ((reason, why),) = watched.ended
+    assert reason == pb.SWITCH_LOST
+    assert "switch s1 is gone" in why
+
+
+def test_a_switch_that_the_controller_reaches_is_waited_for() -> None:
+    watched = Watched(job_of((10, 9), (12, 9)))
+    watched.live.switch.driver.connected = True
+    watched.pass_time(10 * ANSWER_SECONDS)
+    assert not watched.ended
+
+
+def test_a_straggler_is_waited_for() -> None:
+    watched = Watched(job_of((9, 9), (12, 9)))
+    watched.pass_time(10 * ANSWER_SECONDS)
+    assert not watched.ended
+
+
+def test_results_show_that_it_lives_whatever_the_control_connection_says() -> None:
+    watched = Watched(job_of((10, 9), (12, 9)))
+    for _ in range(10):
+        watched.pass_time(ANSWER_SECONDS - 0.5)
+        for rank in watched.live.job.ranks:
+            rank.position += 1
+            rank.counters.received += 1
+    assert not watched.ended
+
+
+def test_it_is_waited_for_while_the_job_changes_its_epoch() -> None:
+    watched = Watched(job_of((10, 9), (12, 9)))
+    watched.live.change = object()
+    watched.pass_time(10 * ANSWER_SECONDS)
+    assert not watched.ended
+
+
+def test_a_clock_that_jumps_is_no_silence() -> None:
+    watched = Watched(job_of((10, 9), (12, 9)))
+    for _ in range(5):
+        watched.pass_time(ANSWER_SECONDS - 0.75)
+        watched.now += 3600
+        watched.watch.check()
+    assert not watched.ended
+    watched.pass_time(ANSWER_SECONDS + 0.5)
+    assert watched.ended
+
+
+def test_who_waits() -> None:
+    assert all_wait(job_of((10, 9), (10, 9)))
+    assert all_wait(job_of((10, 9), (11, 10)))  # the one that has its result sends the next one: the other lacks it
+    assert not all_wait(job_of((9, 9), (9, 9)))  # nobody has a call under way
+    assert not all_wait(job_of((10, 9), (10, 9), state=JobState.READY))
+    ended = job_of((9, 9), (10, 9))
+    ended.ranks[0].state = RankState.CLOSED
+    assert all_wait(ended)
