@@ -28,6 +28,7 @@ with atheris.instrument_imports(include=["controller"]):
     from controller.errors import ControllerError
     from controller.lifecycle import Lifecycle
     from controller.profiles import Profiles
+    from controller.quotas import Quotas
     from controller.rendezvous import Rendezvous
     from controller.store import Store
     from controller.switches import ManagedSwitch, Switches
@@ -38,6 +39,7 @@ from google.protobuf.message import DecodeError, Message
 from controller.proto import switchml_pb2 as pb
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_VERSION, Verdict
+from dataplane.tls import Security
 
 logging.disable()
 SLOTS = 64
@@ -72,7 +74,7 @@ class TablesInMemory(Driver):
 
     async def install_job(self, job: JobTables) -> None:
         assert job.job not in self.jobs
-        assert not any(job.slot_base & other.slot_mask == other.slot_base for other in self.jobs.values())
+        assert not any(job.slot_value & other.slot_mask == other.slot_value for other in self.jobs.values())
         self.jobs[job.job] = job
 
     async def replace_job(self, old: JobTables, new: JobTables) -> None:
@@ -99,11 +101,11 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.store = Store(directory / "store.sqlite")
         self.driver = TablesInMemory()
-        self.switches = Switches((), self.store)
+        self.switches = Switches((), self.store, Security())
         config = SwitchConfig(name="switch-0", target="soft", address="127.0.0.1", p4runtime="127.0.0.1:1", slots=SLOTS)
         self.switch = self.switches._switches["switch-0"] = ManagedSwitch(config, self.driver)
         self.agents = Agents(lambda name: self.switches.get(name).name)
-        self.lifecycle = Lifecycle(self.store, self.switches, self.agents)
+        self.lifecycle = Lifecycle(self.store, self.switches, self.agents, Quotas(()))
         self.rendezvous = Rendezvous(self.lifecycle)
         self.messages = AgentMessages(self.store, self.lifecycle, self.rendezvous, Profiles(self.agents))
         self.sessions: list[AgentSession] = []
