@@ -30,6 +30,7 @@ _EVENTS = {
     pb.RankEvent.LOST: RankState.LOST,
 }
 _MAX_REASON = 1000
+_MAX_WORD = 64  # of a call's description, as processes are allowed
 _REASONS = {JobState.COMPLETED: pb.JOB_COMPLETED, JobState.STOPPED: pb.JOB_STOPPED}
 
 
@@ -173,6 +174,8 @@ class AgentMessages:
         """Collect the calls of all ranks, then decide; the first report of a rank counts."""
         if rank.rank in live.calls:
             return
+        for name in ("operation", "dtype"):  # every rank is told of them
+            setattr(event.call, name, getattr(event.call, name)[:_MAX_WORD])
         live.calls[rank.rank] = event.call
         call = str(event.call).replace("\n", " ")
         _LOG.error("job %s: check failed on rank %d at chunk %d: %s", live.job.name, rank.rank, event.position, call)

@@ -47,6 +47,13 @@ __all__ = ["main", "serve"]
 
 _LOG = logging.getLogger(__name__)
 _STOP_SECONDS = 1.0
+# Each agent's session is one, and each `job watch` and `events --follow`; gRPC refuses more with RESOURCE_EXHAUSTED.
+_MAX_CONCURRENT_RPCS = 2048
+_SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+    # Without this option a second controller could listen on the same port, and calls would go to either.
+    ("grpc.so_reuseport", 0),
+)
 
 
 async def serve(
@@ -150,8 +157,9 @@ def _server(
     profiles: Profiles,
     access: Access,
 ) -> grpc.aio.Server:
-    # Without this option a second controller could listen on the same port, and calls would go to either.
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)], interceptors=[Guard(access.check)])
+    server = grpc.aio.server(
+        options=_SERVER_OPTIONS, interceptors=[Guard(access.check)], maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS
+    )
     pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle, store.events), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents, store.events), server)  # type: ignore[no-untyped-call]

@@ -74,7 +74,7 @@ class TablesInMemory(Driver):
 
     async def install_job(self, job: JobTables) -> None:
         assert job.job not in self.jobs
-        assert not any(job.slot_base & other.slot_mask == other.slot_base for other in self.jobs.values())
+        assert not any(job.slot_value & other.slot_mask == other.slot_value for other in self.jobs.values())
         self.jobs[job.job] = job
 
     async def replace_job(self, old: JobTables, new: JobTables) -> None:

@@ -30,6 +30,7 @@ from controller_harness import ScriptedAgent
 
 from benchmarks.ranks import RankGroup
 from benchmarks.systems import TRANSPORTS, SwitchML, own_fabric, work_directory
+from benchmarks.workers.counters import take_share
 from controller.proto import switchml_pb2 as pb
 
 STATES = ("quiet", "closed port", "switch")
@@ -47,6 +48,7 @@ class Flooder:
             text=True,
             start_new_session=True,
         )
+        take_share(self._process.pid)  # or it would not keep its rate beside other work
         self.port = int(self._read())
         self.rates: list[float] = []
 
