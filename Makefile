@@ -9,6 +9,9 @@
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
 #   make faults      the tests of failures, also those that are too long for `make test`
 #   make chaos       jobs to which something happens, by chance; ARGS='--runs 100 --seed 7', or --short
+#   make soak        64 ranks in 16 jobs for an hour, whose processes must stay level; ARGS='--minutes 1' for a short form
+#   make job-starts  10,000 jobs without a command one after the other, after which nothing is more than before
+#   make flood       what a job that floods the switch with garbage does to its neighbour, measured
 #   make lost-worker kill a worker in the middle of a 64 MB all-reduce, N=100 times over each transport
 #   make bench       measure beside Gloo and Open MPI; ARGS='allreduce --workers 2', see docs/performance.md
 #   make model       check the model of the protocol with SPIN, where it is found; ARGS=--short for a minute of it
@@ -36,7 +39,7 @@ CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h'
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
 
-.PHONY: help demo test faults chaos lost-worker bench model test-devices bench-devices test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
+.PHONY: help demo test faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -75,11 +78,20 @@ test-torch: $(TORCH_VENV)/torch.stamp
 	  $(TORCH_VENV)/bin/pytest --last-failed --last-failed-no-failures none tests/torch $(ARGS)
 
 faults: $(VENV)/dev.stamp
-	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py)
+	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py)
 	$(call pytest,--long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py)
 
 chaos: $(VENV)/dev.stamp
 	$(BIN)/python tests/chaos/run.py $(ARGS)
+
+soak: $(VENV)/dev.stamp
+	$(BIN)/python tests/soak/run.py $(ARGS)
+
+job-starts: $(VENV)/dev.stamp
+	$(BIN)/python tests/soak/starts.py $(ARGS)
+
+flood: $(VENV)/dev.stamp
+	$(BIN)/python tests/soak/flood.py $(ARGS)
 
 N ?= 100
 

@@ -13,6 +13,7 @@ from click.shell_completion import get_completion_class
 
 import cli_output as output
 from cli_bench import bench_group
+from cli_certs import certs_group
 from cli_events import show_events
 from cli_profile import profile_job
 from cli_session import ExitCode, Root, Session, json_option, reference, setting, terminate
@@ -79,14 +80,25 @@ Examples:
     metavar="FILE",
     help="Configuration file.  [SWITCHML_CONFIG; default: ~/.config/switchml/config.toml]",
 )
+@click.option(
+    "--tls", type=click.Path(path_type=Path), metavar="DIRECTORY", help=f"{config.KEYS['tls'].help}  [SWITCHML_TLS]"
+)
+@click.option("--insecure", is_flag=True, default=None, help=config.KEYS["insecure"].help)
 @click.version_option(VERSION, prog_name="switchml-ctl")
 @click.pass_context
-def cli(context: click.Context, controller: str | None, run_dir: str | None, config_file: Path | None) -> None:
+def cli(
+    context: click.Context,
+    controller: str | None,
+    run_dir: str | None,
+    config_file: Path | None,
+    tls: Path | None,
+    insecure: bool | None,
+) -> None:
     """All-reduce inside the network: fabrics, jobs, switches and agents of SwitchML.
 
     Options are taken before environment variables, those before the configuration file.
     """
-    context.obj = Session(controller, run_dir, config_file)
+    context.obj = Session(controller, run_dir, config_file, tls, insecure)
 
 
 # ---- the embedded fabric --------------------------------------------------------------------------------------------
@@ -471,11 +483,8 @@ def _laid_out(session: Session) -> topology.Topology | None:
 
 job.add_command(profile_job)
 job.add_command(job_status)
-cli.add_command(show_events)
-cli.add_command(show_top)
-cli.add_command(switch_group)
-cli.add_command(agent_group)
-cli.add_command(bench_group)
+for command in (show_events, show_top, switch_group, agent_group, bench_group, certs_group):
+    cli.add_command(command)
 
 
 def main() -> NoReturn:

@@ -101,18 +101,21 @@ class Session:
     controller: str | None
     run_dir: str | None
     config_file: Path | None
+    tls: Path | None = None
+    insecure: bool | None = None
 
     def settings(self, **options: Any) -> config.Settings:
         """Settings with `options`, named table_key, on top."""
         named = {name.replace("_", ".", 1): value for name, value in options.items()}
-        return config.load(
-            {"controller": self.controller, "run_dir": self.run_dir, **named}, config_file=self.config_file
-        )
+        before = {"controller": self.controller, "run_dir": self.run_dir, "insecure": self.insecure}
+        before["tls"] = None if self.tls is None else str(self.tls)
+        return config.load({**before, **named}, config_file=self.config_file)
 
     @contextlib.contextmanager
     def client(self) -> Iterator[ControllerClient]:
         """A client of the controller that is meant."""
-        with ControllerClient(fabric.controller_address(self.settings())) as client:
+        settings = self.settings()
+        with fabric.connect(settings, fabric.controller_address(settings)) as client:
             yield client
 
 

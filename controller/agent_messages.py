@@ -30,6 +30,7 @@ _EVENTS = {
     pb.RankEvent.LOST: RankState.LOST,
 }
 _MAX_REASON = 1000
+_MAX_WORD = 64  # of a call's description, as processes are allowed
 _REASONS = {JobState.COMPLETED: pb.JOB_COMPLETED, JobState.STOPPED: pb.JOB_STOPPED}
 
 
@@ -150,6 +151,7 @@ class AgentMessages:
             for other in live.ready.values():
                 if not other.done():
                     other.set_exception(error)
+                    other.exception()  # seen, even if the job has been stopped and nobody waits any more
 
     def _rank_event(self, session: AgentSession, event: pb.RankEvent) -> None:
         live = self._job_of(session, event.job, event.epoch)
@@ -172,6 +174,8 @@ class AgentMessages:
         """Collect the calls of all ranks, then decide; the first report of a rank counts."""
         if rank.rank in live.calls:
             return
+        for name in ("operation", "dtype"):  # every rank is told of them
+            setattr(event.call, name, getattr(event.call, name)[:_MAX_WORD])
         live.calls[rank.rank] = event.call
         slot = live.job.slot_base + event.position % live.job.slots
         live.failed_at[rank.rank] = f"chunk {event.position} in slot {slot}"

@@ -33,10 +33,11 @@ _MAX_AGENTS = 1024
 class AgentSession:
     """One stream of an agent: what it registered, what waits to be sent to it, and why it ended."""
 
-    def __init__(self, registration: pb.Register, switch: str, clock: Clock = time.monotonic) -> None:
+    def __init__(self, registration: pb.Register, switch: str, tenant: str = "", clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self.registration = registration
         self.switch = switch
+        self.tenant = tenant
         self.last_heartbeat = time.time()
         self.heard = clock()
         self.outgoing: asyncio.Queue[pb.ControllerMessage] = asyncio.Queue()
@@ -82,8 +83,8 @@ class Agents:
         self._sessions: dict[str, AgentSession] = {}
         self.stopping = False
 
-    def register(self, registration: pb.Register) -> AgentSession:
-        """Open a session.
+    def register(self, registration: pb.Register, tenant: str = "") -> AgentSession:
+        """Open a session; jobs that begin at its processes belong to `tenant`.
 
         Raises:
             InvalidRequest: a field holds what is not allowed.
@@ -104,7 +105,7 @@ class Agents:
                 )
             present.end("it opened another session")
         self._make_room(registration.name)
-        session = AgentSession(registration, switch, self._clock)
+        session = AgentSession(registration, switch, tenant, self._clock)
         self._sessions[registration.name] = session
         _LOG.info("agent %s on %s registered for switch %s", session.name, registration.host, switch)
         return session

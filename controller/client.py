@@ -6,22 +6,35 @@ import getpass
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import grpc
 
-from controller.errors import ACTOR_KEY, InvalidRequest, JobNotFound, from_rpc_error
+from controller.errors import ACTOR_KEY, ConfigError, InvalidRequest, JobNotFound, from_rpc_error
 from controller.jobs import OnFailure
 from controller.proto import events_pb2 as events_pb
 from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
+from dataplane.tls import CONTROLLER_NAME, Security, TlsError
 
 __all__ = ["ControllerClient"]
 
 _START_SECONDS = 60.0
 _HIGHEST = 2**32 - 1  # of a number in the messages
+
+
+class _Stubs:
+    """The services of the controller on one channel."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.jobs = pb_grpc.JobsStub(channel)  # type: ignore[no-untyped-call]
+        self.agents = pb_grpc.AgentsStub(channel)  # type: ignore[no-untyped-call]
+        self.switches = pb_grpc.SwitchesStub(channel)  # type: ignore[no-untyped-call]
+        self.events = events_grpc.EventsStub(channel)  # type: ignore[no-untyped-call]
+        self.control = pb_grpc.ControlStub(channel)  # type: ignore[no-untyped-call]
 
 
 class ControllerClient:
@@ -31,22 +44,40 @@ class ControllerClient:
 
     A job is named by its id (int) or its name (str). Every method takes at most ``timeout`` seconds and raises the
     ControllerError that the controller raised, ControllerUnavailable when none answers, or DeadlineExceeded.
+
+    ``tls`` is a directory of certificates (dataplane.tls), without which an address must be on loopback, or the
+    connection ``insecure``. Certificates that are replaced are taken for the next call.
+
+    Raises:
+        ConfigError: certificates are missing or not usable.
+
     """
 
-    def __init__(self, address: str, timeout: float = 15.0) -> None:
+    def __init__(
+        self, address: str, timeout: float = 15.0, tls: Path | str | None = None, insecure: bool = False
+    ) -> None:
         self.address = address
+        self._security = Security.of(tls, insecure)
+        self._stamp: object = None
+        self._channels: list[grpc.Channel] = []
         self._metadata = ((ACTOR_KEY, _own_name().encode()),)
         self._timeout = timeout
-        # Retries of a refused connection begin soon, so that a controller that has just been started is found.
-        self._channel = grpc.insecure_channel(
-            f"ipv4:{address}" if "," in address else address,
-            options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.enable_http_proxy", 0)],
-        )
-        self._jobs = pb_grpc.JobsStub(self._channel)  # type: ignore[no-untyped-call]
-        self._agents = pb_grpc.AgentsStub(self._channel)  # type: ignore[no-untyped-call]
-        self._switches = pb_grpc.SwitchesStub(self._channel)  # type: ignore[no-untyped-call]
-        self._events = events_grpc.EventsStub(self._channel)  # type: ignore[no-untyped-call]
-        self._control = pb_grpc.ControlStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stubs()
+
+    def _stubs(self) -> _Stubs:
+        """Return what to call, over a new channel if the certificates are others than those of the last one."""
+        try:
+            certificates = self._security.certificates_for(self.address)
+            stamp = certificates.stamp() if certificates is not None else ()
+            if stamp != self._stamp:
+                # Retries of a refused connection begin soon: a controller that has just been started is found.
+                options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.enable_http_proxy", 0)]
+                channel = self._security.channel(self.address, CONTROLLER_NAME, options)
+                self._channels.append(channel)  # watches go on over the one before
+                self._stamp, self._present = stamp, _Stubs(channel)
+        except TlsError as error:
+            raise ConfigError(str(error)) from None
+        return self._present
 
     def __enter__(self) -> ControllerClient:
         return self
@@ -58,11 +89,12 @@ class ControllerClient:
 
     def close(self) -> None:
         """Close the connection; watches that are under way end."""
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
     def info(self) -> pb.InfoResponse:
         """Return version, start and store of the controller."""
-        answer: pb.InfoResponse = self._call(self._control.Info, pb.InfoRequest())
+        answer: pb.InfoResponse = self._call(self._stubs().control.Info, pb.InfoRequest())
         return answer
 
     def start_job(
@@ -93,7 +125,7 @@ class ControllerClient:
         workers = min(max(workers, 0), _HIGHEST)
         slots = min(slots, _HIGHEST) if slots >= 0 else 1
         request = pb.StartJobRequest(workers=workers, name=name, slots=slots, switch=switch, on_failure=on_failure.name)
-        answer: pb.Job = self._call(self._jobs.Start, request, timeout)
+        answer: pb.Job = self._call(self._stubs().jobs.Start, request, timeout)
         return answer
 
     def get_job(self, job: int | str) -> pb.Job:
@@ -103,12 +135,12 @@ class ControllerClient:
             JobNotFound: there is none.
 
         """
-        answer: pb.Job = self._call(self._jobs.Get, _reference(job))
+        answer: pb.Job = self._call(self._stubs().jobs.Get, _reference(job))
         return answer
 
     def list_jobs(self, include_ended: bool = False) -> list[pb.Job]:
         """Return the live jobs, or all, oldest first."""
-        return list(self._call(self._jobs.List, pb.ListJobsRequest(include_ended=include_ended)).jobs)
+        return list(self._call(self._stubs().jobs.List, pb.ListJobsRequest(include_ended=include_ended)).jobs)
 
     def watch_job(self, job: int | str, timeout: float | None = None) -> Iterator[pb.Job]:
         """Yield a job now, after each change and at least each second, until it has ended.
@@ -117,7 +149,7 @@ class ControllerClient:
             JobNotFound: there is none.
 
         """
-        stream = self._jobs.Watch(_reference(job), timeout=timeout)
+        stream = self._stubs().jobs.Watch(_reference(job), timeout=timeout)
         try:
             yield from stream
         except grpc.RpcError as error:
@@ -132,7 +164,7 @@ class ControllerClient:
             JobNotFound: there is none.
 
         """
-        answer: pb.Job = self._call(self._jobs.Stop, _reference(job))
+        answer: pb.Job = self._call(self._stubs().jobs.Stop, _reference(job))
         return answer
 
     def report_exit(self, job: int | str, rank: int, exit_code: int, final: bool = False) -> pb.Job:
@@ -147,7 +179,7 @@ class ControllerClient:
         if not 0 <= rank <= _HIGHEST:
             raise InvalidRequest(f"there is no rank {rank}")
         report = pb.ExitReport(job=_reference(job), rank=rank, exit_code=exit_code, final=final)
-        answer: pb.Job = self._call(self._jobs.ReportExit, report)
+        answer: pb.Job = self._call(self._stubs().jobs.ReportExit, report)
         return answer
 
     def profile_job(self, job: int | str, calls: int = 0) -> pb.JobProfile:
@@ -161,16 +193,16 @@ class ControllerClient:
 
         """
         request = pb.ProfileRequest(job=_reference(job), calls=min(max(calls, 0), _HIGHEST))
-        answer: pb.JobProfile = self._call(self._jobs.Profile, request)
+        answer: pb.JobProfile = self._call(self._stubs().jobs.Profile, request)
         return answer
 
     def list_agents(self) -> list[pb.Agent]:
         """Return all agents that have registered since the controller started, by name."""
-        return list(self._call(self._agents.List, pb.ListAgentsRequest()).agents)
+        return list(self._call(self._stubs().agents.List, pb.ListAgentsRequest()).agents)
 
     def list_switches(self) -> list[pb.Switch]:
         """Return the configured switches."""
-        return list(self._call(self._switches.List, pb.ListSwitchesRequest()).switches)
+        return list(self._call(self._stubs().switches.List, pb.ListSwitchesRequest()).switches)
 
     def show_switch(self, name: str = "") -> pb.SwitchDetail:
         """Return the tables, groups and counters of a switch, read from it now; by no name the only one.
@@ -180,7 +212,7 @@ class ControllerClient:
             SwitchUnavailable, SwitchRefused: it cannot be read.
 
         """
-        answer: pb.SwitchDetail = self._call(self._switches.Show, pb.ShowSwitchRequest(name=name))
+        answer: pb.SwitchDetail = self._call(self._stubs().switches.Show, pb.ShowSwitchRequest(name=name))
         return answer
 
     def read_events(
@@ -198,7 +230,7 @@ class ControllerClient:
         request = events_pb.ReadEventsRequest(
             job=None if job is None else _reference(job), after=after, latest=latest, follow=follow
         )
-        stream = self._events.Read(request, timeout=timeout or (None if follow else self._timeout))
+        stream = self._stubs().events.Read(request, timeout=timeout or (None if follow else self._timeout))
         try:
             yield from stream
         except grpc.RpcError as error:
@@ -223,7 +255,7 @@ class ControllerClient:
             request = pb.SetLossRequest(name=name, ports=ports, ingress=ingress, egress=egress)
         except ValueError as error:  # a port that the message has no room for
             raise InvalidRequest(f"ports of a switch are 1 to 511: {error}") from None
-        return list(self._call(self._switches.SetLoss, request).ports)
+        return list(self._call(self._stubs().switches.SetLoss, request).ports)
 
     def drain_switch(self, name: str = "", drained: bool = True) -> pb.Switch:
         """Close a switch to new jobs, or open it again; jobs that run there go on. By no name the only one.
@@ -232,7 +264,7 @@ class ControllerClient:
             SwitchNotFound, InvalidRequest: there is none of this name, or several and no name.
 
         """
-        answer: pb.Switch = self._call(self._switches.Drain, pb.DrainRequest(name=name, drained=drained))
+        answer: pb.Switch = self._call(self._stubs().switches.Drain, pb.DrainRequest(name=name, drained=drained))
         return answer
 
     def wait_without_jobs(self, name: str) -> pb.Switch:

@@ -5,6 +5,15 @@ Example::
     [controller]
     listen = "127.0.0.1:7600"        # or "unix:/path/of/a/socket"
     store = "/var/lib/switchml/controller.sqlite"
+    tls = "/etc/switchml/tls"        # certificates; needed where `listen` is not on loopback
+    # insecure = true                # instead: whoever reaches `listen` is an administrator
+
+    [[tenants]]                      # quotas; "*" is each tenant that has no table of its own
+    name = "vision"                  # organization (O) of the certificates
+    jobs = 4                         # at once; 0 or nothing: no limit
+    workers = 64
+    slots = 4096
+    members = ["alice"]              # names (CN) of certificates that belong to it besides
 
     [[switches]]
     name = "s1"
@@ -21,6 +30,7 @@ Example::
     small_job = 2
     multicast = "239.192.0.0/22"     # soft, where all agents are on one IP segment with it: a group for each job
     multicast_port = 1               # the switch port of that segment
+    tls = "auto"                     # beyond loopback; on: always; off: never, the way to the switch is trusted
 
     [[switches]]
     name = "t1"
@@ -56,6 +66,7 @@ from typing import Any
 
 from controller.errors import ConfigError
 from controller.jobs import parse_mac
+from controller.quotas import TenantConfig
 from controller.slots import MINIMUM_SLOTS, is_power_of_two
 from dataplane.constants import (
     PROTOCOL_MAX_JOBS,
@@ -64,6 +75,7 @@ from dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
 )
+from dataplane.tls import Security
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -78,6 +90,8 @@ _DEFAULT_VALUES = {"soft": 256, "bmv2": 64, "tofino": 0}
 _DEFAULT_DEVICE = {"soft": 1, "bmv2": 1, "tofino": 0}
 _COMPILED_VALUES = (64, 256)  # dataplane/p4/build/bmv2
 _UNIX = "unix:"
+_TYPES: dict[str, type] = {"int": int, "bool": bool}
+_TLS = ("auto", "on", "off")
 _PORT_NAME = re.compile(r"[0-9]{1,3}/[0-7]")
 _PORT_CHOICES = {
     "speed": ("1G", "10G", "25G", "40G", "50G", "100G"),
@@ -132,7 +146,8 @@ class SwitchConfig:
     that small jobs get `default_pool`, too. `p4runtime` is
     the address of soft and bmv2, `bfrt` that of tofino, which alone has `program` and `ports`. `multicast` is a range
     of IPv4 multicast groups, one for each job id, which every agent at switch port `multicast_port` must be able to
-    join; empty where results are sent to each agent by itself.
+    join; empty where results are sent to each agent by itself. `tls` says whether its control interface speaks TLS:
+    auto, where it is not on loopback; on; off.
     """
 
     name: str
@@ -152,6 +167,7 @@ class SwitchConfig:
     small_job: int = 0
     multicast: str = ""
     multicast_port: int = 1
+    tls: str = "auto"
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -164,6 +180,7 @@ class SwitchConfig:
         _require(bool(_NAME.fullmatch(self.name)), f"{where}: name must be 1 to 64 of A-Z a-z 0-9 _ . -")
         _require(self.target in _DEFAULT_POOL, f"{where}: target {self.target!r} is none of {', '.join(_DEFAULT_POOL)}")
         self._check_interface(where)
+        _require(self.tls in _TLS, f"{where}: tls is {self.tls!r} and must be {', '.join(_TLS)}")
         try:
             unusable = IPv4Address(self.address).is_unspecified
         except AddressValueError:
@@ -254,17 +271,23 @@ class SwitchConfig:
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """The whole file; `listen` is host:port with port 0 for any free one, or unix:PATH."""
+    """The whole file; `listen` is host:port with port 0 for any free one, or unix:PATH.
+
+    `tls` is a directory of certificates, or empty; `insecure` allows connections beyond loopback without.
+    """
 
     switches: tuple[SwitchConfig, ...] = ()
     listen: str = "127.0.0.1:7600"
     store: Path = Path("controller.sqlite")
+    tls: str = ""
+    insecure: bool = False
+    tenants: tuple[TenantConfig, ...] = ()
 
     def __post_init__(self) -> None:
         """Check what concerns more than one switch.
 
         Raises:
-            ConfigError: two switches have one name, or `listen` is no address.
+            ConfigError: two switches or tenants have one name, a member two tenants, or `listen` is no address.
 
         """
         if unix_path(self.listen, "listen") is None:
@@ -272,6 +295,16 @@ class ControllerConfig:
         names = [switch.name for switch in self.switches]
         for name in names:
             _require(names.count(name) == 1, f"{names.count(name)} switches have the name {name!r}")
+        tenants = [tenant.name for tenant in self.tenants]
+        members = [member for tenant in self.tenants for member in tenant.members]
+        for what, given in (("tenants have the name", tenants), ("tenants have the member", members)):
+            for name in given:
+                _require(given.count(name) == 1, f"{given.count(name)} {what} {name!r}")
+
+    @property
+    def security(self) -> Security:
+        """What protects the controller's connections."""
+        return Security.of(self.tls, self.insecure)
 
 
 def load_config(path: Path) -> ControllerConfig:
@@ -294,16 +327,21 @@ def load_config(path: Path) -> ControllerConfig:
 
 
 def _config(data: Mapping[str, Any]) -> ControllerConfig:
-    unknown = data.keys() - {"controller", "switches"}
-    _require(not unknown, f"unknown table {', '.join(sorted(unknown))}; there are [controller] and [[switches]]")
-    own, tables = data.get("controller", {}), data.get("switches", [])
+    unknown = data.keys() - {"controller", "switches", "tenants"}
+    _require(
+        not unknown,
+        f"unknown table {', '.join(sorted(unknown))}; there are [controller], [[switches]] and [[tenants]]",
+    )
+    own = data.get("controller", {})
     _require(isinstance(own, dict), "controller must be a table: [controller]")
-    _require(isinstance(tables, list), "switches must be an array of tables: [[switches]]")
-    switches = tuple(_switch(table) for table in tables)
-    values = _values(ControllerConfig, own, "[controller]", but={"switches"})
+    for name in ("switches", "tenants"):
+        _require(isinstance(data.get(name, []), list), f"{name} must be an array of tables: [[{name}]]")
+    switches = tuple(_switch(table) for table in data.get("switches", []))
+    tenants = tuple(_tenant(table) for table in data.get("tenants", []))
+    values = _values(ControllerConfig, own, "[controller]", but={"switches", "tenants"})
     if "store" in values:
         values["store"] = Path(values["store"])
-    return ControllerConfig(switches=switches, **values)
+    return ControllerConfig(switches=switches, tenants=tenants, **values)
 
 
 def _switch(table: Any) -> SwitchConfig:
@@ -312,18 +350,25 @@ def _switch(table: Any) -> SwitchConfig:
     return SwitchConfig(**values, ports=tuple(ports))
 
 
+def _tenant(table: Any) -> TenantConfig:
+    values = _values(TenantConfig, table, "[[tenants]]", also={"members": list})
+    members = values.pop("members", [])
+    _require(all(isinstance(one, str) for one in members), "[[tenants]]: members must be texts")
+    return TenantConfig(**values, members=tuple(members))
+
+
 def _values(
     kind: type, table: Any, where: str, but: Set[str] = frozenset(), also: Mapping[str, type] | None = None
 ) -> dict[str, Any]:
     """Return the table's values, after checking that their names and types are those of the dataclass' fields.
 
-    Fields are numbers or texts; `also` names those of another type.
+    Fields are numbers, texts or true and false; `also` names those of another type.
     """
     _require(isinstance(table, dict), f"{where} must be a table")
     fields = {field.name: field for field in dataclasses.fields(kind) if field.name not in but}
     for name, value in table.items():
         _require(name in fields, f"{where}: unknown key {name!r}; known are {', '.join(fields)}")
-        wanted = (also or {}).get(name, int if fields[name].type == "int" else str)
+        wanted = (also or {}).get(name, _TYPES.get(str(fields[name].type), str))
         _require(type(value) is wanted, f"{where}: {name} is {value!r} and must be of type {wanted.__name__}")
     missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in table]
     _require(not missing, f"{where}: {', '.join(missing)} missing")

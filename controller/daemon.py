@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import getpass
 import json
 import logging
 import os
 import signal
 import socket
 import sys
-from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import click
 import grpc
@@ -28,20 +29,31 @@ from controller.lost_switches import LostSwitches
 from controller.profiles import Profiles
 from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2_grpc as pb_grpc
+from controller.quotas import Quotas
 from controller.rendezvous import Rendezvous
+from controller.roles import Access
 from controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
 from controller.store import Store, stand_by
 from controller.switches import Switches
 from controller.version import VERSION
 from dataplane.clock import Clock, chosen_clock
+from dataplane.grpc_guard import Guard
 from dataplane.grpc_stop import stop_server
 from dataplane.metrics_address import parse_address
 from dataplane.process_logs import configure, log_options
+from dataplane.tls import TlsError, is_local, tls_options
 
 __all__ = ["main", "serve"]
 
 _LOG = logging.getLogger(__name__)
 _STOP_SECONDS = 1.0
+# Each agent's session is one, and each `job watch` and `events --follow`; gRPC refuses more with RESOURCE_EXHAUSTED.
+_MAX_CONCURRENT_RPCS = 2048
+_SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+    # Without this option a second controller could listen on the same port, and calls would go to either.
+    ("grpc.so_reuseport", 0),
+)
 
 
 async def serve(
@@ -68,17 +80,18 @@ async def serve(
     if opened is None:
         return
     with contextlib.closing(opened) as store:
-        switches = Switches(config.switches, store)
+        quotas = Quotas(config.tenants)
+        switches = Switches(config.switches, store, config.security)
         agents = Agents(lambda name: switches.get(name).name, clock)
-        lifecycle = Lifecycle(store, switches, agents)
+        lifecycle = Lifecycle(store, switches, agents, quotas)
         lifecycle.load()
         rendezvous = Rendezvous(lifecycle)
         profiles = Profiles(agents)
         messages = AgentMessages(store, lifecycle, rendezvous, profiles)
-        server = _server(store, switches, agents, lifecycle, messages, profiles)
+        server = _server(store, switches, agents, lifecycle, messages, profiles, Access(store.events, quotas))
         tasks: list[asyncio.Task[None]] = []
         try:
-            address = _listen(server, config.listen)
+            address = _listen(server, config)
             await server.start()
             tasks += [
                 asyncio.create_task(switches.run(lifecycle.prepare_switch), name="switches"),
@@ -100,7 +113,10 @@ async def serve(
                 _LOG.info("metrics at http://%s/metrics", served)
             if ready_file is not None:
                 _write_ready_file(ready_file, address, served)
-            store.events.record(EventKind.CONTROLLER_STARTED, f"version {VERSION}, listens on {address}")
+            protection = "with TLS" if config.security.certificates_for(config.listen) else "without TLS"
+            about = f"version {VERSION}, listens on {address} {protection}"
+            store.events.record(EventKind.CONTROLLER_STARTED, about, actor=_user())
+            _note_configuration(store, config)
             _LOG.info("switchml-controller %s listens on %s, store %s", VERSION, address, config.store)
             done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -139,9 +155,11 @@ def _server(
     lifecycle: Lifecycle,
     messages: AgentMessages,
     profiles: Profiles,
+    access: Access,
 ) -> grpc.aio.Server:
-    # Without this option a second controller could listen on the same port, and calls would go to either.
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(
+        options=_SERVER_OPTIONS, interceptors=[Guard(access.check)], maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS
+    )
     pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle, store.events), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents, store.events), server)  # type: ignore[no-untyped-call]
@@ -150,21 +168,25 @@ def _server(
     return server
 
 
-def _listen(server: grpc.aio.Server, listen: str) -> str:
+def _listen(server: grpc.aio.Server, config: ControllerConfig) -> str:
+    listen, security = config.listen, config.security
     path = unix_path(listen, "listen")
     if path is not None:
         return _listen_at(server, path)
     host, port = split_address(listen, "listen")
     try:
+        certificates = security.certificates_for(listen)
         # gRPC does not say why it could not listen, so the system is asked first.
         with socket.create_server((host.strip("[]"), port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             pass
-        port = server.add_insecure_port(listen)
+        port = security.listen(server, listen)
+    except TlsError as error:
+        raise ConfigError(f"listen: {error}") from None
     except (OSError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"cannot listen on {listen}: {why}; give another --listen HOST:PORT, or port 0") from None
-    if not _is_loopback(host):
-        _LOG.warning("listening on %s without TLS: whoever reaches it can start and stop jobs", listen)
+    if certificates is None and not is_local(listen):
+        _LOG.warning("listening on %s without TLS: whoever reaches it is an administrator", listen)
     return f"{host}:{port}"
 
 
@@ -173,8 +195,11 @@ def _listen_at(server: grpc.aio.Server, path: Path) -> str:
     address = f"unix:{path}"
     try:
         _require_unused(path)
-        server.add_insecure_port(address)
-        path.chmod(0o600)  # whoever reaches it can start and stop jobs
+        umask = os.umask(0o177)  # whoever reaches it is an administrator, so the file never has a wider mode
+        try:
+            server.add_insecure_port(address)
+        finally:
+            os.umask(umask)
     except (OSError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ConfigError(f"cannot listen on {address}: {why}; give another --listen") from None
@@ -195,11 +220,28 @@ def _require_unused(path: Path) -> None:
     path.unlink()
 
 
-def _is_loopback(host: str) -> bool:
+def _note_configuration(store: Store, config: ControllerConfig) -> None:
+    """Let the event log say what has changed in the configuration since the last start.
+
+    But for where it listens, which is another address for a standby and stands in every start.
+    """
+    now = json.loads(json.dumps(dataclasses.asdict(config), default=str))
+    del now["listen"]
+    stored = store.exchange_configuration(json.dumps(now))
+    if stored is None:
+        return
+    before = json.loads(stored)
+    changed = [name for name in sorted({*now, *before}) if now.get(name) != before.get(name)]
+    if changed:
+        store.events.record(EventKind.CONFIGURATION_CHANGED, ", ".join(changed), actor=_user())
+
+
+def _user() -> str:
+    """Who runs this process."""
     try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        return f"user {os.getuid()}"
 
 
 def _write_ready_file(path: Path, address: str, metrics: str | None) -> None:
@@ -236,6 +278,7 @@ def _metrics_address(_context: click.Context, _parameter: click.Parameter, value
     metavar="[HOST:]PORT",
     help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
 )
+@tls_options("SWITCHML_CONTROLLER")
 @log_options
 @click.version_option(VERSION, prog_name="switchml-controller")
 def main(
@@ -245,6 +288,8 @@ def main(
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
     standby: bool,
+    tls: Path | None,
+    insecure: bool,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -263,10 +308,13 @@ def main(
     logging.getLogger("finsy").setLevel(logging.CRITICAL + 1)
     try:
         config = load_config(config_path) if config_path is not None else ControllerConfig()
-        given = {name: value for name, value in (("listen", listen), ("store", store)) if value is not None}
+        options = {"listen": listen, "store": store, "tls": None if tls is None else str(tls)}
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        if insecure:
+            given["insecure"] = True
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
-        asyncio.run(serve(dataclasses.replace(config, **given), ready_file, metrics, standby))  # type: ignore[arg-type]
+        asyncio.run(serve(dataclasses.replace(config, **given), ready_file, metrics, standby))
     except (ControllerError, OSError) as error:
         click.echo(f"switchml-controller: {error}", err=True)
         sys.exit(1)

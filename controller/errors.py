@@ -22,6 +22,8 @@ __all__ = [
     "SwitchNotFound",
     "SwitchUnavailable",
     "SwitchRefused",
+    "PermissionDenied",
+    "QuotaExceeded",
     "VersionMismatch",
     "ConfigError",
     "StoreError",
@@ -82,6 +84,18 @@ class NoRoom(ControllerError):
     """Slots, job ids or epochs are used up; the figures say how many there are."""
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class QuotaExceeded(ControllerError):
+    """The tenant has, with what is asked for, more than it may; the figures say how much."""
+
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class PermissionDenied(ControllerError):
+    """The caller's certificate does not allow it."""
+
+    status = grpc.StatusCode.PERMISSION_DENIED
 
 
 class NoAgent(ControllerError):

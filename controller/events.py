@@ -71,6 +71,8 @@ class EventKind(Enum):
     EPOCH_CHANGED = ("epoch-changed", Level.WARNING)  # a job goes on after a loss
     SWITCH_DRAINED = ("switch-drained", Level.WARNING)  # no new jobs are placed on it
     SWITCH_UNDRAINED = ("switch-undrained", Level.INFO)
+    ACCESS_REFUSED = ("access-refused", Level.WARNING)  # a certificate that does not allow what was asked
+    CONFIGURATION_CHANGED = ("configuration-changed", Level.WARNING)  # since the controller's last start
     LOSS_SET = ("loss-set", Level.WARNING)  # packets are lost on purpose, or no more
 
     @property

@@ -135,6 +135,7 @@ class Job:
     generation: int = 0  # how often it has changed to a new epoch
     changing: bool = False  # to a new epoch, at this moment
     changes: list[EpochChange] = field(default_factory=list)
+    tenant: str = ""  # whose quota it counts against
 
     @property
     def live(self) -> bool:
@@ -186,6 +187,7 @@ class Job:
             on_failure=self.on_failure.name,
             generation=self.generation,
             changes=[_change_message(change) for change in self.changes],
+            tenant=self.tenant,
         )
 
 

@@ -26,10 +26,11 @@ from controller.errors import (
 )
 from controller.events import EventKind
 from controller.jobs import Job, JobState, OnFailure, Rank, RankState, counters_by_name, printed_ranks
-from controller.live_job import LiveJob, revocation
+from controller.live_job import LiveJob, revocation, why_not_taken_over
 from controller.pipes import choose_in_one_pipe, require_one_pipe, require_width
 from controller.placement import Placement, rank_at, require_room
 from controller.proto import switchml_pb2 as pb
+from controller.quotas import Quotas
 from controller.store import Store
 from controller.switches import ManagedSwitch, Switches
 
@@ -60,8 +61,9 @@ class Lifecycle:
     Methods that are not async run without interruption, so what they check still holds when they act.
     """
 
-    def __init__(self, store: Store, switches: Switches, agents: Agents) -> None:
+    def __init__(self, store: Store, switches: Switches, agents: Agents, quotas: Quotas) -> None:
         self._store = store
+        self._quotas = quotas
         self.events = store.events
         self._switches = switches
         self._agents = agents
@@ -142,11 +144,12 @@ class Lifecycle:
 
     # ---- start -----------------------------------------------------------------------------------------------------
 
-    async def start(self, request: pb.StartJobRequest, placement: Placement | None = None) -> Job:
-        """Bring a job up to READY, with its ranks on the agents of `placement` where that is given.
+    async def start(self, request: pb.StartJobRequest, placement: Placement | None = None, tenant: str = "") -> Job:
+        """Bring a job of a tenant up to READY, with its ranks on the agents of `placement` where that is given.
 
         Raises:
-            InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoAgent: it was not admitted.
+            InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoAgent, QuotaExceeded: it was not
+                admitted.
             AgentFailed, AgentTimeout, SwitchRefused, JobEnded: it was, and is FAILED or STOPPED now.
 
         """
@@ -155,7 +158,7 @@ class Lifecycle:
             for switch in self._switches.candidates(request.switch):
                 if not any(live.switch is switch for live in self._live.values()):
                     await self._switches.renew_epochs(switch)
-            live = self._admit(request, placement)
+            live = self._admit(request, placement, tenant)
         except ControllerError as refusal:
             name = f"job {request.name!r} with " if request.name else ""
             why = f"{name}{request.workers} workers: {refusal.message}"
@@ -175,19 +178,23 @@ class Lifecycle:
         live.bring_up.result()
         return live.job
 
-    def _admit(self, request: pb.StartJobRequest, placement: Placement | None) -> LiveJob:
+    def _admit(self, request: pb.StartJobRequest, placement: Placement | None, tenant: str) -> LiveJob:
         live_jobs = self.live_jobs()
         if any(live.job.name == request.name for live in live_jobs):
             raise JobExists(f"a live job has the name {request.name!r}; stop it or give another name")
         refusals: list[ControllerError] = []
         for switch in self._switches.candidates(request.switch):
             try:
-                return self._admit_on(switch, request, placement)
+                return self._admit_on(switch, request, placement, tenant)
             except (NoRoom, NoAgent) as refusal:  # noqa: PERF203
                 refusals.append(refusal)
         raise refusals[0]
 
-    def _admit_on(self, switch: ManagedSwitch, request: pb.StartJobRequest, placement: Placement | None) -> LiveJob:
+    def _admit_on(
+        self, switch: ManagedSwitch, request: pb.StartJobRequest, placement: Placement | None, tenant: str
+    ) -> LiveJob:
+        slots = request.slots or switch.config.pool(request.workers)
+        self._quotas.check(tenant, (live.job for live in self.live_jobs()), request.workers, slots)
         require_width(request.workers, switch)
         if placement is None:
             live_agents = self._agents.live_on(switch.name)
@@ -204,11 +211,12 @@ class Lifecycle:
             switch=switch.name,
             epoch=self._switches.next_epoch(switch),
             slot_base=0,
-            slots=request.slots or switch.config.pool(request.workers),
+            slots=slots,
             values_per_packet=switch.driver.capabilities.values_per_packet,
             created=time.time(),
             ranks=[rank_at(session, number, number) for number, session in enumerate(placement.sessions)],
             on_failure=OnFailure(request.on_failure),
+            tenant=tenant,
         )
         job.slot_base = switch.slots.allocate(job.slots)
         try:
@@ -436,7 +444,7 @@ class Lifecycle:
     def load(self) -> None:
         """Take over the live jobs of the store, after a restart of the controller."""
         for job in self._store.live_jobs():
-            why = self._why_not_taken_over(job)
+            why = why_not_taken_over(job, self._switches)
             if why is None:
                 switch = self._switches.get(job.switch)
                 live = self._live[job.key] = LiveJob(job, switch)
@@ -450,20 +458,6 @@ class Lifecycle:
                 self.events.record(EventKind.JOB_FAILED, why, job=job)
                 self._store.change_state(job, before, why)
                 _LOG.warning("job %s: FAILED: %s", job.name, why)
-
-    def _why_not_taken_over(self, job: Job) -> str | None:
-        if job.state is JobState.PENDING:
-            return "the controller was restarted while the job started"
-        if job.changing:
-            return "the controller was restarted while the job changed to another epoch"
-        try:
-            switch = self._switches.get(job.switch)
-            if job.values_per_packet != switch.driver.capabilities.values_per_packet:
-                return f"switch {job.switch} has another number of values per packet since the controller was restarted"
-            switch.slots.reserve(job.slot_base, job.slots)
-        except ControllerError as error:
-            return f"switch {job.switch} is not what it was before the controller was restarted: {error}"
-        return None
 
     async def run(self) -> None:
         """Fail the jobs that were taken over and whose agents do not come back in time; then wait to be cancelled."""

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from controller.agents import Agents
 from controller.drivers import JobTables
-from controller.jobs import Job, Rank, RankState
+from controller.errors import ControllerError
+from controller.jobs import Job, JobState, Rank, RankState
 from controller.proto import switchml_pb2 as pb
-from controller.switches import ManagedSwitch
+from controller.switches import ManagedSwitch, Switches
 
 if TYPE_CHECKING:
     from controller.epoch_change import Change
 
-__all__ = ["Changes", "LiveJob", "revocation"]
+__all__ = ["Changes", "LiveJob", "revocation", "why_not_taken_over"]
 
 
 class Changes:
@@ -145,3 +146,19 @@ def revocation(
     return pb.ControllerMessage(
         revocation=pb.Revocation(job=job, epoch=epoch, reason=reason, ranks=ranks, message=message)
     )
+
+
+def why_not_taken_over(job: Job, switches: Switches) -> str | None:
+    """Reserve the slots of a job that lived when the controller ended, or say why it cannot go on."""
+    if job.state is JobState.PENDING:
+        return "the controller was restarted while the job started"
+    if job.changing:
+        return "the controller was restarted while the job changed to another epoch"
+    try:
+        switch = switches.get(job.switch)
+        if job.values_per_packet != switch.driver.capabilities.values_per_packet:
+            return f"switch {job.switch} has another number of values per packet since the controller was restarted"
+        switch.slots.reserve(job.slot_base, job.slots)
+    except ControllerError as error:
+        return f"switch {job.switch} is not what it was before the controller was restarted: {error}"
+    return None

@@ -200,13 +200,18 @@ class Rendezvous:
             [meeting.ranks[rank].session for rank in range(meeting.world_size)],
             [meeting.ranks[rank].announcement for rank in range(meeting.world_size)],
         )
-        switch = placement.sessions[0].switch
+        switch, tenant = placement.sessions[0].switch, placement.sessions[0].tenant
         try:
             for session in placement.sessions:
                 if session.switch != switch:
                     raise InvalidRequest(
                         f"agent {session.name} hangs on switch {session.switch} and agent"
                         f" {placement.sessions[0].name} on switch {switch}; all ranks of a job need the same switch"
+                    )
+                if session.tenant != tenant:
+                    raise InvalidRequest(
+                        f"agent {session.name} is of tenant {session.tenant!r} and agent {placement.sessions[0].name}"
+                        f" of tenant {tenant!r}; ranks that meet by a key need agents of one tenant"
                     )
             request = pb.StartJobRequest(
                 workers=meeting.world_size,
@@ -215,7 +220,7 @@ class Rendezvous:
                 switch=switch,
                 on_failure=pb.OnFailure.Name(meeting.on_failure),
             )
-            await self._lifecycle.start(request, placement)
+            await self._lifecycle.start(request, placement, tenant)
         except ControllerError as error:
             self._refuse_all(meeting, type(error).__name__, error.message)
         except Exception as error:

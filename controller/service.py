@@ -14,14 +14,15 @@ import grpc
 from controller.agent_messages import AgentMessages
 from controller.agents import Agents, AgentSession, welcome
 from controller.deadline import within
-from controller.errors import ACTOR_KEY, ControllerError, InternalError, InvalidRequest, StoreError, abort
-from controller.events import ACTOR, EventKind, EventLog
+from controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
+from controller.events import EventKind, EventLog
 from controller.lifecycle import Lifecycle
 from controller.profiles import Profiles
 from controller.proto import events_pb2 as events_pb
 from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
+from controller.roles import CALLER, require_agent, require_tenant
 from controller.store import Store
 from controller.switches import Switches
 from controller.version import VERSION
@@ -44,7 +45,6 @@ def _answered(
 
     @functools.wraps(method)
     async def wrapper(self: Any, request: _Request, context: _Context) -> _Response:
-        ACTOR.set(actor_of(context))
         try:
             return await method(self, request, context)
         except ControllerError as error:
@@ -54,13 +54,6 @@ def _answered(
             await abort(context, InternalError(f"a defect of the controller, see its log: {error!r}"))
 
     return wrapper
-
-
-def actor_of(context: _Context) -> str:
-    """Return who makes a call: as the caller says, and where it comes from."""
-    said = dict(context.invocation_metadata() or ()).get(ACTOR_KEY, b"")
-    name = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
-    return f"{name[:100]} at {context.peer()}" if name else str(context.peer())
 
 
 class JobsService(pb_grpc.JobsServicer):
@@ -73,7 +66,7 @@ class JobsService(pb_grpc.JobsServicer):
     @_answered
     async def Start(self, request: pb.StartJobRequest, _: _Context) -> pb.Job:  # noqa: N802
         """Bring a job up."""
-        return (await self._lifecycle.start(request)).message()
+        return (await self._lifecycle.start(request, tenant=CALLER.get().tenant)).message()
 
     @_answered
     async def Get(self, request: pb.JobReference, _: _Context) -> pb.Job:  # noqa: N802
@@ -97,6 +90,7 @@ class JobsService(pb_grpc.JobsServicer):
     async def Stop(self, request: pb.JobReference, _: _Context) -> pb.Job:  # noqa: N802
         """End a job."""
         job = self._lifecycle.find(request)
+        require_tenant(job)
         await self._lifecycle.stop(job)
         return await self._lifecycle.view(job)
 
@@ -104,6 +98,7 @@ class JobsService(pb_grpc.JobsServicer):
     async def ReportExit(self, request: pb.ExitReport, _: _Context) -> pb.Job:  # noqa: N802
         """Note how a process ended."""
         job = self._lifecycle.find(request.job)
+        require_tenant(job)
         self._lifecycle.report_exit(job, request.rank, request.exit_code, request.final)
         return await self._lifecycle.view(job)
 
@@ -125,17 +120,18 @@ class AgentsService(pb_grpc.AgentsServicer):
     async def Session(self, requests: AsyncIterator[pb.AgentMessage], context: _Context) -> None:  # noqa: N802
         """Serve one agent until its stream ends, it is silent too long, or the controller stops."""
         try:
-            session = self._agents.register(await _registration(requests))
+            registration = await _registration(requests)
+            require_agent(registration.name)
+            session = self._agents.register(registration, CALLER.get().tenant)
         except ControllerError as error:
             _LOG.warning("an agent at %s was refused: %s", context.peer(), error)
-            self._events.record(EventKind.AGENT_REFUSED, error.message, actor=context.peer())
+            self._events.record(EventKind.AGENT_REFUSED, error.message)
             await abort(context, error)
         self._events.record(
             EventKind.AGENT_CONNECTED,
             f"on {session.registration.host}",
             agent=session.name,
             switch=session.switch,
-            actor=context.peer(),
         )
         session.send(welcome())
         self._messages.registered(session)

@@ -16,6 +16,7 @@ from controller.events import EVENTS_KEPT, Event, EventLog
 from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
 from controller.proto import switchml_pb2 as pb
 from controller.store_errors import require_sound, sound_rows, store_errors
+from controller.store_limits import forget_old_jobs
 from controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
 from dataplane.clock import Clock
 
@@ -124,10 +125,16 @@ _MIGRATIONS = (
     );
     INSERT INTO leadership VALUES (0);
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN tenant TEXT NOT NULL DEFAULT '';
+    CREATE TABLE configuration (
+        content TEXT NOT NULL
+    );
+    """,
 )
 _JOB_COLUMNS = (
     "key, id, name, workers, switch, epoch, slot_base, slots, values_per_packet, created, state, failure, ended,"
-    " on_failure, generation, changing"
+    " on_failure, generation, changing, tenant"
 )
 _RANK_COLUMNS = (
     "rank, agent, instance, host, socket, switch_port, mac, state, address, udp_port, position, exit_code,"
@@ -238,7 +245,7 @@ class Store:
             values = (
                 *(job.id, job.name, job.workers, job.switch, job.epoch, job.slot_base, job.slots),
                 *(job.values_per_packet, job.created, job.state, job.failure, job.ended),
-                *(job.on_failure, job.generation, job.changing),
+                *(job.on_failure, job.generation, job.changing, job.tenant),
             )
             cursor = database.execute(
                 f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names
@@ -249,6 +256,7 @@ class Store:
             _use_epoch(database, job.switch, job.epoch)
             database.execute("INSERT INTO transitions VALUES (?, NULL, ?, '', ?)", (job.key, job.state, job.created))
             _write_ranks(database, job)
+            forget_old_jobs(database, job.key)
 
     def change_state(self, job: Job, before: JobState, reason: str) -> None:
         """Write the state, failure, end and ranks of `job`, and the transition from `before` as one row."""
@@ -299,6 +307,14 @@ class Store:
         )
         with self._transaction() as database:
             database.execute(statement, (switch,))
+
+    def exchange_configuration(self, content: str) -> str | None:
+        """Write what the controller is configured to; return what was written before, None if nothing was."""
+        with self._transaction() as database:
+            row = database.execute("SELECT content FROM configuration").fetchone()
+            database.execute("DELETE FROM configuration")
+            database.execute("INSERT INTO configuration VALUES (?)", (content,))
+        return str(row[0]) if row else None
 
     def save_progress(self, job: Job) -> None:
         """Write the ranks, failure and counters of `job`."""

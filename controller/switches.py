@@ -12,12 +12,13 @@ from controller.drivers import LOSS_TABLES, Driver, JobTables
 from controller.drivers.bfrt import BfrtDriver
 from controller.drivers.p4runtime import P4RuntimeDriver
 from controller.drivers.p4tables import loss_threshold
-from controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
+from controller.errors import ConfigError, InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
 from controller.events import EventKind
 from controller.proto import switchml_pb2 as pb
 from controller.slots import SlotAllocator
 from controller.store import Store
 from dataplane.constants import Verdict
+from dataplane.tls import Security, TlsError, is_local
 
 __all__ = ["MAX_EPOCH", "MAX_PORT", "ManagedSwitch", "Switches"]
 
@@ -83,16 +84,19 @@ class ManagedSwitch:
 class Switches:
     """All configured switches."""
 
-    def __init__(self, configs: Iterable[SwitchConfig], store: Store) -> None:
-        """Make a driver for each.
+    def __init__(self, configs: Iterable[SwitchConfig], store: Store, security: Security) -> None:
+        """Make a driver for each; `security` protects the ways to those that are not on this machine.
 
         Raises:
-            ConfigError: the files of a pipeline are missing or damaged.
+            ConfigError: the files of a pipeline are missing or damaged, or certificates are missing.
             VersionMismatch: a P4 program is of another version.
 
         """
         self._store = store
-        self._switches = {config.name: ManagedSwitch(config, _driver(config, store.term)) for config in configs}
+        self._switches = {
+            config.name: ManagedSwitch(config, _driver(config, store.term, _security(config, security)))
+            for config in configs
+        }
         for switch in self._switches.values():
             switch.driver.on_connection = functools.partial(self._connection_changed, switch)
         for name in store.drained_switches() & self._switches.keys():
@@ -269,8 +273,25 @@ class Switches:
             return pb.SetLossResponse(ports=await switch.driver.set_loss(sorted(ports), thresholds))
 
 
-def _driver(config: SwitchConfig, term: int) -> Driver:
-    return BfrtDriver(config) if config.target == "tofino" else P4RuntimeDriver(config, _FIRST_ELECTION_ID + term)
+def _driver(config: SwitchConfig, term: int, security: Security) -> Driver:
+    if config.target == "tofino":
+        return BfrtDriver(config, security)
+    return P4RuntimeDriver(config, _FIRST_ELECTION_ID + term, security)
+
+
+def _security(config: SwitchConfig, own: Security) -> Security:
+    """Return what protects the way to one switch."""
+    if config.tls == "off":
+        return Security(insecure=True)
+    if config.tls == "auto" and is_local(config.control):
+        return Security()
+    if config.tls == "on" and own.certificates is None:
+        raise ConfigError(f"switch {config.name}: tls is on, and the controller has no certificates (--tls)")
+    try:
+        own.certificates_for(config.control)
+    except TlsError as error:
+        raise ConfigError(f'switch {config.name}: {error}; or `tls = "off"` for this switch alone') from None
+    return own
 
 
 def _share(direction: str, value: float) -> float:

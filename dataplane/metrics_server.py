@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["Families", "MetricsServer", "on_loop"]
+__all__ = ["MOST_CONNECTIONS", "Families", "MetricsServer", "on_loop"]
 
 _LOG = logging.getLogger(__name__)
 
 _COLLECT_SECONDS: Final = 5.0
+MOST_CONNECTIONS: Final = 16
+"""That are served at one time; more are closed at once."""
+_SILENCE_SECONDS: Final = 10.0  # of one of them
 _FIRST_BUCKET_SECONDS: Final = 1.024e-6  # durations.h
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
@@ -84,6 +88,7 @@ class MetricsServer(Collector):
         except OSError as error:
             why = f"metrics cannot be served at {host}:{port}: {error.strerror}; give another --metrics"
             raise OSError(error.errno, why) from error
+        _limit(self._server)
         self.address = f"{f'[{host}]' if ':' in host else host}:{self._server.server_port}"
         if not host.startswith(_LOOPBACK):
             _LOG.warning("metrics are served at %s to whoever reaches it", self.address)
@@ -99,6 +104,22 @@ class MetricsServer(Collector):
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(_COLLECT_SECONDS)
+
+
+def _limit(server: Any) -> None:
+    """Bound what those who connect can take up, each of them a thread, for as long as they are silent."""
+    room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+    serve = server.process_request_thread
+
+    def serve_and_make_room(request: object, address: object) -> None:
+        try:
+            serve(request, address)
+        finally:
+            room.release()
+
+    server.process_request_thread = serve_and_make_room
+    server.verify_request = lambda _request, _address: room.acquire(blocking=False)
+    server.RequestHandlerClass = type("Handler", (server.RequestHandlerClass,), {"timeout": _SILENCE_SECONDS})
 
 
 def on_loop(function: Callable[P, T]) -> Callable[P, T]:

@@ -15,6 +15,8 @@ from typing import Any, Final, TextIO, TypeVar
 
 import click
 
+from dataplane.log_limit import begin_anew_if_long
+
 __all__ = ["LEVELS", "JsonFormatter", "LimitedHandler", "configure", "log_options"]
 
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -23,6 +25,7 @@ _WINDOW_SECONDS: Final = 10.0
 _MOST_WARNINGS: Final = 20  # of one kind in a window; warnings and errors
 _MOST_OTHERS: Final = 500
 _MOST_KINDS: Final = 1000  # that are remembered
+_LIMIT: Final = "switchml.log_limit"  # in click's context
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,8 +63,16 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
     Records are of one kind when logger, level and the text before its arguments are put in are the same.
     """
 
-    def __init__(self, stream: TextIO, window: float = _WINDOW_SECONDS, most_warnings: int = _MOST_WARNINGS) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        window: float = _WINDOW_SECONDS,
+        most_warnings: int = _MOST_WARNINGS,
+        file_bytes: int = 0,
+    ) -> None:
+        """Write to `stream`; a file is begun anew at so many bytes, unless they are 0."""
         super().__init__(stream)
+        self._file_bytes = file_bytes
         self._window = window
         self._most_warnings = most_warnings
         self._kinds: OrderedDict[tuple[str, int, str], _Kind] = OrderedDict()
@@ -71,6 +82,8 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         """Write a record, or count it; the handler's lock is held."""
         if self._may_pass(record):
             super().emit(record)
+            if self._file_bytes:
+                begin_anew_if_long(self.stream, self._file_bytes)
 
     def summarise(self, all_kinds: bool = False) -> None:
         """Say what was left out, of windows that are over or of all."""
@@ -125,14 +138,30 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
 
 def configure(log_format: str, log_level: str) -> None:
     """Send this process's log to standard error; `log_format` is text or json, `log_level` one of LEVELS."""
-    handler = LimitedHandler(sys.stderr)
+    context = click.get_current_context(silent=True)
+    mebibytes = context.meta.get(_LIMIT, 0) if context is not None else 0
+    handler = LimitedHandler(sys.stderr, file_bytes=mebibytes << 20)
     handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(_TEXT))
     atexit.register(handler.summarise, all_kinds=True)
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
 
 
 def log_options(command: F) -> F:
-    """Give a click command the options --log-format and --log-level, as `log_format` and `log_level`."""
+    """Give a click command --log-format and --log-level, as `log_format` and `log_level`, and --log-limit."""
+
+    def note_limit(context: click.Context, _: click.Parameter, mebibytes: int) -> None:
+        context.meta[_LIMIT] = mebibytes
+
+    limit = click.option(
+        "--log-limit",
+        type=click.IntRange(0, 1 << 20),
+        default=0,
+        show_default=True,
+        expose_value=False,
+        callback=note_limit,
+        metavar="MIB",
+        help="Where standard error is a file: empty it at so many MiB, after a copy of it as FILE.1. 0: never.",
+    )
     level = click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
     kind = click.option(
         "--log-format",
@@ -141,4 +170,4 @@ def log_options(command: F) -> F:
         show_default=True,
         help="Lines for people, or an object a line for programs.",
     )
-    return kind(level(command))
+    return kind(level(limit(command)))

@@ -7,5 +7,5 @@
 set -eu
 here=$(dirname "$0")
 address=${SWITCHML_ADDRESS:-$("$here/address.sh" "$(uname -n)")}
-exec switchml-agent --name "agent-$address" --address "$address" --socket "$SWITCHML_RUN_DIR/agent-$address.sock" \
+exec switchml-agent --insecure --name "agent-$address" --address "$address" --socket "$SWITCHML_RUN_DIR/agent-$address.sock" \
   --switch-port "${SWITCHML_PORT:-1}" --mac "${SWITCHML_MAC:-00:00:00:00:00:00}"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The controller of one switch, on TCP port 7600.
+# The controller of one switch, on TCP port 7600; without TLS, because its bridge is internal.
 #   SWITCHML_ADDRESS         IPv4 address to listen on; by default that of this host's name
 #   SWITCHML_STATE_DIR       directory of what it remembers
 #   SWITCHML_P4RUNTIME       HOST:PORT of the switch's P4Runtime server
@@ -15,6 +15,7 @@ cat > "$configuration" <<END
 [controller]
 listen = "$address:7600"
 store = "$SWITCHML_STATE_DIR/controller.sqlite"
+insecure = true
 
 [[switches]]
 name = "s1"

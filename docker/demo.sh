@@ -5,4 +5,4 @@
 #   SWITCHML_RUN_DIR     logs and results go to jobs/ in it
 set -eu
 here=$(dirname "$0")
-exec switchml-ctl job start --workers 8 -- python "$here/../examples/train_digits.py" "$@"
+exec switchml-ctl --insecure job start --workers 8 -- python "$here/../examples/train_digits.py" "$@"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # The soft switch: P4Runtime on TCP port 9559, one switch port on UDP port 48864.
-# Arguments are passed on to switchml-switch, as in: switch.sh --drop 0.01 --seed 7
+# Its bridge is internal and nobody else is on it, so there is no TLS. Arguments are passed on to switchml-switch, as in: switch.sh --drop 0.01 --seed 7
 #   SWITCHML_ADDRESS  IPv4 address of both; by default that of this host's name
 set -eu
 here=$(dirname "$0")
 address=${SWITCHML_ADDRESS:-$("$here/address.sh" "$(uname -n)")}
-exec switchml-switch --grpc "$address:9559" --udp-port "1=$address:48864" "$@"
+exec switchml-switch --insecure --grpc "$address:9559" --udp-port "1=$address:48864" "$@"

@@ -11,6 +11,7 @@ class RankStatus(TypedDict):
     retransmissions: int
     early_retransmissions: int
     ignored: int
+    packets_together: int  # that leave in one message at most, over udp; 0 before that was measured
     round_trip_seconds: float
 
 class LinkCounters(TypedDict):

@@ -22,6 +22,7 @@ from dataplane.constants import PROTOCOL_VERSION
 from dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
 from dataplane.metrics_address import parse_address
 from dataplane.process_logs import configure, log_options
+from dataplane.tls import Security, tls_options
 from host_agent._engine import SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
@@ -57,6 +58,8 @@ class AgentOptions:
     threads: int = 1
     ready_file: Path | None = None
     metrics: tuple[str, int] | None = None  # where to serve them
+    tls: Path | None = None
+    insecure: bool = False
 
     def registration(self) -> pb.Register:
         """Return how the agent introduces itself; every call makes another instance of it."""
@@ -135,19 +138,25 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
 
     Raises:
         RegistrationRefused: the controller will not have it.
+        TlsError: certificates are missing or not usable.
         SocketUnusable: its socket cannot be made.
         OSError, ValueError: the switch with which it is to share memory is not there.
 
     """
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier run
+    security = Security.of(options.tls, options.insecure)
+    for controller in options.controller.split(","):
+        certificates = security.certificates_for(controller)
+        if certificates is not None:
+            certificates.read()  # what is wrong with them now is told now; later it is tried again
     options = _choose_transport(options)
     if options.transport == "udp":
         _warn_of_small_buffers()
     engine, options = _make_engine(options)
     engine.start()
     jobs = Jobs(engine, options.address, options.max_ranks, options.name, options.switch_socket)
-    session = Session(options.controller, options.registration(), jobs, chosen_clock())
+    session = Session(options.controller, options.registration(), jobs, security, chosen_clock())
     server = SocketServer(options.socket, jobs, session.missing_ranks)
     metrics = None
     if options.metrics is not None:
@@ -359,6 +368,7 @@ Example:
     help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.  "
     "[env: SWITCHML_AGENT_METRICS; default: none are served]",
 )
+@tls_options("SWITCHML_AGENT")
 @log_options
 @click.version_option(VERSION, prog_name="switchml-agent")
 def main(
@@ -380,6 +390,8 @@ def main(
     threads: int,
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
+    tls: Path | None,
+    insecure: bool,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -407,6 +419,8 @@ def main(
         threads=threads,
         ready_file=ready_file,
         metrics=metrics,
+        tls=tls,
+        insecure=insecure,
     )
     try:
         asyncio.run(_run(options))

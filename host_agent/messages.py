@@ -165,7 +165,7 @@ def _attach(message: dict[str, Any]) -> Attach:
         raise BadMessage(f"`timeout` must be a number of seconds above 0 and at most {_LONGEST_WAIT:g}")
     slots = _number(message, "slots", _UINT32)
     on_failure = message.get("on_failure", "abort")
-    if on_failure not in _ON_FAILURE:
+    if not isinstance(on_failure, str) or on_failure not in _ON_FAILURE:
         raise BadMessage("`on_failure` must be abort, shrink or restart")
     return Attach(version, job, rank, world_size, pid, True, float(timeout), slots, _ON_FAILURE[on_failure])
 

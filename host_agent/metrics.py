@@ -72,6 +72,10 @@ def _fill_packets(families: Families, status: RankStatus, labels: dict[str, str]
         ("switchml_rank_ignored_packets_total", "Packets that answered nothing in flight.", status["ignored"]),
     ):
         families.counter(name, help_text, value, **labels)
+    families.gauge(
+        "switchml_rank_message_packets", "Packets that leave in one message, by measurement; 0 before that.",
+        status["packets_together"], **labels,
+    )  # fmt: skip
     for cause, value in (("timeout", status["retransmissions"]), ("overtaken", status["early_retransmissions"])):
         families.counter(
             "switchml_rank_retransmitted_packets_total", "Contributions sent again.", value, **labels, cause=cause

@@ -17,6 +17,7 @@ import grpc
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from dataplane.clock import Clock, stood_still
+from dataplane.tls import CONTROLLER_NAME, Security, TlsError
 from host_agent.deadlines import within
 from host_agent.epoch_change import have_reached
 from host_agent.errors import AssignmentRefused, RegistrationRefused
@@ -80,11 +81,19 @@ class Session:
     """Keeps the agent registered with the controller at `controller` and carries out what it orders.
 
     `controller` is HOST:PORT or unix:/PATH, or several of these with commas between them: of two controllers only the
-    one that leads answers. When it goes away the jobs go on, and the next one is told of them. `clock` measures its
-    silence.
+    one that leads answers; `security` protects the way there. When it goes away the jobs go on, and the next one is
+    told of them. `clock` measures its silence.
     """
 
-    def __init__(self, controller: str, registration: pb.Register, jobs: Jobs, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        controller: str,
+        registration: pb.Register,
+        jobs: Jobs,
+        security: Security | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._security = security or Security()
         addresses = controller.split(",")
         self._controllers = itertools.cycle(addresses)
         self._controller = next(self._controllers)
@@ -111,8 +120,10 @@ class Session:
         reported = ""
         while True:
             try:
-                # A new channel each time: it has no backoff of its own, and no proxy stands before a controller.
-                async with grpc.aio.insecure_channel(self._controller, [("grpc.enable_http_proxy", 0)]) as channel:
+                # A new channel each time: it has no backoff of its own, and the certificates of now. No proxy stands
+                # before a controller.
+                options = [("grpc.enable_http_proxy", 0)]
+                async with self._security.aio_channel(self._controller, CONTROLLER_NAME, options) as channel:
                     self._channel = channel
                     await self._converse(channel)
                 reason = "it ended the session"
@@ -124,6 +135,8 @@ class Session:
                 reason = f"{error.code().name}: {error.details()}"
             except asyncio.TimeoutError:
                 reason = "it does not answer"
+            except TlsError as error:
+                reason = str(error)
             finally:
                 was_registered, self._outgoing, self._channel = self._outgoing is not None, None, None
             if was_registered:

@@ -12,6 +12,7 @@ from controller.drivers.bfrt_schema import Schema, SchemaMismatch, Table
 from controller.drivers.bfrt_session import Session
 from dataplane.bfruntime import bfruntime_pb2 as pb
 from dataplane.constants import DropReason
+from dataplane.tls import Security
 from ptf_tests.control import Control, Count, Counts, Entity, worker_key
 from ptf_tests.targets import HOST_PORTS, MONITOR_PORT, Description
 
@@ -30,7 +31,9 @@ class BfrtControl(Control):
         self._description = description
 
     async def _connect(self) -> None:
-        self._session = Session(self._description.bfrt, 0, lambda _, __: None)
+        security = Security(insecure=True)  # a model that listens on every address
+        address = self._description.bfrt
+        self._session = Session(lambda options: security.aio_channel(address, "", options), 0, lambda _, __: None)
         await self._session.__aenter__()
         answer = await self._session.programs()
         program = next(config for config in answer.config if config.p4_name == self._description.program)

@@ -41,7 +41,7 @@ DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
 
 @dataclasses.dataclass(frozen=True)
 class FabricOptions:
-    """Shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are probabilities of a packet's misfortune.
+    """Shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are shares of the packets.
 
     With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
     `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
@@ -66,13 +66,18 @@ class FabricOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What every command needs to know. `controller` is None when the run directory's fabric is meant."""
+    """What every command needs to know. `controller` is None when the run directory's fabric is meant.
+
+    `tls` is a directory of certificates for a controller that is configured, and `insecure` does without.
+    """
 
     controller: str | None
     run_dir: Path
     fabric: FabricOptions
     job_slots: int
     job_switch: str
+    tls: str | None = None
+    insecure: bool = False
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
@@ -100,6 +105,13 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("a text is needed")
     return value
+
+
+def _flag(value: Any) -> bool:
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if str(value).lower() not in known:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return known[str(value).lower()]
 
 
 def _target(value: Any) -> str:
@@ -151,6 +163,20 @@ KEYS: Final[dict[str, Key]] = {
             _address,
             None,
             "Controller's address, HOST:PORT or unix:/PATH; with a standby IPV4:PORT,IPV4:PORT.",
+        ),
+        Key(
+            "tls",
+            "SWITCHML_TLS",
+            _path,
+            None,
+            "Directory of certificates for the controller that is configured.  [SWITCHML_TLS]",
+        ),
+        Key(
+            "insecure",
+            "SWITCHML_INSECURE",
+            _flag,
+            False,
+            "Speak to a controller beyond loopback without TLS.  [SWITCHML_INSECURE]",
         ),
         Key("run_dir", "SWITCHML_RUN_DIR", _text, None, "Run directory: state, sockets, logs, job directories."),
         Key(
@@ -332,4 +358,6 @@ def load(
         fabric=FabricOptions(**fabric),
         job_slots=found["job.slots"],
         job_switch=found["job.switch"],
+        tls=found["tls"],
+        insecure=found["insecure"],
     )

@@ -30,6 +30,7 @@ def controller_file(topology: Topology) -> str:
             f"# Made from topology {topology.name}.",
             "[controller]",
             'listen = "0.0.0.0:7600"',
+            'tls = "/etc/switchml/tls"  # certificates: docs/security.md',
             *map(_tables, topology.switches),
         ]
     )
@@ -38,6 +39,7 @@ def controller_file(topology: Topology) -> str:
 def _tables(switch: Switch) -> str:
     fields = {"name": switch.name, "target": switch.target, "bfrt": switch.bfrt, "program": switch.program}
     fields |= {"address": str(switch.ipv4), "mac": switch.mac}
+    fields["tls"] = "off"  # bf_switchd has none
     tables = [_table("[[switches]]", fields)]
     defaults = (
         {field.name: field.default for field in dataclasses.fields(type(switch.ports[0]))} if switch.ports else {}

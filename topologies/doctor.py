@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from controller.client import ControllerClient
 from controller.errors import ControllerError
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_HEADER_BYTES
 from topologies.config import DEFAULT_VALUES, Settings
 from topologies.errors import NamespaceError, ProgramNotFoundError, TopologyError
+from topologies.fabric import connect
 from topologies.fabric_state import Fabric, inspect
 from topologies.layouts import BMV2_PROGRAM
 from topologies.namespaces import require_privileges
@@ -223,7 +223,7 @@ def _fabric(settings: Settings) -> Iterable[Check]:
     else:
         yield _broken(status.fabric, [process.name for process in status.dead])
     if address is not None:
-        yield from _controller(address)
+        yield from _controller(settings, address)
 
 
 def _broken(fabric: Fabric, dead: list[str]) -> Check:
@@ -245,9 +245,9 @@ def _agent_socket(name: str, path: Path) -> Check:
     return Check(name, OK, f"{path} answers")
 
 
-def _controller(address: str) -> Iterable[Check]:
+def _controller(settings: Settings, address: str) -> Iterable[Check]:
     try:
-        with ControllerClient(address) as client:
+        with connect(settings, address) as client:
             info = client.info()
             switches = client.list_switches()
             agents = client.list_agents()

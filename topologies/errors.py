@@ -1,6 +1,7 @@
 """What can go wrong while a fabric is laid out or a job's workers are run."""
 
 __all__ = [
+    "CertificateError",
     "CommandNotExecutableError",
     "CommandNotFoundError",
     "ConfigurationError",
@@ -72,3 +73,7 @@ class NamespaceError(TopologyError):
 
 class DrawingError(TopologyError):
     """A topology cannot be drawn as a picture: matplotlib is missing, or the file cannot be written."""
+
+
+class CertificateError(TopologyError):
+    """A certificate cannot be made."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from controller.client import ControllerClient
 from controller.errors import ControllerError
 from topologies.config import FabricOptions, Settings
 from topologies.errors import FabricBusyError, NoFabricError
@@ -15,7 +16,18 @@ from topologies.namespaces import Namespaces
 from topologies.processes import last_lines
 from topologies.run_directory import RunDirectory
 
-__all__ = ["Fabric", "FabricStatus", "Reporter", "controller_address", "inspect", "keep", "start", "stop", "using"]
+__all__ = [
+    "Fabric",
+    "FabricStatus",
+    "Reporter",
+    "connect",
+    "controller_address",
+    "inspect",
+    "keep",
+    "start",
+    "stop",
+    "using",
+]
 
 LOCK_SECONDS: Final = 60.0
 
@@ -48,6 +60,16 @@ def controller_address(settings: Settings) -> str:
         f"there is no controller: none is configured (--controller, SWITCHML_CONTROLLER, the configuration file) and "
         f"{settings.run_dir} holds no live fabric. Start one here with `switchml-ctl up`"
     )
+
+
+def connect(settings: Settings, address: str) -> ControllerClient:
+    """Return a client of the controller at `address`, with the configured certificates if the controller is, too.
+
+    Raises what ControllerClient raises.
+    """
+    if settings.controller is None:  # the run directory's fabric, on loopback or a Unix socket
+        return ControllerClient(address)
+    return ControllerClient(address, tls=settings.tls, insecure=settings.insecure)
 
 
 def start(

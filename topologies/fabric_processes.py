@@ -22,6 +22,7 @@ from topologies.run_directory import RunDirectory
 __all__ = ["PROMETHEUS_TARGETS", "Reporter", "end_processes", "launch", "live_jobs", "stop_jobs"]
 
 START_SECONDS: Final = 30.0
+LOG_MEBIBYTES: Final = 16  # of each process, and as much again of what was before
 END_GRACE_SECONDS: Final = 5.0
 _CONNECTED_STEP_SECONDS: Final = 0.02
 
@@ -78,6 +79,8 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
     def begin(name: str, command: list[str], *, has_ready_file: bool = True) -> StartingProcess:
         nonlocal fabric
         ready_file = run_directory.path / f"{name}.ready" if has_ready_file else None
+        if has_ready_file:  # it is one of our programs
+            command = [*command, "--log-limit", str(LOG_MEBIBYTES)]
         child = StartingProcess(name, command, run_directory.logs / f"{name}.log", ready_file)
         fabric = dataclasses.replace(fabric, processes=(*fabric.processes, child.record))
         fabric.save()  # at once: should we be killed, the next starter finds what to end

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from controller.client import ControllerClient
 from controller.errors import ControllerError
 from topologies.config import Settings
 from topologies.errors import LogNotFoundError, NoFabricError
-from topologies.fabric import controller_address
+from topologies.fabric import connect, controller_address
 from topologies.run_directory import RunDirectory
 
 __all__ = ["find", "read"]
@@ -28,7 +27,7 @@ def find(settings: Settings, job: int | str, rank: int) -> Path:
         run_directory.check()
     directory = None
     with contextlib.suppress(ControllerError, NoFabricError):  # no controller, or it has forgotten: what is on disk?
-        with ControllerClient(controller_address(settings)) as client:
+        with connect(settings, controller_address(settings)) as client:
             known = client.get_job(job)
         directory = run_directory.find_job_directory(str(known.key))
     if directory is None:
@@ -57,7 +56,7 @@ def read(settings: Settings, job: int | str, path: Path, *, follow: bool) -> Ite
             address = controller_address(settings)
         except NoFabricError:  # it was the job's own and has ended with it
             return
-        with ControllerClient(address) as client:
+        with connect(settings, address) as client:
             for _ in client.watch_job(job):  # at least one a second, the last one when the job has ended
                 yield from _rest(file, decoder)
 

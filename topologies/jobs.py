@@ -141,7 +141,7 @@ def start_job(settings: Settings, request: JobRequest, report: fabric.Reporter) 
     """
     directory = RunDirectory(settings.run_dir)
     with fabric.using(settings, report=report) as controller:
-        with ControllerClient(controller) as client:
+        with fabric.connect(settings, controller) as client:
             job = _start(client, request)
         if settings.controller is None:
             fabric.keep(directory)
@@ -161,14 +161,14 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
     check_command(command[0])
     run_directory = RunDirectory(settings.run_dir)
     run_directory.create()
-    with fabric.using(settings, report=observer.note) as controller, ControllerClient(controller) as client:
+    with fabric.using(settings, report=observer.note) as controller, fabric.connect(settings, controller) as client:
         job = _start(client, request)
         try:
             _require_local(job, command)
             directory = run_directory.job_directory(job.key, job.name)
             drops_before = _drops(client, job.switch)
             observer.started(job, directory)
-            with _watching(controller, job.id, observer), reserved_port() as port:
+            with _watching(settings, controller, job.id, observer), reserved_port() as port:
                 began = time.monotonic()
                 environments = _environments(job, controller, run_directory.path, directory, port)
                 failures = _Failures(client, job.id, request, environments, observer)
@@ -351,13 +351,13 @@ def _drops(client: ControllerClient, switch: str) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _watching(controller: str, job: int, observer: JobObserver) -> Iterator[None]:
+def _watching(settings: Settings, controller: str, job: int, observer: JobObserver) -> Iterator[None]:
     """Show the job's progress to the observer from a thread of its own."""
     stopping = threading.Event()
 
     def watch() -> None:
         try:
-            with ControllerClient(controller) as client:
+            with fabric.connect(settings, controller) as client:
                 for state in client.watch_job(job):
                     observer.progress(state)
                     if stopping.is_set():

@@ -38,6 +38,7 @@ from controller.jobs import parse_mac
 from controller.proto import switchml_pb2 as pb
 from dataplane.bfruntime import bfruntime_pb2 as bfrt_pb
 from dataplane.constants import DropReason, Verdict
+from dataplane.tls import Options, Security, TlsError, switch_name
 
 __all__ = ["BfrtDriver"]
 
@@ -63,7 +64,7 @@ class _Connection:
 class BfrtDriver(Driver):
     """Drives one device of one bf_switchd."""
 
-    def __init__(self, config: SwitchConfig) -> None:
+    def __init__(self, config: SwitchConfig, security: Security | None = None) -> None:
         """Read what our program has.
 
         Raises:
@@ -71,6 +72,7 @@ class BfrtDriver(Driver):
 
         """
         self.config = config
+        self._security = security or Security()
         self._capabilities = _capabilities(config)
         self._connection: _Connection | None = None
         self._wake = asyncio.Event()
@@ -106,9 +108,15 @@ class BfrtDriver(Driver):
                 self._connection, self.connected, self.primary, self.api_version = None, False, False, ""
             await asyncio.sleep(_RETRY_SECONDS)
 
+    def _channel(self, options: Options) -> grpc.aio.Channel:
+        try:
+            return self._security.aio_channel(self.config.bfrt, switch_name(self.config.name), options)
+        except TlsError as error:
+            raise ConfigError(str(error)) from None
+
     async def _connect(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
         """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
-        session = Session(self.config.bfrt, self.config.device, self._port_changed)
+        session = Session(self._channel, self.config.device, self._port_changed)
         async with session:
             schema = await self._read_program(session)
             while not await session.bind(self.config.program):

@@ -16,6 +16,7 @@ from controller.deadline import within
 from controller.drivers.bfrt_schema import ALL_PIPES
 from dataplane.bfruntime import bfruntime_pb2 as pb
 from dataplane.bfruntime import bfruntime_pb2_grpc as pb_grpc
+from dataplane.tls import Options
 
 __all__ = ["BfrtError", "Failure", "Session"]
 
@@ -72,8 +73,13 @@ class BfrtError(Exception):
 class Session:
     """One client of one device. A context manager: inside, the client is subscribed."""
 
-    def __init__(self, address: str, device_id: int, port_changed: Callable[[pb.TableEntry, bool], None]) -> None:
-        self._address = address
+    def __init__(
+        self,
+        channel: Callable[[Options], grpc.aio.Channel],
+        device_id: int,
+        port_changed: Callable[[pb.TableEntry, bool], None],
+    ) -> None:
+        self._channel = channel
         self._device_id = device_id
         self._port_changed = port_changed
         self._client_id = secrets.randbelow(_CLIENT_IDS - 1) + 1
@@ -83,7 +89,7 @@ class Session:
     async def __aenter__(self) -> Session:
         """Connect and subscribe; raises BfrtError."""
         async with contextlib.AsyncExitStack() as stack:
-            channel = await stack.enter_async_context(grpc.aio.insecure_channel(self._address, options=_OPTIONS))
+            channel = await stack.enter_async_context(self._channel(_OPTIONS))
             self._stub = pb_grpc.BfRuntimeStub(channel)  # type: ignore[no-untyped-call]
             self._stream = self._stub.StreamChannel()
             stack.callback(self._stream.cancel)
@@ -97,7 +103,7 @@ class Session:
                 raise BfrtError(grpc.StatusCode.UNAVAILABLE, "the server ended the stream instead of subscribing us")
             if status.code:
                 raise BfrtError(grpc.StatusCode.UNKNOWN, f"the server does not subscribe us: {status.message}")
-            self._reader = asyncio.create_task(self._receive(), name=f"BfRt stream of {self._address}")
+            self._reader = asyncio.create_task(self._receive(), name="BfRt stream")
             stack.push_async_callback(self._stop_reading)
             self._stack = stack.pop_all()
         return self
@@ -117,9 +123,9 @@ class Session:
                     change = message.port_status_change_notification
                     self._port_changed(change.table_entry, change.port_up)
         except grpc.aio.AioRpcError as error:
-            _LOG.debug("the stream of %s ended: %s", self._address, error.details())
+            _LOG.debug("the stream ended: %s", error.details())
         except Exception:
-            _LOG.exception("the stream of %s cannot be followed", self._address)
+            _LOG.exception("the stream cannot be followed")
         finally:
             if not self.ended.done():
                 self.ended.set_result(None)

@@ -36,6 +36,7 @@ from controller.jobs import parse_mac
 from controller.proto import switchml_pb2 as pb
 from controller.version import require_same_release
 from dataplane.constants import DropReason, Verdict
+from dataplane.tls import Security, TlsError, switch_name
 
 __all__ = ["P4RuntimeDriver"]
 
@@ -58,7 +59,7 @@ class P4RuntimeDriver(Driver):
     exception that can be told to the user.
     """
 
-    def __init__(self, config: SwitchConfig, election_id: int = 10) -> None:
+    def __init__(self, config: SwitchConfig, election_id: int = 10, security: Security | None = None) -> None:
         """Read the pipeline's files.
 
         Of two controllers of one switch, that with the higher `election_id` is primary (P4Runtime, "Client
@@ -71,6 +72,8 @@ class P4RuntimeDriver(Driver):
         """
         self.config = config
         self._election_id = election_id
+        self._security = security or Security()
+        self._credentials: fy.GRPCCredentialsTLS | None = None
         self._p4info, self._schema = _load_pipeline(config)
         require_same_release(f"the P4 program of switch {config.name}", self._p4info.pkg_info.version)
         self._capabilities = _capabilities(config, self._p4info)
@@ -103,10 +106,12 @@ class P4RuntimeDriver(Driver):
         """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
         self._events = asyncio.Queue()
         self._down = asyncio.get_running_loop().create_future()
+        self._credentials = self._read_credentials()
         options = fy.SwitchOptions(
             p4info=_program(self.config).with_suffix(_P4INFO),
             device_id=self.config.device,
             initial_election_id=self._election_id,
+            channel_credentials=self._credentials,
         )
         switch = fy.Switch(self.config.name, self.config.p4runtime, options)
         for event in (fy.SwitchEvent.CHANNEL_DOWN, fy.SwitchEvent.BECOME_PRIMARY, fy.SwitchEvent.BECOME_BACKUP):
@@ -127,6 +132,20 @@ class P4RuntimeDriver(Driver):
                 if await self._events.get() is fy.SwitchEvent.CHANNEL_DOWN:
                     raise self._unavailable("the connection was closed")
                 self.connected = False
+
+    def _read_credentials(self) -> fy.GRPCCredentialsTLS | None:
+        """Return what the certificates' files hold now; None without TLS."""
+        try:
+            certificates = self._security.certificates_for(self.config.p4runtime)
+            pem = certificates.read() if certificates is not None else None
+        except TlsError as error:
+            raise ConfigError(str(error)) from None
+        if pem is None:
+            return None
+        name = switch_name(self.config.name)
+        return fy.GRPCCredentialsTLS(
+            cacert=pem.ca, cert=pem.certificate, private_key=pem.key, target_name_override=name
+        )
 
     def _disconnected(self) -> None:
         self._switch, self.connected, self.primary, self.api_version = None, False, False, ""
@@ -167,7 +186,7 @@ class P4RuntimeDriver(Driver):
                 device_id=self.config.device,
                 response_type=p4r.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE,
             )
-            async with fy.P4Client(self.config.p4runtime) as client:
+            async with fy.P4Client(self.config.p4runtime, self._credentials) as client:
                 try:
                     return (await client.request(request)).config
                 except fy.P4ClientError as error:
@@ -197,7 +216,7 @@ class P4RuntimeDriver(Driver):
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
             config=self._schema.get_pipeline_config(),
         )
-        async with fy.P4Client(self.config.p4runtime) as client:
+        async with fy.P4Client(self.config.p4runtime, self._credentials) as client:
             await client.request(request)
         _LOG.info("switch %s: pipeline loaded", self.config.name)
 

@@ -100,7 +100,7 @@ class ListJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "state", "failure", "workers", "epoch", "switch", "slot_base", "slots", "values_per_packet", "ranks", "created", "ended", "counters", "key", "on_failure", "generation", "changes")
+    __slots__ = ("id", "name", "state", "failure", "workers", "epoch", "switch", "slot_base", "slots", "values_per_packet", "ranks", "created", "ended", "counters", "key", "on_failure", "generation", "changes", "tenant")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,7 @@ class Job(_message.Message):
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     state: JobState
@@ -144,7 +145,8 @@ class Job(_message.Message):
     on_failure: OnFailure
     generation: int
     changes: _containers.RepeatedCompositeFieldContainer[EpochChange]
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., failure: _Optional[str] = ..., workers: _Optional[int] = ..., epoch: _Optional[int] = ..., switch: _Optional[str] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., counters: _Optional[_Mapping[str, int]] = ..., key: _Optional[int] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[EpochChange, _Mapping]]] = ...) -> None: ...
+    tenant: str
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., failure: _Optional[str] = ..., workers: _Optional[int] = ..., epoch: _Optional[int] = ..., switch: _Optional[str] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., counters: _Optional[_Mapping[str, int]] = ..., key: _Optional[int] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[EpochChange, _Mapping]]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class EpochChange(_message.Message):
     __slots__ = ("epoch", "workers", "lost", "joined", "reason", "time")

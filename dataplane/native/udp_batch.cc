@@ -304,7 +304,7 @@ void SendBatch::find_runs() {
   for (size_t i = 0; i < packets_.size(); ++i) {
     const bool joins = gso_ && !runs_.empty() && !packets_[i].begins_run &&
                        packets_[runs_.back().first_packet].bytes == packets_[i].bytes &&
-                       runs_.back().packet_count < packets_per_message(packets_[i].bytes);
+                       runs_.back().packet_count < std::min(packets_per_message(packets_[i].bytes), most_packets_);
     if (joins) {
       ++runs_.back().packet_count;
     } else {

@@ -137,6 +137,8 @@ class SendBatch {
   size_t size() const { return packets_.size(); }
   bool empty() const { return packets_.empty(); }
   void clear();
+  // From now on a message takes no more packets than this.
+  void limit_messages(size_t packets) { most_packets_ = packets; }
   // Calls send(header, header_bytes, payload, payload_bytes) for every queued packet, instead of sending it here, and
   // empties the queue.
   template <class Send>
@@ -186,6 +188,7 @@ class SendBatch {
   std::vector<Control> controls_;
   std::vector<mmsghdr> messages_;
   SendCounters counters_;
+  size_t most_packets_ = SIZE_MAX;
   bool gso_ = true;
   bool ends_run_ = false;
 };

@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
@@ -41,6 +41,7 @@ from dataplane.softswitch.ports import (
 )
 from dataplane.softswitch.server import create_server, parse_host_port
 from dataplane.softswitch.servicer import Servicer
+from dataplane.tls import Security, tls_options
 
 __all__ = ["Options", "main", "serve", "version"]
 
@@ -75,6 +76,7 @@ class Options:
     seed: int = 0
     ready_file: Path | None = None
     metrics: tuple[str, int] | None = None  # where to serve them
+    security: Security = field(default_factory=Security)
 
 
 _T = TypeVar("_T")
@@ -95,8 +97,10 @@ def _option(parse: Callable[[str], _T]) -> Callable[[str], _T]:
 async def serve(options: Options) -> None:
     """Run the switch until SIGTERM or SIGINT.
 
-    Raises OSError, with a message for the user, when a port cannot be had or the ready file cannot be written.
+    Raises OSError, with a message for the user, when a port cannot be had or the ready file cannot be written, and
+    TlsError when certificates are missing or not usable.
     """
+    options.security.certificates_for(f"{options.grpc_host}:{options.grpc_port}")  # before anything else is there
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
     stop = asyncio.Event()
@@ -118,7 +122,7 @@ async def serve(options: Options) -> None:
         jobs = on_loop(lambda: jobs_of(device))
         metrics = MetricsServer(*options.metrics, SwitchMetrics(switch, ports, version(), jobs)).address
         _LOG.info("metrics at http://%s/metrics", metrics)
-    server, grpc_address = create_server(servicer, options.grpc_host, options.grpc_port)
+    server, grpc_address = create_server(servicer, options.grpc_host, options.grpc_port, options.security)
     await server.start()
     switch.start()
     try:
@@ -299,6 +303,7 @@ _FRACTION = click.FloatRange(0, 1)
     metavar="[HOST:]PORT",
     help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
 )
+@tls_options("SWITCHML_SWITCH")
 @log_options
 @click.version_option(version(), prog_name="switchml-switch")
 def main(
@@ -324,6 +329,8 @@ def main(
     seed: int,
     ready_file: Path | None,
     metrics: tuple[str, int] | None,
+    tls: Path | None,
+    insecure: bool,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -336,7 +343,7 @@ def main(
     \b
     Examples:
       switchml-switch
-      switchml-switch --grpc 0.0.0.0:9559 --udp-port 1=10.0.0.1:48864
+      switchml-switch --grpc 0.0.0.0:9559 --tls /etc/switchml/tls --udp-port 1=10.0.0.1:48864
       switchml-switch --grpc 127.0.0.1:0 --udp-port 1=127.0.0.1:0 --ready-file /tmp/switch.json --drop 0.01
       switchml-switch --packet-port 1=eth1 --packet-port 2=eth2
       switchml-switch --xdp-port 1=eth1
@@ -368,6 +375,7 @@ def main(
         seed=seed,
         ready_file=ready_file,
         metrics=metrics,
+        security=Security.of(tls, insecure),
     )
     try:
         asyncio.run(serve(options))

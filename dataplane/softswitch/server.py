@@ -12,14 +12,20 @@ import grpc
 from finsy.proto import p4r_grpc
 from google.protobuf.message import DecodeError
 
+from dataplane.grpc_guard import Guard
 from dataplane.softswitch.servicer import Servicer
+from dataplane.tls import Role, Security, identity_of
 
 __all__ = ["create_server", "parse_host_port"]
+
+_LOG = logging.getLogger(__name__)
 
 # The specification wants at least gRPC's default limit for a message ("gRPC Server Maximum Receive Message Size").
 _MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # Streams and unary calls together; gRPC refuses more with RESOURCE_EXHAUSTED.
 _MAX_CONCURRENT_RPCS = 256
+
+_ROLES = (Role.CONTROLLER, Role.ADMIN)  # who may drive the switch
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
@@ -46,21 +52,38 @@ def parse_host_port(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def create_server(servicer: Servicer, host: str, port: int) -> tuple[grpc.aio.Server, str]:
+def create_server(
+    servicer: Servicer, host: str, port: int, security: Security | None = None
+) -> tuple[grpc.aio.Server, str]:
     """Return a server, still to be started, and the ``host:port`` that it listens on; port 0 lets the kernel choose.
 
-    Must run in the event loop that will serve. Raises OSError with the address in its message.
+    With TLS it serves controllers and administrators. Must run in the event loop that will serve. Raises OSError with
+    the address in its message, and TlsError when certificates are missing or not usable.
     """
     _check_address(host, port)
     logging.getLogger("grpc._cython.cygrpc").addFilter(_without_needless_traceback)
-    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS)
+    server = grpc.aio.server(
+        options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS, interceptors=[Guard(_require_role)]
+    )
     p4r_grpc.add_P4RuntimeServicer_to_server(servicer, server)
     shown = f"[{host}]" if ":" in host else host
     try:
-        bound = server.add_insecure_port(f"{shown}:{port}")
+        bound = (security or Security()).listen(server, f"{shown}:{port}")
     except RuntimeError as error:
         raise OSError(f"cannot listen on {shown}:{port} for gRPC: {error}") from None
     return server, f"{shown}:{bound}"
+
+
+async def _require_role(_method: str, context: grpc.aio.ServicerContext) -> None:
+    """Abort a call over TLS whose certificate is not for one of _ROLES."""
+    identity = identity_of(context)
+    if identity is not None and identity.role not in _ROLES:
+        _LOG.warning("%s at %s may not drive this switch", identity.subject, context.peer())
+        await context.abort(
+            grpc.StatusCode.PERMISSION_DENIED,
+            f"{identity.subject} may not drive this switch: its certificate's role (OU) must be one of"
+            f" {', '.join(role.value for role in _ROLES)}",
+        )
 
 
 def _without_needless_traceback(record: logging.LogRecord) -> bool:

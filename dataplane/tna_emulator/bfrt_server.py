@@ -14,6 +14,7 @@ from google.protobuf import any_pb2
 
 from dataplane.bfruntime import bfruntime_pb2 as pb
 from dataplane.bfruntime import bfruntime_pb2_grpc as pb_grpc
+from dataplane.tls import Security
 from dataplane.tna_emulator.bfrt_device import Device, Program
 from dataplane.tna_emulator.bfrt_schema import Refusal, refuse
 
@@ -250,13 +251,16 @@ def _packed(error: pb.Error) -> any_pb2.Any:
     return packed
 
 
-def create_server(servicer: Servicer, address: str) -> tuple[grpc.aio.Server, str]:
-    """Return a server and its address HOST:PORT; with port 0 the kernel chooses. Raises OSError if it cannot be had."""
+def create_server(servicer: Servicer, address: str, security: Security) -> tuple[grpc.aio.Server, str]:
+    """Return a server and its address HOST:PORT; with port 0 the kernel chooses.
+
+    Raises OSError if it cannot be had, and TlsError when certificates are missing or not usable.
+    """
     options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)]
     server = grpc.aio.server(options=options)
     pb_grpc.add_BfRuntimeServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     try:
-        port = server.add_insecure_port(address)
+        port = security.listen(server, address)
     except RuntimeError as error:
         raise OSError(f"gRPC address {address} cannot be had: {error}") from None
     return server, f"{address.rpartition(':')[0]}:{port}"

@@ -14,6 +14,7 @@ import click
 import dataplane
 from dataplane.grpc_stop import stop_server
 from dataplane.softswitch.ports import parse_frame_port
+from dataplane.tls import Security, TlsError, tls_options
 from dataplane.tna_emulator.bfrt_device import Device, Program
 from dataplane.tna_emulator.bfrt_schema import Refusal
 from dataplane.tna_emulator.bfrt_server import Servicer, create_server
@@ -33,12 +34,18 @@ _STOP_GRACE_SECONDS = 0.5
 
 
 async def serve(
-    address: str, device: Device, ready_file: Path | None, usage_file: Path | None, ports: FramePorts
+    address: str,
+    security: Security,
+    device: Device,
+    ready_file: Path | None,
+    usage_file: Path | None,
+    ports: FramePorts,
 ) -> None:
     """Run until SIGTERM or SIGINT.
 
     Raises:
         ModelError: the program did with a frame what it must not.
+        TlsError: certificates are missing or not usable.
         OSError: the address or a port cannot be had, or a file cannot be written.
 
     """
@@ -46,7 +53,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     servicer = Servicer(device)
-    server, bound = create_server(servicer, address)
+    server, bound = create_server(servicer, address, security)
     await server.start()
     try:
         _LOG.info("program %s is served over BfRt on %s", device.program.name, bound)
@@ -104,6 +111,7 @@ def _write(path: Path, text: str) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Written at the end: all that clients have named of the tables, as [table, kind, name].",
 )
+@tls_options("SWITCHML_TOFINO")
 def main(
     address: str,
     program: str,
@@ -113,6 +121,8 @@ def main(
     pipes: int,
     ready_file: Path | None,
     usage_file: Path | None,
+    tls: Path | None,
+    insecure: bool,
 ) -> None:
     """Run an emulated Tofino with a BfRt server, for tests. SIGTERM and SIGINT end it with exit status 0."""
     if ready_file is not None:
@@ -121,13 +131,13 @@ def main(
     try:
         device = Device(Program(program, bfrt.read_bytes()), Chassis.standard(pipes))
         ports = FramePorts([parse_frame_port(text) for text in frame_ports], ir, device.state)
-        asyncio.run(serve(address, device, ready_file, usage_file, ports))
+        asyncio.run(serve(address, Security.of(tls, insecure), device, ready_file, usage_file, ports))
     except Refusal as refusal:
         raise click.ClickException(refusal.message) from None
+    except (OSError, ModelError, TlsError) as error:
+        raise click.ClickException(str(error)) from None
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    except (OSError, ModelError) as error:
-        raise click.ClickException(str(error)) from None
 
 
 if __name__ == "__main__":

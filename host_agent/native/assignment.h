@@ -35,6 +35,7 @@ struct RankStatus {
   uint64_t receiving = 0;
   uint64_t sent_bytes = 0;  // of UDP payload
   uint64_t received_bytes = 0;
+  uint64_t packets_together = 0;  // as JobTransport's
   double round_trip_seconds = 0;
 };
 

@@ -17,6 +17,8 @@ namespace switchml {
 
 namespace {
 
+constexpr size_t kMostHandedOver = 4096;
+
 std::system_error failure(const char* what) { return {errno, std::generic_category(), what}; }
 
 }  // namespace
@@ -164,6 +166,7 @@ void DataThread::nudge() {
 void DataThread::hand_over(JobKey key, StrayDatagram stray) {
   {
     const std::lock_guard<std::mutex> lock(handed_over_mutex_);
+    if (handed_over_.size() >= kMostHandedOver) return;  // lost, as it would be in a socket whose buffer is full
     handed_over_.emplace_back(key, std::move(stray));
   }
   nudge();

@@ -84,8 +84,8 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
       const sockaddr_in group = ipv4_endpoint(parse_ipv4(assignment.multicast_address), protocol::udp_port);
       group_socket = join_multicast_group(group, assignment.address, sockets[index].receive_buffer(), index, count);
     }
-    transports.push_back(
-        std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket), switch_endpoint));
+    transports.push_back(std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket),
+                                                        switch_endpoint, packet_bytes));
   }
   return transports;
 }
@@ -241,6 +241,7 @@ RankStatus Engine::status(uint64_t handle) {
     sum.retransmissions += part.retransmissions;
     sum.early_retransmissions += part.early_retransmissions;
     sum.ignored += part.ignored;
+    sum.packets_together = std::max(sum.packets_together, part.packets_together);
     sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
   }
   return sum;

@@ -41,7 +41,11 @@ Rank& JobRanks::find(uint8_t rank) const {
   throw std::out_of_range("rank " + std::to_string(rank) + " is not here");
 }
 
-RankStatus JobRanks::status(uint8_t rank) const { return find(rank).status(); }
+RankStatus JobRanks::status(uint8_t rank) const {
+  RankStatus status = find(rank).status();
+  status.packets_together = transport_->packets_together();
+  return status;
+}
 
 void JobRanks::add_to(uint8_t rank, RankProfile* profile) const { find(rank).add_to(profile); }
 

@@ -105,6 +105,7 @@ nb::dict status(Engine& engine, uint64_t handle) {
   result["retransmissions"] = status.retransmissions;
   result["early_retransmissions"] = status.early_retransmissions;
   result["ignored"] = status.ignored;
+  result["packets_together"] = status.packets_together;
   result["round_trip_seconds"] = status.round_trip_seconds;
   return result;
 }

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "dataplane/native/stopwatch.h"
+#include "host_agent/native/burst_choice.h"
 #include "host_agent/native/transport.h"
 
 namespace switchml {
@@ -11,12 +13,24 @@ namespace switchml {
 class UdpTransport : public JobTransport {
  public:
   // Results come to the job's own socket, and those for several agents to `group_socket` where the job has one.
-  UdpTransport(UdpSocket socket, std::optional<UdpSocket> group_socket, const sockaddr_in& switch_endpoint)
-      : socket_(std::move(socket)), group_socket_(std::move(group_socket)), switch_endpoint_(switch_endpoint) {}
+  // Packets with values have `packet_bytes`.
+  UdpTransport(UdpSocket socket, std::optional<UdpSocket> group_socket, const sockaddr_in& switch_endpoint,
+               size_t packet_bytes)
+      : socket_(std::move(socket)),
+        group_socket_(std::move(group_socket)),
+        switch_endpoint_(switch_endpoint),
+        burst_(SendBatch::packets_per_message(packet_bytes)) {}
 
   unsigned sources() const override { return group_socket_ ? 2 : 1; }
   int fd(unsigned source) const override { return socket_of(source).fd(); }
-  void send(SendBatch* batch) override { batch->flush(socket_, switch_endpoint_); }
+  void send(SendBatch* batch) override {
+    const size_t packets = batch->size();
+    batch->limit_messages(burst_.packets());
+    const Stopwatch sending;
+    batch->flush(socket_, switch_endpoint_);
+    if (!burst_.settled()) burst_.sent(packets, sending.nanoseconds());
+  }
+  uint64_t packets_together() const override { return burst_.settled() ? burst_.packets() : 0; }
   bool receive(unsigned source, ReceiveBatch* batch) override { return batch->receive(socket_of(source)); }
   bool next(ReceiveBatch* batch, Datagram* datagram) override { return batch->next(datagram); }
 
@@ -26,6 +40,7 @@ class UdpTransport : public JobTransport {
   UdpSocket socket_;
   std::optional<UdpSocket> group_socket_;
   sockaddr_in switch_endpoint_;
+  BurstChoice burst_;
 };
 
 }  // namespace switchml

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from dataplane.constants import DropReason, Verdict
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+from dataplane.constants import DropReason, Kind, Verdict
+from dataplane.wire import Packet
 from ptf_tests.base import SwitchMLTest
+from ptf_tests.frames import Host
+from ptf_tests.job import Job, default_host
 
 
 class _Impostor(SwitchMLTest):
@@ -82,6 +89,71 @@ class StrangersOfEveryShape(SwitchMLTest):
             for packet in (job.packet(0, phase=phase), job.exponent_only(0, phase=phase)):
                 self.refuse(packet, stranger, DropReason.UNKNOWN_WORKER)
         self.expect_nothing()
+
+
+_STRANGERS = {"port": 8, "mac": 0x020000000200, "ip": 0x0A000200}
+_FIELDS = (*_STRANGERS, "job", "rank", "epoch")
+
+
+def _wrong(job: Job) -> Iterator[tuple[set[str], Packet, Host]]:
+    """Yield what rank 1 of a job sends with each of the 63 combinations of fields that are not its own."""
+    others: dict[str, Any] = {"job": job.id + 6, "worker": 0, "epoch": job.epoch + 1}
+    for count in range(1, len(_FIELDS) + 1):
+        for names in map(set, combinations(_FIELDS, count)):
+            header = {"worker" if name == "rank" else name for name in names}
+            packet = job.packet(1, **{name: value for name, value in others.items() if name in header})
+            moved = {name: value for name, value in _STRANGERS.items() if name in names}
+            yield names, packet, job.hosts[1].moved(**moved)
+
+
+class EveryWrongCombination(SwitchMLTest):
+    """Port, MAC, IP address, job, rank and epoch, each right or wrong: only what is right in all of them is added."""
+
+    def runTest(self) -> None:
+        job = self.job(2)
+        packets = [job.packet(rank) for rank in range(2)]
+        self.contribute(job, packets[0], Verdict.AGGREGATED)
+        for names, packet, sender in _wrong(job):
+            if names == {"epoch"}:
+                self.contribute(job, packet, Verdict.WRONG_EPOCH)
+            else:
+                reason = DropReason.UNKNOWN_JOB if "job" in names else DropReason.UNKNOWN_WORKER
+                self.refuse(packet, sender, reason)
+        self.expect_nothing()
+        self.contribute(job, packets[1], Verdict.COMPLETED)
+        self.expect_result(job, job.result(*packets))
+
+
+class EveryForgedResult(SwitchMLTest):
+    """A RESULT from a host port is dropped as such, whether its fields are a rank's own or any of them is not."""
+
+    def runTest(self) -> None:
+        job = self.job(2)
+        packets = [job.packet(rank) for rank in range(2)]
+        self.contribute(job, packets[0], Verdict.AGGREGATED)
+        for _, packet, sender in _wrong(job):
+            self.refuse(job.result(packets[0], packet), sender, DropReason.FORGED_RESULT)
+        self.refuse(job.packet(1, kind=Kind.RESULT), job.hosts[1], DropReason.FORGED_RESULT)
+        self.expect_nothing()
+        self.contribute(job, packets[1], Verdict.COMPLETED)
+        self.expect_result(job, job.result(*packets))
+
+
+class RankOfAnotherJob(SwitchMLTest):
+    """A rank of one live job cannot send to another one, in the slots of either."""
+
+    def runTest(self) -> None:
+        mine = self.job(2)
+        theirs = self.job([default_host(rank) for rank in (2, 3)], job_id=2, slot_base=64)
+        packets = [theirs.packet(rank) for rank in range(2)]
+        self.contribute(theirs, packets[0], Verdict.AGGREGATED)
+        for rank in range(2):
+            self.refuse(theirs.packet(rank), mine.hosts[rank], DropReason.UNKNOWN_WORKER)
+            self.refuse(mine.packet(rank, job=theirs.id), mine.hosts[rank], DropReason.SLOT_OUT_OF_RANGE)
+            self.refuse(theirs.packet(rank, job=mine.id), mine.hosts[rank], DropReason.SLOT_OUT_OF_RANGE)
+        self.expect_nothing()
+        self.contribute(theirs, packets[1], Verdict.COMPLETED)
+        self.expect_result(theirs, theirs.result(*packets))
 
 
 class RefusalsInOrder(SwitchMLTest):

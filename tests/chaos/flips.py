@@ -1,6 +1,7 @@
 """Bits flipped behind all checksums, one after the other, and what the ranks say: end to end, and by arithmetic.
 
-``contribution`` and ``result``: each bit of a packet on its way to the switch, or from it. ``register``: each bit of a
+``contribution`` and ``result``: each bit of a packet on its way to the switch, or from it; ``exponent``: of one without
+values, in which floats learn how to scale. ``register``: each bit of a
 slot's registers after the first of two ranks has contributed. Two ranks add up one chunk of a soft switch over UDP,
 integers and floats. ``pairs``, ``random``: what the check cannot see, of the values of one packet.
 """
@@ -117,14 +118,9 @@ class Middle:
 class Trials:
     """Jobs of two ranks, one after the other, each with one flip."""
 
-    def __init__(self, fabric: Fabric, middle: Middle, dtype: str) -> None:
-        self._fabric, self._middle, self._dtype = fabric, middle, dtype
+    def __init__(self, fabric: Fabric, middle: Middle, dtype: str, phase: int) -> None:
+        self._fabric, self._middle, self._dtype, self._phase = fabric, middle, dtype, phase
         self._job = 0
-
-    @property
-    def phase(self) -> int:
-        """That in which the values travel: floats learn their exponent first."""
-        return int(self._dtype == "float32")
 
     def one(self, kind: Kind | None, change: Change | None, between: Callable[[Fabric, int], None] | None) -> str:
         """Make one call; what became of it: found, harmless, timed out or WRONG."""
@@ -132,7 +128,7 @@ class Trials:
         number, base = self._job, (self._job - 1) * SLOTS
         self._fabric.add_job(number, 2, slots=SLOTS)
         if kind is not None and change is not None:
-            self._middle.change_one(kind, self.phase, change)
+            self._middle.change_one(kind, self._phase, change)
         generator = np.random.default_rng(number)
         arrays = [self._array(generator) for _ in range(2)]
         exact = arrays[0] + arrays[1]
@@ -208,7 +204,8 @@ def end_to_end(what: str, dtype: str, step: int) -> list[str]:
     if what == "register":
         cases = [(name, None, None, change) for name, change in register_flips()]
     else:
-        kind = Kind.CONTRIBUTION if what == "contribution" else Kind.RESULT
+        kind = Kind.RESULT if what == "result" else Kind.CONTRIBUTION
+        packet_bits = 8 * PROTOCOL_HEADER_BYTES if what == "exponent" else packet_bits
         cases = [(field_of(bit), kind, flip(bit), None) for bit in range(packet_bits)]
     cases = cases[::step]
     while cases:
@@ -219,7 +216,8 @@ def end_to_end(what: str, dtype: str, step: int) -> list[str]:
         ):
             middle = Middle(fabric.switch_udp_port)
             fabric.switch_udp_port, fabric.seen_port = middle.port, middle.seen_port
-            trials = Trials(fabric, middle, dtype)
+            phase = int(dtype == "float32" and what != "exponent")  # floats learn their exponent first
+            trials = Trials(fabric, middle, dtype, phase)
             for name, kind, change, between in now:
                 found.setdefault(name, Counter())[trials.one(kind, change, between)] += 1
             middle.close()
@@ -275,7 +273,10 @@ def main() -> int:
     """Return 1 if a flip made a wrong sum that nobody noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "what", nargs="*", default=["contribution", "result", "register", "pairs", "random"], help="what to try"
+        "what",
+        nargs="*",
+        default=["contribution", "result", "exponent", "register", "pairs", "random"],
+        help="what to try",
     )
     parser.add_argument("--dtype", choices=["int32", "float32"], action="append")
     parser.add_argument("--step", type=int, default=1, help="try every so many-th bit only")
@@ -288,7 +289,7 @@ def main() -> int:
         elif what == "random":
             print("\n".join(missed_at_random(options.count)))
         else:
-            for dtype in options.dtype or ["int32", "float32"]:
+            for dtype in ["float32"] if what == "exponent" else options.dtype or ["int32", "float32"]:
                 rows += end_to_end(what, dtype, options.step)
     print("\n".join(rows))
     return int(any(not row.endswith(" 0 |") for row in rows[2:]))

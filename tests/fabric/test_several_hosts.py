@@ -48,6 +48,17 @@ class Hosts:
         )
         return re.sub(pattern, lambda found: self.replacements[found[0]], blocks()[name])
 
+    def prepare(self) -> None:
+        """Make what is made before the processes start."""
+        [line] = self.text("certificates").strip().splitlines()
+        program, group, command, directory, *arguments = shlex.split(line)
+        assert program == "switchml-ctl"
+        certificates = self.directory / directory
+        self.ctl.run(group, command, str(certificates), *arguments)
+        (self.directory / "controller.toml").write_text(self.text("configuration"))
+        self.ctl.environment["SWITCHML_CONTROLLER"] = self.controller()
+        self.ctl.environment["SWITCHML_TLS"] = str(certificates / "admin")
+
     def start(self, name: str, prefix: tuple[str, ...] = ()) -> None:
         """Start the daemon of a block and wait until its ready file is there."""
         for line in self.text(name).strip().splitlines():
@@ -74,12 +85,11 @@ class Hosts:
 @pytest.fixture
 def hosts(ctl: Ctl) -> Iterator[Hosts]:
     made = Hosts(ctl)
-    (made.directory / "controller.toml").write_text(made.text("configuration"))
+    made.prepare()
     try:
         made.start("switch")
         made.start("controller")
         made.start("agents")
-        ctl.environment["SWITCHML_CONTROLLER"] = made.controller()
         yield made
     finally:
         for process in reversed(made.processes):
@@ -93,7 +103,7 @@ def test_the_quick_start_for_several_hosts(hosts: Hosts) -> None:
     [line] = hosts.text("job").strip().splitlines()
     program, *arguments = shlex.split(line)
     assert program == "switchml-ctl"
-    started = ctl.json(*arguments)
+    started = ctl.json(*(word.replace("certs/", f"{hosts.directory}/certs/") for word in arguments))
     assert started["state"] == "READY"
     assert started["workers"] == 4
     # Each host has a share of the ranks.
@@ -126,12 +136,11 @@ def test_a_command_runs_where_all_agents_are_on_this_machine(hosts: Hosts) -> No
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="another host name needs root")
 def test_ranks_on_another_host_are_refused_with_the_commands_for_it(ctl: Ctl) -> None:
     made = Hosts(ctl)
-    (made.directory / "controller.toml").write_text(made.text("configuration"))
+    made.prepare()
     try:
         made.start("switch")
         made.start("controller")
         made.start("agents", prefix=("unshare", "--uts", "sh", "-c", 'hostname elsewhere; exec "$@"', "sh"))
-        ctl.environment["SWITCHML_CONTROLLER"] = made.controller()
         refused = ctl.json("job", "start", "--workers", "2", *ctl.worker("sums"), status=1)
         assert refused["error"] == "RemoteRanksError"
         assert "on elsewhere:" in refused["message"]

@@ -1,12 +1,15 @@
 // The shared-memory ring of the soft switch: two ranks whose processes write what they like into their memory, whenever
-// they like. The switch neither reads nor writes outside, and completes nothing that it did not take.
+// they like, and are frozen and let fetch in between. The switch neither reads nor writes outside, and completes
+// nothing that it did not take, or that the rank is not to have any more.
 #include <fuzzer/FuzzedDataProvider.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "dataplane/native/channel.h"
@@ -39,6 +42,7 @@ struct Bench : ShardHost {
   std::array<uint16_t, kRanks> numbers{};
   std::array<Channel, kRanks> processes;  // as they see their memory
   std::array<uint32_t, kRanks> submitted{};
+  std::array<std::vector<uint32_t>, kRanks> limits;  // of frozen ranks: of each slot, how many phases it may hold
 
   std::vector<SumTask> tasks;  // being made
 
@@ -131,6 +135,27 @@ void submit(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   process.control().submitted.store(bench->submitted[rank]);
 }
 
+// A step of a change of epoch, as the listener takes it from an agent.
+void quiesce(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
+  std::vector<uint32_t> targets;
+  if (input->ConsumeBool()) {
+    targets.resize(input->ConsumeIntegralInRange<int>(0, 7) != 0 ? kSlots
+                                                                 : input->ConsumeIntegralInRange<size_t>(0, 9));
+    for (uint32_t& phase : targets) phase = input->ConsumeIntegralInRange<uint32_t>(0, 3);
+  }
+  while (bench->port->sums().any_left()) bench->finish_sums();  // as Turns::Control sees to it
+  std::vector<uint32_t>& limits = bench->limits[rank];
+  try {
+    const std::vector<uint32_t> held = bench->port->quiesce(bench->numbers[rank], targets);
+    REQUIRE(held.size() == kSlots);
+    if (targets.empty()) limits = held;
+  } catch (const std::invalid_argument&) {
+    REQUIRE(limits.empty() || targets.size() != kSlots);
+    return;
+  }
+  for (size_t slot = 0; slot < targets.size(); ++slot) limits[slot] = std::max(limits[slot], targets[slot]);
+}
+
 // Anything anywhere in what the process can write.
 void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   const std::vector<uint8_t> bytes = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(1, 16));
@@ -150,6 +175,11 @@ void verify(Bench* bench, bool detached) {
     REQUIRE(state.in_place == 0 || state.job == bench->job.get());
     REQUIRE(!detached || (state.in_place & 2U) == 0);
   }
+  for (uint8_t rank = 0; rank < kRanks; ++rank) {
+    if (bench->connections[rank] == nullptr || bench->limits[rank].empty()) continue;
+    const std::vector<uint32_t> held = bench->connections[rank]->held();
+    for (uint32_t slot = 0; slot < kSlots; ++slot) REQUIRE(held[slot] <= bench->limits[rank][slot]);
+  }
 }
 
 }  // namespace
@@ -161,7 +191,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (input.ConsumeBool()) bench.port->set_faults({0.2, 0.2, 0.2}, 7);
   while (input.remaining_bytes() > 0) {
     const auto rank = input.ConsumeIntegralInRange<uint8_t>(0, kRanks - 1);
-    switch (input.ConsumeIntegralInRange<int>(0, 7)) {
+    switch (input.ConsumeIntegralInRange<int>(0, 9)) {
+      case 8:
+        if (!(detached && rank == 1) && input.ConsumeIntegralInRange<int>(0, 3) == 0) quiesce(&bench, rank, &input);
+        break;
       case 0:
         if (!(detached && rank == 1)) scribble(&bench, rank, &input);
         break;

@@ -29,11 +29,15 @@ LIMIT_MIB: Final = 4096
 SWITCH = ROOT / "dataplane" / "softswitch" / "native"
 COMMON = ROOT / "dataplane" / "native"
 AGENT = ROOT / "host_agent" / "native"
-# The pipeline and the shm port, without the ports that have sockets, and without Python.
+# The pipeline and the shm port, without the ports that have sockets, and without Python; then the rest of a switch.
 OF_SWITCH = (
     *("accumulate", "accumulate_neon", "egress", "fault_injector", "forwarding", "loss_table", "own_address"),
     *("packet_view", "pipeline", "port", "processors", "result_sender", "shm_connection", "shm_job", "shm_port"),
     *("shm_shard", "slot_memory", "slot_sums", "tables"),
+)
+WHOLE_SWITCH = (
+    *("device_port", "ethernet_port", "frame_batch", "frame_port", "frame_socket", "packet_port", "result_frame"),
+    *("shm_listener", "store_choice", "switch", "switch_shm", "udp_port", "udp_shard"),
 )
 
 
@@ -60,9 +64,14 @@ NATIVE: Final = (
     Native(
         "shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")
     ),
+    Native(
+        "listener",
+        (*SWITCH_SOURCES, *(SWITCH / f"{name}.cc" for name in WHOLE_SWITCH)),
+        ("shm_listener.cc", "switch_shm.cc", "shm_connection.cc", "shm_job.cc", "shm_port.cc", "shm_shard.cc"),
+    ),
     Native("rank", AGENT_SOURCES, ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h")),
 )
-PYTHON: Final = ("messages", "p4runtime")
+PYTHON: Final = ("messages", "agent_socket", "controller", "p4runtime")
 
 
 def compiler() -> str | None:
@@ -151,7 +160,9 @@ def run(name: str, command: Sequence[str], seconds: int) -> bool:
     edges = f", {covered[-1][0]} edges, {covered[-1][1]} features" if covered else ""
     print(f"{name}: {statistics.get('number_of_executed_units', 'no')} runs in {took:.0f} s{edges}", flush=True)
     if done.returncode != 0:
-        print(done.stderr[-6000:], file=sys.stderr)
+        print(
+            done.stdout[-3000:], done.stderr[-6000:], sep="\n", file=sys.stderr
+        )  # atheris' tracebacks are in the first
         print(f"{name} FAILED; what was fed to it is under {failures}", file=sys.stderr)
     return done.returncode == 0
 

@@ -11,6 +11,7 @@ from controller.config import PortConfig, SwitchConfig
 from controller.drivers import JobTables, RankPort
 from controller.drivers.bfrt import BfrtDriver
 from dataplane.grpc_stop import stop_server
+from dataplane.tls import Security
 from dataplane.tna_emulator.bfrt_device import Device, Program
 from dataplane.tna_emulator.bfrt_server import Servicer, create_server
 from dataplane.tna_emulator.chassis import Chassis
@@ -42,7 +43,7 @@ async def serving(
 ) -> AsyncIterator[tuple[str, Servicer]]:
     device.port_listeners.clear()
     servicer = make(device)
-    server, bound = create_server(servicer, address)
+    server, bound = create_server(servicer, address, Security())
     await server.start()
     try:
         yield bound, servicer

@@ -22,6 +22,7 @@ from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_VERSION
+from dataplane.tls import CONTROLLER_NAME, Security
 
 DEADLINE = 20.0
 
@@ -56,8 +57,9 @@ def controller_command(*arguments: str) -> list[str]:
 class ControllerProcess:
     """A daemon that can be stopped and started again on the same store and port."""
 
-    def __init__(self, directory: Path, config: str) -> None:
+    def __init__(self, directory: Path, config: str, tls: Path | None = None) -> None:
         self.directory = directory
+        self.tls = tls  # certificates of the client that start() returns
         self.config = directory / "controller.toml"
         self.config.write_text(config)
         self.log = directory / "controller.log"
@@ -74,7 +76,7 @@ class ControllerProcess:
         wait_until(lambda: process.poll() is not None or _is_ours(ready_file, process.pid), "the controller is ready")
         assert process.poll() is None, self.log.read_text()
         self.listen = json.loads(ready_file.read_text())["address"]
-        client = ControllerClient(self.listen)
+        client = ControllerClient(self.listen, tls=self.tls)
         if wait_connected:
             wait_until(lambda: all(s.connected for s in client.list_switches()), "the switches are connected")
         return client
@@ -99,9 +101,9 @@ def _is_ours(ready_file: Path, pid: int) -> bool:
 
 @contextlib.contextmanager
 def running_controller(
-    directory: Path, config: str, wait_connected: bool = True
+    directory: Path, config: str, wait_connected: bool = True, tls: Path | None = None
 ) -> Iterator[tuple[ControllerProcess, ControllerClient]]:
-    process = ControllerProcess(directory, config)
+    process = ControllerProcess(directory, config, tls)
     try:
         with process.start(wait_connected) as client:
             yield process, client
@@ -124,13 +126,14 @@ class ScriptedAgent:
     socket_address: str = "127.0.0.1"
     answer: Callable[[pb.Assignment], pb.AgentMessage | None] | None = None
     heartbeats: bool = True
+    tls: Path | None = None
     received: list[pb.ControllerMessage] = field(default_factory=list)
     statuses: list[pb.RankStatus] = field(default_factory=list)
     error: grpc.RpcError | None = None
 
     def __post_init__(self) -> None:
         self._outgoing: queue.Queue[pb.AgentMessage | None] = queue.Queue()
-        self._channel = grpc.insecure_channel(self.address)
+        self._channel = Security.of(self.tls).channel(self.address, CONTROLLER_NAME)
         self.ended = threading.Event()
 
     def __enter__(self) -> ScriptedAgent:

@@ -351,6 +351,18 @@ def test_ranks_that_call_differently(client: ControllerClient, agent: ScriptedAg
     assert all(f"check failed on rank {rank} at chunk 3" in log for rank in range(3))
 
 
+def test_long_words_of_an_agent_are_cut(client: ControllerClient, agent: ScriptedAgent):
+    job = client.start_job(2)
+    attach_all(agent, job)
+    for rank in range(2):
+        call = pb.Call(sequence=9, operation="o" * 100_000, dtype="d" * 100_000, elements=rank)
+        agent.event(job, rank, pb.RankEvent.CHECK_FAILED, call=call, position=3)
+    revocation = agent.wait_for("revocation")
+    assert "o" * 64 in revocation.message
+    assert len(revocation.message) < 1000
+    assert len(ended(client, job).failure) < 1000
+
+
 def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent):
     job = client.start_job(3)
     attach_all(agent, job)
@@ -361,7 +373,7 @@ def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent):
     revocation = agent.wait_for("revocation", seconds=3)
     assert 0.5 < time.monotonic() - began < 2
     assert revocation.reason == pb.INTEGRITY
-    assert "ranks 0, 2 in call 9" in revocation.message
+    assert "in call 9, all_reduce of 100 float32, on ranks 0, 2 at chunk 3 in slot" in revocation.message
 
 
 def test_watching(client: ControllerClient, agent: ScriptedAgent):

@@ -130,7 +130,7 @@ def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, valu
 def test_a_job_that_was_starting(controller: ControllerProcess):
     client = controller.start()
     with ScriptedAgent(client.address, answer=lambda _: None) as agent:
-        start = client._jobs.Start.future(pb.StartJobRequest(workers=1, name="half"))
+        start = client._stubs().jobs.Start.future(pb.StartJobRequest(workers=1, name="half"))
         agent.wait_for("assignment")
         controller.kill()
         assert start.exception()

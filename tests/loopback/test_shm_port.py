@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -239,6 +243,49 @@ def test_bindings_that_are_refused(
 ) -> None:
     with bound(fabric, 1, 2), pytest.raises(ValueError, match=why):
         ShmProcess(fabric.engines[0], str(fabric.switch_socket), job, rank, world_size, slot_base, slots, values)
+
+
+@pytest.mark.parametrize("kind", [0, 3, 4, 5, 2**32 - 1])  # freeze and fetch are for ranks that are bound
+def test_a_request_of_another_kind_binds_nothing(fabric: Fabric, kind: int) -> None:
+    """ShmRequest and ShmAnswer of dataplane/native/shm_messages.h."""
+    request = struct.pack("=QIIIIHHHBB", 0x53574D4C53523031, kind, 0x7F000001, SLOTS, VALUES, BASE, JOB, 1, 0, 1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
+        agent.settimeout(30)
+        agent.connect(os.fspath(fabric.switch_socket))
+        agent.send(request)
+        answer, descriptors, _, _ = socket.recv_fds(agent, 4096, 2)
+        assert (answer[8:12], descriptors) == (bytes(4), [])
+        assert b"no request of an agent" in answer
+        assert agent.recv(1) == b""  # and it has hung up
+
+
+_ASKS = """
+import socket, sys
+agent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+agent.connect(sys.argv[1])
+print("connected", flush=True)
+agent.recv(4096)
+"""
+
+
+def test_a_switch_without_descriptors_waits_for_some(fabric: Fabric) -> None:
+    """Who wants to connect meanwhile stays in the backlog, and costs no processor."""
+    command = [sys.executable, "-c", _ASKS, str(fabric.switch_socket)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            assert agent.stdout.readline() == "connected\n"
+            before = time.process_time()
+            time.sleep(0.5)
+            used = time.process_time() - before
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        agent.kill()
+    assert used < 0.25, f"{used:.2f} s of processor time in half a second"
+    with bound(fabric, 0, 1):  # it listens again
+        pass
 
 
 def test_many_ranks_come_and_go(fabric: Fabric) -> None:

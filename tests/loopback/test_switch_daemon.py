@@ -141,7 +141,9 @@ def test_ports_that_cannot_be_had(tmp_path: Path) -> None:
 
 
 def test_address_of_another_machine() -> None:
-    assert_refused(run_to_end(*EPHEMERAL[2:], "--grpc", "192.0.2.1:9559"), "192.0.2.1:9559", "Cannot assign")
+    assert_refused(
+        run_to_end(*EPHEMERAL[2:], "--insecure", "--grpc", "192.0.2.1:9559"), "192.0.2.1:9559", "Cannot assign"
+    )
     done = run_to_end("--grpc", "127.0.0.1:0", "--udp-port", "1=192.0.2.1:5000")
     assert_refused(done, "192.0.2.1:5000", "Cannot assign")
 

@@ -78,6 +78,9 @@ def test_one_wrong_field_never_makes_a_wrong_message(change: tuple[str, object])
         {"slots": None},
         {"slots": -1},
         {"slots": 2**32},
+        {"on_failure": "retry"},
+        {"on_failure": ["abort"]},
+        {"on_failure": {}},
     ],
 )
 def test_wrong_fields_of_a_rank_that_waits_for_others(change: dict[str, object]) -> None:

@@ -41,7 +41,7 @@ def test_options_that_are_wrong(arguments: list[str], words: str) -> None:
     ],
 )
 def test_options_that_contradict_each_other(arguments: list[str], words: str) -> None:
-    result = CliRunner().invoke(main, ["--controller", "h:1", "--socket", "s", *arguments])
+    result = CliRunner().invoke(main, ["--controller", "localhost:1", "--socket", "s", *arguments])
     assert result.exit_code == 1
     assert words in result.output
 

@@ -42,7 +42,7 @@ def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("up", "down", "status", "doctor", "completion"),
         *("job start", "job list", "job show", "job status", "job watch", "job logs", "job stop", "job profile"),
-        *("events", "top"),
+        *("events", "top", "certs init", "certs issue"),
         *("switch list", "switch show", "switch loss", "switch drain", "switch undrain"),
         *("agent list", "topology show", "topology controller"),
         *("bench allreduce", "bench latency", "bench loss", "bench jobs", "bench kernels", "bench memory"),

@@ -42,6 +42,31 @@ def test_a_job_comes_back_as_it_was_written(path: Path):
     store.close()
 
 
+def test_ended_jobs_are_forgotten_and_live_ones_are_not(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("controller.store_limits.ENDED_JOBS_KEPT", 10)
+    store = Store(path)
+    lasting = job("lasting", 1)
+    store.create_job(lasting)
+    for number in range(2, 40):
+        ending = job(f"j{number}", number, epoch=number)
+        ending.counters = {"contributions": 1}
+        store.create_job(ending)
+        store.change_state(ending, JobState.PENDING, "")
+        ending.enter(JobState.STOPPED)
+        store.change_state(ending, JobState.PENDING, "")
+        store.save_progress(ending)
+    assert [each.name for each in store.newest_jobs(100)] == [f"j{number}" for number in range(39, 29, -1)] + [
+        "lasting"
+    ]
+    assert store.live_jobs() == [lasting]
+    assert store.last_epoch("s1") == 39
+    store.close()
+    with sqlite3.connect(path) as database:
+        for table in ("ranks", "transitions", "counters"):
+            (jobs,) = database.execute(f"SELECT count(DISTINCT job) FROM {table}").fetchone()
+            assert jobs <= 11, table
+
+
 def test_each_transition_is_one_row(path: Path):
     store, it = Store(path), job()
     store.create_job(it)
@@ -130,7 +155,7 @@ def test_it_is_written_ahead(path: Path):
     store = Store(path)
     with sqlite3.connect(path) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert other.execute("PRAGMA user_version").fetchone() == (3,)
+        assert other.execute("PRAGMA user_version").fetchone() == (4,)
     store.close()
 
 
@@ -165,7 +190,7 @@ def test_a_store_of_the_schema_before_is_brought_up_to_date(path: Path):
     assert [(rank.rank, rank.worker) for rank in old.ranks] == [(0, 0), (1, 1)]
     store.close()
     with sqlite3.connect(path) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (3,)
+        assert database.execute("PRAGMA user_version").fetchone() == (4,)
 
 
 def test_a_change_of_epoch_is_kept(path: Path):

@@ -175,7 +175,7 @@ def test_the_controller_reads_its_configuration(tmp_path: Path) -> None:
     assert [entry["containerPort"] for entry in deployed["ports"]] == [port]
     assert [entry["port"] for entry in named("Service")["spec"]["ports"]] == [port]
     mounts = {mount["mountPath"] for mount in deployed["volumeMounts"]}
-    assert mounts == {"/etc/switchml", str(Path(config.store).parent)}
+    assert mounts == {"/etc/switchml", config.tls, str(Path(config.store).parent)}
 
 
 def test_the_agents_are_started_with_options_that_exist() -> None:
@@ -197,7 +197,7 @@ def test_training_pods_find_the_agents_socket_and_are_its_user() -> None:
     agent_pod = templates.pop("DaemonSet")
     [socket] = [word.partition("=")[2] for word in container(agent_pod)["command"] if word.startswith("--socket")]
     user = container(agent_pod)["securityContext"]["runAsUser"]
-    [directory] = agent_pod["spec"]["volumes"]
+    [directory] = [volume for volume in agent_pod["spec"]["volumes"] if volume["name"] == "sockets"]
     assert templates.pop("Deployment")["spec"]["securityContext"]["runAsUser"] == user
     for template in templates.values():
         assert container(template)["name"] == "pytorch"  # the operator looks for this name

@@ -3,8 +3,10 @@
 import io
 import json
 import logging
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from dataplane.process_logs import JsonFormatter, LimitedHandler
 
@@ -13,6 +15,10 @@ def logger_of(handler: logging.Handler, name: str) -> logging.Logger:
     logger = logging.Logger(name)
     logger.addHandler(handler)
     return logger
+
+
+def record(text: str) -> logging.LogRecord:
+    return logging.LogRecord("test", logging.INFO, __file__, 0, text, (), None)
 
 
 def until(condition: Callable[[], bool], seconds: float = 10) -> None:
@@ -69,3 +75,25 @@ def test_a_flood_of_kinds_does_not_fill_the_memory() -> None:
     for number in range(5000):
         logger.warning(f"text {number}")
     assert len(handler._kinds) == 1000
+
+
+def test_a_file_is_begun_anew_when_it_is_long(tmp_path: Path) -> None:
+    path = tmp_path / "agent.log"
+    with path.open("w") as stream:
+        handler = LimitedHandler(stream, file_bytes=1000)
+        for number in range(200):
+            handler.handle(record(f"kind {number} {'x' * 40}"))
+            stream.flush()
+            assert path.stat().st_size <= 1000
+    lines = path.read_text().splitlines() + (tmp_path / "agent.log.1").read_text().splitlines()
+    assert 1000 <= (tmp_path / "agent.log.1").stat().st_size <= 1100
+    assert any("kind 199 " in line for line in lines)  # the newest ones are there, whole
+    assert all(line.startswith("kind ") for line in lines)
+
+
+def test_what_is_no_file_has_no_length() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream, os.fdopen(reader) as pipe:
+        LimitedHandler(stream, file_bytes=1).handle(record("said"))
+        stream.flush()
+        assert pipe.readline() == "said\n"

@@ -166,6 +166,7 @@ def test_a_tofino_becomes_the_controllers_configuration(tmp_path: Path) -> None:
     path.write_text(controller_file(made))
     (switch,) = load_config(path).switches
     assert (switch.name, switch.target, switch.bfrt, switch.program) == ("t1", "tofino", "10.1.0.1:50052", "switchml")
+    assert switch.tls == "off"  # bf_switchd has none
     assert (switch.address, switch.mac) == ("10.0.0.254", "02:00:00:00:00:fe")
     assert switch.ports == made.switch.ports
     assert (switch.ports[0].fec, switch.ports[0].autonegotiation, switch.ports[2].role) == (

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ namespace {
 
 constexpr size_t kMostClients = 4096;
 constexpr int kBacklog = 128;
+constexpr int kPauseMs = 100;  // without descriptors or memory for those who wait in the backlog
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
@@ -75,6 +77,7 @@ ShmListener::ShmListener(std::string path, uint16_t port, ShmHost* host)
   const auto failure = [this] { return std::system_error(errno, std::generic_category(), "socket " + path_); };
   socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket_ < 0) throw failure();
+  fchmod(socket_, S_IRUSR | S_IWUSR);  // before there is a file, which gets this mode whatever the umask allows
   const auto bind_path = [&] {
     return ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   };
@@ -110,10 +113,11 @@ void ShmListener::start() {
 
 void ShmListener::run() {
   std::vector<pollfd> polled;
+  bool accepts = true;
   for (;;) {
-    polled.assign({{stop_, POLLIN, 0}, {socket_, POLLIN, 0}});
+    polled.assign({{stop_, POLLIN, 0}, {socket_, static_cast<short>(accepts ? POLLIN : 0), 0}});
     for (const Client& client : clients_) polled.push_back({client.socket, POLLIN, 0});
-    if (poll(polled.data(), polled.size(), -1) < 0) continue;  // a signal
+    if (poll(polled.data(), polled.size(), accepts ? -1 : kPauseMs) < 0) continue;  // a signal
     if (polled[0].revents != 0) return;
     // From the last on, so that a removal moves nobody who is still to be served.
     for (size_t i = clients_.size(); i-- > 0;) {
@@ -122,13 +126,13 @@ void ShmListener::run() {
         clients_.erase(clients_.begin() + static_cast<ptrdiff_t>(i));
       }
     }
-    if (polled[1].revents != 0) accept_client();
+    accepts = polled[1].revents == 0 || accept_client();
   }
 }
 
-void ShmListener::accept_client() {
+bool ShmListener::accept_client() {
   const int accepted = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (accepted < 0) return;
+  if (accepted < 0) return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
   ucred peer{};
   socklen_t length = sizeof peer;
   const bool known = getsockopt(accepted, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
@@ -141,6 +145,7 @@ void ShmListener::accept_client() {
   } else {
     clients_.push_back({accepted, 0});
   }
+  return true;
 }
 
 bool ShmListener::serve(Client* client) {
@@ -159,7 +164,8 @@ bool ShmListener::serve(Client* client) {
     targets.resize((bytes - sizeof request) / sizeof(uint32_t));
     return serve_bound(*client, request, targets);
   }
-  if (!whole || bytes != sizeof request || request.magic != ShmRequest::kMagic || client->connection != 0) {
+  const bool known = request.kind == ShmRequest::kWhoAreYou || request.kind == ShmRequest::kBind;
+  if (!whole || bytes != sizeof request || request.magic != ShmRequest::kMagic || !known || client->connection != 0) {
     answer(*client, answer_of(port_, "this is no request of an agent of this version"), nullptr);
     return false;
   }

@@ -64,7 +64,8 @@ class ShmListener {
   };
 
   void run();
-  void accept_client();
+  // False when there are no descriptors or no memory for it.
+  bool accept_client();
   // Serves one message. False when the client is to be disconnected.
   bool serve(Client* client);
   bool serve_bound(const Client& client, const ShmRequest& request, const std::vector<uint32_t>& targets) const;

@@ -19,6 +19,7 @@ namespace switchml {
 void StrayBox::put(StrayPacket packet) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (packets_.size() >= kMost) return;
     packets_.push_back(std::move(packet));
   }
   const uint64_t one = 1;

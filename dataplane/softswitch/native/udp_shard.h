@@ -27,6 +27,9 @@ struct StrayPacket {
 // Where packets for a shard wait that others got.
 class StrayBox {
  public:
+  // So many packets wait; what comes beyond is lost, as it would be in a socket whose buffer is full.
+  static constexpr size_t kMost = 4096;
+
   // `wake` is an eventfd that its owner polls.
   explicit StrayBox(int wake) : wake_(wake) {}
 

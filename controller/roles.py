@@ -1,0 +1,136 @@
+"""Who may ask the controller for what, and who asks now.
+
+The role, the name and the tenant of a caller stand in its certificate (dataplane.tls). Without TLS, that is over a Unix
+socket, over loopback, or where --insecure allows it, every caller is an administrator and of no tenant.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+
+from controller.errors import ACTOR_KEY, PermissionDenied, abort
+from controller.events import ACTOR, EventKind, EventLog
+from controller.jobs import Job
+from controller.quotas import Quotas
+from dataplane.tls import Role, identity_of
+
+__all__ = ["CALLER", "RIGHTS", "Access", "Caller", "require_agent", "require_tenant"]
+
+_READERS: Final = frozenset({Role.VIEWER, Role.OPERATOR, Role.ADMIN, Role.AGENT})
+_OPERATORS: Final = frozenset({Role.OPERATOR, Role.ADMIN})
+_ADMINS: Final = frozenset({Role.ADMIN})
+
+RIGHTS: Final[dict[str, frozenset[Role]]] = {
+    f"/switchml.v1.{method}": roles
+    for roles, methods in (
+        (_READERS, ("Jobs/Get", "Jobs/List", "Jobs/Watch", "Jobs/Profile", "Agents/List")),
+        (_READERS, ("Switches/List", "Switches/Show", "Events/Read", "Control/Info")),
+        (_OPERATORS, ("Jobs/Start", "Jobs/Stop", "Jobs/ReportExit")),
+        (_ADMINS, ("Switches/SetLoss", "Switches/Drain")),
+        (frozenset({Role.AGENT}), ("Agents/Session",)),
+    )
+    for method in methods
+}
+"""The roles that may make each call; what is not here, nobody may."""
+
+_REPEAT_SECONDS: Final = 60.0
+_MOST_REPEATS: Final = 1000
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a call; one without TLS is not `known`, and has all rights."""
+
+    name: str = ""
+    role: Role = Role.ADMIN
+    tenant: str = ""
+    known: bool = False
+
+
+CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller())  # noqa: B039 - it is frozen
+"""Who makes the call that is being served."""
+
+
+class Access:
+    """Checks every call; what is refused stands in the event log, the same refusal of the same caller once a minute."""
+
+    def __init__(self, events: EventLog, quotas: Quotas) -> None:
+        self._events = events
+        self._quotas = quotas
+        self._refused: OrderedDict[tuple[str, str], float] = OrderedDict()  # time.monotonic()
+
+    async def check(self, method: str, context: grpc.aio.ServicerContext) -> None:
+        """Note who calls, and abort the call if that one may not."""
+        identity = identity_of(context)
+        if identity is None:
+            ACTOR.set(_said(context))
+            CALLER.set(Caller())
+            return
+        ACTOR.set(f"{identity.subject} at {context.peer()}")
+        allowed = RIGHTS.get(method, frozenset())
+        if identity.role in allowed and identity.name:
+            tenant = self._quotas.tenant(identity.name, identity.tenant)
+            CALLER.set(Caller(identity.name, identity.role, tenant, known=True))
+            return
+        named = identity.role.value if identity.role is not None else "no known role (OU)"
+        who = f"{identity.subject} has the role {named}" if identity.name else f"{identity.subject} has no name (CN)"
+        needed = ", ".join(sorted(role.value for role in allowed)) or "nobody has"
+        message = f"{who}, and {method.rpartition('.')[2]} needs one of: {needed}"
+        self._note(identity.subject, method, message)
+        await abort(context, PermissionDenied(message))
+
+    def _note(self, subject: str, method: str, message: str) -> None:
+        now = time.monotonic()
+        if now - self._refused.get((subject, method), -_REPEAT_SECONDS) < _REPEAT_SECONDS:
+            return
+        self._refused[subject, method] = now
+        self._refused.move_to_end((subject, method))
+        if len(self._refused) > _MOST_REPEATS:
+            self._refused.popitem(last=False)
+        self._events.record(EventKind.ACCESS_REFUSED, message)
+
+
+def _said(context: grpc.aio.ServicerContext) -> str:
+    """Return who makes a call without a certificate: as the caller says, and where it comes from."""
+    said = dict(context.invocation_metadata() or ()).get(ACTOR_KEY, b"")
+    name = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    return f"{name[:100]} at {context.peer()}" if name else str(context.peer())
+
+
+def require_agent(name: str) -> None:
+    """Check that the caller may be the agent of this name: the one that its certificate names.
+
+    Raises:
+        PermissionDenied: it is another one's.
+
+    """
+    caller = CALLER.get()
+    if caller.known and caller.name != name:
+        raise PermissionDenied(
+            f"the certificate of agent {caller.name} does not speak for agent {name[:64]!r}; start it with --name"
+            f" {caller.name}, or issue a certificate for the other name"
+        )
+
+
+def require_tenant(job: Job) -> None:
+    """Check that the caller may change a job: an operator those of its tenant, an administrator all.
+
+    Raises:
+        PermissionDenied: it is another tenant's.
+
+    """
+    caller = CALLER.get()
+    if caller.role is not Role.ADMIN and caller.tenant != job.tenant:
+        raise PermissionDenied(
+            f"job {job.name} belongs to {_tenant(job.tenant)}, and operator {caller.name} to {_tenant(caller.tenant)}"
+        )
+
+
+def _tenant(name: str) -> str:
+    return f"tenant {name}" if name else "no tenant"

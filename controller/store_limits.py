@@ -1,0 +1,25 @@
+"""How much the store keeps of what is over."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from controller.jobs import JobState
+
+__all__ = ["ENDED_JOBS_KEPT", "forget_old_jobs"]
+
+ENDED_JOBS_KEPT: Final = 2000
+"""How many of the newest jobs the store has, ended ones among them; those that live are kept however old they are."""
+
+_OF_A_JOB: Final = ("ranks", "transitions", "counters", "epoch_changes")
+
+
+def forget_old_jobs(database: sqlite3.Connection, newest: int) -> None:
+    """Delete ended jobs whose key is so far below the newest one, with all that belongs to them."""
+    old = database.execute(
+        "SELECT key FROM jobs WHERE key <= ? AND state > ?", (newest - ENDED_JOBS_KEPT, JobState.RUNNING)
+    ).fetchall()
+    for table in _OF_A_JOB:
+        database.executemany(f"DELETE FROM {table} WHERE job = ?", old)  # noqa: S608 - our own names
+    database.executemany("DELETE FROM jobs WHERE key = ?", old)

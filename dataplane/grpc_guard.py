@@ -1,0 +1,52 @@
+"""Lets a gRPC server ask, before each call, whether it is allowed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+
+__all__ = ["Guard"]
+
+Check: TypeAlias = "Callable[[str, grpc.aio.ServicerContext], Awaitable[None]]"
+
+
+class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Awaits `check` with a call's method (/PACKAGE.SERVICE/METHOD) and context; it aborts what is not allowed.
+
+    The check runs in the task of the call, so that what it sets in context variables holds for the call.
+    """
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+
+    async def intercept_service(self, continuation: Callable[..., Awaitable[Any]], details: Any) -> Any:
+        """Return the handler of a call with the check before it."""
+        handler = await continuation(details)
+        if handler is None:  # UNIMPLEMENTED
+            return None
+        method = str(details.method)
+        requests, responses = ("stream" if one else "unary" for one in _streams(handler))
+        kind = f"{requests}_{responses}"
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(
+            self._guarded(method, getattr(handler, kind)), handler.request_deserializer, handler.response_serializer
+        )
+
+    def _guarded(self, method: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+        async def generate(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            await self._check(method, context)
+            async for response in behaviour(request, context):
+                yield response
+
+        async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            await self._check(method, context)
+            return await behaviour(request, context)
+
+        return generate if inspect.isasyncgenfunction(behaviour) else call
+
+
+def _streams(handler: Any) -> tuple[bool, bool]:
+    return handler.request_streaming, handler.response_streaming

@@ -1,0 +1,225 @@
+"""What the roles in certificates allow, what tenants may have, and what the event log says of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from controller_harness import ControllerProcess, ScriptedAgent, configuration, running_controller, wait_until
+from soft_switch import SwitchProcess
+from tls_harness import SecuredFabric, secured_fabric
+
+from controller.client import ControllerClient
+from controller.errors import ControllerError, JobNotFound, PermissionDenied, QuotaExceeded
+from controller.proto import events_pb2_grpc as events_grpc
+from controller.proto import switchml_pb2_grpc as pb_grpc
+from controller.roles import RIGHTS
+from dataplane.tls import Role
+from topologies.certificates import issue
+
+TENANTS = """
+[[tenants]]
+name = "vision"
+jobs = 2
+workers = 3
+members = ["bob"]
+
+[[tenants]]
+name = "*"
+slots = 64
+"""
+ROLES = ("viewer", "agent", "operator", "admin")
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredFabric]:
+    with secured_fabric(tmp_path_factory.mktemp("roles"), TENANTS) as made:
+        for name, tenant in (("alice", "vision"), ("bob", "elsewhere"), ("carol", "speech")):
+            issue(made.certificates, Role.OPERATOR, name, tenant)
+        yield made
+
+
+@pytest.fixture
+def agent(fabric: SecuredFabric) -> Iterator[ScriptedAgent]:
+    with ScriptedAgent(fabric.address, "a1", tls=fabric.certificates / "agent-a1") as made:
+        yield made
+
+
+def directory(role: str) -> str:
+    return "agent-a1" if role == "agent" else role
+
+
+CALLS: dict[str, tuple[Callable[[ControllerClient], object], set[str]]] = {
+    "Jobs/Get": (lambda c: c.get_job(999), set(ROLES)),
+    "Jobs/List": (lambda c: c.list_jobs(), set(ROLES)),
+    "Jobs/Watch": (lambda c: next(c.watch_job(999)), set(ROLES)),
+    "Jobs/Profile": (lambda c: c.profile_job(999), set(ROLES)),
+    "Jobs/Start": (lambda c: c.start_job(65), {"operator", "admin"}),
+    "Jobs/Stop": (lambda c: c.stop_job(999), {"operator", "admin"}),
+    "Jobs/ReportExit": (lambda c: c.report_exit(999, 0, 0), {"operator", "admin"}),
+    "Agents/List": (lambda c: c.list_agents(), set(ROLES)),
+    "Switches/List": (lambda c: c.list_switches(), set(ROLES)),
+    "Switches/Show": (lambda c: c.show_switch(), set(ROLES)),
+    "Switches/SetLoss": (lambda c: c.set_loss(ports=[600], ingress=0.5), {"admin"}),
+    "Switches/Drain": (lambda c: c.drain_switch(drained=False), {"admin"}),
+    "Events/Read": (lambda c: next(c.read_events()), set(ROLES)),
+    "Control/Info": (lambda c: c.info(), set(ROLES)),
+}
+
+
+def test_every_call_has_its_roles() -> None:
+    """A call that is added to the interface must be given roles, or nobody may make it."""
+    services = (pb_grpc.JobsServicer, pb_grpc.AgentsServicer, pb_grpc.SwitchesServicer, pb_grpc.ControlServicer)
+    methods = {
+        f"/switchml.v1.{service.__name__.removesuffix('Servicer')}/{name}"
+        for service in (*services, events_grpc.EventsServicer)
+        for name in vars(service)
+        if not name.startswith("_")
+    }
+    assert methods == RIGHTS.keys()
+    assert methods == {f"/switchml.v1.{call}" for call in CALLS} | {"/switchml.v1.Agents/Session"}
+
+
+def outcome(client: ControllerClient, call: Callable[[ControllerClient], object]) -> ControllerError | None:
+    """The error of a call; one that was let in may make no sense, too."""
+    try:
+        call(client)
+    except ControllerError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_role_may_do(fabric: SecuredFabric, role: str) -> None:
+    with fabric.client(directory(role)) as client:
+        errors = {name: outcome(client, call) for name, (call, _) in CALLS.items()}
+    refused = {name: error for name, error in errors.items() if isinstance(error, PermissionDenied)}
+    assert all(f"OU={role}" in str(error) and f"has the role {role}" in str(error) for error in refused.values())
+    assert errors.keys() - refused.keys() == {name for name, (_, roles) in CALLS.items() if role in roles}
+
+
+def test_certificates_without_a_role_or_for_servers_may_nothing(fabric: SecuredFabric) -> None:
+    with fabric.client("controller") as client, pytest.raises(PermissionDenied, match="has the role controller"):
+        client.info()
+
+
+def session_error(fabric: SecuredFabric, who: str, name: str) -> grpc.RpcError | None:
+    with ScriptedAgent(fabric.address, name, tls=fabric.certificates / who) as agent:
+        return agent.error
+
+
+def test_an_agent_speaks_for_itself_only(fabric: SecuredFabric) -> None:
+    assert session_error(fabric, "agent-a1", "a1") is None
+    error = session_error(fabric, "agent-a1", "a2")
+    assert error is not None
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "agent a1 does not speak for agent 'a2'" in error.details()
+    for who in ("admin", "operator"):
+        error = session_error(fabric, who, who)
+        assert error is not None
+        assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_operators_change_the_jobs_of_their_tenant(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
+    with fabric.client("operator-alice") as alice, fabric.client("operator-carol") as carol:
+        job = alice.start_job(1, "alices")
+        assert job.tenant == "vision"
+        for change in (lambda: carol.stop_job(job.id), lambda: carol.report_exit(job.id, 0, 1)):
+            with pytest.raises(PermissionDenied, match=r"job alices belongs to tenant vision.*carol to tenant speech"):
+                change()
+        assert carol.get_job(job.id).state == job.state
+        with fabric.client("operator-bob") as bob:  # a member, whatever his certificate's organization
+            bob.stop_job(job.id)
+        other = carol.start_job(1, "carols", slots=2)
+        with fabric.client("admin") as admin:
+            admin.stop_job(other.id)
+
+
+def test_quotas(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
+    with fabric.client("operator-alice") as alice, fabric.client("operator-carol") as carol:
+        with pytest.raises(QuotaExceeded, match="tenant vision may have 3 workers at once, has 0 and asks for 4"):
+            alice.start_job(4)
+        first = alice.start_job(2, slots=2)
+        with pytest.raises(QuotaExceeded) as caught:
+            alice.start_job(2, slots=2)
+        assert caught.value.figures == {
+            "tenant": "vision",
+            "quota": "workers",
+            "maximum": "3",
+            "in_use": "2",
+            "asked": "2",
+        }
+        second = alice.start_job(1, slots=2)
+        with fabric.client("operator-bob") as bob, pytest.raises(QuotaExceeded, match="2 jobs at once, has 2"):
+            bob.start_job(1, slots=2)
+        with pytest.raises(QuotaExceeded, match="tenant speech may have 64 slots at once, has 0 and asks for 128"):
+            carol.start_job(1)  # the switch's default
+        third = carol.start_job(1, slots=64)
+        fabric.controller.kill()  # what lives counts for a controller that comes after, too
+        fabric.controller.start().close()
+        wait_until(lambda: agent.ended.is_set(), "the agent has noticed")
+        with ScriptedAgent(fabric.address, "a1", tls=fabric.certificates / "agent-a1"):
+            with pytest.raises(QuotaExceeded, match="has 64"):
+                carol.start_job(1, slots=2)
+            for job in (first, second, third):
+                with fabric.client("admin") as admin:
+                    admin.stop_job(job.id)
+            carol.stop_job(carol.start_job(1, slots=64).id)
+
+
+def test_the_event_log_says_who_did_it(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
+    with fabric.client("operator-alice") as alice, fabric.client("admin") as admin, fabric.client("viewer") as viewer:
+        newest = max((event.number for event in viewer.read_events()), default=0)
+        job = alice.start_job(1, "watched", slots=2)
+        admin.stop_job(job.id)
+        admin.drain_switch()
+        admin.drain_switch(drained=False)
+        admin.set_loss(ports=[1], ingress=0.5)
+        admin.set_loss(ports=[1], ingress=0)
+        with pytest.raises(QuotaExceeded):
+            alice.start_job(60)
+        for _ in range(2):
+            with pytest.raises(PermissionDenied):
+                viewer.drain_switch()
+        found = [(event.kind, event.actor.partition(" at ")[0]) for event in viewer.read_events(after=newest)]
+    alices, admins = "O=vision,OU=operator,CN=alice", "OU=admin,CN=admin"
+    wanted = [("job-started", alices), ("job-ready", alices), ("job-stopped", admins)]
+    wanted += [("switch-drained", admins), ("switch-undrained", admins), ("loss-set", admins), ("loss-set", admins)]
+    wanted += [("job-refused", alices)]
+    assert [one for one in found if one[0] in {kind for kind, _ in wanted}] == wanted
+    refused = [one for one in found if one[0] == "access-refused"]
+    assert refused in (
+        [],
+        [("access-refused", "OU=viewer,CN=viewer")],
+    )  # once a minute; another test may have been first
+
+
+def test_a_changed_configuration_stands_in_the_event_log(switch_process: SwitchProcess, tmp_path: Path) -> None:
+    def changes(client: ControllerClient) -> list[tuple[str, bool]]:
+        found = [event for event in client.read_events() if event.kind == "configuration-changed"]
+        return [(event.detail, bool(event.actor)) for event in found]
+
+    with running_controller(tmp_path, configuration(switch_process)) as (_, client):
+        assert changes(client) == []
+    with running_controller(tmp_path, TENANTS + configuration(switch_process)) as (process, client):
+        assert changes(client) == [("tenants", True)]
+        process.stop()
+        process.config.write_text(process.config.read_text() + "small_job = 3\n")
+        with process.start() as again:
+            assert changes(again) == [("tenants", True), ("switches", True)]
+
+
+def test_over_loopback_without_tls_everybody_is_an_administrator(switch_process: SwitchProcess, tmp_path: Path) -> None:
+    process = ControllerProcess(tmp_path, configuration(switch_process))
+    try:
+        with process.start() as client, ScriptedAgent(process.listen, "whoever") as agent:
+            assert agent.messages("welcome")
+            client.drain_switch(drained=False)
+            with pytest.raises(JobNotFound):
+                client.stop_job(3)
+            (event,) = [event for event in client.read_events() if event.kind == "switch-undrained"]
+            assert " at ipv4:127.0.0.1:" in event.actor  # who runs this program, as it says
+    finally:
+        process.stop()

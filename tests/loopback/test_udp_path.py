@@ -1,0 +1,81 @@
+"""What an agent finds out about the way to the switch: whether packets fit it, how many leave best together."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from collective_harness import running_fabric
+from veth_wires import in_namespace, ip, veth_wires, why_not
+
+from dataplane.constants import PROTOCOL_HEADER_BYTES
+from host_agent._engine import Engine
+from switchml import Communicator
+
+takes_namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not() or "never")
+
+HEADERS = 20 + 8 + PROTOCOL_HEADER_BYTES  # IPv4's, UDP's, ours
+MTU = 1500
+
+
+def refusal(values: int) -> str:
+    """What a rank is refused for, in a namespace whose interface has this MTU; empty where it is not."""
+
+    def open_rank() -> str:
+        engine = Engine()
+        engine.start()
+        try:
+            handle = engine.open_rank("10.9.0.1", "10.9.0.100", 48864, 1, 0, 1, 2, 0, 4, values)
+            engine.close_rank(handle)
+        except ValueError as error:
+            return str(error)
+        finally:
+            engine.stop()
+        return ""
+
+    with veth_wires() as wires:
+        ip("-n", wires.hosts[0], "link", "set", "eth0", "mtu", str(MTU))
+        return in_namespace(wires.hosts[0], open_rank)
+
+
+@takes_namespaces
+def test_packets_above_the_mtu_are_refused() -> None:
+    message = refusal(512)
+    assert re.search(
+        r"packets of 2076 bytes .* 10\.9\.0\.1 to the switch at 10\.9\.0\.100, .* 1472: raise its MTU", message
+    )
+
+
+@takes_namespaces
+def test_packets_that_fill_the_mtu_are_taken() -> None:
+    assert refusal((MTU - HEADERS) // 4) == ""
+    assert "do not fit" in refusal((MTU - HEADERS) // 4 + 1)
+
+
+def test_the_packets_of_a_message_are_chosen_by_measurement(tmp_path: Path) -> None:
+    """The engine says what it chose: a half of a half ... of the most that a message takes, which are seven here."""
+    values = 2048
+    with running_fabric(tmp_path, values, 256) as fabric:
+        fabric.add_job(1, 2, slots=256)
+
+        def chosen() -> set[int]:
+            return {fabric.engines[0].status(handle)["packets_together"] for _, _, handle in fabric.jobs.open_ranks()}
+
+        def run(comm: Communicator) -> tuple[set[int], set[int]]:
+            x = np.ones(2_000_000, np.int32)
+            before = chosen_now()
+            for _ in range(5):
+                x[:] = 1
+                comm.all_reduce(x)
+                assert (x == 2).all()
+            return before, chosen_now()
+
+        def chosen_now() -> set[int]:
+            return fabric.call(chosen)
+
+        for before, after in fabric.run_ranks(2, run):
+            assert before == {0}
+            assert len(after) == 1  # the ranks share a socket
+            assert after < {7, 3, 1}

@@ -1,0 +1,82 @@
+"""A worker that has gone bad: floods a port with packets at a fixed rate, of which none does what it says.
+
+First line of standard input: a JSON object that says whom it imitates; its own UDP port is on standard output by then.
+Then a line each: `PORT RATE` begins a flood of RATE packets a second, `stop` ends it and is answered with how many
+packets were sent, in how many seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import select
+import socket
+import sys
+import time
+from dataclasses import replace
+
+from dataplane.constants import Format, Kind
+from dataplane.wire import Packet
+
+KINDS = ("garbage", "runt", "bad version", "bad length", "wrong job", "forged RESULT", "stale epoch", "resend")
+_PACKETS = 64  # that are sent over and over
+_BURST_SECONDS = 0.001
+
+
+def packets(own: dict[str, int], other: dict[str, int], values: int) -> list[bytes]:
+    """Packets of all kinds in equal parts: `own` is the job that has admitted this worker, `other` a neighbour's."""
+    chance = random.Random(1)
+    full = tuple(range(values))
+    base = Packet(own["job"], 0, 2 * own["slot"], 0, own["epoch"], full, count=values, exponent=100)
+    theirs = replace(base, job=other["job"], slot=2 * other["slot"], epoch=other["epoch"])
+    made = []
+    for number in range(_PACKETS):
+        kind = KINDS[number % len(KINDS)]
+        if kind == "garbage":
+            made.append(chance.randbytes(chance.randrange(1, 4 * values)))
+        elif kind == "runt":
+            made.append(base.pack()[: chance.randrange(1, 30)])
+        elif kind == "bad version":
+            made.append(replace(base, version=7).pack())
+        elif kind == "bad length":
+            made.append(base.pack()[:-4])
+        elif kind == "wrong job":
+            made.append(theirs.pack())
+        elif kind == "forged RESULT":
+            made.append(replace(theirs, kind=Kind.RESULT, format=Format.INT32).pack())
+        elif kind == "stale epoch":
+            made.append(replace(base, epoch=own["epoch"] - 1 or 0xFFFF).pack())
+        else:  # admitted, complete, and asked for again and again
+            made.append(base.pack())
+    return made
+
+
+def flood(sock: socket.socket, prepared: list[bytes], port: int, rate: float) -> None:
+    began, sent = time.monotonic(), 0
+    while True:
+        readable, _, _ = select.select([sys.stdin], [], [], _BURST_SECONDS)
+        due = int((time.monotonic() - began) * rate)
+        while sent < due:
+            with contextlib.suppress(OSError):  # its buffer is full
+                sock.sendto(prepared[sent % len(prepared)], ("127.0.0.1", port))
+            sent += 1
+        if readable:
+            assert sys.stdin.readline().strip() == "stop"
+            print(json.dumps({"sent": sent, "seconds": time.monotonic() - began}), flush=True)
+            return
+
+
+def main() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.setblocking(False)
+        print(sock.getsockname()[1], flush=True)
+        whom = json.loads(sys.stdin.readline())
+        prepared = packets(whom["own"], whom["other"], whom["values"])
+        for line in sys.stdin:
+            port, rate = line.split()
+            flood(sock, prepared, int(port), float(rate))
+
+
+main()

@@ -1,0 +1,166 @@
+"""Ten thousand jobs without a command, each brought up to READY and stopped: `make job-starts`.
+
+One fabric carries all of them, four at a time (`--at-once`), with ranks over shared memory and over UDP. The switch's
+epochs are set to run out on the way, so that the switch is emptied and they are counted from 1 again. What the
+processes hold is sampled: once the store and the event log are full and forget their oldest entries, it must stay
+level, and the processor time of a start and a stop must be that of the first tenth (at most 1.5 times). The time on the
+clock is printed; it says as much of the machine's other work. At the end nothing is left: no entry in the switch's
+tables, no slot, no descriptor more than before. The exit status is 1 if it is not so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sqlite3
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from fabric import SoakFabric, soak_fabric
+from flatness import Allowance, judge
+from run import check_idle, logs_of_failure, nothing_is_left, show
+from sampling import ALLOWANCES, KIB, MIB, Holding, holding_of
+
+from benchmarks.workers.counters import of_processes
+from controller.errors import NoRoom
+from controller.switches import MAX_EPOCH
+
+_WORKERS = 4
+_SLOTS = 16
+_SAMPLES = 60
+_WARM_UP = 0.7  # until then the event log is not full
+_ALLOWANCES = ALLOWANCES | {"store": Allowance(0.25 * MIB)}
+_LOGS_OF_A_JOB = 4 * KIB
+_PATIENCE_SECONDS = 60.0
+_MOST_SLOWER = 1.5
+
+
+class Starts:
+    """Starts jobs, some at once, and takes samples between batches, when no job is there."""
+
+    def __init__(self, fabric: SoakFabric, at_once: int) -> None:
+        self._fabric = fabric
+        self._at_once = at_once
+        self._local = threading.local()
+        self.starts: list[float] = []
+        self.stops: list[float] = []
+        self.refused = 0
+        self.jobs: list[float] = []  # how many there had been at each sample
+        self.held: dict[str, list[Holding]] = {}
+        self.store: list[float] = []
+        self.logs: list[float] = []
+        self.processor: list[float] = []  # seconds a job in each batch, of all processes of the fabric
+
+    def run(self, count: int) -> None:
+        """Start and stop so many jobs."""
+        batch = max(1, count // _SAMPLES)
+        with ThreadPoolExecutor(self._at_once) as pool:
+            while len(self.starts) < count:
+                begun, used = len(self.starts), self._used()
+                for started, stopped in pool.map(self._one, range(min(batch, count - len(self.starts)))):
+                    self.starts.append(started)
+                    self.stops.append(stopped)
+                self.processor.append((self._used() - used) / (len(self.starts) - begun))
+                self._sample()
+
+    def _used(self) -> float:
+        return of_processes(self._fabric.processes().values()).cpu_seconds
+
+    def _one(self, _: int) -> tuple[float, float]:
+        if not hasattr(self._local, "client"):
+            self._local.client = self._fabric.client()
+        client = self._local.client
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            begin = time.monotonic()
+            try:
+                job = client.start_job(_WORKERS, slots=_SLOTS)
+                break
+            except NoRoom as refusal:  # the epochs are used up, and other jobs have not ended yet
+                if "epochs" not in str(refusal) or time.monotonic() > deadline:
+                    raise
+                self.refused += 1
+                time.sleep(0.01)
+        ready = time.monotonic()
+        client.stop_job(job.id)
+        return ready - begin, time.monotonic() - ready
+
+    def _sample(self) -> None:
+        self.jobs.append(len(self.starts))
+        for name, pid in self._fabric.processes().items():
+            found = holding_of(pid)
+            if found is None:
+                raise SystemExit(f"{name} has ended; see its log")
+            self.held.setdefault(name, []).append(found)
+        self.store.append(self._fabric.store_bytes())
+        self.logs.append(self._fabric.log_bytes())
+
+
+def use_up_epochs(fabric: SoakFabric, left: int) -> None:
+    """Let the switch have so many epochs left; its controller asks the store for the last one at each start."""
+    with contextlib.closing(sqlite3.connect(fabric.ctl.run_dir / "controller.sqlite", timeout=30)) as database:
+        database.execute("UPDATE epochs SET last = ?", (MAX_EPOCH - left,))
+        database.commit()
+
+
+def main() -> int:
+    """Return 0 if all is well."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--at-once", type=int, default=4)
+    options = parser.parse_args()
+    count, tenth = options.jobs, max(1, options.jobs // 10)
+    with (
+        tempfile.TemporaryDirectory(prefix="swml-") as name,
+        soak_fabric(Path(name)) as fabric,
+        logs_of_failure(fabric),
+    ):
+        with fabric.client() as client:  # what is made once is there
+            for _ in range(10):
+                client.stop_job(client.start_job(_WORKERS, slots=_SLOTS).id)
+        before = {name: held for name, pid in fabric.processes().items() if (held := holding_of(pid)) is not None}
+        use_up_epochs(fabric, count // 3)
+        starts = Starts(fabric, options.at_once)
+        began = time.monotonic()
+        starts.run(count)
+        took = time.monotonic() - began
+        wrong = nothing_is_left(fabric, before) + check_idle(fabric)
+        with fabric.client() as client:
+            last = client.start_job(_WORKERS, slots=_SLOTS)
+            client.stop_job(last.id)
+    series = {
+        (name, quantity): [getattr(each, quantity) for each in held]
+        for name, held in starts.held.items()
+        for quantity in ALLOWANCES
+    } | {("controller", "store"): starts.store}
+    verdicts = {key: judge(starts.jobs, seen, _ALLOWANCES[key[1]], _WARM_UP) for key, seen in series.items()}
+    show(verdicts)
+    first, end = (statistics.median(part) * 1e3 for part in (starts.starts[:tenth], starts.starts[-tenth:]))
+    stops = [statistics.median(part) * 1e3 for part in (starts.stops[:tenth], starts.stops[-tenth:])]
+    print(
+        f"{count} jobs of {_WORKERS} ranks, {options.at_once} at a time, in {took:.0f} s; start to READY {first:.1f} ms"
+        f" (median of the first {tenth}), {end:.1f} ms (of the last), stop {stops[0]:.1f} ms, {stops[1]:.1f} ms;"
+        f" store {starts.store[-1] / KIB:.0f} KiB, logs {starts.logs[-1] / KIB:.0f} KiB; last epoch {last.epoch};"
+        f" {starts.refused} starts were refused and asked for again while the epochs began anew"
+    )
+    wrong += [f"{name}: {quantity} grows" for (name, quantity), verdict in verdicts.items() if not verdict.flat]
+    if starts.logs[-1] > MIB + count * _LOGS_OF_A_JOB:
+        wrong.append("the logs grow too fast")
+    cpu_first, cpu_end = (statistics.median(part) * 1e3 for part in (starts.processor[:6], starts.processor[-6:]))
+    print(f"processor time of a job in all processes: {cpu_first:.1f} ms (first tenth), {cpu_end:.1f} ms (last tenth)")
+    if cpu_end > _MOST_SLOWER * cpu_first:
+        wrong.append("a start costs more and more")
+    if not 0 < last.epoch <= count:
+        wrong.append(f"the epochs did not begin anew: the last one is {last.epoch}")
+    for what in wrong:
+        print(what, file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
