@@ -272,12 +272,8 @@ def missed_at_random(count: int, values: int = 64) -> list[str]:
 def main() -> int:
     """Return 1 if a flip made a wrong sum that nobody noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "what",
-        nargs="*",
-        default=["contribution", "result", "exponent", "register", "pairs", "random"],
-        help="what to try",
-    )
+    everything = ["contribution", "result", "exponent", "register", "pairs", "random"]
+    parser.add_argument("what", nargs="*", default=everything, help="what to try")
     parser.add_argument("--dtype", choices=["int32", "float32"], action="append")
     parser.add_argument("--step", type=int, default=1, help="try every so many-th bit only")
     parser.add_argument("--count", type=int, default=10_000_000, help="random changes")
