@@ -273,6 +273,7 @@ class FabricUnderFire:
                 client.list_jobs(include_ended=True)
                 client.drain_switch("", True)
                 client.drain_switch("", False)
+                client.stop_job(client.start_job(1).id)
         except StoreError as error:
             damage = str(error)
         assert not damage or "is damaged" in damage, f"not a word of damage: {damage}"
