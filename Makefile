@@ -78,7 +78,7 @@ test-torch: $(TORCH_VENV)/torch.stamp
 	  $(TORCH_VENV)/bin/pytest --last-failed --last-failed-no-failures none tests/torch $(ARGS)
 
 faults: $(VENV)/dev.stamp
-	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py)
+	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py)
 	$(call pytest,--long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py)
 
 chaos: $(VENV)/dev.stamp

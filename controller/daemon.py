@@ -195,8 +195,11 @@ def _listen_at(server: grpc.aio.Server, path: Path) -> str:
     address = f"unix:{path}"
     try:
         _require_unused(path)
-        server.add_insecure_port(address)
-        path.chmod(0o600)  # whoever reaches it can start and stop jobs
+        umask = os.umask(0o177)  # whoever reaches it is an administrator, so the file never has a wider mode
+        try:
+            server.add_insecure_port(address)
+        finally:
+            os.umask(umask)
     except (OSError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise ConfigError(f"cannot listen on {address}: {why}; give another --listen") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from softswitch_harness import HEADERS, Harness, Worker, running
 
-from dataplane.constants import DropReason, Verdict
+from dataplane.constants import DropReason, Kind, Verdict
 from dataplane.wire import Packet
 
 if TYPE_CHECKING:
@@ -144,3 +144,26 @@ def test_rates_are_checked(fabric: Harness, rate: float) -> None:
         rates = {"drop": 0.0, "duplicate": 0.0, "delay": 0.0, name: rate}
         with pytest.raises(ValueError, match=name):
             fabric.switch.set_faults(1, **rates, seed=1)
+
+
+def test_one_bit_of_a_packet_is_flipped(fabric: Harness) -> None:
+    worker = fabric.add_job(JOB, 1, slots=SLOTS)[0]
+    fabric.switch.set_faults(1, drop=0, duplicate=0, delay=0, seed=5, flip=0.25)
+    sent = 8 * PART
+    results = [Packet(JOB, 0, 2 * slot, 0, 1, (slot, 0, 0, 0), 4, kind=Kind.RESULT).pack() for slot in range(sent)]
+    for slot in range(sent):
+        worker.send(Packet(JOB, 0, 2 * slot, 0, 1, (slot, 0, 0, 0), 4))
+    fabric.wait_for(lambda: fabric.switch.port_counters(1)["received"] == sent)
+    answers = (Verdict.COMPLETED, Verdict.RESENT)  # a flip in the slot makes two packets of one
+    fabric.wait_for(
+        lambda: fabric.switch.port_counters(1)["sent"] == sum(fabric.verdicts(JOB).get(v, 0) for v in answers)
+    )
+    assert 70 < fabric.switch.port_counters(1)["injected_flip"] < 150  # 112 expected, with both ways
+    arrived = [packet.pack() for packet in worker.waiting()]
+    changed = [min(bits_between(packet, result) for result in results) for packet in arrived if packet not in results]
+    assert 30 < len(changed) < 110
+    assert set(changed) <= {1, 2}  # at most one on each way
+
+
+def bits_between(one: bytes, other: bytes) -> int:
+    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count()

@@ -1,3 +1,4 @@
+import random
 import sqlite3
 from pathlib import Path
 
@@ -207,4 +208,43 @@ def test_a_change_of_epoch_is_kept(path: Path):
     store.close()
     store = Store(path)
     assert store.live_jobs() == [changing]
+    store.close()
+
+
+def filled(path: Path) -> None:
+    store = Store(path)
+    for number in range(1, 40):
+        store.create_job(job(f"job-{number}", number, epoch=number))
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_damaged_store_is_named_or_reads_as_it_was(path: Path, seed: int):
+    filled(path)
+    chance = random.Random(seed)
+    content = bytearray(path.read_bytes())
+    at = chance.randrange(len(content))
+    content[at : at + 512] = chance.randbytes(512)
+    path.write_bytes(content[: chance.choice([len(content), at])])
+    damage = ""
+    try:
+        store = Store(path)
+        read = [found.epoch for found in store.newest_jobs(100)]
+        store.close()
+    except StoreError as error:
+        damage = str(error)
+    if damage:
+        assert damage.startswith(f"store {path} is damaged")
+        assert "Bring back a copy" in damage
+    else:
+        assert read == list(range(39, 0, -1))
+
+
+def test_a_state_that_does_not_exist_is_damage(path: Path):
+    filled(path)
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE jobs SET state = 77 WHERE key = 3")
+    store = Store(path)
+    with pytest.raises(StoreError, match=r"is damaged: 77 is not a valid JobState.*Bring back a copy"):
+        store.newest_jobs(100)
     store.close()

@@ -116,9 +116,9 @@ void FaultInjector::take_expired(Clock::time_point now, std::vector<HeldPacket>*
 
 std::optional<Clock::time_point> FaultInjector::next_deadline() const {
   if (held_.empty()) return std::nullopt;
-  return std::min_element(held_.begin(), held_.end(), [](const HeldPacket& one, const HeldPacket& other) {
-           return one.deadline < other.deadline;
-         })->deadline;
+  return std::min_element(held_.begin(), held_.end(),
+                          [](const HeldPacket& one, const HeldPacket& other) { return one.deadline < other.deadline; })
+      ->deadline;
 }
 
 }  // namespace switchml

@@ -40,6 +40,7 @@ FrameSocket open_socket(const std::string& path, const std::string& peer) {
   const sockaddr_un address = unix_address(path);
   FrameSocket socket(AF_UNIX, SOCK_DGRAM, path);
   socket.peer = unix_address(peer);
+  fchmod(socket.fd(), S_IRUSR | S_IWUSR);  // before there is a file, which gets this mode whatever the umask allows
   int error = try_bind(socket.fd(), address);
   if (error == EADDRINUSE && is_left_behind(address)) {
     unlink(address.sun_path);

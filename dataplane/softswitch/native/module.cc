@@ -129,9 +129,9 @@ void bind_ports(nb::class_<Switch>* cls) {
         const nb::gil_scoped_release unlocked;
         self->set_faults(switch_port, {drop, duplicate, delay, flip}, random_seed);
       },
-      nb::arg("port"), nb::arg("drop"), nb::arg("duplicate"), nb::arg("delay"), nb::arg("seed"),
-      nb::arg("flip") = 0.0,
-      "Drop, duplicate and delay packets of a port, and flip a bit of their UDP payload, with these probabilities, in each "
+      nb::arg("port"), nb::arg("drop"), nb::arg("duplicate"), nb::arg("delay"), nb::arg("seed"), nb::arg("flip") = 0.0,
+      "Drop, duplicate and delay packets of a port, and flip a bit of their UDP payload, with these probabilities, in "
+      "each "
       "direction.");
   cls->def(
       "port_counters", [](Switch* self, Int port) { return counters_of(self, port_number(port)); }, nb::arg("port"),

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -76,6 +77,7 @@ ShmListener::ShmListener(std::string path, uint16_t port, ShmHost* host)
   const auto failure = [this] { return std::system_error(errno, std::generic_category(), "socket " + path_); };
   socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket_ < 0) throw failure();
+  fchmod(socket_, S_IRUSR | S_IWUSR);  // before there is a file, which gets this mode whatever the umask allows
   const auto bind_path = [&] {
     return ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   };

@@ -1,0 +1,142 @@
+"""What another user of the machine can reach: no socket, no shared memory; and what the process list tells."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from controller_harness import DEADLINE, ScriptedAgent, wait_until
+from shm_process import ShmProcess
+from soft_switch import Client, running_switch
+from tls_harness import secured_fabric
+
+from host_agent._engine import Engine, shm_port_at
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+# Becomes another user, then does what the rest of it says.
+_BECOME = f"""
+import os, socket, sys
+sys.path[:] = []
+os.setgroups([])
+os.setresgid({NOBODY}, {NOBODY}, {NOBODY})
+os.setresuid({NOBODY}, {NOBODY}, {NOBODY})
+"""
+_CONNECT = """
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+    client.settimeout(10)
+    try:
+        client.connect(sys.argv[1])
+        print(client.recv(4096))
+    except PermissionError:
+        print("denied")
+"""
+_OPEN = """
+for path in sys.argv[1:]:
+    try:
+        os.close(os.open(path, os.O_RDWR))
+        print("opened")
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+def as_nobody(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", _BECOME + program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, cwd="/")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that every user can enter: nothing but the sockets' own protection is between them."""
+    directory = Path(tempfile.mkdtemp(dir="/tmp"))
+    directory.chmod(0o755)
+    umask = os.umask(0)
+    try:
+        yield directory
+    finally:
+        os.umask(umask)
+        shutil.rmtree(directory)
+
+
+@as_root
+def test_the_switchs_socket_is_its_own_users(place: Path) -> None:
+    path = place / "switch.sock"
+    arguments = ("--shm-port", f"2={path}", "--frame-port", f"3={place / 'frames'},{place / 'peer'}")
+    with running_switch(place, *arguments):
+        modes = {name: stat.S_IMODE((place / name).stat().st_mode) for name in ("switch.sock", "frames")}
+        assert modes == {"switch.sock": 0o600, "frames": 0o600}
+        assert shm_port_at(str(path)) == 2
+        assert as_nobody(_CONNECT, str(path)) == "denied"
+        path.chmod(0o666)  # even where somebody has opened it, the kernel says who connects
+        assert "the switch serves its own user's agents only" in as_nobody(_CONNECT, str(path))
+
+
+@as_root
+def test_the_agents_socket_is_its_own_users(place: Path) -> None:
+    path = place / "agent.sock"
+    command = [sys.executable, "-m", "host_agent.daemon", "--controller", "127.0.0.1:1", "--socket", str(path)]
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen(command, stderr=log)
+    try:
+        wait_until(path.exists, "the agent listens")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert as_nobody(_CONNECT, str(path)) == "denied"
+        path.chmod(0o666)
+        assert f"the agent serves user 0; this process is user {NOBODY}" in as_nobody(_CONNECT, str(path))
+    finally:
+        process.terminate()
+        process.wait(DEADLINE)
+
+
+@as_root
+def test_shared_memory_cannot_be_opened_by_another_user(place: Path) -> None:
+    path = str(place / "switch.sock")
+    arguments = ("--shm-port", f"2={path}", "--values", "64", "--slots", "64")
+    with running_switch(place, *arguments) as switch, Client(switch.address) as client:
+        client.set_config()
+        engine = Engine(1)
+        engine.start()
+        try:
+            with ShmProcess(engine, path, 1, 0, 1, 0, 16, 64) as rank:
+                files = Path(f"/proc/{switch.process.pid}/map_files")
+                memory = [str(file) for file in files.iterdir() if "memfd:" in str(file.readlink())]
+                memory.append(f"/proc/{os.getpid()}/fd/{rank.memory_fd}")
+                assert len(memory) >= 2
+                for file in memory:
+                    os.close(os.open(file, os.O_RDWR))  # we can
+                assert set(as_nobody(_OPEN, *memory).splitlines()) == {"Permission denied"}
+        finally:
+            engine.stop()
+    assert not [path.name for path in Path("/dev/shm").iterdir() if "switchml" in path.name]
+
+
+def test_no_key_is_in_logs_or_process_lists(tmp_path: Path) -> None:
+    with secured_fabric(tmp_path) as fabric:
+        with (
+            ScriptedAgent(fabric.address, "a1", tls=fabric.certificates / "agent-a1"),
+            fabric.client("admin") as client,
+        ):
+            client.list_jobs()
+        fabric.renew(fabric.other)
+        keys = [path.read_text() for path in tmp_path.rglob("tls.key")]
+        lines = {line for key in keys for line in key.splitlines() if re.fullmatch(r"[A-Za-z0-9+/=]{20,}", line)}
+        assert len(lines) >= 2 * len(keys)
+        assert fabric.controller.process is not None
+        said = [fabric.controller.log.read_text(), fabric.switch.log.read_text()]
+        for pid in (fabric.controller.process.pid, fabric.switch.process.pid):
+            said += [Path(f"/proc/{pid}/{name}").read_text() for name in ("cmdline", "environ")]
+        assert all(len(text) > 20 for text in said)
+        assert not [line for line in lines for text in said if line in text]
+        assert stat.S_IMODE((tmp_path / "store.sqlite").stat().st_mode) & 0o022 == 0
