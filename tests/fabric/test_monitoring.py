@@ -21,7 +21,7 @@ MONITORING = Path(__file__).parents[2] / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
 RULES = yaml.safe_load((MONITORING / "alerts.yml").read_text())
 FROM_PROMETHEUS = {"instance", "job", "process"}  # labels that a scrape adds
-UNITS = ("_seconds", "_bytes", "_chunks", "_slots", "_info", "_ranks", "_workers")
+UNITS = ("_seconds", "_bytes", "_chunks", "_slots", "_info", "_ranks", "_workers", "_packets")
 COUNTS = {"switchml_jobs", "switchml_agents"}  # of things, by state
 FLAGS = re.compile(r"switchml_\w+_(up|primary|registered|failed)")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from controlled_switches import free_port
+from controlled_switches import Bmv2Switch, free_port, require_target
 from controller_harness import (
     DEADLINE,
     ScriptedAgent,
@@ -20,7 +20,7 @@ from controller_harness import (
     wait_until,
 )
 from finsy.proto import p4r, p4r_grpc
-from soft_switch import SwitchProcess, command, running_switch
+from soft_switch import command, running_switch
 from tls_harness import SECONDS, SecuredFabric, call, credentials, expired, secured_fabric, unchecked
 
 from controller.client import ControllerClient
@@ -130,9 +130,9 @@ def test_who_asks_for_it_does_without(tmp_path: Path) -> None:
         assert process.wait(DEADLINE) == 0
 
 
-def ask(switch: SwitchProcess, shown: grpc.ChannelCredentials) -> grpc.StatusCode:
+def ask(address: str, shown: grpc.ChannelCredentials) -> grpc.StatusCode:
     options = [("grpc.ssl_target_name_override", switch_name("s1"))]
-    with grpc.secure_channel(switch.address, shown, options) as channel:
+    with grpc.secure_channel(address, shown, options) as channel:
         try:
             p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest(), timeout=SECONDS)
         except grpc.RpcError as error:
@@ -147,8 +147,10 @@ def test_only_controllers_and_administrators_drive_a_switch(fabric: SecuredFabri
         ("operator", grpc.StatusCode.PERMISSION_DENIED),
         ("agent-a1", grpc.StatusCode.PERMISSION_DENIED),
     ):
-        assert ask(fabric.switch, credentials(unchecked(fabric.certificates / who))) is status
-    assert ask(fabric.switch, credentials(unchecked(fabric.other / "controller"))) is grpc.StatusCode.UNAVAILABLE
+        assert ask(fabric.switch.address, credentials(unchecked(fabric.certificates / who))) is status
+    assert (
+        ask(fabric.switch.address, credentials(unchecked(fabric.other / "controller"))) is grpc.StatusCode.UNAVAILABLE
+    )
 
 
 def test_another_switch_is_not_taken_for_ours(fabric: SecuredFabric, tmp_path: Path) -> None:
@@ -159,6 +161,24 @@ def test_another_switch_is_not_taken_for_ours(fabric: SecuredFabric, tmp_path: P
             wait_until(lambda: "not connected yet" not in client.list_switches()[0].failure, "the switch is refused")
             (found,) = client.list_switches()
             assert not found.connected
+
+
+def test_bmv2_over_tls(fabric: SecuredFabric, tmp_path: Path) -> None:
+    require_target("bmv2")
+    tls = fabric.certificates / "switch-s1"
+    files = {"cacert": "ca.crt", "cert": "tls.crt", "key": "tls.key"}
+    options = [word for name, file in files.items() for word in (f"--grpc-server-{name}", str(tls / file))]
+
+    class Secured(Bmv2Switch):
+        def _command(self) -> list[str]:
+            return [*super()._command(), "--grpc-server-ssl", *options, "--grpc-server-with-client-auth"]
+
+    with Secured(tmp_path) as switch:
+        own = f'[controller]\ntls = "{fabric.certificates / "controller"}"\n'
+        with running_controller(tmp_path, own + switch.configuration(tls="on"), tls=fabric.certificates / "admin"):
+            pass  # it is connected
+        stranger = credentials(unchecked(fabric.other / "controller"))
+        assert ask(switch.address, stranger) is grpc.StatusCode.UNAVAILABLE
 
 
 def test_rotation_while_streams_live(tmp_path: Path) -> None:

@@ -124,6 +124,17 @@ def test_unix_sockets_instead_of_ports(tmp_path: Path):
         (TOFINO + PORT + "lanes = 4", "unknown key 'lanes'"),
         (TOFINO + "ports = 3", "ports is 3 and must be of type list"),
         (TOFINO + "ports = [3]", "must be a table"),
+        (SWITCH + 'tls = "perhaps"', "tls is 'perhaps' and must be auto, on, off"),
+        ("[controller]\ninsecure = 1", "insecure is 1 and must be of type bool"),
+        ("tenants = 3", "tenants must be an array of tables: [[tenants]]"),
+        ('[[tenants]]\nname = "a"\njobs = -1', "tenant 'a': jobs is -1 and must be 0 or more"),
+        ('[[tenants]]\nname = "a"\n[[tenants]]\nname = "a"', "2 tenants have the name 'a'"),
+        (
+            '[[tenants]]\nname = "a"\nmembers = ["x"]\n[[tenants]]\nname = "b"\nmembers = ["x"]',
+            "2 tenants have the member 'x'",
+        ),
+        ('[[tenants]]\nname = "a"\nmembers = [1]', "members must be texts"),
+        ('[[tenants]]\nname = "*"\nmembers = ["x"]', "stands for all others and has no members"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str, words: str):
