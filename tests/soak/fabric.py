@@ -23,8 +23,7 @@ __all__ = ["SHM_AGENTS", "UDP_AGENTS", "SoakFabric", "soak_fabric"]
 SHM_AGENTS = 2
 UDP_AGENTS = 2
 SLOTS = 2048
-"""No more than the jobs take: what a slot holds becomes resident when it is used for the first time, which would be
-now and then for hours where jobs get other slots than those before."""
+"""No more than the jobs take, so that all can be used before the first sample (run.use_all_slots)."""
 _START_SECONDS = 60.0
 
 
