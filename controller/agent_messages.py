@@ -177,6 +177,7 @@ class AgentMessages:
         for name in ("operation", "dtype"):  # every rank is told of them
             setattr(event.call, name, getattr(event.call, name)[:_MAX_WORD])
         live.calls[rank.rank] = event.call
+        live.failed_at[rank.rank] = event.position
         call = str(event.call).replace("\n", " ")
         _LOG.error("job %s: check failed on rank %d at chunk %d: %s", live.job.name, rank.rank, event.position, call)
         self._store.events.record(
@@ -194,7 +195,8 @@ class AgentMessages:
 
     def _decide(self, live: LiveJob) -> None:
         silent = [r.rank for r in live.job.ranks if r.rank not in live.calls and not r.ended]
-        judgement = judge(live.calls, silent)
+        slots = range(live.job.slot_base, live.job.slot_base + live.job.slots)
+        judgement = judge(live.calls, silent, live.failed_at, slots)
         self._lifecycle.end(live, JobState.FAILED, judgement.message, judgement.reason, judgement.ranks)
 
     def _changing_to(self, job_id: int, epoch: int) -> LiveJob | None:

@@ -331,6 +331,7 @@ class EpochChanges:
         change.successor = None
         self._store.end_change(job)
         live.calls.clear()
+        live.failed_at.clear()
         live.tell_agents(self._agents, live.activation())
         over = pb.Revocation(job=job.id, epoch=old_epoch, reason=pb.WORKER_LOST, ranks=change.lost)
         over.message = f"job {job.name} goes on without this agent: {change.reason}"

@@ -54,6 +54,7 @@ class LiveJob:
         self.ready: dict[str, asyncio.Future[None]] = {}  # agent -> it has opened sockets for its ranks
         self.unconfirmed: set[str] = set()  # agents that have not come back since the controller started
         self.calls: dict[int, pb.Call] = {}  # rank -> the call in which its check failed
+        self.failed_at: dict[int, int] = {}  # rank -> at which chunk that was
         self.judging: asyncio.Task[None] | None = None
         self.bring_up: asyncio.Task[None] | None = None
         self.change: Change | None = None  # to another epoch, while that is under way

@@ -10,6 +10,8 @@ from dataplane.constants import (
     CHECK_CALL_FACTOR,
     CHECK_CHUNK_FACTOR,
     CHECK_EXPONENT_FACTOR,
+    CHECK_LARGEST_FACTOR,
+    CHECK_RANK_FACTOR,
     CHECK_WEIGHT_MULTIPLIER,
     PROTOCOL_HEADER_BYTES,
     PROTOCOL_VERSION,
@@ -91,12 +93,15 @@ class Packet:
         )
 
     def with_check(self, scaled_by: int = 0, fingerprint: int = 0) -> Packet:
-        """Return a copy whose check is that of its values, chunk and call."""
-        return replace(self, check=check_of(self.values, scaled_by, self.chunk, fingerprint))
+        """Return a copy whose check is that of its values, chunk, rank and call."""
+        return replace(self, check=check_of(self.values, scaled_by, self.chunk, fingerprint, self.worker))
 
 
-def check_of(values: tuple[int, ...], scaled_by: int, chunk: int, fingerprint: int) -> int:
+def check_of(
+    values: tuple[int, ...], scaled_by: int, chunk: int, fingerprint: int, rank: int = 0, largest: bool = False
+) -> int:
     """Return the linear check of one contribution, modulo 2^32 (constants.toml, [check])."""
     total = sum((((i + 1) * CHECK_WEIGHT_MULTIPLIER) & _MASK | 1) * value for i, value in enumerate(values))
     total += CHECK_EXPONENT_FACTOR * scaled_by + CHECK_CHUNK_FACTOR * chunk + CHECK_CALL_FACTOR * fingerprint
+    total += CHECK_RANK_FACTOR * rank**2 + CHECK_LARGEST_FACTOR * largest
     return total & _MASK

@@ -42,6 +42,8 @@ constexpr uint32_t weight_multiplier = 0x9E3779B1;
 constexpr uint32_t exponent_factor = 0x85EBCA6B;
 constexpr uint32_t chunk_factor = 0xC2B2AE35;
 constexpr uint32_t call_factor = 0x27D4EB2F;
+constexpr uint32_t rank_factor = 0x165667B1;
+constexpr uint32_t largest_factor = 0xB55A4F09;
 }  // namespace check
 
 enum class Verdict : uint8_t {

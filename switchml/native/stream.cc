@@ -25,6 +25,28 @@ int bits_for(uint32_t world_size) {
   return bits;
 }
 
+// The number by which largest_factor is to be multiplied to become 1, modulo 2^32 (Newton's method, for odd numbers).
+constexpr uint32_t inverse_of_odd(uint32_t number) {
+  uint32_t inverse = number;  // right in its three lowest bits
+  for (int bits = 3; bits < 32; bits *= 2) {
+    inverse *= 2 - number * inverse;
+  }
+  return inverse;
+}
+
+constexpr uint32_t kInverseOfLargestFactor = inverse_of_odd(check::largest_factor);
+static_assert(kInverseOfLargestFactor * check::largest_factor == 1);
+
+uint32_t rank_term(uint32_t rank) { return check::rank_factor * rank * rank; }
+
+uint32_t sum_of_rank_terms(uint32_t world_size) {
+  uint32_t sum = 0;
+  for (uint32_t rank = 0; rank < world_size; ++rank) {
+    sum += rank_term(rank);
+  }
+  return sum;
+}
+
 }  // namespace
 
 Stream::Stream(const Channel& channel, const Geometry& geometry, int doorbell)
@@ -33,6 +55,8 @@ Stream::Stream(const Channel& channel, const Geometry& geometry, int doorbell)
       time_(&channel.control()),
       doorbell_(doorbell),
       headroom_(bits_for(geometry.world_size)),
+      own_rank_term_(rank_term(geometry.rank)),
+      all_rank_terms_(sum_of_rank_terms(geometry.world_size)),
       slots_(geometry.slots) {}
 
 void Stream::add(std::shared_ptr<Call> call) {
@@ -105,6 +129,9 @@ void Stream::begin(uint64_t position) {
 
 void Stream::submit_float(uint32_t index, uint16_t known) {
   Slot& slot = slots_[index];
+  if (known < slot.own_exponent) {
+    return fail(slot);  // it is the largest of all ranks', so it was changed: our values do not fit
+  }
   slot.scaled_by = known == exponent::unknown ? 0 : known;
   submit(index, known == exponent::unknown     ? Stage::exponent
                 : known > exponent::max_finite ? Stage::flags
@@ -127,6 +154,7 @@ void Stream::submit(uint32_t index, Stage stage) {
   switch (stage) {
     case Stage::exponent:
       ticket.exponent = exponent_of(call, chunk);
+      slot.own_exponent = ticket.exponent;
       break;
     case Stage::flags:
       weighed = write_flags(index);
@@ -138,13 +166,19 @@ void Stream::submit(uint32_t index, Stage stage) {
           }
         }
       });
+      slot.own_exponent = ticket.exponent;
       break;
     case Stage::values:
       weighed = write_values(index);
+      if (call.is_float() && slot.own_exponent == slot.scaled_by) {
+        weighed += check::largest_factor;
+      }
       ticket.exponent = exponent_ahead(slot.position + geometry_.slots);
+      slot.own_exponent = ticket.exponent;
       break;
     case Stage::empty:
       ticket.exponent = exponent_ahead(slot.position + geometry_.slots);
+      slot.own_exponent = ticket.exponent;
       slot.scaled_by = 0;
       break;
     case Stage::idle:
@@ -155,7 +189,7 @@ void Stream::submit(uint32_t index, Stage stage) {
   } else {
     ticket.count = static_cast<uint16_t>(count);
   }
-  ticket.check = weighed + own_terms(slot);
+  ticket.check = weighed + common_terms(slot) + own_rank_term_;
   channel_.contribution_tickets()[index] = ticket;
   channel_.submission_ring()[submitted_++ % geometry_.slots] = static_cast<uint16_t>(index);
   if (++unpublished_ >= kSubmissionsPerPublication) {
@@ -236,7 +270,7 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   } else if (slot.stage == Stage::flags) {
     weighed = kernels::weigh(channel_.result(index), 0, geometry_.values);
   }
-  if (result.check != weighed + geometry_.world_size * own_terms(slot)) {
+  if (!check_holds(slot, result, weighed)) {
     return fail(slot);
   }
   switch (slot.stage) {
@@ -255,6 +289,16 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
       slot.next_exponent = result.exponent;
       finish(slot, ended);
   }
+}
+
+bool Stream::check_holds(const Slot& slot, const Ticket& result, uint32_t weighed) const {
+  const uint32_t rest = result.check - weighed - geometry_.world_size * common_terms(slot) - all_rank_terms_;
+  if (slot.stage != Stage::values || !slot.call->is_float()) {
+    return rest == 0;
+  }
+  // How many ranks have values as large as the exponent says: one at least, else it was changed.
+  const uint32_t ranks = rest * kInverseOfLargestFactor;
+  return 1 <= ranks && ranks <= geometry_.world_size;
 }
 
 uint32_t Stream::read_values(uint32_t index) {
@@ -371,7 +415,7 @@ uint32_t Stream::values_of(const Call& call, uint64_t chunk) const {
 // |value| < 2^(exponent - 126), so that world_size of the scaled values fit 31 bits and a sign.
 int Stream::shift_of(uint16_t exponent) const { return 31 - headroom_ - (exponent - 126); }
 
-uint32_t Stream::own_terms(const Slot& slot) const {
+uint32_t Stream::common_terms(const Slot& slot) const {
   return check::exponent_factor * slot.scaled_by + check::chunk_factor * static_cast<uint32_t>(slot.position) +
          check::call_factor * slot.call->fingerprint;
 }

@@ -50,6 +50,7 @@ class Stream {
   struct Slot {
     Stage stage = Stage::idle;
     uint16_t next_exponent = exponent::unknown;  // of the next chunk here, as the last RESULT said
+    uint16_t own_exponent = 0;                   // that this rank has given for the chunk, or for the next one
     uint16_t scaled_by = 0;                      // exponent that scaled the values in flight
     uint64_t position = 0;
     std::shared_ptr<Call> call;
@@ -60,10 +61,12 @@ class Stream {
   bool may_begin() const;
   void begin(uint64_t position);
   void submit(uint32_t index, Stage stage);
-  void submit_float(uint32_t index, uint16_t exponent);
+  // `known` is what a RESULT says of the chunk's exponent.
+  void submit_float(uint32_t index, uint16_t known);
   uint32_t write_values(uint32_t index);
   uint32_t write_flags(uint32_t index);
   void take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* ended);
+  // `weighed` are the words of a result. False where it is not the sum of what all ranks contributed to the chunk.
   bool check_holds(const Slot& slot, const Ticket& result, uint32_t weighed) const;
   uint32_t read_values(uint32_t index);
   void read_flags(uint32_t index);
@@ -85,13 +88,16 @@ class Stream {
   uint16_t exponent_of(const Call& call, uint64_t chunk) const;
   int shift_of(uint16_t exponent) const;
   bool streams() const { return geometry_.streaming != 0; }
-  uint32_t own_terms(const Slot& slot) const;
+  // What all ranks add to the check of a chunk, beside values.
+  uint32_t common_terms(const Slot& slot) const;
 
   Channel channel_;
   Geometry geometry_;
   ThreadTime time_;
   int doorbell_;
-  int headroom_;  // bits that the sum of world_size values needs
+  int headroom_;             // bits that the sum of world_size values needs
+  uint32_t own_rank_term_;   // of the check
+  uint32_t all_rank_terms_;  // of all ranks together
   std::vector<Slot> slots_;
   std::deque<std::shared_ptr<Call>> calls_;  // not ended, in stream order
   uint64_t next_position_ = 0;

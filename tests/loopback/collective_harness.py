@@ -70,6 +70,7 @@ class Fabric:
         self.switch.start()
         self.engines: list[Engine] = []
         self.events: list[pb.RankEvent] = []
+        self.seen_port: Callable[[int], int] = lambda port: port  # at which the switch sees an agent's
         self.held_back: set[int] = set()  # kinds of events that this controller does not act upon
         self._next_base = 0
         self._loop = asyncio.new_event_loop()
@@ -134,7 +135,7 @@ class Fabric:
             )
             ready = self.call(agent.jobs.open, assignment)
             for endpoint in ready.endpoints:
-                rank, udp_port = endpoint.rank, endpoint.udp_port
+                rank, udp_port = endpoint.rank, self.seen_port(endpoint.udp_port)
                 listeners.setdefault((agent.port, udp_port), rank)
                 self.switch.set_rank(job, rank, 0, ADDRESS_NUMBER, udp_port)
                 key = (agent.port, 0, ADDRESS_NUMBER, udp_port, job, rank, base << 1, ~(2 * slots - 1) & 0xFFFF, 1)

@@ -373,7 +373,7 @@ def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent):
     revocation = agent.wait_for("revocation", seconds=3)
     assert 0.5 < time.monotonic() - began < 2
     assert revocation.reason == pb.INTEGRITY
-    assert "ranks 0, 2 in call 9" in revocation.message
+    assert "on ranks 0, 2 in call 9, all_reduce of 100 float32, at chunk 3 in slot" in revocation.message
 
 
 def test_watching(client: ControllerClient, agent: ScriptedAgent):
