@@ -36,7 +36,8 @@ struct Bench {
   RankChannel channel{assignment, results.data(), 1};
   JobRanks ranks{
       assignment, 0, 1,
-      std::make_unique<UdpTransport>(std::move(own), std::nullopt, ipv4_endpoint(0x7F000001, the_switch.port())),
+      std::make_unique<UdpTransport>(std::move(own), std::nullopt, ipv4_endpoint(0x7F000001, the_switch.port()),
+                                     protocol::header_bytes + kValues * sizeof(uint32_t)),
       results.data()};
   SharedMemory memory = map(&channel);
   Channel process{memory.data(), kSlots, kValues, results.data()};

@@ -22,6 +22,8 @@ __all__ = ["SHM_AGENTS", "UDP_AGENTS", "SoakFabric", "soak_fabric"]
 
 SHM_AGENTS = 2
 UDP_AGENTS = 2
+SLOTS = 2048
+"""No more than the jobs take, so that all can be used before the first sample (run.use_all_slots)."""
 _START_SECONDS = 60.0
 
 
@@ -31,7 +33,7 @@ class SoakFabric:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.ctl = Ctl(directory / "run")
-        self.ctl.run("up", "--transport", "shm", "--agents", str(SHM_AGENTS))
+        self.ctl.run("up", "--transport", "shm", "--agents", str(SHM_AGENTS), "--slots", str(SLOTS))
         self.state: dict[str, Any] = json.loads((self.ctl.run_dir / "fabric.json").read_text())
         self.sockets = [Path(agent["socket"]) for agent in self.state["agents"]]
         self._udp: dict[str, subprocess.Popen[bytes]] = {}

@@ -25,12 +25,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fabric import HERE, SHM_AGENTS, SoakFabric, soak_fabric, wait_until
+from fabric import HERE, SHM_AGENTS, SLOTS, SoakFabric, soak_fabric, wait_until
 from flatness import Verdict, judge
 from sampling import ALLOWANCES, KIB, MIB, Holding, Sample, holding_of, mean
 
 from controller.client import ControllerClient
 from controller.proto import switchml_pb2 as pb
+from topologies.config import EMBEDDED_VALUES
 
 JOBS = 16
 RANKS = 64
@@ -292,6 +293,27 @@ def check_idle(fabric: SoakFabric) -> list[str]:
     return found + ([f"{len(detail.groups)} multicast groups are left"] if detail.groups else [])
 
 
+def use_all_slots(fabric: SoakFabric) -> None:
+    """Let a job over UDP use both halves of all slots: their values become resident when they are used first."""
+    elements = 2 * SLOTS * EMBEDDED_VALUES
+    socket = str(fabric.sockets[SHM_AGENTS])
+    environment = fabric.ctl.environment | {"SWITCHML_AGENT": socket, "SWITCHML_SLOTS": str(SLOTS)}
+    command = [sys.executable, str(HERE / "rank.py"), "all-slots"]
+    ranks = [
+        subprocess.Popen([*command, str(rank), "2", f"--elements={elements}", "--pause=0"], env=environment)
+        for rank in range(2)
+    ]
+    try:
+        with fabric.client() as client:
+            wait_until(lambda: any(job.state == pb.RUNNING for job in client.list_jobs()), "all slots are used", 60)
+        ranks[0].terminate()  # it goes on to the end of its first step
+        if any(rank.wait(_WAIT_SECONDS) != 0 for rank in ranks):
+            raise SystemExit("the job that uses all slots failed")
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
 @contextlib.contextmanager
 def logs_of_failure(fabric: SoakFabric) -> Iterator[None]:
     """Show the ends of all logs if an exception comes out of the context."""
@@ -319,6 +341,7 @@ def main() -> int:
         with fabric.client() as client:  # what is made once is there
             for _ in range(3):
                 client.stop_job(client.start_job(8).id)
+        use_all_slots(fabric)
         held = {process: holding_of(pid) for process, pid in fabric.processes().items()}
         before = {process: holding for process, holding in held.items() if holding is not None}
         with fabric.client() as client:
