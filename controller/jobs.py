@@ -44,9 +44,9 @@ class JobState(IntEnum):
         return self <= JobState.RUNNING
 
 
-# READY -> COMPLETED: every process ended well and none attached.
+# PENDING or READY -> COMPLETED: every process ended well and none attached, as far as whoever started them says.
 _NEXT = {
-    JobState.PENDING: {JobState.READY, JobState.FAILED, JobState.STOPPED},
+    JobState.PENDING: {JobState.READY, JobState.COMPLETED, JobState.FAILED, JobState.STOPPED},
     JobState.READY: {JobState.RUNNING, JobState.COMPLETED, JobState.FAILED, JobState.STOPPED},
     JobState.RUNNING: {JobState.COMPLETED, JobState.FAILED, JobState.STOPPED},
 }

@@ -150,7 +150,7 @@ class Lifecycle:
         Raises:
             InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoAgent, QuotaExceeded: it was not
                 admitted.
-            AgentFailed, AgentTimeout, SwitchRefused, JobEnded: it was, and is FAILED or STOPPED now.
+            AgentFailed, AgentTimeout, SwitchRefused, JobEnded: it was, and has ended now.
 
         """
         try:

@@ -261,7 +261,8 @@ void admit(Target* target, const ShmRequest& request, uint16_t connection) {
   });
 }
 
-void quiesce(Agent* agent, FuzzedDataProvider* input) {
+// Returns whether the switch still serves the agent: it hangs up on who fetches nothing.
+bool quiesce(Agent* agent, FuzzedDataProvider* input) {
   std::vector<uint32_t> targets;
   ShmRequest request = request_of(ShmRequest::kFreeze);
   if (input->ConsumeBool()) {
@@ -276,6 +277,7 @@ void quiesce(Agent* agent, FuzzedDataProvider* input) {
   const Answer answer = agent->say(bytes_of(request, targets));
   REQUIRE(answer.any);
   if (answer.head.granted == 1) agent->check_held(answer.held, targets);
+  return request.kind == ShmRequest::kFreeze || !targets.empty();
 }
 
 }  // namespace
@@ -308,7 +310,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         case 3:
         case 4:
           if (agent->bound()) {
-            quiesce(agent, &input);
+            alive = quiesce(agent, &input);
             break;
           }
           [[fallthrough]];

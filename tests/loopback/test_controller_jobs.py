@@ -267,6 +267,14 @@ def test_a_start_that_is_stopped(client: ControllerClient):
         assert agent.wait_for("revocation").reason == pb.JOB_STOPPED
 
 
+def test_a_start_whose_workers_are_said_to_have_ended(client: ControllerClient):
+    with ScriptedAgent(client.address, answer=lambda _: None) as agent:
+        threading.Thread(target=lambda: (agent.wait_for("assignment"), client.report_exit("slow", 0, 0))).start()
+        with pytest.raises(errors.JobEnded, match="job slow was COMPLETED before it was ready"):
+            client.start_job(1, name="slow")
+        assert agent.wait_for("revocation").reason == pb.JOB_COMPLETED
+
+
 def test_a_start_whose_client_gives_up(client: ControllerClient):
     with ScriptedAgent(client.address, answer=lambda _: None):
         with pytest.raises(errors.DeadlineExceeded):

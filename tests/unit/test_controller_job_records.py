@@ -19,7 +19,7 @@ def make(state: JobState) -> Job:
 
 
 ALLOWED = {
-    ("PENDING", "READY"), ("PENDING", "FAILED"), ("PENDING", "STOPPED"),
+    ("PENDING", "READY"), ("PENDING", "COMPLETED"), ("PENDING", "FAILED"), ("PENDING", "STOPPED"),
     ("READY", "RUNNING"), ("READY", "COMPLETED"), ("READY", "FAILED"), ("READY", "STOPPED"),
     ("RUNNING", "COMPLETED"), ("RUNNING", "FAILED"), ("RUNNING", "STOPPED"),
 }  # fmt: skip
