@@ -91,6 +91,7 @@ std::vector<uint32_t> ShmPort::quiesce(uint16_t number, const std::vector<uint32
 }
 
 void ShmPort::publish(bool nothing_left, std::vector<ChannelControl*>* sleepers) {
+  has_results_ = false;
   for (auto& [number, connection] : connections_) {
     if (connection->publish(nothing_left)) sleepers->push_back(&connection->control());
   }
@@ -168,6 +169,7 @@ void ShmPort::send_due() {
 void ShmPort::complete(ShmConnection* connection, const uint8_t* header, const uint8_t* words) {
   if (connection == nullptr) return;
   sent_ += 1;
+  has_results_ = true;
   connection->complete(wire::load_header(header), words);
 }
 

@@ -67,6 +67,8 @@ class ShmPort : public Port {
   // In a data thread's turn: lets the ranks see their results, and appends those to `sleepers` that are to be woken for
   // so many, or for any if there is `nothing_left` to do.
   void publish(bool nothing_left, std::vector<ChannelControl*>* sleepers);
+  // In a data thread's turn: whether there are results that publish() has not let the ranks see.
+  bool has_results() const { return has_results_; }
 
   // Nothing comes out of it: what is submitted is taken by the shards.
   int fd() const override { return -1; }
@@ -90,6 +92,7 @@ class ShmPort : public Port {
   uint16_t last_number_ = 0;
   bool loses_ = false;  // packets are, or were, lost on purpose: whatever is in flight may be
   uint64_t sent_ = 0;
+  bool has_results_ = false;
   SumQueue sums_;
   std::vector<uint8_t> packet_;
   std::vector<std::unique_ptr<ShmShard>> shards_;

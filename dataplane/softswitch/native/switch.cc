@@ -281,7 +281,10 @@ void Switch::publish(const std::vector<ShmPort*>& ports) {
   if (ports.empty()) return;
   std::vector<ChannelControl*> sleepers;
   const Turns::Data turn(&turns_);
-  for (ShmPort* port : ports) port->publish(true, &sleepers);
+  for (ShmPort* port : ports) {
+    // Or else each packet that completes nothing would wake ranks that sleep until there is more.
+    if (port->has_results()) port->publish(true, &sleepers);
+  }
   for (ChannelControl* sleeper : sleepers) wake_process(*sleeper);
 }
 
