@@ -25,7 +25,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerClien
             yield client
         switch.stop()
         used = switch.used()
-    assert len(used) > 40
+    assert used  # how much depends on which of the tests this process was given
     assert used - known(make_device()) == set()
 
 
