@@ -17,12 +17,15 @@ from controller.proto import switchml_pb2 as pb
 from controller.rendezvous import Rendezvous
 from controller.store import Store
 
-__all__ = ["CHECK_SECONDS", "AgentMessages"]
+__all__ = ["CHECK_SECONDS", "MOST_CHUNKS", "AgentMessages"]
 
 _LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
 """How long the controller waits for the other ranks' reports of a failed check."""
+
+MOST_CHUNKS = 2**63 - 1
+"""The store's integers are signed; no rank gets so far."""
 
 _EVENTS = {
     pb.RankEvent.ATTACHED: RankState.ATTACHED,
@@ -109,7 +112,11 @@ class AgentMessages:
         for status in heartbeat.ranks:
             live = self._lifecycle.live_job(status.job, status.epoch)
             rank = _rank_of(live, session, status.rank) if live is not None else None
-            if rank is not None:
+            if rank is None:
+                continue
+            if status.position > MOST_CHUNKS:
+                _LOG.warning("agent %s says that rank %d is at chunk %d", session.name, status.rank, status.position)
+            else:
                 rank.move_to(status.position)
                 rank.counters.CopyFrom(status.counters)
 

@@ -402,6 +402,15 @@ def test_watching(client: ControllerClient, agent: ScriptedAgent):
     assert [j.state for _, j in seen][-2:] == [pb.RUNNING, pb.STOPPED]
 
 
+def test_a_position_that_no_rank_gets_to(client: ControllerClient, agent: ScriptedAgent):
+    job = client.start_job(1)
+    for position in (2**63 - 1, 2**63, 2**64 - 1):
+        agent.statuses.append(pb.RankStatus(job=job.id, epoch=job.epoch, rank=0, position=position))
+    wait_until(lambda: client.get_job(job.id).ranks[0].position == 2**63 - 1, "the heartbeat was taken", 4)
+    assert client.stop_job(job.id).state == pb.STOPPED
+    assert client.get_job(job.id).ranks[0].position == 2**63 - 1
+
+
 def test_events_that_make_no_sense_change_nothing(client: ControllerClient, agent: ScriptedAgent):
     with ScriptedAgent(client.address, "stranger") as stranger:
         job = client.start_job(1, name="mine")
