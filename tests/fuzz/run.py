@@ -131,8 +131,8 @@ def finish(compilation: subprocess.Popen[bytes]) -> None:
         raise SystemExit("a fuzz target does not compile")
 
 
-def run(name: str, command: Sequence[str], seconds: int) -> bool:
-    """Fuzz for so many seconds and say what came of it; whether nothing failed."""
+def run(name: str, command: Sequence[str], seconds: int, seed: int) -> bool:
+    """Fuzz for so many seconds and say what came of it; whether nothing failed. `seed` 0 takes another each time."""
     corpus, failures = BUILD / name / "corpus", BUILD / name / "failures"
     corpus.mkdir(parents=True, exist_ok=True)
     failures.mkdir(parents=True, exist_ok=True)
@@ -140,6 +140,7 @@ def run(name: str, command: Sequence[str], seconds: int) -> bool:
     seeds.mkdir(parents=True, exist_ok=True)
     arguments = [
         f"-max_total_time={seconds}",
+        f"-seed={seed}",
         f"-timeout={LIMIT_SECONDS}",
         f"-rss_limit_mb={LIMIT_MIB}",
         "-max_len=2048",
@@ -149,7 +150,11 @@ def run(name: str, command: Sequence[str], seconds: int) -> bool:
         str(corpus),
         str(seeds),
     ]
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": str(seed) if seed else "random",
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+    }
     begin = time.monotonic()
     done = subprocess.run(
         [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, errors="replace", check=False
@@ -200,6 +205,7 @@ def main() -> None:
     names = [target.name for target in NATIVE] + list(PYTHON)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=300, help="in all, shared among the targets (default: 300)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is tried; 0: another one each time (default: 0)")
     parser.add_argument("--target", choices=names, action="append", help="only this one; may be repeated")
     parser.add_argument("--coverage", action="store_true", help="print the native targets' coverage afterwards")
     options = parser.parse_args()
@@ -215,7 +221,7 @@ def main() -> None:
         )
     elif clang is not None:
         for target in native:
-            well &= run(target.name, [str(build(clang, target, coverage=False))], each)
+            well &= run(target.name, [str(build(clang, target, coverage=False))], each, options.seed)
         if options.coverage:
             for target in native:
                 report_coverage(clang, target)
@@ -227,7 +233,7 @@ def main() -> None:
         )
         python = []
     for name in python:
-        well &= run(name, [sys.executable, str(HERE / f"fuzz_{name}.py")], each)
+        well &= run(name, [sys.executable, str(HERE / f"fuzz_{name}.py")], each, options.seed)
     raise SystemExit(0 if well else 1)
 
 
