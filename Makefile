@@ -71,7 +71,8 @@ bench-devices: $(VENV)/dev.stamp
 
 test-devices: $(VENV)/dev.stamp
 	$(call pytest,-m 'long_devices or not long_devices' \
-	  tests/loopback/test_devices.py tests/loopback/test_dpdk_memif.py tests/loopback/test_veth_devices.py)
+	  tests/loopback/test_devices.py tests/loopback/test_device_queues.py tests/loopback/test_dpdk_memif.py \
+	  tests/loopback/test_veth_devices.py)
 
 test-torch: $(TORCH_VENV)/torch.stamp
 	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS) || \

@@ -7,12 +7,13 @@ import importlib
 import re
 import shlex
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["DEVICE_TRANSPORTS", "Device", "Poll", "built", "check_devargs", "open_dpdk", "open_xdp"]
+__all__ = ["DEVICE_TRANSPORTS", "Device", "Poll", "built", "check_devargs", "open_dpdk", "open_xdp", "with_queues"]
 
 DEVICE_TRANSPORTS: Final = ("dpdk", "xdp")
 
@@ -32,12 +33,12 @@ _OPTIONS: Final = {
 
 @dataclass(frozen=True)
 class Device:
-    """An open device. ``handle`` is for one Engine or Switch, which closes the device when it ends.
+    """An open device. ``queues`` are for one Engine or Switch, which closes the device when it ends.
 
     ``largest_frame`` is in bytes, from the Ethernet header on and without the frame check sequence.
     """
 
-    handle: object
+    queues: Sequence[object]
     mac: int
     largest_frame: int
     description: str
@@ -57,22 +58,24 @@ def built(kind: Literal["dpdk", "xdp"]) -> bool:
     return True
 
 
-def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = False) -> Device:
-    """Open one queue of a DPDK port.
+def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = False, queues: int = 1) -> Device:
+    """Open a DPDK port.
 
     Args:
         devargs: A PCI address, or the name of a virtual device such as ``net_memif0``, and its options after commas.
         eal: Arguments of DPDK's environment, as in a shell; the first device of a process decides about them.
         mtu: Bytes of IPv4 that a frame may carry; 0 leaves that to the device.
         promiscuous: Also take frames that are addressed to others.
+        queues: How many it is to have in each direction, 1 to 64: one for each thread that will use it.
 
     Raises:
         OSError: This build has no DPDK, or DPDK refuses.
-        ValueError: There is no such device, it is open already, or the arguments cannot be.
+        ValueError: There is no such device, it is open already or has fewer queues, or the arguments cannot be.
 
     """
     module = _module("dpdk")
     check_devargs(devargs)
+    devargs = with_queues(devargs, queues)
     try:
         arguments = shlex.split(eal)
     except ValueError as error:
@@ -80,7 +83,32 @@ def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = Fal
     _remove_left_socket(devargs)
     module.start_eal(arguments, _probe_nothing_else(devargs, arguments))
     atexit.register(module.stop_eal)
-    return Device(*module.open_device(devargs, mtu, promiscuous))
+    return Device(*module.open_device(devargs, mtu, promiscuous, queues))
+
+
+def with_queues(devargs: str, queues: int) -> str:
+    """Tell virtual devices how many queues they are to have; network cards learn it when they are configured.
+
+    Between two ends of net_memif with different numbers, DPDK 22.11 takes one ring for another. They differ in their
+    secret as well, then, and do not connect.
+
+    Raises:
+        ValueError: The device's own options say another number.
+
+    """
+    name, *parts = devargs.split(",")
+    options = dict(part.split("=", 1) for part in parts if "=" in part)
+    if name.startswith("net_af_packet") and options.get("qpairs", "1") != str(queues):
+        if "qpairs" in options:
+            raise ValueError(
+                f"{devargs} has {options['qpairs']} queues (qpairs=), and {queues} threads take one each: leave qpairs"
+                " out"
+            )
+        return f"{devargs},qpairs={queues}"
+    if name.startswith("net_memif") and queues > 1:
+        options["secret"] = f"{queues}q{options.get('secret', '')}"
+        return ",".join([name, *(f"{key}={value}" for key, value in options.items())])
+    return devargs
 
 
 def check_devargs(devargs: str) -> None:

@@ -1,5 +1,6 @@
 """The packet side: every rank's window, retransmission and transport, and the threads that run it."""
 
+from collections.abc import Sequence
 from typing import TypedDict
 
 class RankStatus(TypedDict):
@@ -23,6 +24,7 @@ class LinkCounters(TypedDict):
     sent: int
     send_errors: int  # lost: the device had no room
     uncopied: int  # sent with a payload that the device read from the process's memory
+    handed_over: int  # received by another data thread than the one that the slot belongs to, which was given them
     malformed: int  # shorter than their headers, or lengths that contradict each other
     bad_checksum: int  # of the IPv4 header
     not_for_us: int  # neither ARP nor UDP to our address
@@ -81,13 +83,13 @@ def shm_port_at(path: str) -> int: ...
 class Engine:
     """All ranks of one agent, their slots divided among `threads`. Its methods do not wait for the network."""
 
-    # With a device of dataplane.devices, packets travel over it as frames from `address` instead of over the kernel's
-    # UDP; it takes one thread. All go to the MAC address `next_hop`, or else to whom ARP finds. Busy: never sleep.
-    # Raises ValueError, also for threads outside 1..64, and OSError.
+    # With the queues of a device of dataplane.devices, one for each thread, packets travel over them as frames from
+    # `address` instead of over the kernel's UDP. All go to the MAC address `next_hop`, or else to whom ARP finds. Busy:
+    # never sleep. Raises ValueError, also for threads outside 1..64, and OSError.
     def __init__(
         self,
         threads: int = 1,
-        device: object = None,
+        queues: Sequence[object] = (),
         address: str = "",
         next_hop: int | None = None,
         busy: bool = False,

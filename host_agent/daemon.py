@@ -90,9 +90,10 @@ def _choose_transport(options: AgentOptions) -> AgentOptions:
     if options.transport in DEVICE_TRANSPORTS:
         if not options.device:
             raise ValueError(f"transport {options.transport} needs a device (--device)")
-        if options.threads != 1:
+        if options.transport == "xdp" and options.threads != 1:
             raise ValueError(
-                f"one data thread moves the frames of a device, not {options.threads}: leave --threads to transport udp"
+                f"AF_XDP has one queue, whose frames one data thread moves, not {options.threads}: --threads is for the"
+                " transports udp and dpdk"
             )
         return replace(options, switch_socket=None)
     if options.device:
@@ -122,13 +123,13 @@ def _make_engine(options: AgentOptions) -> tuple[Engine, AgentOptions]:
     if options.transport not in DEVICE_TRANSPORTS:
         return Engine(options.threads), options
     if options.transport == "dpdk":
-        device = open_dpdk(options.device, options.dpdk_eal, options.dpdk_mtu)
+        device = open_dpdk(options.device, options.dpdk_eal, options.dpdk_mtu, queues=options.threads)
     else:
         device = open_xdp(options.device)
     _log.info("packets go over %s: %s, MAC %s", options.device, device.description, device.mac_text)
     next_hop = None if options.next_hop is None else int(options.next_hop.replace(":", ""), 16)
     engine = Engine(
-        options.threads, device=device.handle, address=options.address, next_hop=next_hop, busy=options.poll == "busy"
+        options.threads, queues=device.queues, address=options.address, next_hop=next_hop, busy=options.poll == "busy"
     )
     return engine, replace(options, mac=device.mac_text)
 
@@ -352,7 +353,7 @@ Example:
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Data threads that each rank's slots are divided among, over UDP.  [env: SWITCHML_AGENT_THREADS]",
+    help="Data threads that each rank's slots are divided among, over udp and dpdk.  [env: SWITCHML_AGENT_THREADS]",
 )
 @click.option("--max-ranks", type=click.IntRange(1, 4096), default=64, show_default=True, help="Ranks of all jobs.")
 @click.option(

@@ -56,6 +56,7 @@ def _fill_device(families: Families, counters: LinkCounters) -> None:
         ("received", "Frames that came over the device.", counters["received"]),
         ("sent", "Frames that left over the device.", counters["sent"]),
         ("uncopied", "Frames sent whose values the device read from the process's memory.", counters["uncopied"]),
+        ("handed_over", "Frames that came to another data thread than their slot's.", counters["handed_over"]),
     ):
         families.counter(f"switchml_agent_device_{name}_frames_total", help_text, value)
     for reason in _DEVICE_DROPS:

@@ -31,9 +31,24 @@ struct FrameDeviceCounters {
   uint64_t receive_overflow = 0;  // dropped by the device, because nobody took them in time
   uint64_t receive_errors = 0;    // dropped because the device found a wrong checksum or length
   uint64_t uncopied = 0;          // frames sent whose payload the device read from where it was
+  uint64_t handed_over = 0;       // frames received that another queue of the port was given
   SendCounters sending;
+
+  // Adds those of another queue of the same port.
+  void add(const FrameDeviceCounters& other) {
+    received += other.received;
+    receive_overflow += other.receive_overflow;
+    receive_errors += other.receive_errors;
+    uncopied += other.uncopied;
+    handed_over += other.handed_over;
+    sending.sent += other.sending.sent;
+    sending.lost += other.sending.lost;
+    if (sending.last_error == 0) sending.last_error = other.sending.last_error;
+  }
 };
 
+// One queue of an interface. Several of one interface belong to a thread each: whatever queue a frame comes to, the one
+// that its slot belongs to gets it (part_of_slot() in slot_blocks.h); frames without a slot stay where they come.
 class FrameDevice {
  public:
   static constexpr size_t kBurst = 64;
@@ -60,6 +75,8 @@ class FrameDevice {
   // Takes up to kBurst frames without blocking, and returns how many: they are valid until the next call and have no
   // source address.
   virtual size_t receive(Datagram* frames) = 0;
+  // The queues that receive() gave frames to since the last call, as bits: their threads are to be woken.
+  virtual uint64_t take_handed_to() = 0;
   // Queues a frame for each of the headers. The payload may change afterwards, unless it is in shared memory.
   virtual void send(const FrameHeaders& headers, const uint8_t* payload, size_t payload_bytes, Checksums checksums) = 0;
   // Sends what is queued, without blocking. What the device has no room for stays queued for the next flush(), up to a
@@ -80,7 +97,7 @@ class FrameDevice {
   FrameDevice() = default;
 };
 
-// How Python passes a device: a capsule of this name around a std::unique_ptr<FrameDevice>, which the receiver empties.
+// How Python passes a queue: a capsule of this name around a std::unique_ptr<FrameDevice>, which the receiver empties.
 constexpr const char* kFrameDeviceCapsule = "switchml.FrameDevice";
 
 }  // namespace switchml

@@ -12,6 +12,7 @@ class PortCounters(TypedDict):
     received: int  # datagrams or frames, before injected faults
     receive_overflow: int  # dropped by the kernel because the port's receive buffer was full
     receive_errors: int  # frames that a device dropped because of a wrong checksum or length
+    handed_over: int  # frames received by another shard than their slot's, which was given them
     sent: int  # datagrams or frames
     send_errors: int  # those that the kernel refused: lost
     last_send_errno: int  # of the last refusal; 0 when there was none
@@ -47,8 +48,9 @@ class Switch:
     # An Ethernet interface, which becomes promiscuous; takes CAP_NET_RAW. Checksum offload may be on, segmentation
     # offload (TSO, GSO, GRO) must be off there, and at the other end of a veth.
     def add_packet_port(self, port: int, interface: str) -> None: ...
-    # What dataplane.devices has opened, which is the switch's from then on; a busy port never sleeps.
-    def add_device_port(self, port: int, device: object, busy: bool) -> None: ...
+    # What dataplane.devices has opened, with a queue for each shard, which is the switch's from then on; a busy port
+    # never sleeps.
+    def add_device_port(self, port: int, queues: Sequence[object], busy: bool) -> None: ...
     # Agents on this machine bind ranks at the Unix socket `path`; the ranks share memory with the switch.
     def add_shm_port(self, port: int, path: str, shards: int = 1) -> None: ...
     def set_faults(

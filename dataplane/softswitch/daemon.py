@@ -278,8 +278,8 @@ _FRACTION = click.FloatRange(0, 1)
     "--shards",
     type=click.IntRange(1, 64),
     default=1,
-    help="Threads that the slots are divided among, each with a socket of every UDP port; more than one only where all "
-    "ports are UDP ports.",
+    help="Threads that the slots are divided among, each with a socket of every UDP port and a queue of every DPDK "
+    "port; more than one only where there are no other ports.",
 )
 @click.option(
     "--shm-threads",
@@ -351,14 +351,14 @@ def main(
     """  # noqa: D301 (the escape is click's: keep these lines as they are)
     shm_ports = tuple(replace(port, threads=shm_threads) for port in shm_ports)
     devices: tuple[Port, ...] = (
-        *(replace(port, eal=dpdk_eal, mtu=dpdk_mtu, poll=poll) for port in dpdk_ports),
+        *(replace(port, eal=dpdk_eal, mtu=dpdk_mtu, poll=poll, queues=shards) for port in dpdk_ports),
         *(replace(port, poll=poll) for port in xdp_ports),
     )
     ports: tuple[Port, ...] = (*udp_ports, *frame_ports, *packet_ports, *shm_ports, *devices) or (_DEFAULT_PORT,)
     if len({port.number for port in ports}) != len(ports):
         raise click.UsageError("a switch port is given twice")
-    if shards > 1 and len(udp_ports) != len(ports) and ports != (_DEFAULT_PORT,):
-        raise click.UsageError("with several --shards all ports must be UDP ports")
+    if shards > 1 and len(udp_ports) + len(dpdk_ports) != len(ports) and ports != (_DEFAULT_PORT,):
+        raise click.UsageError("with several --shards all ports must be UDP or DPDK ports")
     configure(log_format, log_level)
     host, port = endpoint
     options = Options(

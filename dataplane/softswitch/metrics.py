@@ -49,6 +49,7 @@ class SwitchMetrics:
                 ("sent_packets", "Packets that left.", counters["sent"]),
                 ("receive_overflows", "Packets that the full receive buffer lost.", counters["receive_overflow"]),
                 ("receive_errors", "Frames in which a device found something wrong.", counters["receive_errors"]),
+                ("handed_over_frames", "Frames that came to another shard than their slot's.", counters["handed_over"]),
                 ("send_errors", "Packets that the kernel or a device refused to send.", counters["send_errors"]),
             ):
                 families.counter(f"switchml_softswitch_port_{name}_total", help_text, value, port=port)

@@ -93,7 +93,8 @@ class ShmPort:
 class DpdkPort:
     """A switch port that is a DPDK port: ``devargs`` are a PCI address or a virtual device, and its options.
 
-    ``eal`` are the arguments of DPDK's environment; ``mtu`` is in bytes, 0 for the device's own.
+    ``eal`` are the arguments of DPDK's environment; ``mtu`` is in bytes, 0 for the device's own. It has so many
+    ``queues``, one for each shard of the switch.
     """
 
     number: int
@@ -101,10 +102,11 @@ class DpdkPort:
     eal: str = ""
     mtu: int = 0
     poll: Poll = "adaptive"
+    queues: int = 1
 
     def add_to(self, switch: Switch) -> dict[str, str | int]:
         """Open the port and return what a peer needs to reach it. Raises OSError and ValueError."""
-        device = open_dpdk(self.devargs, self.eal, self.mtu, promiscuous=True)
+        device = open_dpdk(self.devargs, self.eal, self.mtu, promiscuous=True, queues=self.queues)
         return _add_device(switch, self.number, self.devargs, device, self.poll)
 
 
@@ -122,7 +124,7 @@ class XdpPort:
 
 
 def _add_device(switch: Switch, number: int, name: str, device: Device, poll: Poll) -> dict[str, str | int]:
-    switch.add_device_port(number, device.handle, poll == "busy")
+    switch.add_device_port(number, device.queues, poll == "busy")
     return {
         "device": name,
         "mac": device.mac_text,

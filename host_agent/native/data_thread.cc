@@ -163,6 +163,12 @@ void DataThread::nudge() {
   }
 }
 
+void DataThread::nudge_peers(uint64_t peers) const {
+  for (; peers != 0; peers &= peers - 1) {
+    (*peers_)[static_cast<unsigned>(__builtin_ctzll(peers))]->nudge();
+  }
+}
+
 void DataThread::hand_over(JobKey key, StrayDatagram stray) {
   {
     const std::lock_guard<std::mutex> lock(handed_over_mutex_);
@@ -192,7 +198,13 @@ void DataThread::take_handed_over(Clock::time_point now) {
 }
 
 bool DataThread::serve(Clock::time_point now) {
-  bool busy = link_ != nullptr && link_->receive(now);
+  bool busy = false;
+  if (link_ != nullptr) {
+    const bool received = link_->receive(now);
+    const uint64_t handed_to = link_->take_handed_to();
+    nudge_peers(handed_to);
+    busy = received || handed_to != 0;
+  }
   uint64_t others = 0;
   const bool has_peers = peers_->size() > 1;
   if (has_peers) {
@@ -211,9 +223,7 @@ bool DataThread::serve(Clock::time_point now) {
     job->transmit(send_batch_, now);
     busy = busy || received || submitted;
   }
-  for (; others != 0; others &= others - 1) {
-    (*peers_)[static_cast<unsigned>(__builtin_ctzll(others))]->nudge();
-  }
+  nudge_peers(others);
   return busy;
 }
 

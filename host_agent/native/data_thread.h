@@ -21,7 +21,7 @@ class DataThread {
   using Peers = std::vector<std::unique_ptr<DataThread>>;
   using JobKey = uint64_t;
 
-  // One of `peers`, which outlive it. With a `link`, which outlives it as well, its jobs use that.
+  // One of `peers`, which outlive it. With a `link` of its own, which outlives it as well, its jobs use that.
   // Throws std::system_error.
   DataThread(const Peers* peers, FrameLink* link);
   ~DataThread();
@@ -71,6 +71,8 @@ class DataThread {
 
   void run();
   bool serve(Clock::time_point now);
+  // Rings for each of the peers, given as bits.
+  void nudge_peers(uint64_t peers) const;
   void take_handed_over(Clock::time_point now);
   bool handed_over();
   int wait_milliseconds(Clock::time_point now) const;

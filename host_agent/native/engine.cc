@@ -27,9 +27,10 @@ int duplicate(int descriptor, const char* what) {
 
 }  // namespace
 
-Engine::Engine(unsigned threads, std::unique_ptr<FrameLink> link) : link_(std::move(link)) {
-  if (link_ != nullptr && threads != 1) {
-    throw std::invalid_argument("frames of a device are moved by one data thread, not " + std::to_string(threads));
+Engine::Engine(unsigned threads, Links links) : links_(std::move(links)) {
+  if (!links_.empty() && links_.size() != threads) {
+    throw std::invalid_argument("a device with " + std::to_string(links_.size()) +
+                                " queues is for as many data threads, not " + std::to_string(threads));
   }
   if (threads < 1 || threads > kMostThreads) {
     throw std::invalid_argument("an agent has 1 to " + std::to_string(kMostThreads) + " data threads, not " +
@@ -37,7 +38,8 @@ Engine::Engine(unsigned threads, std::unique_ptr<FrameLink> link) : link_(std::m
   }
   threads_.reserve(threads);
   while (threads_.size() < threads) {
-    threads_.push_back(std::make_unique<DataThread>(&threads_, link_.get()));
+    FrameLink* link = links_.empty() ? nullptr : links_[threads_.size()].get();
+    threads_.push_back(std::make_unique<DataThread>(&threads_, link));
   }
 }
 
@@ -59,15 +61,8 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
                                                                    uint16_t* udp_port) {
   const sockaddr_in switch_endpoint = ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
   const size_t packet_bytes = protocol::header_bytes + assignment.values * sizeof(uint32_t);
-  std::vector<std::unique_ptr<JobTransport>> transports;
-  if (link_ != nullptr) {
-    if (!assignment.multicast_address.empty()) {
-      throw std::invalid_argument(
-          "a device takes no IP multicast: leave `multicast` of the switch out of the controller's"
-          " configuration");
-    }
-    threads_.front()->paused([&] { transports.push_back(link_->open(switch_endpoint, packet_bytes, udp_port)); });
-    return transports;
+  if (!links_.empty()) {
+    return open_links(assignment, packet_bytes, udp_port);
   }
   if (const size_t largest = largest_datagram(assignment.address, switch_endpoint); packet_bytes > largest) {
     throw std::invalid_argument("packets of " + std::to_string(packet_bytes) + " bytes do not fit the way from " +
@@ -76,6 +71,7 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
                                 ": raise its MTU, or have fewer values in a packet");
   }
   const auto count = static_cast<unsigned>(threads_.size());
+  std::vector<std::unique_ptr<JobTransport>> transports;
   std::vector<UdpSocket> sockets = open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
   *udp_port = sockets.front().port();
   for (unsigned index = 0; index < count; ++index) {
@@ -87,6 +83,20 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
     transports.push_back(std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket),
                                                         switch_endpoint, packet_bytes));
   }
+  return transports;
+}
+
+std::vector<std::unique_ptr<JobTransport>> Engine::open_links(const RankAssignment& assignment, size_t packet_bytes,
+                                                              uint16_t* udp_port) {
+  if (!assignment.multicast_address.empty()) {
+    throw std::invalid_argument(
+        "a device takes no IP multicast: leave `multicast` of the switch out of the controller's"
+        " configuration");
+  }
+  const sockaddr_in switch_endpoint = ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
+  std::vector<std::unique_ptr<JobTransport>> transports;
+  *udp_port = 0;  // the first link chooses it
+  for_each_link([&](FrameLink& link) { transports.push_back(link.open(switch_endpoint, packet_bytes, udp_port)); });
   return transports;
 }
 
@@ -115,8 +125,8 @@ void Engine::add_rank(const RankAssignment& assignment, Job* job) {
 void Engine::remove_rank(const JobName& name, uint8_t rank) {
   Job& job = jobs_.at(name);
   const auto channel = job.ranks.find(rank);
-  if (link_ != nullptr && channel != job.ranks.end() && channel->second->is_open()) {
-    threads_.front()->paused([&] { link_->unshare(*channel->second->memory()); });
+  if (channel != job.ranks.end() && channel->second->is_open()) {
+    for_each_link([&](FrameLink& link) { link.unshare(*channel->second->memory()); });
   }
   for (unsigned index = 0; index < threads_.size(); ++index) {
     const bool has_doorbell = index == home_of(rank) && channel != job.ranks.end();
@@ -201,9 +211,7 @@ Engine::Descriptors Engine::open_channel(uint64_t handle) {
     descriptors.doorbell = duplicate(channel.doorbell(), "the doorbell");
     descriptors.results = duplicate(job.results.fd(), "the job's results");
     descriptors.memory = channel.open();
-    if (link_ != nullptr) {
-      threads_.front()->paused([&] { link_->share(channel.memory()); });
-    }
+    for_each_link([&](FrameLink& link) { link.share(channel.memory()); });
   } catch (...) {
     for (const int descriptor : {descriptors.doorbell, descriptors.results}) {
       if (descriptor >= 0) {
@@ -248,10 +256,15 @@ RankStatus Engine::status(uint64_t handle) {
 }
 
 Engine::LinkCounters Engine::link_counters() {
-  if (link_ == nullptr) {
+  if (links_.empty()) {
     throw std::invalid_argument("the agent uses the kernel's UDP");
   }
-  return threads_.front()->paused([this] { return LinkCounters{link_->device_counters(), link_->counters()}; });
+  LinkCounters sum;
+  for_each_link([&sum](const FrameLink& link) {
+    sum.device.add(link.device_counters());
+    sum.link.add(link.counters());
+  });
+  return sum;
 }
 
 template <class Act>

@@ -24,9 +24,11 @@ class Engine {
   // What the socket of a job is to be given in each direction: a window of results of large packets, twice over.
   static constexpr size_t kSocketBufferBytes = size_t{16} << 20U;
 
-  // Each rank's slots are divided among `threads` data threads. With a link, which has one, packets travel over that
-  // instead of the kernel's UDP. Throws std::invalid_argument and std::system_error.
-  explicit Engine(unsigned threads, std::unique_ptr<FrameLink> link = nullptr);
+  using Links = std::vector<std::unique_ptr<FrameLink>>;
+
+  // Each rank's slots are divided among `threads` data threads. With links of an interface's queues, one for each
+  // thread, packets travel over those instead of the kernel's UDP. Throws std::invalid_argument and std::system_error.
+  explicit Engine(unsigned threads, Links links = {});
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -61,7 +63,7 @@ class Engine {
   std::vector<uint32_t> fetch(uint64_t handle, const std::vector<uint32_t>& targets);
   // With up to `calls` of the rank's latest calls.
   RankProfile profile(uint64_t handle, uint64_t calls);
-  // What is counted by no rank. Throws std::invalid_argument without a link.
+  // What is counted by no rank, of all links together. Throws std::invalid_argument without links.
   struct LinkCounters {
     FrameDeviceCounters device;
     FrameLinkCounters link;
@@ -84,6 +86,8 @@ class Engine {
 
   // The ways of all threads to the switch, and the UDP port that they share.
   std::vector<std::unique_ptr<JobTransport>> open_transports(const RankAssignment& assignment, uint16_t* udp_port);
+  std::vector<std::unique_ptr<JobTransport>> open_links(const RankAssignment& assignment, size_t packet_bytes,
+                                                        uint16_t* udp_port);
   // Gives every thread its part of a job.
   void open_job(const RankAssignment& assignment, Job* job);
   void add_rank(const RankAssignment& assignment, Job* job);
@@ -91,12 +95,19 @@ class Engine {
   void remove_rank(const JobName& name, uint8_t rank);
   unsigned home_of(uint8_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
   OpenRank& rank_at(uint64_t handle);
+  // Calls act(link) for each link, while its thread stands still.
+  template <class Act>
+  void for_each_link(Act&& act) {
+    for (size_t index = 0; index < links_.size(); ++index) {
+      threads_[index]->paused([&] { act(*links_[index]); });
+    }
+  }
   // Calls act(thread, key, rank) for each thread, and returns how many phases of each slot are held in all.
   template <class Act>
   std::vector<uint32_t> held_after(uint64_t handle, Act&& act);
 
-  std::mutex mutex_;                 // guards all but the threads' own
-  std::unique_ptr<FrameLink> link_;  // which the threads use
+  std::mutex mutex_;  // guards all but the threads' own
+  Links links_;       // one for each thread, or none
   DataThread::Peers threads_;
   std::map<JobName, Job> jobs_;
   std::map<uint64_t, OpenRank> ranks_;

@@ -32,13 +32,14 @@ uint16_t any_ephemeral_port() {
 
 class FrameLink::JobLink : public JobTransport {
  public:
-  JobLink(FrameLink* link, const sockaddr_in& switch_endpoint) : link_(link) {
+  JobLink(FrameLink* link, const sockaddr_in& switch_endpoint, uint16_t udp_port) : link_(link) {
     addresses_.eth_src = link->device_->mac();
     addresses_.ipv4_src = link->options_.address;
     addresses_.ipv4_dst = ntohl(switch_endpoint.sin_addr.s_addr);
-    addresses_.udp_src = link->reserve_port(this);
+    addresses_.udp_src = udp_port != 0 ? udp_port : link->reserve_port(this);
     addresses_.udp_dst = ntohs(switch_endpoint.sin_port);
-    link->neighbours_.mac_of(addresses_.ipv4_dst, Clock::now());  // so that it is known when the first packet leaves
+    link->listen_at(addresses_.udp_src, this);
+    find_switch();  // so that it is known when the first packet leaves
   }
   ~JobLink() override {
     link_->jobs_.erase(udp_port());
@@ -51,6 +52,9 @@ class FrameLink::JobLink : public JobTransport {
   JobLink& operator=(const JobLink&) = delete;
 
   uint16_t udp_port() const { return addresses_.udp_src; }
+  std::optional<uint64_t> find_switch() {
+    return link_->neighbours_->mac_of(addresses_.ipv4_dst, link_->device_.get(), Clock::now());
+  }
   unsigned sources() const override { return 1; }
   int fd(unsigned /*source*/) const override { return -1; }
   void send(SendBatch* batch) override;
@@ -81,7 +85,7 @@ class FrameLink::JobLink : public JobTransport {
 };
 
 void FrameLink::JobLink::send(SendBatch* batch) {
-  const auto mac = link_->neighbours_.mac_of(addresses_.ipv4_dst, Clock::now());
+  const auto mac = find_switch();
   if (!mac) {
     link_->counters_.unresolved += batch->size();
     batch->clear();
@@ -97,11 +101,21 @@ void FrameLink::JobLink::send(SendBatch* batch) {
   link_->device_->flush();
 }
 
-FrameLink::FrameLink(std::unique_ptr<FrameDevice> device, const FrameLinkOptions& options)
+std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<FrameDevice>> queues,
+                                                 const FrameLinkOptions& options) {
+  const auto neighbours = std::make_shared<Neighbours>(options.address, options.next_hop);
+  std::vector<std::unique_ptr<FrameLink>> links;
+  links.reserve(queues.size());
+  for (auto& queue : queues) links.push_back(std::make_unique<FrameLink>(std::move(queue), options, neighbours));
+  return links;
+}
+
+FrameLink::FrameLink(std::unique_ptr<FrameDevice> device, const FrameLinkOptions& options,
+                     std::shared_ptr<Neighbours> neighbours)
     : device_(std::move(device)),
       options_(options),
       schedule_(options.busy),
-      neighbours_(device_.get(), options.address, options.next_hop),
+      neighbours_(std::move(neighbours)),
       next_port_(any_ephemeral_port()) {}
 
 FrameLink::~FrameLink() = default;
@@ -114,7 +128,7 @@ std::unique_ptr<JobTransport> FrameLink::open(const sockaddr_in& switch_endpoint
                                 ", which takes " + std::to_string(device_->largest_frame()) +
                                 ": raise its MTU, or have fewer values in a packet");
   }
-  auto job = std::make_unique<JobLink>(this, switch_endpoint);
+  auto job = std::make_unique<JobLink>(this, switch_endpoint, *udp_port);
   *udp_port = job->udp_port();
   return job;
 }
@@ -133,9 +147,12 @@ uint16_t FrameLink::reserve_port(JobLink* job) {
     }
   }
   if (port == 0) throw std::system_error(EADDRINUSE, std::generic_category(), "no UDP port is left");
+  return port;
+}
+
+void FrameLink::listen_at(uint16_t port, JobLink* job) {
   device_->accept_udp_port(port, true);
   jobs_[port] = job;
-  return port;
 }
 
 bool FrameLink::receive(Clock::time_point now) {
@@ -150,7 +167,9 @@ void FrameLink::take_frame(const Datagram& frame, Clock::time_point now) {
   const auto drop = [](uint64_t* counter) { *counter += 1; };
   if (frame.length < ethernet::bytes) return drop(&counters_.malformed);
   const uint16_t type = wire::load16(frame.data + ethernet::type);
-  if (type == ethernet::type_arp) return neighbours_.take_arp(frame.data, frame.length, now);
+  if (type == ethernet::type_arp) {
+    return neighbours_->take_arp(frame.data, frame.length, device_.get(), now);
+  }
   if (type != ethernet::type_ipv4 || wire::load48(frame.data + ethernet::dst) != device_->mac()) {
     return drop(&counters_.not_for_us);
   }

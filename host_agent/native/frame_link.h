@@ -1,4 +1,5 @@
-// All jobs' packets over one FrameDevice: the agent makes and takes whole Ethernet frames itself.
+// All jobs' packets over one FrameDevice, a queue of an interface: the agent makes and takes whole Ethernet frames
+// itself.
 #pragma once
 
 #include <array>
@@ -31,21 +32,32 @@ struct FrameLinkCounters {
   uint64_t not_for_us = 0;    // neither ARP nor UDP to our address
   uint64_t unknown_port = 0;  // UDP, but to no job
   uint64_t unresolved = 0;    // packets not sent, because nobody has answered for the switch's address yet
+
+  // Adds those of another queue of the same interface.
+  void add(const FrameLinkCounters& other) {
+    malformed += other.malformed;
+    bad_checksum += other.bad_checksum;
+    not_for_us += other.not_for_us;
+    unknown_port += other.unknown_port;
+    unresolved += other.unresolved;
+  }
 };
 
-// One thread at a time uses it: the data thread, or one that holds it still.
+// One thread at a time uses it: the data thread that the queue belongs to, or one that holds it still.
 class FrameLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Throws std::system_error.
-  FrameLink(std::unique_ptr<FrameDevice> device, const FrameLinkOptions& options);
+  // The links of an interface's queues share what is known of its neighbours. Throws std::system_error.
+  FrameLink(std::unique_ptr<FrameDevice> device, const FrameLinkOptions& options,
+            std::shared_ptr<Neighbours> neighbours);
   ~FrameLink();
   FrameLink(const FrameLink&) = delete;
   FrameLink& operator=(const FrameLink&) = delete;
 
-  // A job's way to the switch, with a UDP port of its own; the link outlives it. Throws std::invalid_argument when
-  // packets with so many bytes of UDP payload do not fit the device, and std::system_error when no UDP port is left.
+  // A job's way to the switch; the link outlives it. At the first of an interface's links `*udp_port` is 0, and becomes
+  // the job's own UDP port, which is then given to the others. Throws std::invalid_argument when packets with so many
+  // bytes of UDP payload do not fit the device, and std::system_error when no UDP port is left.
   std::unique_ptr<JobTransport> open(const sockaddr_in& switch_endpoint, size_t packet_bytes, uint16_t* udp_port);
   // Payloads of contributions are in this memory, or no longer: a device that can reads them there.
   void share(const std::shared_ptr<SharedMemory>& memory) { device_->share({memory, memory->data()}, memory->bytes()); }
@@ -57,6 +69,8 @@ class FrameLink {
 
   // Takes a burst of frames and gives them to their jobs, until the next call. Returns whether there were any.
   bool receive(Clock::time_point now);
+  // The links that receive() gave frames to since the last call, as bits: their threads are to be woken.
+  uint64_t take_handed_to() { return device_->take_handed_to(); }
   // Whether to look again at once, `found` saying that somebody had something to do in the last round.
   bool look_again(bool found, Clock::time_point now) { return schedule_.look_again(found, now); }
   // Readable when to look again after prepare_sleep(), which returns false when that is now.
@@ -73,15 +87,20 @@ class FrameLink {
   void take_frame(const Datagram& frame, Clock::time_point now);
   // A port that no other program of this host uses on our address, where the kernel knows that address.
   uint16_t reserve_port(JobLink* job);
+  void listen_at(uint16_t port, JobLink* job);
 
   std::unique_ptr<FrameDevice> device_;
   FrameLinkOptions options_;
   PollSchedule schedule_;
-  Neighbours neighbours_;
+  std::shared_ptr<Neighbours> neighbours_;
   std::map<uint16_t, JobLink*> jobs_;  // by UDP port
   uint16_t next_port_;
   std::array<Datagram, FrameDevice::kBurst> frames_{};
   FrameLinkCounters counters_;
 };
+
+// The links of an interface's queues, in their order. Throws std::system_error.
+std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<FrameDevice>> queues,
+                                                 const FrameLinkOptions& options);
 
 }  // namespace switchml

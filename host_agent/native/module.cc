@@ -61,14 +61,14 @@ uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::strin
   return engine.open_shm_rank(path, assignment);
 }
 
-void make_engine(Engine* self, unsigned threads, const nb::object& device, const std::string& address,
+void make_engine(Engine* self, unsigned threads, const nb::sequence& queues, const std::string& address,
                  const std::optional<uint64_t>& next_hop, bool busy) {
-  std::unique_ptr<switchml::FrameLink> link;
-  if (!device.is_none()) {
+  Engine::Links links;
+  if (nb::len(queues) > 0) {
     const switchml::FrameLinkOptions options{switchml::parse_ipv4(address), next_hop, busy};
-    link = std::make_unique<switchml::FrameLink>(switchml::take_device(device), options);
+    links = switchml::links_of(switchml::take_devices(queues), options);
   }
-  new (self) Engine(threads, std::move(link));
+  new (self) Engine(threads, std::move(links));
 }
 
 nb::dict link_counters(Engine& engine) {
@@ -84,6 +84,7 @@ nb::dict link_counters(Engine& engine) {
   result["sent"] = counters.device.sending.sent;
   result["send_errors"] = counters.device.sending.lost;
   result["uncopied"] = counters.device.uncopied;
+  result["handed_over"] = counters.device.handed_over;
   result["malformed"] = counters.link.malformed;
   result["bad_checksum"] = counters.link.bad_checksum;
   result["not_for_us"] = counters.link.not_for_us;
@@ -197,8 +198,8 @@ NB_MODULE(_engine, module) {
     return nb::make_tuple(socket.receive_buffer(), socket.send_buffer());
   });
   nb::class_<Engine>(module, "Engine")
-      .def("__init__", &make_engine, nb::arg("threads") = 1, nb::arg("device") = nb::none(), nb::arg("address") = "",
-           nb::arg("next_hop") = nb::none(), nb::arg("busy") = false)
+      .def("__init__", &make_engine, nb::arg("threads") = 1, nb::arg("queues") = nb::make_tuple(),
+           nb::arg("address") = "", nb::arg("next_hop") = nb::none(), nb::arg("busy") = false)
       .def("link_counters", &link_counters)
       .def("start", &Engine::start, free)
       .def("stop", &Engine::stop, free)

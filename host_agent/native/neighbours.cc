@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "dataplane/native/frame_headers.h"
@@ -20,32 +21,35 @@ constexpr uint16_t kDiscard = 9;  // RFC 863: a packet that nobody minds makes t
 
 }  // namespace
 
-std::optional<uint64_t> Neighbours::mac_of(uint32_t address, Clock::time_point now) {
+std::optional<uint64_t> Neighbours::mac_of(uint32_t address, FrameDevice* device, Clock::time_point now) {
   if (next_hop_) return next_hop_;
+  const std::lock_guard<std::mutex> lock(mutex_);
   Neighbour& neighbour = known_[address];
   if (!neighbour.mac) {
     if (neighbour.asked == Clock::time_point{} || now - neighbour.asked >= kAskAgain) {
-      ask(address, &neighbour, now);
+      ask(address, &neighbour, device, now);
     }
   } else if (now - neighbour.told >= kBelieve && now - neighbour.asked >= kAskInVain) {
-    ask(address, &neighbour, now);
+    ask(address, &neighbour, device, now);
   }
   return neighbour.mac;
 }
 
-void Neighbours::ask(uint32_t address, Neighbour* neighbour, Clock::time_point now) {
+void Neighbours::ask(uint32_t address, Neighbour* neighbour, FrameDevice* device, Clock::time_point now) const {
   neighbour->asked = now;
-  if (!device_->kernel_interface().empty()) return ask_kernel(address, neighbour, now);
-  send_arp(arp::request, 0, address);
+  const std::string& interface = device->kernel_interface();
+  if (!interface.empty()) return ask_kernel(address, neighbour, interface, now);
+  send_arp(arp::request, 0, address, device);
 }
 
-void Neighbours::ask_kernel(uint32_t address, Neighbour* neighbour, Clock::time_point now) const {
+void Neighbours::ask_kernel(uint32_t address, Neighbour* neighbour, const std::string& interface,
+                            Clock::time_point now) {
   const int descriptor = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return;  // asked again soon
   arpreq question{};
   const sockaddr_in asked = ipv4_endpoint(address, kDiscard);
   std::memcpy(&question.arp_pa, &asked, sizeof asked);
-  device_->kernel_interface().copy(question.arp_dev, sizeof question.arp_dev - 1);
+  interface.copy(question.arp_dev, sizeof question.arp_dev - 1);
   if (ioctl(descriptor, SIOCGARP, &question) == 0 && (question.arp_flags & ATF_COM) != 0) {
     neighbour->mac = wire::load48(reinterpret_cast<const uint8_t*>(question.arp_ha.sa_data));
     neighbour->told = now;
@@ -55,25 +59,25 @@ void Neighbours::ask_kernel(uint32_t address, Neighbour* neighbour, Clock::time_
   close(descriptor);
 }
 
-void Neighbours::send_arp(uint16_t operation, uint64_t target_mac, uint32_t target_address) {
+void Neighbours::send_arp(uint16_t operation, uint64_t target_mac, uint32_t target_address, FrameDevice* device) const {
   std::array<uint8_t, ethernet::bytes + arp::bytes> frame{};
   wire::store48(&frame[ethernet::dst], operation == arp::request ? kBroadcast : target_mac);
-  wire::store48(&frame[ethernet::src], device_->mac());
+  wire::store48(&frame[ethernet::src], device->mac());
   wire::store16(&frame[ethernet::type], ethernet::type_arp);
   uint8_t* message = &frame[ethernet::bytes];
   wire::store16(message + arp::hardware_type, arp::hardware_ethernet);
   wire::store16(message + arp::protocol_type, ethernet::type_ipv4);
   wire::store16(message + arp::lengths, arp::lengths_of_mac_and_ipv4);
   wire::store16(message + arp::operation, operation);
-  wire::store48(message + arp::sender_mac, device_->mac());
+  wire::store48(message + arp::sender_mac, device->mac());
   wire::store32(message + arp::sender_ip, own_address_);
   wire::store48(message + arp::target_mac, target_mac);
   wire::store32(message + arp::target_ip, target_address);
-  device_->send({frame.data(), frame.size(), 1}, nullptr, 0, Checksums::finished);
-  device_->flush();
+  device->send({frame.data(), frame.size(), 1}, nullptr, 0, Checksums::finished);
+  device->flush();
 }
 
-void Neighbours::take_arp(const uint8_t* frame, size_t bytes, Clock::time_point now) {
+void Neighbours::take_arp(const uint8_t* frame, size_t bytes, FrameDevice* device, Clock::time_point now) {
   if (bytes < ethernet::bytes + arp::bytes) return;
   const uint8_t* message = frame + ethernet::bytes;
   if (wire::load16(message + arp::hardware_type) != arp::hardware_ethernet ||
@@ -85,12 +89,13 @@ void Neighbours::take_arp(const uint8_t* frame, size_t bytes, Clock::time_point 
   const uint32_t sender = wire::load32(message + arp::sender_ip);
   const uint64_t mac = wire::load48(message + arp::sender_mac);
   const uint16_t operation = wire::load16(message + arp::operation);
-  if (operation == arp::request) return send_arp(arp::reply, mac, sender);
+  if (operation == arp::request) return send_arp(arp::reply, mac, sender, device);
+  const std::lock_guard<std::mutex> lock(mutex_);
   const auto asked = known_.find(sender);
   // Nobody tells us what we did not ask.
   if (operation != arp::reply || asked == known_.end() || asked->second.told >= asked->second.asked) return;
   asked->second.mac = mac;
-  asked->second.told = now;
+  asked->second.told = std::max(now, asked->second.asked);  // threads look at the clock at different moments
 }
 
 }  // namespace switchml

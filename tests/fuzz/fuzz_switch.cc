@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
+#include "dataplane/native/frame_headers.h"
+#include "dataplane/native/frame_slot.h"
 #include "dataplane/native/instructions.h"
 #include "dataplane/softswitch/native/accumulate.h"
-#include "dataplane/native/frame_headers.h"
 #include "dataplane/softswitch/native/pipeline.h"
 #include "tests/fuzz/memory_port.h"
 
@@ -152,6 +154,8 @@ void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t h
   REQUIRE(view.payload_bytes <= packet.size());
   const bool ours = view.content == PacketView::Content::ours && view.payload_bytes >= protocol::header_bytes;
   const Header header = ours ? wire::load_header(view.payload) : Header{};
+  // Threads that share a device hand frames to each other by this.
+  REQUIRE(!ours || port > 2 || slot_of_frame(datagram.data) == std::optional<uint32_t>(header.slot >> 1U));
   const bool known = ours && header.slot < 2 * kSlots && header.job < protocol::max_jobs;
   const auto accepted = [&] {
     const size_t index = static_cast<size_t>(header.job) << 4U;

@@ -37,7 +37,7 @@ OF_SWITCH = (
 )
 WHOLE_SWITCH = (
     *("device_port", "ethernet_port", "frame_batch", "frame_port", "frame_socket", "packet_port", "result_frame"),
-    *("shm_listener", "store_choice", "switch", "switch_shm", "udp_port", "udp_shard"),
+    *("mailbox", "port_watch", "shard", "shm_listener", "store_choice", "switch", "switch_shm", "udp_port"),
 )
 
 

@@ -14,13 +14,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import memif_links
 import numpy as np
-from device_harness import SWITCH_IP, AgentPlace, DeviceFabric, running_fabric
+from device_harness import SWITCH_IP, SWITCH_MAC, AgentPlace, DeviceFabric, running_fabric
 from veth_wires import HOSTS, Wires, fabric_options, ip, veth_wires, why_not
 
 import switchml
@@ -65,18 +66,26 @@ class Pair:
         return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS
 
 
-def udp_over_veth(directory: Path, wires: Wires) -> contextlib.AbstractContextManager[DeviceFabric]:
+def fabric_with(
+    directory: Path, options: Sequence[str], agents: Sequence[AgentPlace], prefix: Sequence[str], threads: int, mac: str
+) -> contextlib.AbstractContextManager[DeviceFabric]:
+    """Start a fabric with so many data threads in each agent, and shards of the switch."""
+    places = [replace(agent, options=(*agent.options, "--threads", str(threads))) for agent in agents]
+    return running_fabric(directory, [*options, "--shards", str(threads)], places, prefix, mac)
+
+
+def udp_over_veth(directory: Path, wires: Wires, threads: int) -> contextlib.AbstractContextManager[DeviceFabric]:
     ip("-n", wires.switch, "addr", "add", f"{SWITCH_IP}/32", "dev", "lo")
     agents = []
     for port, host in enumerate(wires.hosts, 1):
         ip("-n", wires.switch, "route", "add", f"10.9.0.{port}/32", "dev", f"eth{port}", "src", SWITCH_IP)
         agents.append(AgentPlace(f"10.9.0.{port}", 1, ("--transport", "udp"), wires.prefix(host)))
     options = ["--udp-port", f"1={SWITCH_IP}:48864"]
-    return running_fabric(directory, options, agents, wires.prefix(wires.switch), NO_MAC)
+    return fabric_with(directory, options, agents, wires.prefix(wires.switch), threads, NO_MAC)
 
 
 @contextlib.contextmanager
-def pairs(directory: Path) -> Iterator[list[Pair]]:
+def pairs(directory: Path, threads: int) -> Iterator[list[Pair]]:
     with contextlib.ExitStack() as stack:
 
         def add(name: str, start: Callable[[Path], contextlib.AbstractContextManager[DeviceFabric]]) -> None:
@@ -87,14 +96,15 @@ def pairs(directory: Path) -> Iterator[list[Pair]]:
         def over_veth(kind: str, place: Path) -> contextlib.AbstractContextManager[DeviceFabric]:
             wires = stack.enter_context(veth_wires())
             options, agents = fabric_options([kind] * HOSTS, wires)
-            return running_fabric(place, options, agents, wires.prefix(wires.switch))
+            prefix = wires.prefix(wires.switch)
+            return fabric_with(place, options, agents, prefix, threads if kind == "dpdk" else 1, SWITCH_MAC)
 
         def memif(place: Path) -> contextlib.AbstractContextManager[DeviceFabric]:
             agents = [memif_links.agent(place, port) for port in range(1, HOSTS + 1)]
-            return running_fabric(place, memif_links.switch_options(place, HOSTS), agents)
+            return fabric_with(place, memif_links.switch_options(place, HOSTS), agents, (), threads, SWITCH_MAC)
 
         made: list[Pair] = []
-        add("udp, veth", lambda place: udp_over_veth(place, stack.enter_context(veth_wires())))
+        add("udp, veth", lambda place: udp_over_veth(place, stack.enter_context(veth_wires()), threads))
         add("xdp, veth", lambda place: over_veth("xdp", place))
         add("dpdk af_packet, veth", lambda place: over_veth("dpdk", place))
         add("dpdk memif", memif)
@@ -105,13 +115,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1, help="of each agent, and shards; xdp has one")
     arguments = parser.parse_args()
     missing = why_not() or (
         "" if built("dpdk") and built("xdp") else "skipped: built without libdpdk-dev or libxdp-dev"
     )
     if missing:
         sys.exit(missing)
-    with tempfile.TemporaryDirectory() as directory, pairs(Path(directory)) as systems:
+    with tempfile.TemporaryDirectory() as directory, pairs(Path(directory), arguments.threads) as systems:
         for megabytes in arguments.megabytes:
             elements = (megabytes << 20) // 4
             times: dict[str, list[float]] = {system.name: [] for system in systems}

@@ -144,7 +144,7 @@ def test_what_cannot_be_divided(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 to 64 data threads, not 65"):
         Engine(65)
     switch = Switch(SLOTS, 1, 2)
-    with pytest.raises(ValueError, match="only UDP ports"):
+    with pytest.raises(ValueError, match="only UDP and DPDK ports"):
         switch.add_shm_port(1, str(tmp_path / "shm"))
-    with pytest.raises(ValueError, match="only UDP ports"):
+    with pytest.raises(ValueError, match="only UDP and DPDK ports"):
         switch.add_frame_port(1, str(tmp_path / "a"), str(tmp_path / "b"))

@@ -1,7 +1,5 @@
 #include "dataplane/native/dpdk/dpdk_device.h"
 
-#include <rte_bus.h>
-#include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_ip.h>
@@ -9,192 +7,60 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <stdexcept>
-#include <system_error>
+#include <utility>
 
-#include "dataplane/native/dpdk/eal.h"
-#include "dataplane/native/dpdk/shared_region.h"
 #include "dataplane/native/frame_headers.h"
+#include "dataplane/native/frame_slot.h"
+#include "dataplane/native/slot_blocks.h"
 
 namespace switchml {
 namespace {
 
-constexpr uint16_t kQueue = 0;
-constexpr uint16_t kReceiveDescriptors = 1024;
-constexpr uint16_t kTransmitDescriptors = 1024;
-// A burst that finds the device's ring full waits for the next flush; more than so many frames are as good as lost.
-constexpr size_t kLongestQueue = 2048;
-// And so are all of them when the ring has been full for so long: nobody is there to empty it.
+// All frames that wait are as good as lost when the device's ring has been full for so long: nobody is there to empty
+// it.
 constexpr std::chrono::milliseconds kLongestStall{50};
-constexpr std::chrono::milliseconds kLookAtLink{1000};
-constexpr unsigned kPoolCache = 256;
-constexpr size_t kHeaderRoom = 128;
-constexpr size_t kSmallestFrameRoom = 2048;
-constexpr size_t kBeyondMtu = ethernet::bytes + 8;  // and two VLAN tags
-
-std::system_error failure(int error, const std::string& what) {
-  return std::system_error(error != 0 ? error : EINVAL, std::generic_category(), what);
-}
-
-void require(int result, const std::string& what) {
-  if (result < 0) throw failure(-result, what);
-}
-
-// Names of pools are of the process, and short.
-rte_mempool* make_pool(uint16_t port, const char* kind, unsigned mbufs, size_t room, int socket) {
-  const std::string name = "sml" + std::to_string(port) + kind;
-  rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), mbufs, kPoolCache, 0,
-                                              static_cast<uint16_t>(RTE_PKTMBUF_HEADROOM + room), socket);
-  if (pool == nullptr) {
-    throw failure(rte_errno, "DPDK has no memory for " + std::to_string(mbufs) + " packets of " + std::to_string(room) +
-                                 " bytes; give it more (--dpdk-eal '-m MEGABYTES', or more huge pages)");
-  }
-  return pool;
-}
-
-uint16_t find_port(const std::string& devargs) {
-  rte_dev_iterator iterator;
-  uint16_t port = RTE_MAX_ETHPORTS;
-  RTE_ETH_FOREACH_MATCHING_DEV(port, devargs.c_str(), &iterator) {
-    rte_eth_iterator_cleanup(&iterator);
-    return port;
-  }
-  const std::string name = devargs.substr(0, devargs.find(','));
-  if (rte_eth_dev_get_port_by_name(name.c_str(), &port) == 0) return port;
-  throw std::invalid_argument("DPDK found no Ethernet port for " + devargs);
-}
 
 }  // namespace
 
-DpdkDevice::DpdkDevice(const Options& options) : name_(options.devargs) {
-  const std::string name = options.devargs.substr(0, options.devargs.find(','));
-  if (rte_eth_dev_get_port_by_name(name.c_str(), &port_) == 0 && rte_eth_dev_is_valid_port(port_) != 0) {
-    rte_eth_dev_info info{};
-    // DPDK finds network cards by itself; one that is configured is somebody's.
-    if (rte_eth_dev_info_get(port_, &info) == 0 && info.nb_rx_queues != 0) {
-      throw std::invalid_argument("DPDK's " + name + " is open already in this process");
-    }
-  } else {
-    const int probed = rte_dev_probe(options.devargs.c_str());
-    if (probed < 0) {
-      // Its number would mislead: most drivers return the same for whatever went wrong.
-      throw std::invalid_argument("DPDK cannot open " + options.devargs +
-                                  "; its own messages above say why. Give a PCI address, such as 0000:3b:00.0, whose "
-                                  "card is bound to a driver such as vfio-pci (dpdk-devbind.py --status), or a virtual "
-                                  "device, such as net_memif0 or net_af_packet0, with its options");
-    }
-    port_ = find_port(options.devargs);
-  }
-  try {
-    configure(options);
-  } catch (...) {
-    close();
-    throw;
-  }
-  close_before_stop(this, [this] { close(); });
+std::vector<std::unique_ptr<FrameDevice>> queues_of(const std::shared_ptr<DpdkPort>& port) {
+  std::vector<std::unique_ptr<FrameDevice>> queues;
+  queues.reserve(port->queues());
+  for (uint16_t queue = 0; queue < port->queues(); ++queue) queues.push_back(std::make_unique<DpdkDevice>(port, queue));
+  return queues;
+}
+
+DpdkDevice::DpdkDevice(std::shared_ptr<DpdkPort> port, uint16_t queue)
+    : port_(std::move(port)), index_(queue), interrupt_fd_(port_->interrupt_fd(queue)), others_(port_->queues()) {
+  received_.reserve(kBurst);
+  joined_.resize(kBurst);
+  queue_.reserve(DpdkPort::kLongestQueue);
+  port_->add(this);
 }
 
 DpdkDevice::~DpdkDevice() {
-  take_back(this);
-  close();
+  port_->remove(this);
+  release_frames();
+  release_regions();
 }
 
-void DpdkDevice::close() {
-  if (closed_) return;
-  closed_ = true;
+void DpdkDevice::release_frames() {
   release_received();
   rte_pktmbuf_free_bulk(queue_.data(), static_cast<unsigned>(queue_.size()));
   queue_.clear();
-  rte_eth_dev_info info{};
-  rte_device* device = rte_eth_dev_info_get(port_, &info) == 0 ? info.device : nullptr;
-  rte_eth_dev_stop(port_);
-  rte_eth_dev_close(port_);
-  // So that a virtual device can be opened again under its name.
-  if (device != nullptr && on_virtual_bus_) rte_dev_remove(device);
+}
+
+void DpdkDevice::release_regions() {
   for (const auto& [first, region] : regions_) region->let_go();
   regions_.clear();
-  rte_mempool_free(frames_);
-  rte_mempool_free(headers_);
-}
-
-void DpdkDevice::configure(const Options& options) {
-  rte_eth_dev_info info{};
-  require(rte_eth_dev_info_get(port_, &info), "DPDK says nothing about " + name_);
-  const rte_bus* bus = info.device != nullptr ? rte_bus_find_by_device(info.device) : nullptr;
-  on_virtual_bus_ = bus != nullptr && std::strcmp(rte_bus_name(bus), "vdev") == 0;
-  transmit_offloads_ = info.tx_offload_capa &
-                       (RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
-  uint16_t mtu = options.mtu;
-  if (mtu == 0) require(rte_eth_dev_get_mtu(port_, &mtu), "DPDK does not tell the MTU of " + name_);
-  const size_t room = std::max(kSmallestFrameRoom, mtu + kBeyondMtu);
-  const unsigned waiting = kTransmitDescriptors + kLongestQueue + 2 * kPoolCache;
-  frames_ = make_pool(port_, "frames", kReceiveDescriptors + waiting, room, rte_eth_dev_socket_id(port_));
-  headers_ = make_pool(port_, "headers", 2 * waiting, kHeaderRoom, rte_eth_dev_socket_id(port_));
-  try {
-    start(info, true);
-  } catch (const std::system_error&) {  // some drivers refuse to start with interrupts that they do not have
-    start(info, false);
-  }
-  if (options.mtu != 0) require(rte_eth_dev_set_mtu(port_, mtu), name_ + " refuses an MTU of " + std::to_string(mtu));
-  largest_frame_ = mtu + ethernet::bytes;
-  reconnects_ = name_.rfind("net_memif", 0) == 0 && name_.find("role=server") == std::string::npos;
-  looked_at_link_ = Clock::now();
-  // Not every driver has the two; af_packet's interface and memif take all frames anyway.
-  if (options.promiscuous) rte_eth_promiscuous_enable(port_);
-  rte_ether_addr address{};
-  require(rte_eth_macaddr_get(port_, &address), "DPDK does not tell the MAC address of " + name_);
-  mac_ = wire::load48(address.addr_bytes);
-  received_.reserve(kBurst);
-  joined_.resize(kBurst);
-  queue_.reserve(kLongestQueue);
-}
-
-void DpdkDevice::start(const rte_eth_dev_info& info, bool interrupts) {
-  rte_eth_conf configuration{};  // NOLINT(bugprone-invalid-enum-default-initialization): DPDK wants zeros
-  configuration.rxmode.offloads = info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM |
-                                                          RTE_ETH_RX_OFFLOAD_SCATTER);
-  configuration.txmode.offloads = transmit_offloads_;
-  configuration.intr_conf.rxq = interrupts ? 1 : 0;
-  require(rte_eth_dev_configure(port_, 1, 1, &configuration), name_ + " cannot be configured");
-  uint16_t receive_descriptors = kReceiveDescriptors;
-  uint16_t transmit_descriptors = kTransmitDescriptors;
-  require(rte_eth_dev_adjust_nb_rx_tx_desc(port_, &receive_descriptors, &transmit_descriptors),
-          name_ + " takes no such number of descriptors");
-  const unsigned socket = static_cast<unsigned>(std::max(rte_eth_dev_socket_id(port_), 0));
-  require(rte_eth_rx_queue_setup(port_, kQueue, receive_descriptors, socket, nullptr, frames_),
-          "a receive queue of " + name_);
-  require(rte_eth_tx_queue_setup(port_, kQueue, transmit_descriptors, socket, nullptr), "a send queue of " + name_);
-  if (const int error = rte_eth_dev_start(port_); error < 0) {
-    if (name_.rfind("net_memif", 0) == 0) {
-      throw std::invalid_argument(name_ + " cannot be started: nobody listens at its socket; start the server first, " +
-                                  "which is the switch, and give both the same socket and socket-abstract");
-    }
-    throw failure(-error, name_ + " cannot be started");
-  }
-  interrupt_fd_ = -1;
-  if (interrupts && info.device != nullptr && !on_virtual_bus_ && rte_eth_dev_rx_intr_enable(port_, kQueue) == 0) {
-    rte_eth_dev_rx_intr_disable(port_, kQueue);
-    interrupt_fd_ = rte_eth_dev_rx_intr_ctl_q_get_fd(port_, kQueue);
-  }
-}
-
-std::string DpdkDevice::description() const {
-  const auto has = [this](uint64_t offload) { return (transmit_offloads_ & offload) != 0; };
-  return std::string(has(RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) ? "hardware" : "software") + " checksums, " +
-         (has(RTE_ETH_TX_OFFLOAD_MULTI_SEGS) ? "payloads sent from where they are" : "payloads copied") + ", " +
-         (interrupt_fd_ >= 0 ? "receive interrupts" : "no receive interrupts");
 }
 
 FrameDeviceCounters DpdkDevice::counters() const {
   FrameDeviceCounters counters = counters_;
-  rte_eth_stats stats{};
-  if (rte_eth_stats_get(port_, &stats) == 0) {
-    counters.receive_overflow = stats.imissed + stats.rx_nombuf;
-    counters.receive_errors += stats.ierrors;
-  }
+  if (index_ == 0) port_->add_counters(&counters);
   return counters;
 }
 
@@ -214,51 +80,93 @@ void DpdkDevice::release_received() {
   received_.clear();
 }
 
-bool DpdkDevice::connected() {
-  if (!reconnects_) return true;
-  const auto now = Clock::now();
-  if (now - looked_at_link_ < kLookAtLink) return started_;
-  looked_at_link_ = now;
-  if (started_) {
-    rte_eth_link link{};
-    if (rte_eth_link_get_nowait(port_, &link) != 0 || link.link_status == RTE_ETH_LINK_UP) return true;
-    rte_eth_dev_stop(port_);
-  }
-  started_ = rte_eth_dev_start(port_) == 0;
-  return started_;
-}
-
 size_t DpdkDevice::receive(Datagram* frames) {
   release_received();
-  if (!connected()) return 0;
-  received_.resize(kBurst);
-  received_.resize(rte_eth_rx_burst(port_, kQueue, received_.data(), kBurst));
-  counters_.received += received_.size();
+  if (index_ == 0) port_->look_at_link();
+  take_handed_over();
+  receive_burst();
   size_t filled = 0;
-  for (rte_mbuf* frame : received_) {
-    const uint64_t ip = frame->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
-    const uint64_t udp = frame->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
-    if (ip == RTE_MBUF_F_RX_IP_CKSUM_BAD || udp == RTE_MBUF_F_RX_L4_CKSUM_BAD) {
+  for (const rte_mbuf* frame : received_) {
+    const uint8_t* data = contents_of(frame, filled);
+    if (data == nullptr) {
       counters_.receive_errors += 1;
-      continue;
+    } else {
+      frames[filled++] = {data, rte_pktmbuf_pkt_len(frame), {}};
     }
-    const size_t bytes = rte_pktmbuf_pkt_len(frame);
-    const uint8_t* data = rte_pktmbuf_mtod(frame, const uint8_t*);
-    if (rte_pktmbuf_is_contiguous(frame) == 0) {
-      std::vector<uint8_t>& whole = joined_[filled];
-      whole.resize(bytes);
-      data = static_cast<const uint8_t*>(rte_pktmbuf_read(frame, 0, static_cast<uint32_t>(bytes), whole.data()));
-      if (data == nullptr) {
-        counters_.receive_errors += 1;  // its segments are shorter than it says
-        continue;
-      }
-    }
-    frames[filled++] = {data, bytes, {}};
   }
   return filled;
 }
 
-DpdkDevice::SharedRegion* DpdkDevice::region_of(const uint8_t* payload, size_t bytes) const {
+void DpdkDevice::take_handed_over() {
+  rte_ring* ring = port_->handed_to(index_);
+  if (ring == nullptr) return;
+  constexpr size_t kMost = kBurst / 2;  // so that the device's own ring has its turn
+  std::array<void*, kMost> taken;
+  const unsigned count = rte_ring_dequeue_burst(ring, taken.data(), kMost, nullptr);
+  for (unsigned i = 0; i < count; ++i) received_.push_back(static_cast<rte_mbuf*>(taken[i]));
+}
+
+void DpdkDevice::receive_burst() {
+  const auto use = port_->use(index_);
+  if (!port_->started()) return;
+  const size_t before = received_.size();
+  received_.resize(kBurst);
+  const auto room = static_cast<uint16_t>(kBurst - before);
+  const uint16_t count = rte_eth_rx_burst(port_->number(), index_, &received_[before], room);
+  received_.resize(before + count);
+  counters_.received += count;
+  if (port_->queues() > 1) hand_over(before);
+}
+
+void DpdkDevice::hand_over(size_t first) {
+  uint64_t owners = 0;
+  size_t kept = first;
+  for (size_t i = first; i < received_.size(); ++i) {
+    const uint16_t owner = owner_of(received_[i]);
+    if (owner == index_) {
+      received_[kept++] = received_[i];
+    } else {
+      others_[owner].push_back(received_[i]);
+      owners |= uint64_t{1} << owner;
+    }
+  }
+  received_.resize(kept);
+  handed_to_ |= owners;
+  for (; owners != 0; owners &= owners - 1) {
+    const auto owner = static_cast<uint16_t>(__builtin_ctzll(owners));
+    std::vector<rte_mbuf*>& frames = others_[owner];
+    const auto count = static_cast<unsigned>(frames.size());
+    const unsigned taken =
+        rte_ring_enqueue_burst(port_->handed_to(owner), reinterpret_cast<void**>(frames.data()), count, nullptr);
+    rte_pktmbuf_free_bulk(frames.data() + taken, count - taken);
+    counters_.handed_over += taken;
+    counters_.receive_overflow += count - taken;
+    frames.clear();
+  }
+}
+
+uint16_t DpdkDevice::owner_of(const rte_mbuf* frame) const {
+  std::array<uint8_t, kBytesToSlot> joined;
+  const void* start = rte_pktmbuf_read(frame, 0, joined.size(), joined.data());
+  if (start == nullptr) return index_;  // too short to have a slot
+  const auto slot = slot_of_frame(static_cast<const uint8_t*>(start));
+  return slot ? static_cast<uint16_t>(part_of_slot(*slot, port_->queues())) : index_;
+}
+
+uint64_t DpdkDevice::take_handed_to() { return std::exchange(handed_to_, 0); }
+
+const uint8_t* DpdkDevice::contents_of(const rte_mbuf* frame, size_t index) {
+  const uint64_t ip = frame->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
+  const uint64_t udp = frame->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+  if (ip == RTE_MBUF_F_RX_IP_CKSUM_BAD || udp == RTE_MBUF_F_RX_L4_CKSUM_BAD) return nullptr;
+  if (rte_pktmbuf_is_contiguous(frame) != 0) return rte_pktmbuf_mtod(frame, const uint8_t*);
+  std::vector<uint8_t>& whole = joined_[index];
+  whole.resize(rte_pktmbuf_pkt_len(frame));
+  // Null when its segments are shorter than it says.
+  return static_cast<const uint8_t*>(rte_pktmbuf_read(frame, 0, rte_pktmbuf_pkt_len(frame), whole.data()));
+}
+
+SharedRegion* DpdkDevice::region_of(const uint8_t* payload, size_t bytes) const {
   auto after = regions_.upper_bound(payload);
   if (after == regions_.begin()) return nullptr;
   SharedRegion* region = std::prev(after)->second;
@@ -267,7 +175,8 @@ DpdkDevice::SharedRegion* DpdkDevice::region_of(const uint8_t* payload, size_t b
 
 rte_mbuf* DpdkDevice::make_whole(const uint8_t* header, size_t header_bytes, const uint8_t* payload,
                                  size_t payload_bytes) {
-  rte_mbuf* frame = rte_pktmbuf_alloc(payload_bytes == 0 && header_bytes <= kHeaderRoom ? headers_ : frames_);
+  rte_mbuf* frame = rte_pktmbuf_alloc(payload_bytes == 0 && header_bytes <= DpdkPort::kHeaderRoom ? port_->headers()
+                                                                                                  : port_->frames());
   if (frame == nullptr) return nullptr;
   char* room = rte_pktmbuf_append(frame, static_cast<uint16_t>(header_bytes + payload_bytes));
   if (room == nullptr) {  // longer than the device's largest frame
@@ -280,7 +189,7 @@ rte_mbuf* DpdkDevice::make_whole(const uint8_t* header, size_t header_bytes, con
 }
 
 rte_mbuf* DpdkDevice::make_chain(const uint8_t* header, size_t header_bytes, rte_mbuf* payload) {
-  rte_mbuf* frame = rte_pktmbuf_alloc(headers_);
+  rte_mbuf* frame = rte_pktmbuf_alloc(port_->headers());
   char* room = frame == nullptr ? nullptr : rte_pktmbuf_append(frame, static_cast<uint16_t>(header_bytes));
   if (room == nullptr) {
     rte_pktmbuf_free(frame);
@@ -295,7 +204,7 @@ rte_mbuf* DpdkDevice::make_chain(const uint8_t* header, size_t header_bytes, rte
 }
 
 rte_mbuf* DpdkDevice::attach(SharedRegion* region, const uint8_t* payload, size_t bytes) {
-  rte_mbuf* piece = rte_pktmbuf_alloc(headers_);
+  rte_mbuf* piece = rte_pktmbuf_alloc(port_->headers());
   if (piece != nullptr) region->attach(piece, payload, bytes);
   return piece;
 }
@@ -304,14 +213,14 @@ rte_mbuf* DpdkDevice::attach(SharedRegion* region, const uint8_t* payload, size_
 void DpdkDevice::fill_checksums(rte_mbuf* frame, Checksums checksums) const {
   if (checksums == Checksums::finished) return;
   auto* ip = rte_pktmbuf_mtod_offset(frame, rte_ipv4_hdr*, ethernet::bytes);
-  if ((transmit_offloads_ & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) == 0) {
+  if (!offloads(RTE_ETH_TX_OFFLOAD_IPV4_CKSUM)) {
     store_ipv4_checksum(reinterpret_cast<uint8_t*>(ip));
     return;
   }
   frame->l2_len = ethernet::bytes;
   frame->l3_len = ipv4::bytes;
   frame->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
-  if (checksums == Checksums::ipv4_and_udp && (transmit_offloads_ & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0) {
+  if (checksums == Checksums::ipv4_and_udp && offloads(RTE_ETH_TX_OFFLOAD_UDP_CKSUM)) {
     frame->ol_flags |= RTE_MBUF_F_TX_UDP_CKSUM;
     auto* udp = rte_pktmbuf_mtod_offset(frame, rte_udp_hdr*, ethernet::bytes + ipv4::bytes);
     udp->dgram_cksum = rte_ipv4_phdr_cksum(ip, frame->ol_flags);
@@ -320,8 +229,8 @@ void DpdkDevice::fill_checksums(rte_mbuf* frame, Checksums checksums) const {
 
 void DpdkDevice::enqueue(rte_mbuf* frame, Checksums checksums) {
   if (frame == nullptr) return count_lost(1, ENOBUFS);
-  if (queue_.size() == kLongestQueue) flush();
-  if (queue_.size() == kLongestQueue) {
+  if (queue_.size() == DpdkPort::kLongestQueue) flush();
+  if (queue_.size() == DpdkPort::kLongestQueue) {
     rte_pktmbuf_free(frame);
     return count_lost(1, EAGAIN);
   }
@@ -330,7 +239,7 @@ void DpdkDevice::enqueue(rte_mbuf* frame, Checksums checksums) {
 }
 
 void DpdkDevice::send(const FrameHeaders& headers, const uint8_t* payload, size_t payload_bytes, Checksums checksums) {
-  const bool chains = payload_bytes > 0 && (transmit_offloads_ & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
+  const bool chains = payload_bytes > 0 && offloads(RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
   SharedRegion* region = chains ? region_of(payload, payload_bytes) : nullptr;
   // One copy of the payload, for several frames that end with it.
   rte_mbuf* once = nullptr;
@@ -342,7 +251,7 @@ void DpdkDevice::send(const FrameHeaders& headers, const uint8_t* payload, size_
       piece = attach(region, payload, payload_bytes);
       counters_.uncopied += piece != nullptr ? 1 : 0;
     } else if (once != nullptr) {
-      piece = rte_pktmbuf_clone(once, headers_);
+      piece = rte_pktmbuf_clone(once, port_->headers());
     }
     enqueue(piece != nullptr ? make_chain(header, headers.bytes, piece)
                              : make_whole(header, headers.bytes, payload, payload_bytes),
@@ -352,10 +261,11 @@ void DpdkDevice::send(const FrameHeaders& headers, const uint8_t* payload, size_
 }
 
 void DpdkDevice::flush() {
+  const auto use = port_->use(index_);
   size_t sent = 0;
-  while (started_ && sent < queue_.size()) {
+  while (port_->started() && sent < queue_.size()) {
     const auto burst = static_cast<uint16_t>(std::min(queue_.size() - sent, kBurst));
-    const uint16_t taken = rte_eth_tx_burst(port_, kQueue, &queue_[sent], burst);
+    const uint16_t taken = rte_eth_tx_burst(port_->number(), index_, &queue_[sent], burst);
     sent += taken;
     if (taken < burst) break;
   }
@@ -382,10 +292,8 @@ void DpdkDevice::count_lost(size_t frames, int error) {
 }
 
 void DpdkDevice::share(const std::shared_ptr<void>& memory, size_t bytes) {
-  if ((transmit_offloads_ & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) == 0) return;
-  rte_eth_dev_info info{};
-  if (rte_eth_dev_info_get(port_, &info) != 0) return;
-  SharedRegion* region = SharedRegion::make(memory, bytes, on_virtual_bus_ ? nullptr : info.device);
+  if (!offloads(RTE_ETH_TX_OFFLOAD_MULTI_SEGS)) return;
+  SharedRegion* region = port_->reach(memory, bytes);
   if (region != nullptr) regions_.emplace(static_cast<const uint8_t*>(memory.get()), region);
 }
 
@@ -397,15 +305,16 @@ void DpdkDevice::unshare(const void* memory) {
 }
 
 bool DpdkDevice::prepare_sleep() {
-  if (!queue_.empty()) return false;
+  const rte_ring* ring = port_->handed_to(index_);
+  if (!queue_.empty() || (ring != nullptr && rte_ring_empty(ring) == 0)) return false;
   // What came before the interrupt was enabled raises none.
-  return interrupt_fd_ < 0 ||
-         (rte_eth_dev_rx_intr_enable(port_, kQueue) == 0 && rte_eth_rx_queue_count(port_, kQueue) <= 0);
+  return interrupt_fd_ < 0 || (rte_eth_dev_rx_intr_enable(port_->number(), index_) == 0 &&
+                               rte_eth_rx_queue_count(port_->number(), index_) <= 0);
 }
 
 void DpdkDevice::end_sleep() {
   if (interrupt_fd_ < 0) return;
-  rte_eth_dev_rx_intr_disable(port_, kQueue);
+  rte_eth_dev_rx_intr_disable(port_->number(), index_);
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(interrupt_fd_, &count, sizeof count);
 }

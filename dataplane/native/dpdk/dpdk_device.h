@@ -1,42 +1,37 @@
-// One queue of a DPDK port (ethdev) as a FrameDevice.
+// One queue of a DPDK port, in both directions, as a FrameDevice.
 #pragma once
 
 #include <rte_mbuf.h>
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "dataplane/native/dpdk/dpdk_port.h"
+#include "dataplane/native/dpdk/shared_region.h"
 #include "dataplane/native/frame_device.h"
-
-struct rte_eth_dev_info;
 
 namespace switchml {
 
 class DpdkDevice : public FrameDevice {
  public:
-  struct Options {
-    std::string devargs;       // as of rte_dev_probe(): a PCI address or the name of a virtual device, and its options
-    uint16_t mtu = 0;          // 0: as the device has it
-    bool promiscuous = false;  // frames to other MAC addresses come as well
-  };
-
-  // start_eal() comes first. Throws std::invalid_argument for a device that is not there or is open already and
-  // std::system_error when the driver refuses.
-  explicit DpdkDevice(const Options& options);
+  DpdkDevice(std::shared_ptr<DpdkPort> port, uint16_t queue);
   ~DpdkDevice() override;
 
-  const std::string& name() const override { return name_; }
-  uint64_t mac() const override { return mac_; }
-  size_t largest_frame() const override { return largest_frame_; }
+  const std::string& name() const override { return port_->name(); }
+  uint64_t mac() const override { return port_->mac(); }
+  size_t largest_frame() const override { return port_->largest_frame(); }
   const std::string& kernel_interface() const override { return kernel_interface_; }
   void accept_udp_port(uint16_t /*port*/, bool /*accept*/) override {}  // every frame comes
+  // What the driver counts for the port as a whole is queue 0's.
   FrameDeviceCounters counters() const override;
   void enter_thread() override;
   void leave_thread() override;
   size_t receive(Datagram* frames) override;
+  uint64_t take_handed_to() override;
   void send(const FrameHeaders& headers, const uint8_t* payload, size_t payload_bytes, Checksums checksums) override;
   void flush() override;
   void share(const std::shared_ptr<void>& memory, size_t bytes) override;
@@ -45,19 +40,21 @@ class DpdkDevice : public FrameDevice {
   bool prepare_sleep() override;
   void end_sleep() override;
 
-  // What the device does for us, for a person: "hardware checksums, no copy of payloads, interrupts".
-  std::string description() const;
+  // The port closes; nothing else is called afterwards. First what DPDK has given, then what it was given.
+  void release_frames();
+  void release_regions();
 
  private:
   using Clock = std::chrono::steady_clock;
-  class SharedRegion;
 
-  void configure(const Options& options);
-  void start(const rte_eth_dev_info& info, bool interrupts);
-  void close();
   void release_received();
-  // Whether the other end is there, as far as that matters and is known; tries to reach it again from time to time.
-  bool connected();
+  void take_handed_over();
+  void receive_burst();
+  // Gives those of received_ from `first` on to other queues that belong there.
+  void hand_over(size_t first);
+  uint16_t owner_of(const rte_mbuf* frame) const;
+  // The frame's bytes, in one piece, or null when it is not to be used; `index` is where it is joined if need be.
+  const uint8_t* contents_of(const rte_mbuf* frame, size_t index);
   // The shared region that holds all of the payload, or null.
   SharedRegion* region_of(const uint8_t* payload, size_t bytes) const;
   rte_mbuf* make_whole(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes);
@@ -65,32 +62,28 @@ class DpdkDevice : public FrameDevice {
   rte_mbuf* make_chain(const uint8_t* header, size_t header_bytes, rte_mbuf* payload);
   rte_mbuf* attach(SharedRegion* region, const uint8_t* payload, size_t bytes);
   void fill_checksums(rte_mbuf* frame, Checksums checksums) const;
+  bool offloads(uint64_t what) const { return (port_->transmit_offloads() & what) != 0; }
   // Gives frames up that have waited for too long.
   void drop_stalled(Clock::time_point now);
   void enqueue(rte_mbuf* frame, Checksums checksums);
   void count_lost(size_t frames, int error);
 
-  std::string name_;
+  std::shared_ptr<DpdkPort> port_;
+  uint16_t index_;
   std::string kernel_interface_;  // none: DPDK gives every frame
-  uint16_t port_ = 0;
-  uint64_t mac_ = 0;
-  size_t largest_frame_ = 0;
-  uint64_t transmit_offloads_ = 0;
-  bool on_virtual_bus_ = false;
-  int interrupt_fd_ = -1;
+  int interrupt_fd_;
   bool registered_lcore_ = false;
-  bool closed_ = false;
-  bool reconnects_ = false;  // a client of net_memif, which does not do so by itself when its server was gone
-  bool started_ = true;
-  Clock::time_point looked_at_link_;
-  Clock::time_point stalled_since_ = Clock::time_point::max();  // the queue
-  rte_mempool* frames_ = nullptr;                               // mbufs with room for a frame
-  rte_mempool* headers_ = nullptr;  // mbufs with room for headers, and those that point to shared memory
+  Clock::time_point stalled_since_ = Clock::time_point::max();  // queue_
   std::vector<rte_mbuf*> received_;
-  std::vector<std::vector<uint8_t>> joined_;  // of frames that came in several segments
-  std::vector<rte_mbuf*> queue_;
+  std::vector<std::vector<uint8_t>> joined_;         // of frames that came in several segments
+  std::vector<std::vector<rte_mbuf*>> others_;       // being handed over, by queue
+  uint64_t handed_to_ = 0;                           // see take_handed_to()
+  std::vector<rte_mbuf*> queue_;                     // to be sent
   std::map<const uint8_t*, SharedRegion*> regions_;  // by the first byte
   FrameDeviceCounters counters_;
 };
+
+// All queues of a port, in order. Throws what DpdkPort throws.
+std::vector<std::unique_ptr<FrameDevice>> queues_of(const std::shared_ptr<DpdkPort>& port);
 
 }  // namespace switchml

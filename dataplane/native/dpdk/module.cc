@@ -8,9 +8,11 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "dataplane/native/device_capsule.h"
 #include "dataplane/native/dpdk/dpdk_device.h"
+#include "dataplane/native/dpdk/dpdk_port.h"
 #include "dataplane/native/dpdk/eal.h"
 
 namespace nb = nanobind;
@@ -26,16 +28,16 @@ void translate(const std::exception_ptr& failure, void* /*payload*/) {
   }
 }
 
-nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous) {
-  std::unique_ptr<switchml::DpdkDevice> device;
+nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous, uint16_t queues) {
+  std::shared_ptr<switchml::DpdkPort> port;
+  std::vector<switchml::DeviceHolder> devices;
   {
     const nb::gil_scoped_release release;
-    device = std::make_unique<switchml::DpdkDevice>(switchml::DpdkDevice::Options{devargs, mtu, promiscuous});
+    port = std::make_shared<switchml::DpdkPort>(switchml::DpdkPort::Options{devargs, mtu, promiscuous, queues});
+    devices = switchml::queues_of(port);
   }
-  const uint64_t mac = device->mac();
-  const size_t largest = device->largest_frame();
-  const std::string description = device->description();
-  return nb::make_tuple(switchml::to_capsule(std::move(device)), mac, largest, description);
+  return nb::make_tuple(switchml::to_capsules(std::move(devices)), port->mac(), port->largest_frame(),
+                        port->description());
 }
 
 }  // namespace
@@ -47,5 +49,6 @@ NB_MODULE(_dpdk, module) {
   module.def("start_eal", &switchml::start_eal, nb::arg("arguments"), nb::arg("defaults"),
              nb::call_guard<nb::gil_scoped_release>());
   module.def("stop_eal", &switchml::stop_eal, nb::call_guard<nb::gil_scoped_release>());
-  module.def("open_device", &open_device, nb::arg("devargs"), nb::arg("mtu"), nb::arg("promiscuous"));
+  module.def("open_device", &open_device, nb::arg("devargs"), nb::arg("mtu"), nb::arg("promiscuous"),
+             nb::arg("queues"));
 }

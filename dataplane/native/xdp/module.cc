@@ -8,6 +8,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "dataplane/native/device_capsule.h"
 #include "dataplane/native/xdp/xdp_device.h"
@@ -34,7 +35,9 @@ nb::tuple open_device(const std::string& interface) {
   const uint64_t mac = device->mac();
   const size_t largest = device->largest_frame();
   const std::string description = device->description();
-  return nb::make_tuple(switchml::to_capsule(std::move(device)), mac, largest, description);
+  std::vector<switchml::DeviceHolder> queues;
+  queues.push_back(std::move(device));
+  return nb::make_tuple(switchml::to_capsules(std::move(queues)), mac, largest, description);
 }
 
 }  // namespace

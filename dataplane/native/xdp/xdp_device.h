@@ -29,6 +29,7 @@ class XdpDevice : public FrameDevice {
   void enter_thread() override {}
   void leave_thread() override {}
   size_t receive(Datagram* frames) override;
+  uint64_t take_handed_to() override { return 0; }
   void send(const FrameHeaders& headers, const uint8_t* payload, size_t payload_bytes, Checksums checksums) override;
   void flush() override;
   void share(const std::shared_ptr<void>& /*memory*/, size_t /*bytes*/) override {

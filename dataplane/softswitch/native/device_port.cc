@@ -20,6 +20,7 @@ PortCounters DevicePort::counters() const {
   counters.receive_overflow = device.receive_overflow;
   counters.receive_errors = device.receive_errors;
   counters.sending = device.sending;
+  counters.handed_over = device.handed_over;
   return counters;
 }
 

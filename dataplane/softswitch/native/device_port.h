@@ -1,4 +1,4 @@
-// A switch port that is a FrameDevice: DPDK or AF_XDP.
+// A switch port that is a network device, DPDK or AF_XDP: what one shard has of it, a FrameDevice.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,8 @@ class DevicePort : public Port {
   // For the data thread alone, as receive().
   void enter_thread() { device_->enter_thread(); }
   void leave_thread() { device_->leave_thread(); }
+  // The shards whose queues receive() gave frames to since the last call, as bits.
+  uint64_t take_handed_to() { return device_->take_handed_to(); }
   // Whether to look again at once, `found` saying that somebody had something to do in the last round.
   bool look_again(bool found, Clock::time_point now) { return schedule_.look_again(found, now); }
   // Makes fd() tell when to look again; false when that is now.

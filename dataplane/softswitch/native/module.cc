@@ -57,6 +57,7 @@ nb::dict counters_of(Switch* self, uint16_t port) {
   result["received"] = counters.received;
   result["receive_overflow"] = counters.receive_overflow;
   result["receive_errors"] = counters.receive_errors;
+  result["handed_over"] = counters.handed_over;
   result["sent"] = counters.sending.sent;
   result["send_errors"] = counters.sending.lost;
   result["last_send_errno"] = counters.sending.last_error;
@@ -102,14 +103,15 @@ void bind_ports(nb::class_<Switch>* cls) {
       nb::arg("port"), nb::arg("interface"), "Make an Ethernet interface switch port `port`.");
   cls->def(
       "add_device_port",
-      [](Switch* self, Int port, const nb::object& device, bool busy) {
+      [](Switch* self, Int port, const nb::sequence& queues, bool busy) {
         const auto switch_port = port_number(port);
-        auto taken = take_device(device);
+        auto taken = take_devices(queues);
         const nb::gil_scoped_release unlocked;
         self->add_device_port(switch_port, std::move(taken), busy);
       },
-      nb::arg("port"), nb::arg("device"), nb::arg("busy"),
-      "Make what dataplane._dpdk or dataplane._xdp has opened switch port `port`; a busy one never sleeps.");
+      nb::arg("port"), nb::arg("queues"), nb::arg("busy"),
+      "Make what dataplane._dpdk or dataplane._xdp has opened, a queue for each shard, switch port `port`; a busy one "
+      "never sleeps.");
   cls->def(
       "add_shm_port",
       [](Switch* self, Int port, const std::string& path, Int shards) {

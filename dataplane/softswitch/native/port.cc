@@ -13,6 +13,7 @@ void PortCounters::add(const PortCounters& other) {
   received += other.received;
   receive_overflow += other.receive_overflow;
   receive_errors += other.receive_errors;
+  handed_over += other.handed_over;
   sending.sent += other.sending.sent;
   sending.lost += other.sending.lost;
   if (sending.last_error == 0) sending.last_error = other.sending.last_error;

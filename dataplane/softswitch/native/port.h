@@ -40,6 +40,7 @@ struct PortCounters {
   uint64_t received = 0;          // datagrams or frames, before faults
   uint64_t receive_overflow = 0;  // dropped by the kernel because the port's buffer was full
   uint64_t receive_errors = 0;    // dropped because the device found a wrong checksum or length
+  uint64_t handed_over = 0;       // of frames received: those that the device gave to another shard
   SendCounters sending;
   FaultCounters faults;       // of both directions
   size_t receive_buffer = 0;  // bytes

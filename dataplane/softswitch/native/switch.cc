@@ -1,14 +1,8 @@
 #include "dataplane/softswitch/native/switch.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
 #include "dataplane/native/short_slice.h"
@@ -21,18 +15,14 @@
 namespace switchml {
 
 Switch::Switch(size_t slots, size_t values, unsigned shards)
-    : pipeline_(std::make_unique<Pipeline>(slots, values, &ports_)),
-      wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      strays_(wake_fd_),
-      boxes_{&strays_} {
-  if (wake_fd_ < 0) throw std::system_error(errno, std::generic_category(), "cannot open an eventfd");
+    : pipeline_(std::make_unique<Pipeline>(slots, values, &ports_)), boxes_{&mailbox_} {
   if (shards < 1 || shards > kMostShards) {
     throw std::invalid_argument("a switch has 1 to " + std::to_string(kMostShards) + " shards, not " +
                                 std::to_string(shards));
   }
   for (unsigned index = 1; index < shards; ++index) {
-    shards_.push_back(std::make_unique<UdpShard>(index, slots, values));
-    boxes_.push_back(&shards_.back()->strays());
+    shards_.push_back(std::make_unique<Shard>(index, slots, values));
+    boxes_.push_back(&shards_.back()->mailbox());
   }
   for (const auto& shard : shards_) shard->set_boxes(boxes_);
 }
@@ -40,7 +30,6 @@ Switch::Switch(size_t slots, size_t values, unsigned shards)
 Switch::~Switch() {
   shm_listeners_.clear();
   stop();
-  close(wake_fd_);
 }
 
 void Switch::reset(size_t slots, size_t values) {
@@ -62,7 +51,8 @@ Kind& Switch::add_port(uint16_t port, Arguments&&... arguments) {
   auto made = std::make_unique<Kind>(port, std::forward<Arguments>(arguments)...);
   Kind& added = *made;
   ports_[port] = std::move(made);
-  wake();
+  ports_changed_ = true;
+  mailbox_.wake();
   return added;  // ports are never removed
 }
 
@@ -70,12 +60,12 @@ uint16_t Switch::add_udp_port(uint16_t port, const std::string& address, uint16_
   std::vector<UdpSocket> sockets =
       open_udp_sockets(address, udp_port, UdpPort::kSocketBufferBytes, static_cast<unsigned>(boxes_.size()));
   const uint16_t bound = add_port<UdpPort>(port, std::move(sockets.front())).socket().port();
-  for (size_t i = 0; i < shards_.size(); ++i) shards_[i]->add_port(port, std::move(sockets[i + 1]));
+  for (size_t i = 0; i < shards_.size(); ++i) shards_[i]->add_port<UdpPort>(port, std::move(sockets[i + 1]));
   return bound;
 }
 
 void Switch::require_one_shard() const {
-  if (!shards_.empty()) throw std::invalid_argument("a switch with several shards has only UDP ports");
+  if (!shards_.empty()) throw std::invalid_argument("a switch with several shards has only UDP and DPDK ports");
 }
 
 void Switch::add_frame_port(uint16_t port, const std::string& path, const std::string& peer) {
@@ -88,9 +78,15 @@ void Switch::add_packet_port(uint16_t port, const std::string& interface) {
   add_port<PacketPort>(port, interface);
 }
 
-void Switch::add_device_port(uint16_t port, std::unique_ptr<FrameDevice> device, bool busy) {
-  require_one_shard();
-  add_port<DevicePort>(port, std::move(device), busy);
+void Switch::add_device_port(uint16_t port, std::vector<std::unique_ptr<FrameDevice>> queues, bool busy) {
+  if (queues.size() != boxes_.size()) {
+    throw std::invalid_argument("a device with " + std::to_string(queues.size()) +
+                                " queues is for as many shards, not " + std::to_string(boxes_.size()));
+  }
+  add_port<DevicePort>(port, std::move(queues.front()), busy);
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    shards_[i]->add_port<DevicePort>(port, std::move(queues[i + 1]), busy);
+  }
 }
 
 void Switch::add_shm_port(uint16_t port, const std::string& path, size_t shards) {
@@ -139,6 +135,7 @@ PortCounters Switch::port_counters(uint16_t port) {
 void Switch::start() {
   if (thread_.joinable()) return;
   stopping_ = false;
+  ports_changed_ = true;
   thread_ = std::thread([this] { run(); });
   for (const auto& port : ports_) {
     if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_port->start();
@@ -150,91 +147,44 @@ void Switch::stop() {
   for (const auto& shard : shards_) shard->stop();
   if (!thread_.joinable()) return;
   stopping_ = true;
-  wake();
+  mailbox_.wake();
   thread_.join();
   for (const auto& port : ports_) {
     if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_port->stop();
   }
 }
 
-void Switch::wake() {
-  const uint64_t one = 1;
-  // Fails only when the counter is full, and then the thread is woken anyway.
-  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+std::vector<ShmPort*> Switch::list_ports(PortWatch* watch) {
+  const Turns::Control turn(&turns_);
+  watch->list(ports_);
+  std::vector<ShmPort*> shm_ports;
+  for (const auto& port : ports_) {
+    if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_ports.push_back(shm_port);
+  }
+  return shm_ports;
 }
 
 void Switch::run() {
   ask_for_short_slices();
   ReceiveBuffers buffers;
-  std::vector<Port*> ports;  // those of devices last: serve() takes what they receive
+  PortWatch watch(&mailbox_, &boxes_);
   std::vector<ShmPort*> shm_ports;
-  std::vector<DevicePort*> device_ports;
-  std::vector<pollfd> polled;  // wake_fd_, then one for each of `ports`
-  const auto list_ports = [&] {
-    const Turns::Control turn(&turns_);
-    ports.clear();
-    shm_ports.clear();
-    for (DevicePort* port : device_ports) port->leave_thread();
-    device_ports.clear();
-    for (const auto& port : ports_) {
-      if (port == nullptr) continue;
-      if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_ports.push_back(shm_port);
-      if (auto* device_port = dynamic_cast<DevicePort*>(port.get())) {
-        device_port->enter_thread();
-        device_ports.push_back(device_port);
-      } else {
-        ports.push_back(port.get());  // ports are never removed
-      }
-    }
-    ports.insert(ports.end(), device_ports.begin(), device_ports.end());
-    polled.assign(1, {wake_fd_, POLLIN, 0});
-    for (const Port* port : ports) polled.push_back({port->fd(), POLLIN, 0});
-  };
-  list_ports();
   while (!stopping_) {
-    const bool look_again = serve(device_ports, &buffers);
+    if (ports_changed_.exchange(false)) shm_ports = list_ports(&watch);
+    const bool look_again = watch.look_at_devices(
+        [&](DevicePort* port) {
+          const Turns::Data turn(&turns_);
+          port->flush();  // what it had no room for before
+          return port->receive(&buffers);
+        },
+        [&](DevicePort* port) { process_burst(port, &buffers); });
     if (look_again) publish(shm_ports);
-    int timeout = release_held(ports);
-    for (DevicePort* port : device_ports) timeout = !look_again && port->prepare_sleep() ? timeout : 0;
-    const int ready = poll(polled.data(), polled.size(), timeout);
-    if (!look_again) {
-      for (DevicePort* port : device_ports) port->end_sleep();
-    }
-    if (ready < 0) {
-      for (pollfd& each : polled) each.revents = 0;  // a signal: they hold what was there before
-      continue;
-    }
-    if (ready > 0) {
-      for (size_t i = 0; i < ports.size() - device_ports.size(); ++i) {
-        if (polled[i + 1].revents != 0 && ports[i]->receive(&buffers)) process_burst(ports[i], &buffers);
-      }
-      publish(shm_ports);
-    }
-    if (polled[0].revents != 0) {
-      uint64_t count = 0;
-      [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
-      process_strays();
-      list_ports();
-    }
+    const bool any = watch.wait(release_held(watch.ports()), look_again, [&](Port* port) {
+      if (port->receive(&buffers)) process_burst(port, &buffers);
+    });
+    if (any) publish(shm_ports);
+    if (!shards_.empty()) process_strays();
   }
-  for (DevicePort* port : device_ports) port->leave_thread();
-}
-
-bool Switch::serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffers) {
-  bool found = false;
-  for (DevicePort* port : ports) {
-    {
-      const Turns::Data turn(&turns_);
-      port->flush();  // what it had no room for before
-      if (!port->receive(buffers)) continue;
-    }
-    process_burst(port, buffers);
-    found = true;
-  }
-  const auto now = Port::Clock::now();
-  bool again = false;
-  for (DevicePort* port : ports) again = port->look_again(found, now) || again;
-  return again;
 }
 
 void Switch::process_burst(Port* port, ReceiveBuffers* buffers) {
@@ -251,7 +201,7 @@ void Switch::process_burst(Port* port, ReceiveBuffers* buffers) {
 }
 
 void Switch::process_strays() {
-  const std::vector<StrayPacket> strays = strays_.take();
+  const std::vector<StrayPacket> strays = mailbox_.take();
   if (strays.empty()) return;
   const Turns::Data turn(&turns_);
   for (const StrayPacket& stray : strays) {

@@ -14,12 +14,13 @@
 #include "dataplane/softswitch/native/counter.h"
 #include "dataplane/softswitch/native/device_port.h"
 #include "dataplane/softswitch/native/fault_injector.h"
+#include "dataplane/softswitch/native/mailbox.h"
 #include "dataplane/softswitch/native/pipeline.h"
 #include "dataplane/softswitch/native/port.h"
+#include "dataplane/softswitch/native/shard.h"
 #include "dataplane/softswitch/native/shm_listener.h"
 #include "dataplane/softswitch/native/shm_port.h"
 #include "dataplane/softswitch/native/turns.h"
-#include "dataplane/softswitch/native/udp_shard.h"
 
 namespace switchml {
 
@@ -29,9 +30,9 @@ class Switch : private ShmHost, private ShardHost {
  public:
   static constexpr unsigned kMostShards = 64;
 
-  // With more than one shard its ports are UDP ports, and slots are divided among the shards (slot_blocks.h), each of
-  // which has a thread. Throws std::invalid_argument, what SlotMemory throws, and std::system_error when the kernel
-  // gives no event descriptor.
+  // With more than one shard its ports are UDP ports and devices with a queue for each shard, and slots are divided
+  // among the shards (slot_blocks.h), each of which has a thread. Throws std::invalid_argument, what SlotMemory throws,
+  // and std::system_error when the kernel gives no event descriptor.
   Switch(size_t slots, size_t values, unsigned shards = 1);
   ~Switch() override;
   Switch(const Switch&) = delete;
@@ -46,8 +47,8 @@ class Switch : private ShmHost, private ShardHost {
   uint16_t add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port);
   void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
   void add_packet_port(uint16_t port, const std::string& interface);
-  // A network device whose frames this process moves itself; see DevicePort.
-  void add_device_port(uint16_t port, std::unique_ptr<FrameDevice> device, bool busy);
+  // A network device whose frames this process moves itself, with a queue for each shard; see DevicePort.
+  void add_device_port(uint16_t port, std::vector<std::unique_ptr<FrameDevice>> queues, bool busy);
   // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
   // `shards` threads serve them, 0 for as many as there are processors.
   void add_shm_port(uint16_t port, const std::string& path, size_t shards);
@@ -108,14 +109,11 @@ class Switch : private ShmHost, private ShardHost {
   void run();
   void process_burst(Port* port, ReceiveBuffers* buffers);
   void process_strays();
-  // Takes what waits at device ports. Returns whether to look at any of them again at once.
-  bool serve(const std::vector<DevicePort*>& ports, ReceiveBuffers* buffers);
+  std::vector<ShmPort*> list_ports(PortWatch* watch);
   // Lets ranks of shm ports see what packets of other ports completed.
   void publish(const std::vector<ShmPort*>& ports);
   // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
   int release_held(const std::vector<Port*>& ports);
-  void wake();
-
   Turns& turns() override { return turns_; }
   Pipeline& pipeline() override { return *pipeline_; }
 
@@ -126,11 +124,11 @@ class Switch : private ShmHost, private ShardHost {
   ShmWays ways_;
 
   std::thread thread_;
+  std::atomic<bool> ports_changed_{true};
   std::atomic<bool> stopping_{false};
-  int wake_fd_ = -1;  // tells the data thread that ports_ or stopping_ has changed, or that there are strays
-  StrayBox strays_;
-  std::vector<StrayBox*> boxes_;                             // of all shards, this thread's first
-  std::vector<std::unique_ptr<UdpShard>> shards_;            // the others
+  Mailbox mailbox_;
+  std::vector<Mailbox*> boxes_;                              // of all shards, this thread's first
+  std::vector<std::unique_ptr<Shard>> shards_;               // the others
   std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
 };
 
