@@ -21,6 +21,7 @@ from fabric_harness import Ctl, runs, wait_until
 from controller.client import ControllerClient
 from controller.errors import ControllerError, StoreError
 from dataplane.clock import TEST_VARIABLE
+from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
 from topologies.fabric import stop
 from topologies.fabric_state import Fabric, inspect
 from topologies.namespaces import SWITCHES, Namespaces, switch_interface
@@ -32,6 +33,9 @@ END_SECONDS: Final = 40.0
 CLEAN_SECONDS: Final = 15.0
 """So long after the end of its processes a job may still hold something: its controller may have been away."""
 STEPS: Final = 150
+UDP_HEADER_BYTES: Final = 8
+SMALLEST_PACKET: Final = 64
+"""Values that a packet of each of the fabrics has."""
 CALL_SECONDS: Final = 15
 """The timeout of each collective."""
 
@@ -242,6 +246,36 @@ class FabricUnderFire:
             client.set_loss("", [], share, share)
         if share:
             self.struck()
+
+    def flip_bits(self) -> None:
+        """Change the values of 1 % of the packets that hosts send and receive: each has one bit that it changes.
+
+        The kernel does it behind the checksums: it computes those of what it sends afterwards, and RESULTs have none.
+        """
+        self.struck()
+        for host in self._hosts():
+            first_bit = 8 * (UDP_HEADER_BYTES + PROTOCOL_HEADER_BYTES) + 32 * self.chance.randrange(SMALLEST_PACKET)
+            value = f"@th,{first_bit},32"
+            flip = f"numgen random mod 100 == 0 {value} set {value} ^ {1 << self.chance.randrange(32)}"
+            chains = [
+                f"chain {hook} {{ type filter hook {hook} priority 0; udp {end} {PROTOCOL_UDP_PORT} {flip}; }};"
+                for hook, end in (("output", "dport"), ("input", "sport"))
+            ]
+            self._nft(host, f"table inet flips {{ {' '.join(chains)} }}")
+
+    def flip_no_bits(self) -> None:
+        """End it."""
+        for host in self._hosts():
+            self._nft(host, "delete table inet flips")
+
+    def _hosts(self) -> list[str]:
+        fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
+        assert fabric is not None
+        return [str(host["name"]) for host in fabric.agents]
+
+    def _nft(self, host: str, rules: str) -> None:
+        command = ["ip", "netns", "exec", self._namespaces.name(host), "nft", rules]
+        subprocess.run(command, check=True, timeout=30)
 
     # ---- files ----
 

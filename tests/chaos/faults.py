@@ -16,6 +16,7 @@ from topologies.errors import FabricStartError
 EMBEDDED: Final = ("shm", "udp")
 NAMESPACES: Final = ("soft",) if os.geteuid() == 0 and shutil.which("ip") else ()
 BMV2: Final = ("bmv2",) if NAMESPACES and shutil.which("simple_switch_grpc") else ()
+NFT: Final = NAMESPACES + BMV2 if shutil.which("nft") else ()
 ALL: Final = EMBEDDED + NAMESPACES + BMV2
 
 
@@ -121,5 +122,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "2 % of packets reordered": Fault(_from_the_start, kinds=EMBEDDED + NAMESPACES, up=("--delay", "0.02")),
     "a bit flipped in 0.1 % of packets": Fault(
         _from_the_start, ("IntegrityError",), kinds=EMBEDDED + NAMESPACES, up=("--flip", "0.001")
+    ),
+    "a bit flipped in 1 % of the packets at hosts": Fault(
+        FabricUnderFire.flip_bits, ("IntegrityError",), kinds=NFT, repair=FabricUnderFire.flip_no_bits
     ),
 }
