@@ -268,8 +268,11 @@ void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
 }
 
 void Communicator::run() {
-  ask_for_short_slices();
   const bool lingers = has_own_processor(geometry_);
+  // One that lingers keeps long slices: so the switch, whose slices are short, is let in as soon as it is woken.
+  if (!lingers) {
+    ask_for_short_slices();
+  }
   stay_near(geometry_);
   std::vector<std::shared_ptr<Call>> ended;
   while (!abandoning_ || has_results_to_settle()) {

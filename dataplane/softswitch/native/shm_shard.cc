@@ -19,8 +19,6 @@
 namespace switchml {
 namespace {
 
-// What part of a pool must be there before a sleeping shard is woken for it: a wake-up costs as much as a few slots.
-constexpr uint32_t kShareOfPool = 2;
 // Ranks go on with what is complete while the rest is being added up.
 constexpr unsigned kTakenPerTurn = 32;
 // A rank with few results is woken for them when its shard goes to sleep, or, where that never does, after so many
@@ -194,7 +192,8 @@ bool ShmShard::prepare_sleep() {
   for (const auto& [number, connection] : connections_) {
     const ShmConnection* awaited = last_of(connection->job());
     if (awaited == nullptr || awaited == connection) {
-      connection->expect_ring(std::max(1U, connection->rank().job.slots / kShareOfPool));
+      // A wake-up costs as much as a few slots, so it is for a whole pool, or for the last that a rank submits.
+      connection->expect_ring(connection->rank().job.slots);
     }
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
