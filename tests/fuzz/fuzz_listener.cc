@@ -254,7 +254,7 @@ void admit(Target* target, const ShmRequest& request, uint16_t connection) {
     pipeline.tables.set_rank(request.job, request.rank, {0, kAgent, connection});
     pipeline.tables.workers.set(
         {kPort, 0, kAgent, connection, request.job, request.rank}, match,
-        {uint64_t{1} << request.rank, (uint64_t{1} << request.world_size) - 1, request.epoch, request.job});
+        {uint64_t{1} << request.rank, ~uint64_t{0} >> (64 - request.world_size), request.epoch, request.job});
     std::vector<Replica> replicas;
     for (uint8_t rank = 0; rank < request.world_size; ++rank) replicas.push_back({kPort, rank});
     pipeline.tables.set_group(request.job, replicas);
