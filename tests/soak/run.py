@@ -30,6 +30,7 @@ from flatness import Verdict, judge
 from sampling import ALLOWANCES, KIB, MIB, Holding, Sample, holding_of, mean
 
 from controller.client import ControllerClient
+from controller.events import EVENTS_KEPT
 from controller.proto import switchml_pb2 as pb
 from topologies.config import EMBEDDED_VALUES
 
@@ -44,6 +45,7 @@ _STANDSTILL_SECONDS = 3.0  # this process did not run for so long
 _AFTER_STANDSTILL = 30.0  # a job that ends within so many seconds has been hit by it
 _WAIT_SECONDS = 180.0
 _LEAST_SAMPLES = 24
+_LONG_SECONDS = 600.0  # in less than that the event log hardly grows
 _STARVED = "no heartbeat for"  # the machine has too much to do: that the job ends is as it should be
 _ENDINGS = ("in order", "in order", "in order", "in order", "a rank is killed", "stopped")
 _GRPC_THREADS = 2  # that gRPC may have begun meanwhile: it has more of them when there is much to do
@@ -314,6 +316,12 @@ def use_all_slots(fabric: SoakFabric) -> None:
             rank.kill()
 
 
+def fill_event_log(client: ControllerClient) -> None:
+    """Let the controller keep as many events as it ever will: until then its memory grows with them."""
+    for number in range(EVENTS_KEPT):
+        client.drain_switch("", number % 2 == 0)
+
+
 @contextlib.contextmanager
 def logs_of_failure(fabric: SoakFabric) -> Iterator[None]:
     """Show the ends of all logs if an exception comes out of the context."""
@@ -341,6 +349,8 @@ def main() -> int:
         with fabric.client() as client:  # what is made once is there
             for _ in range(3):
                 client.stop_job(client.start_job(8).id)
+            if seconds >= _LONG_SECONDS:
+                fill_event_log(client)
         use_all_slots(fabric)
         held = {process: holding_of(pid) for process, pid in fabric.processes().items()}
         before = {process: holding for process, holding in held.items() if holding is not None}
