@@ -2,14 +2,16 @@
 
 import contextlib
 import dataclasses
+import errno
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
+from tempfile import gettempdir
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -35,6 +37,9 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4
     NOT_EXECUTABLE = 126
     NOT_FOUND = 127
+
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def exit_code(error: Exception) -> ExitCode:
@@ -73,6 +78,14 @@ class Root(click.Group):
         except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = ExitCode.ERROR
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            text = (
+                f"a file cannot be written: {error}; make room on the disks of the run directory and of {gettempdir()}"
+            )
+            click.echo(f"Error: {text}", err=True)
+            status = self._failed(arguments, "NoSpace", text, ExitCode.ERROR)
         sys.exit(int(status or 0))
 
     @staticmethod

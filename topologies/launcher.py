@@ -81,6 +81,7 @@ class _Worker:
     ) -> None:
         self.rank = rank
         self.log: BinaryIO = log.open("ab" if again else "wb", buffering=0)
+        self.log_fails = False
         self.rest = b""
         try:
             self.process = subprocess.Popen(
@@ -122,8 +123,21 @@ class _Worker:
             emit(self.rank, self.rest)
             self.rest = b""
 
+    def _keep(self, data: bytes, emit: Callable[[int, bytes], None]) -> None:
+        """Write it to the log; a job does not end because that cannot be done, but it is said."""
+        try:
+            while data:
+                data = data[self.log.write(data) :]
+        except OSError as error:
+            if not self.log_fails:
+                text = f"switchml-ctl: output is missing in {self.log.name}: {error.strerror}"
+                emit(self.rank, text.encode(errors="replace"))
+            self.log_fails = True
+        else:
+            self.log_fails = False
+
     def _take(self, data: bytes, emit: Callable[[int, bytes], None]) -> None:
-        self.log.write(data)
+        self._keep(data, emit)
         *lines, self.rest = (self.rest + data).split(b"\n")
         if len(self.rest) > _LONGEST_LINE:
             lines, self.rest = [*lines, self.rest], b""

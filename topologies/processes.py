@@ -197,5 +197,6 @@ class StartingProcess:
     def _log_excerpt(self) -> str:
         lines = last_lines(self._log)
         if not lines:
-            return f"; its log {self._log} is empty"
+            full = shutil.disk_usage(self._log.parent).free == 0
+            return f"; its log {self._log} is empty{', and the disk is full' * full}"
         return f"; the end of its log {self._log}:\n  " + "\n  ".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from fabric_harness import Ctl, runs, wait_until
 
@@ -33,6 +34,9 @@ END_SECONDS: Final = 40.0
 CLEAN_SECONDS: Final = 15.0
 """So long after the end of its processes a job may still hold something: its controller may have been away."""
 STEPS: Final = 150
+MIB: Final = 2**20
+PAGE: Final = 4096
+FILLER: Final = "filler"
 UDP_HEADER_BYTES: Final = 8
 SMALLEST_PACKET: Final = 64
 """Values that a packet of each of the fabrics has."""
@@ -334,6 +338,17 @@ class FabricUnderFire:
         """Let a process extend no file any more; -1 to let it again. Its writes fail as on a full disk."""
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
+    def fill_disk(self) -> None:
+        """Leave no room on the disk that holds the run directory."""
+        with (self.directory / FILLER).open("wb", buffering=0) as file:
+            for size in (MIB, PAGE):
+                while _has_room(file, bytes(size)):
+                    pass
+
+    def empty_disk(self) -> None:
+        """End that."""
+        (self.directory / FILLER).unlink()
+
     # ---- afterwards ----
 
     def state(self) -> str:
@@ -391,6 +406,16 @@ class FabricUnderFire:
         self.down()
         for pid, _ in _processes_of(self.ctl.run_dir):
             os.kill(pid, signal.SIGKILL)
+
+
+def _has_room(file: BinaryIO, data: bytes) -> bool:
+    """Write to the end of a file; False where its disk is full."""
+    try:
+        return file.write(data) == len(data)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
 
 
 def _descriptors(pid: int) -> list[str]:

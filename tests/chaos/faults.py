@@ -14,6 +14,7 @@ from fabric_under_fire import FabricUnderFire
 from topologies.errors import FabricStartError
 
 EMBEDDED: Final = ("shm", "udp")
+MOUNTS: Final = os.geteuid() == 0
 NAMESPACES: Final = ("soft",) if os.geteuid() == 0 and shutil.which("ip") else ()
 BMV2: Final = ("bmv2",) if NAMESPACES and shutil.which("simple_switch_grpc") else ()
 NFT: Final = NAMESPACES + BMV2 if shutil.which("nft") else ()
@@ -32,6 +33,7 @@ class Fault:
     names: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ALL
     up: tuple[str, ...] = ()
+    small_disk: bool = False  # the fabric's files are on a disk of their own, as large as it needs
     repair: Callable[[FabricUnderFire], None] = field(default=lambda _: None)
 
     @property
@@ -84,6 +86,12 @@ def _empty(fire: FabricUnderFire) -> None:
     fire.limit_files(fire.process("controller")["pid"], -1)
 
 
+def _fill_disk(fire: FabricUnderFire) -> None:
+    """Nobody of the fabric can write a file any more, logs among them, for a while or to the end of the job."""
+    fire.struck()
+    fire.fill_disk()
+
+
 def _jump(fire: FabricUnderFire) -> None:
     """Let the clocks by which controller and agents judge each other's silence jump, forth and back, by up to a day."""
     fire.struck()
@@ -115,6 +123,9 @@ FAULTS: Final[dict[str, Fault]] = {
         _damage_live, ("JobEnded",), repair=_put_store_away, kinds=EMBEDDED
     ),
     "store's disk full": Fault(_fill, repair=_empty, kinds=EMBEDDED),
+    "disk full": Fault(
+        _fill_disk, kinds=EMBEDDED if MOUNTS else (), small_disk=True, repair=FabricUnderFire.empty_disk
+    ),
     "link cut and healed": Fault(_cut),
     "clocks jump": Fault(_jump),
     "5 % of packets lost": Fault(lambda fire: fire.lose(0.05), repair=lambda fire: fire.lose(0.0)),

@@ -8,6 +8,7 @@ the run: ``run.py --seed 7 --first 12 --runs 1`` repeats the thirteenth run of s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import shutil
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,6 +34,7 @@ SHORT = ("worker killed", "switch killed and restarted", "controller killed and 
 """What the short form does, once each."""
 STANDSTILL_SECONDS = 1.5
 ATTEMPTS = 3
+DISK_BYTES = 64 * 2**20
 
 
 class Standstill:
@@ -109,19 +112,30 @@ def keep_logs(directory: Path) -> None:
     print(f"logs are in {kept}", file=sys.stderr)
 
 
+@contextlib.contextmanager
+def fabric_directory(small_disk: bool) -> Iterator[Path]:
+    """A directory, on a disk of its own if that is wanted."""
+    directory = Path(tempfile.mkdtemp(prefix="swml-chaos-"))
+    if small_disk:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "swml-chaos", directory], check=True)
+    try:
+        yield directory
+    finally:
+        if small_disk:
+            subprocess.run(["umount", "--lazy", directory], check=True)
+        shutil.rmtree(directory)
+
+
 def attempt(name: str, number: int, seed: int, kinds: list[str]) -> tuple[Shape, Outcome, bool]:
     """One run; whether the machine stood still meanwhile."""
     chance = random.Random(f"{seed}/{number}")
     fault = FAULTS[name]
     shape = draw(fault, chance, kinds)
-    directory = Path(tempfile.mkdtemp(prefix="swml-chaos-"))
-    with Standstill() as standstill:
+    with Standstill() as standstill, fabric_directory(fault.small_disk) as directory:
         try:
             outcome = run_once(fault, chance, shape, directory)
         except (AssertionError, FabricStartError, OSError, subprocess.SubprocessError) as error:
             outcome = Outcome(wrong=[f"{type(error).__name__}: {error}"])
-        finally:
-            shutil.rmtree(directory)
     return shape, outcome, standstill.seen
 
 

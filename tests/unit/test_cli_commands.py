@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -134,6 +136,15 @@ def test_an_unreachable_controller_is_status_4(arguments: tuple[str, ...], invok
     assert result.exit_code == 4
     assert "127.0.0.1:1" in result.stderr
     assert result.stdout == ""
+
+
+def test_a_full_disk_is_an_error_and_no_traceback() -> None:
+    command = [str(Path(sys.executable).with_name("switchml-ctl")), "--help"]
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: a file cannot be written: [Errno 28] No space left on device; make room on")
+    assert "Traceback" not in result.stderr
 
 
 def test_status_without_a_fabric(invoke) -> None:

@@ -59,6 +59,16 @@ def test_much_output_is_complete(tmp_path: Path) -> None:
         assert b"\n".join(line for number, line in seen.lines if number == rank) + b"\n" == expected
 
 
+def test_a_full_disk_ends_no_worker(tmp_path: Path) -> None:
+    (tmp_path / "rank-1.log").symlink_to("/dev/full")
+    seen = Seen()
+    launch = run("echo one; sleep 0.1; echo two", 2, tmp_path, seen)
+    assert launch == Launch((0, 0), (), None)
+    assert (tmp_path / "rank-0.log").read_text() == "one\ntwo\n"
+    missing = f"switchml-ctl: output is missing in {tmp_path}/rank-1.log: No space left on device".encode()
+    assert [line for rank, line in seen.lines if rank == 1] == [missing, b"one", b"two"]
+
+
 def test_a_line_without_end_does_not_pile_up(tmp_path: Path) -> None:
     seen = Seen()
     run("head -c 300000 /dev/zero", 1, tmp_path, seen)
