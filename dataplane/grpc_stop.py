@@ -7,7 +7,7 @@ import logging
 
 import grpc
 
-__all__ = ["stop_server"]
+__all__ = ["last_tasks_end", "stop_server"]
 
 _LOG = logging.getLogger(__name__)
 _MARGIN_SECONDS = 3.0
@@ -23,3 +23,10 @@ async def stop_server(server: grpc.aio.Server, grace: float) -> None:
         await asyncio.wait_for(server.stop(grace), grace + _MARGIN_SECONDS)
     except asyncio.TimeoutError:
         _LOG.warning("the gRPC server has not ended within %g s; it is left as it is", grace + _MARGIN_SECONDS)
+
+
+async def last_tasks_end(seconds: float) -> None:
+    """Wait for gRPC's tasks for the last calls, which asyncio.run would cancel, and that prints tracebacks."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    if tasks:
+        await asyncio.wait(tasks, timeout=seconds)

@@ -18,7 +18,7 @@ import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
 from dataplane.devices import Poll
-from dataplane.grpc_stop import stop_server
+from dataplane.grpc_stop import last_tasks_end, stop_server
 from dataplane.metrics_address import parse_address
 from dataplane.process_logs import configure, log_options
 from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
@@ -140,10 +140,7 @@ async def serve(options: Options) -> None:
     finally:
         servicer.end_streams()
         await stop_server(server, _STOP_GRACE_SECONDS)
-        # gRPC's tasks for the last RPCs end by themselves; asyncio.run would cancel them, which prints a traceback.
-        last_tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        if last_tasks:
-            await asyncio.wait(last_tasks, timeout=_STOP_GRACE_SECONDS)
+        await last_tasks_end(_STOP_GRACE_SECONDS)
         switch.stop()
         for port in ports:
             _LOG.info("port %d: %s", port, switch.port_counters(port))

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 import dataplane
-from dataplane.grpc_stop import stop_server
+from dataplane.grpc_stop import last_tasks_end, stop_server
 from dataplane.softswitch.ports import parse_frame_port
 from dataplane.tls import Security, TlsError, tls_options
 from dataplane.tna_emulator.bfrt_device import Device, Program
@@ -67,9 +67,7 @@ async def serve(
         ports.close()
         servicer.end_streams()
         await stop_server(server, _STOP_GRACE_SECONDS)
-        last_tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        if last_tasks:
-            await asyncio.wait(last_tasks, timeout=_STOP_GRACE_SECONDS)
+        await last_tasks_end(_STOP_GRACE_SECONDS)
         if usage_file is not None:
             _write(usage_file, json.dumps(sorted(device.used), indent=1) + "\n")
 
