@@ -29,7 +29,7 @@ from topologies.namespaces import SWITCHES, Namespaces, switch_interface
 from topologies.processes import StartingProcess
 from topologies.run_directory import RunDirectory
 
-END_SECONDS: Final = 40.0
+END_SECONDS: Final = 120.0
 """By then a job has ended, one way or the other."""
 CLEAN_SECONDS: Final = 15.0
 """So long after the end of its processes a job may still hold something: its controller may have been away."""
