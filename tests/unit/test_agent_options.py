@@ -36,7 +36,10 @@ def test_options_that_are_wrong(arguments: list[str], words: str) -> None:
     ("arguments", "words"),
     [
         (["--transport", "dpdk"], "transport dpdk needs a device (--device)"),
-        (["--transport", "xdp", "--device", "eth0", "--threads", "2"], "one data thread moves the frames of a device"),
+        (
+            ["--transport", "xdp", "--device", "eth0", "--threads", "2"],
+            "AF_XDP has one queue, whose frames one data thread moves",
+        ),
         (["--transport", "udp", "--device", "eth0"], "--device eth0 is for --transport dpdk or xdp, not udp"),
     ],
 )
