@@ -153,6 +153,8 @@ def main() -> int:
     kinds = options.kind or (["shm", "udp"] if options.short else ["shm", "udp", "soft", "bmv2"])
     names = options.fault or list(SHORT if options.short else FAULTS)
     names = [name for name in names if set(FAULTS[name].kinds) & set(kinds)]
+    if not names:
+        parser.error("nothing of this can happen here: it may take root, ip, nft or simple_switch_grpc")
     runs = len(names) if options.short else options.runs
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what the run has started is ended then
     outcomes: list[tuple[str, Outcome]] = []
