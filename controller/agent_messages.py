@@ -17,21 +17,19 @@ from controller.proto import switchml_pb2 as pb
 from controller.rendezvous import Rendezvous
 from controller.store import Store
 
-__all__ = ["CHECK_SECONDS", "MOST_CHUNKS", "AgentMessages"]
+__all__ = ["CHECK_SECONDS", "AgentMessages"]
 
 _LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
 """How long the controller waits for the other ranks' reports of a failed check."""
 
-MOST_CHUNKS = 2**63 - 1
-"""The store's integers are signed; no rank gets so far."""
-
 _EVENTS = {
     pb.RankEvent.ATTACHED: RankState.ATTACHED,
     pb.RankEvent.CLOSED: RankState.CLOSED,
     pb.RankEvent.LOST: RankState.LOST,
 }
+_MAX_CHUNKS = 2**63 - 1  # the store's integers are signed; no rank gets so far
 _MAX_REASON = 1000
 _MAX_WORD = 64  # of a call's description, as processes are allowed
 _REASONS = {JobState.COMPLETED: pb.JOB_COMPLETED, JobState.STOPPED: pb.JOB_STOPPED}
@@ -114,7 +112,7 @@ class AgentMessages:
             rank = _rank_of(live, session, status.rank) if live is not None else None
             if rank is None:
                 continue
-            if status.position > MOST_CHUNKS:
+            if status.position > _MAX_CHUNKS:
                 _LOG.warning("agent %s says that rank %d is at chunk %d", session.name, status.rank, status.position)
             else:
                 rank.move_to(status.position)

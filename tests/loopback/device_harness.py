@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -185,3 +186,18 @@ def running_fabric(
             fabric.sockets.append(socket)
             fabric.logs.append(log)
         yield fabric
+
+
+def check_restart(
+    directory: Path, options: Sequence[str], agents: Sequence[AgentPlace], how: signal.Signals, elements: int
+) -> None:
+    """Agents find a switch again that was ended by a signal and started anew with the same options."""
+    with contextlib.ExitStack() as stack:
+        fabric = stack.enter_context(running_fabric(directory, options, agents, ended_by=how))
+        fabric.check_all_reduce(2, 1000)
+        os.kill(fabric.processes[0], how)
+        wait_until(lambda: not any(switch.connected for switch in fabric.client.list_switches()), "the switch is gone")
+        command = [sys.executable, "-m", "dataplane.softswitch.daemon", "--grpc", fabric.p4runtime, *options]
+        stack.enter_context(daemon(command, directory / "again.ready", directory / "again.log"))
+        wait_until(lambda: all(switch.connected for switch in fabric.client.list_switches()), "the switch is back")
+        fabric.check_all_reduce(2, elements)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from device_harness import AgentPlace, DeviceFabric, daemon, link_counters, port_counters, running_fabric
+from device_harness import AgentPlace, DeviceFabric, check_restart, daemon, link_counters, port_counters, running_fabric
 from memif_links import agent, switch_options
 from soft_switch import command, wait_until
 from test_devices import python
@@ -117,17 +117,7 @@ def test_what_comes_to_another_thread(
 @pytest.mark.long_devices
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_switch_that_was_started_again(tmp_path: Path, how: signal.Signals) -> None:
-    options = memif_switch(tmp_path, 2)
-    with contextlib.ExitStack() as stack:
-        first = running_fabric(tmp_path, options, memif_agents(tmp_path, 2), ended_by=how)
-        fabric = stack.enter_context(first)
-        fabric.check_all_reduce(2, 1000)
-        os.kill(fabric.processes[0], how)
-        wait_until(lambda: not any(switch.connected for switch in fabric.client.list_switches()), "the switch is gone")
-        again = [sys.executable, "-m", "dataplane.softswitch.daemon", "--grpc", fabric.p4runtime, *options]
-        stack.enter_context(daemon(again, tmp_path / "again.ready", tmp_path / "again.log"))
-        wait_until(lambda: all(switch.connected for switch in fabric.client.list_switches()), "the switch is back")
-        fabric.check_all_reduce(2, ELEMENTS)
+    check_restart(tmp_path, memif_switch(tmp_path, 2), memif_agents(tmp_path, 2), how, ELEMENTS)
 
 
 def live_agents(fabric: DeviceFabric) -> int:

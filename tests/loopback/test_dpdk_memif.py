@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import sys
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from device_harness import VALUES, daemon, link_counters, port_counters, running_fabric
+from device_harness import VALUES, check_restart, link_counters, port_counters, running_fabric
 from memif_links import agent, switch_options
 from prometheus_client.parser import text_string_to_metric_families
-from soft_switch import wait_until
 
 import switchml
 from controller.proto import switchml_pb2 as pb
@@ -109,14 +105,5 @@ def test_data_threads_that_never_sleep(tmp_path: Path) -> None:
 @pytest.mark.long_devices
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_agents_find_a_switch_that_was_started_again(tmp_path: Path, how: signal.Signals) -> None:
-    options = switch_options(tmp_path, 2)
-    with contextlib.ExitStack() as stack:
-        first = running_fabric(tmp_path, options, [agent(tmp_path, 1), agent(tmp_path, 2)], ended_by=how)
-        fabric = stack.enter_context(first)
-        fabric.check_all_reduce(2, 1000)
-        os.kill(fabric.processes[0], how)
-        wait_until(lambda: not any(switch.connected for switch in fabric.client.list_switches()), "the switch is gone")
-        command = [sys.executable, "-m", "dataplane.softswitch.daemon", "--grpc", fabric.p4runtime, *options]
-        stack.enter_context(daemon(command, tmp_path / "again.ready", tmp_path / "again.log"))
-        wait_until(lambda: all(switch.connected for switch in fabric.client.list_switches()), "the switch is back")
-        fabric.check_all_reduce(2, MEGABYTE // 4)
+    agents = [agent(tmp_path, 1), agent(tmp_path, 2)]
+    check_restart(tmp_path, switch_options(tmp_path, 2), agents, how, MEGABYTE // 4)
