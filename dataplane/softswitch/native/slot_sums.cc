@@ -1,5 +1,6 @@
 #include "dataplane/softswitch/native/slot_sums.h"
 
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -17,7 +18,12 @@ void for_each_rank(uint64_t ranks, Act&& act) {
 
 }  // namespace
 
-void SumTask::run() const { sum_in_place(buffers.data(), count, kept, values, job->streaming()); }
+void SumTask::run() const {
+  std::array<uint8_t*, protocol::max_workers> buffers;
+  size_t count = 0;
+  for_each_rank(ranks, [&](uint8_t rank) { buffers[count++] = job->contribution(rank, half / 2); });
+  sum_in_place(buffers.data(), count, kept, values, job->streaming());
+}
 
 uint64_t SlotSums::first_id() {
   static std::atomic<uint64_t> objects{0};
@@ -85,7 +91,7 @@ bool SlotSums::finish_later(size_t half, const ShmJob::Completion& completion, s
   task.job = &job;
   task.values = slots_->values_per_packet();
   if (state.has_sum) task.kept = slots_->values(half);
-  for_each_rank(state.in_place, [&](uint8_t rank) { task.buffers[task.count++] = job.contribution(rank, half / 2); });
+  task.ranks = state.in_place;
   tasks->push_back(task);
   return true;
 }

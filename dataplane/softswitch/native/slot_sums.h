@@ -2,7 +2,6 @@
 // are, when the last of them has come.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -18,8 +17,7 @@ struct SumTask {
   size_t half = 0;
   uint64_t id = 0;
   ShmJob* job = nullptr;
-  size_t count = 0;
-  std::array<uint8_t*, protocol::max_workers> buffers{};
+  uint64_t ranks = 0;  // whose buffers they are
   uint8_t* kept = nullptr;  // what came in packets; it takes part like another buffer
   size_t values = 0;
 
