@@ -34,9 +34,10 @@ static void fail(const char* format, ...) {
   exit(1);
 }
 
+/* Aligned as PyTorch aligns its tensors. */
 static void* allocate(size_t bytes) {
-  void* memory = malloc(bytes > 0 ? bytes : 1);
-  if (memory == NULL) fail("no memory for %zu bytes", bytes);
+  void* memory = NULL;
+  if (posix_memalign(&memory, 64, bytes > 0 ? bytes : 1) != 0) fail("no memory for %zu bytes", bytes);
   return memory;
 }
 

@@ -26,9 +26,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.workers import counters
 from benchmarks.workers.backends import BACKENDS, Backend, SwitchMLBackend
@@ -37,12 +38,22 @@ from benchmarks.workers.pattern import Pattern, allowed_error
 __all__ = ["main"]
 
 
+_ALIGNMENT: Final = 64
+"""Of a tensor's memory, in bytes: as PyTorch aligns its tensors. numpy's begin 16 bytes behind a page."""
+
+
+def _aligned_vector(elements: int) -> npt.NDArray[np.float32]:
+    memory = np.empty(4 * elements + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + 4 * elements].view(np.float32)
+
+
 class Series:
     """A series of calls on one tensor: each with fresh contents, behind a barrier, and verified."""
 
     def __init__(self, backend: Backend, backend_name: str, elements: int) -> None:
         self._backend = backend
-        self.tensor = np.empty(elements, np.float32)
+        self.tensor = _aligned_vector(elements)
         self._pattern = Pattern(backend.rank, backend.world_size, elements)
         self._allowed_error = allowed_error(backend_name, backend.world_size)
         pids = os.environ.get("SWITCHML_BENCH_DAEMONS", "")
