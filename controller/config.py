@@ -26,7 +26,7 @@ Example::
     values_per_packet = 256          # soft; on bmv2 64 or 256: which of the compiled programs is loaded
     slots = 4096                     # soft; on bmv2 the p4info says it
     default_pool = 512               # slots of a job that asks for none
-    small_pool = 64                  # the same for a job of at most small_job workers
+    small_pool = 32                  # the same for a job of at most small_job workers
     small_job = 2
     multicast = "239.192.0.0/22"     # soft, where all agents are on one IP segment with it: a group for each job
     multicast_port = 1               # the switch port of that segment

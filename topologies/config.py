@@ -32,7 +32,7 @@ EMBEDDED_VALUES: Final = 2048
 EMBEDDED_POOL: Final = {"udp": 256, "shm": 128}
 """Slots of a job there, by transport, with EMBEDDED_VALUES. Fewer mean more wake-ups, more leave the caches."""
 
-SMALL_POOL: Final = 64
+SMALL_POOL: Final = 32
 """The same over shared memory where each worker has a processor: it then waits awake, and no wake-ups are spared."""
 
 DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}

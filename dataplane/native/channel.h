@@ -43,7 +43,7 @@ struct Ticket {
 // Constant once the server has made the memory.
 struct Geometry {
   static constexpr uint32_t kInPlace = 2;
-  static constexpr uint64_t kMagic = 0x53574D4C43483034;  // "SWMLCH04": changes with any change of layout
+  static constexpr uint64_t kMagic = 0x53574D4C43483035;  // "SWMLCH05": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
@@ -90,6 +90,7 @@ struct ChannelControl {
   // futex `process_event`, the server on the doorbell eventfd.
   alignas(kLine) std::atomic<uint32_t> server_sleeps;
   std::atomic<uint32_t> server_wakes_at;
+  std::atomic<uint32_t> server_processor;  // where a switch on the same machine went to sleep, and likely wakes up
   alignas(kLine) std::atomic<uint32_t> process_sleeps;
   std::atomic<uint32_t> process_wakes_at;
   std::atomic<uint32_t> process_saw;  // how many results it had taken when it went to sleep

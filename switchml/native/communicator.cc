@@ -227,10 +227,14 @@ bool Communicator::linger() {
   }
   stream_->time().enter(ThreadTime::State::waiting);
   const uint32_t wanted = std::min(stream_->results_wanted(), kResultsWorthTaking);
+  const std::atomic<uint32_t>& switch_on = channel_.control().server_processor;
   const auto end = std::chrono::steady_clock::now() + kLinger;
   do {
     if (stream_->results_that_wait() >= wanted) {
       return true;
+    }
+    if (static_cast<uint32_t>(sched_getcpu()) == switch_on.load(std::memory_order_relaxed)) {
+      return false;  // it would have to wait until the scheduler takes its turn
     }
     sched_yield();  // the switch may wait for this processor
   } while (!has_inbox_ && !abandoning_ && std::chrono::steady_clock::now() < end);

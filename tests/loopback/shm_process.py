@@ -100,6 +100,11 @@ class ShmProcess:
         (count,) = struct.unpack_from("<I", self.memory, COMPLETED)
         return int(count)
 
+    @property
+    def asked_to_ring(self) -> bool:
+        """Whether the switch sleeps until this rank rings the doorbell."""
+        return bool(self.memory[SERVER_SLEEPS])
+
     def wait_completed(self, count: int) -> None:
         wait_until(lambda: self.completed == count, f"{count} results have come")
 

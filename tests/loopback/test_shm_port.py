@@ -62,6 +62,11 @@ def admit(fabric: Fabric, port: int, rank: int, world_size: int, udp_port: int) 
     fabric.switch.set_worker(*key, 1 << rank, (1 << world_size) - 1, 1, JOB)
 
 
+def contributions(fabric: Fabric) -> int:
+    """How many of the job by hand were counted."""
+    return sum(fabric.switch.read_job_counter(JOB << 4 | verdict)[0] for verdict in Verdict)
+
+
 def drops(fabric: Fabric, reason: DropReason) -> int:
     return fabric.switch.read_drop_counter(reason)[0]
 
@@ -161,6 +166,25 @@ def test_what_a_rank_contributed_outlives_its_memory(fabric: Fabric) -> None:
         # The result outlives the job's memory, for those who must ask for it again.
         udp.send(packet)
         assert udp.receive().values == tuple(total(3, VALUES).tolist())
+
+
+@pytest.mark.parametrize("slowest", [0, 1, 2])
+def test_a_sleeping_switch_asks_the_slowest_rank_to_ring(fabric: Fabric, slowest: int) -> None:
+    """Once that one rings, the others are done: so no wake-up finds only a part of the contributions."""
+    fabric.switch.set_group(JOB, [(SHM_PORT, rank) for rank in range(3)])
+    order = [rank for rank in range(3) if rank != slowest] + [slowest]
+    with bound(fabric, 0, 3) as first, bound(fabric, 1, 3) as second, bound(fabric, 2, 3) as third:
+        ranks = (first, second, third)
+        for taken, rank in enumerate(order):
+            ranks[rank].contribute(0, 0, int32s(rank, VALUES))
+            wait_until(lambda so_far=taken + 1: contributions(fabric) == so_far, "it is taken")
+        for rank in ranks:
+            rank.wait_completed(1)
+            np.testing.assert_array_equal(rank.result(0), total(3, VALUES))
+        wait_until(
+            lambda: [rank.asked_to_ring for rank in ranks] == [rank == slowest for rank in range(3)],
+            "only the slowest is asked",
+        )
 
 
 # ---- against others ----

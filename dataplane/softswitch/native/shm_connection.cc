@@ -152,6 +152,11 @@ void ShmConnection::expect_ring(uint32_t share) {
   expects_ring_ = true;
 }
 
+void ShmConnection::server_sleeps_on(uint32_t processor) {
+  std::atomic<uint32_t>& shared = control().server_processor;
+  if (shared.load(std::memory_order_relaxed) != processor) shared.store(processor, std::memory_order_relaxed);
+}
+
 void ShmConnection::expect_no_ring() {
   if (!expects_ring_) return;
   expects_ring_ = false;

@@ -47,6 +47,9 @@ class ShmConnection {
   // Whether the rank is missing wherever a result is: it waits for nothing.
   bool has_nothing_in_flight() const { return in_flight_ == 0; }
 
+  // Whether less of it was taken than of another rank of the job.
+  bool is_behind(const ShmConnection& other) const { return !has_reached(submitted_, other.submitted_); }
+
   // Puts a result into the completion ring, if it answers what is in flight. Its values are `words`, unless the rank
   // has them already.
   void complete(const Header& result, const uint8_t* words);
@@ -66,6 +69,7 @@ class ShmConnection {
   void expect_ring(uint32_t share);
   void expect_no_ring();
   bool expects_ring() const { return expects_ring_; }
+  void server_sleeps_on(uint32_t processor);
 
   // What may have been lost is repeated: arm() says that something may have been, repeat() calls
   // again(header) for all that is in flight and overdue.

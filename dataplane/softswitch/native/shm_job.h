@@ -58,6 +58,10 @@ class ShmJob {
   // Whether a rank has the result with this header where it wrote its contribution.
   bool has_result(uint8_t rank, const Header& result);
 
+  // The rank that was behind the others when they last differed, so that it will be the last again.
+  uint8_t slowest() const { return slowest_; }
+  void set_slowest(uint8_t rank) { slowest_ = rank; }
+
   // Nanoseconds in which its values were added up, by whichever thread.
   void count_summing(uint64_t nanoseconds) { summing_.fetch_add(nanoseconds, std::memory_order_relaxed); }
   uint64_t summing() const { return summing_.load(std::memory_order_relaxed); }
@@ -71,6 +75,7 @@ class ShmJob {
   ShmJobKey key_;
   ShmWays ways_;
   size_t stride_;
+  uint8_t slowest_ = 0;
   std::vector<Completion> completions_;
   std::atomic<uint64_t> summing_{0};
   std::array<uint8_t*, protocol::max_workers> contributions_{};

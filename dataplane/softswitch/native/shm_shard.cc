@@ -1,5 +1,6 @@
 #include "dataplane/softswitch/native/shm_shard.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -178,19 +179,17 @@ void ShmShard::sleep() {
   for (const auto& [number, connection] : connections_) connection->expect_no_ring();
 }
 
-// A slot's result cannot come before every rank has contributed to it. So where a rank has nothing in flight, no
-// result of its job can come before that rank has submitted something, and no other need ring.
 bool ShmShard::prepare_sleep() {
   port_->publish(!port_->sums().any_left(), &sleepers_);
-  const auto last_of = [this](const ShmJob& job) {
-    ShmConnection* last = nullptr;
-    for (const auto& [number, connection] : connections_) {
-      if (&connection->job() == &job && connection->has_nothing_in_flight()) last = connection;
-    }
-    return last;
-  };
+  const auto processor = static_cast<uint32_t>(sched_getcpu());
+  ShmJob* job = nullptr;
+  const ShmConnection* awaited = nullptr;
   for (const auto& [number, connection] : connections_) {
-    const ShmConnection* awaited = last_of(connection->job());
+    connection->server_sleeps_on(processor);
+    if (job != &connection->job()) {  // else it is the one before, as most often
+      job = &connection->job();
+      awaited = awaited_of(job);
+    }
     if (awaited == nullptr || awaited == connection) {
       // A wake-up costs as much as a few slots, so it is for a whole pool, or for the last that a rank submits.
       connection->expect_ring(connection->rank().job.slots);
@@ -199,6 +198,30 @@ bool ShmShard::prepare_sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return std::none_of(connections_.begin(), connections_.end(),
                       [](const auto& each) { return each.second->expects_ring() && each.second->submissions_wait(); });
+}
+
+// A slot's result cannot come before every rank has contributed to it. So where a rank has nothing in flight, no
+// result of its job can come before that rank has submitted something, and no other need ring. Of several such ranks
+// it is the slowest: once that one rings, the others are done.
+const ShmConnection* ShmShard::awaited_of(ShmJob* job) const {
+  const ShmConnection* behind = nullptr;
+  const ShmConnection* ahead = nullptr;
+  const ShmConnection* awaited = nullptr;
+  const auto visit = [&](auto&& act) {
+    for (const auto& [number, connection] : connections_) {
+      if (&connection->job() == job) act(connection);
+    }
+  };
+  visit([&](const ShmConnection* connection) {
+    if (behind == nullptr || connection->is_behind(*behind)) behind = connection;
+    if (ahead == nullptr || ahead->is_behind(*connection)) ahead = connection;
+  });
+  if (behind->is_behind(*ahead)) job->set_slowest(behind->rank().rank);
+  visit([&](const ShmConnection* connection) {
+    const bool slowest = connection->rank().rank == job->slowest();
+    if (connection->has_nothing_in_flight() && (awaited == nullptr || slowest)) awaited = connection;
+  });
+  return awaited;
 }
 
 std::optional<ShmShard::Clock::time_point> ShmShard::next_deadline() const {

@@ -70,6 +70,8 @@ class ShmShard {
   // Lets the ranks know what they must ring for, and wakes those that have results. False when something was submitted
   // meanwhile: then the thread must not sleep.
   bool prepare_sleep();
+  // The rank without which no result of the job can come, or null.
+  const ShmConnection* awaited_of(ShmJob* job) const;
   std::optional<Clock::time_point> next_deadline() const;
 
   ShmPort* port_;
