@@ -17,7 +17,7 @@ struct SumTask {
   size_t half = 0;
   uint64_t id = 0;
   ShmJob* job = nullptr;
-  uint64_t ranks = 0;  // whose buffers they are
+  uint64_t ranks = 0;       // whose buffers they are
   uint8_t* kept = nullptr;  // what came in packets; it takes part like another buffer
   size_t values = 0;
 
