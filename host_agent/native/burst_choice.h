@@ -9,10 +9,10 @@
 
 namespace switchml {
 
-// At a job's start its first packets leave in messages of several sizes in turns; from then on in those of the size
-// that took the least time for a packet. It is the time of the sender, which on one machine is the receiver's as well.
-// As a rule the largest is the best: what a message costs is shared by its packets. Where a driver must cut messages up
-// itself, or a tunnel copies them, it need not be.
+// At a job's start its first packets leave in messages of several sizes in turns; from then on in the largest, unless
+// another size took much less time for a packet. It is the time of the sender, which on one machine is the receiver's
+// as well. As a rule the largest is the best: what a message costs is shared by its packets. Where a driver must cut
+// messages up itself, or a tunnel copies them, it need not be.
 class BurstChoice {
  public:
   // `largest` is what a message can take.
@@ -22,13 +22,16 @@ class BurstChoice {
     }
   }
 
-  // How many the next message should have.
-  size_t packets() const { return trials_[turn_].packets; }
-  bool settled() const { return settled_; }
+  // How many a message should have, of so many packets that leave now.
+  size_t packets(size_t of) const {
+    return settled_ || of >= fewest_packets() ? trials_[turn_].packets : trials_.front().packets;
+  }
+  // What was chosen; 0 as long as nothing is.
+  size_t chosen() const { return settled_ ? trials_[turn_].packets : 0; }
 
-  // So many packets took so long, in messages of packets() and what was left over. Not to be called once settled().
+  // So many packets took so long, in messages of packets() and what was left over.
   void sent(size_t packets, uint64_t nanoseconds) {
-    if (packets < kFewestPackets) return;
+    if (settled_ || packets < fewest_packets()) return;
     trials_[turn_].nanoseconds[samples_] = nanoseconds / packets;
     if (++turn_ < trials_.size()) return;
     turn_ = 0;
@@ -36,26 +39,31 @@ class BurstChoice {
   }
 
  private:
-  static constexpr size_t kSamples = 15;
-  static constexpr size_t kFewestPackets = 8;  // or else it is the call that takes the time, whatever the messages are
+  static constexpr size_t kSamples = 63;
   struct Trial {
     size_t packets;
     std::array<uint64_t, kSamples> nanoseconds;  // of one packet
   };
 
-  // The medians are compared: any call can be interrupted.
+  // Two large messages, as in a large tensor: what a few packets take is the waking up of processes. Packets of which
+  // more go into a message than are sent at once are judged by fewer.
+  size_t fewest_packets() const { return std::min<size_t>(2 * trials_.front().packets, 32); }
+
+  // The medians are compared: any call can be interrupted. A smaller size must take less than two thirds of the time:
+  // on a busy machine samples of one size differ by a factor of ten, and the wrong size costs a job a tenth of its
+  // time.
   void settle() {
     for (Trial& trial : trials_) {
       std::nth_element(trial.nanoseconds.begin(), &trial.nanoseconds[kSamples / 2], trial.nanoseconds.end());
     }
-    const auto best = std::min_element(trials_.begin(), trials_.end(), [](const Trial& one, const Trial& other) {
-      return one.nanoseconds[kSamples / 2] < other.nanoseconds[kSamples / 2];
-    });
-    turn_ = static_cast<size_t>(best - trials_.begin());
+    const auto median = [this](size_t trial) { return trials_[trial].nanoseconds[kSamples / 2]; };
+    for (size_t trial = 1; trial < trials_.size(); ++trial) {
+      if (3 * median(trial) < 2 * median(turn_)) turn_ = trial;
+    }
     settled_ = true;
   }
 
-  std::vector<Trial> trials_;  // the largest first: it wins where two are equal
+  std::vector<Trial> trials_;  // the largest first
   size_t turn_ = 0;
   size_t samples_ = 0;
   bool settled_ = false;

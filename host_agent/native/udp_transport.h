@@ -25,12 +25,12 @@ class UdpTransport : public JobTransport {
   int fd(unsigned source) const override { return socket_of(source).fd(); }
   void send(SendBatch* batch) override {
     const size_t packets = batch->size();
-    batch->limit_messages(burst_.packets());
+    batch->limit_messages(burst_.packets(packets));
     const Stopwatch sending;
     batch->flush(socket_, switch_endpoint_);
-    if (!burst_.settled()) burst_.sent(packets, sending.nanoseconds());
+    burst_.sent(packets, sending.nanoseconds());
   }
-  uint64_t packets_together() const override { return burst_.settled() ? burst_.packets() : 0; }
+  uint64_t packets_together() const override { return burst_.chosen(); }
   bool receive(unsigned source, ReceiveBatch* batch) override { return batch->receive(socket_of(source)); }
   bool next(ReceiveBatch* batch, Datagram* datagram) override { return batch->next(datagram); }
 

@@ -66,7 +66,7 @@ def test_the_packets_of_a_message_are_chosen_by_measurement(tmp_path: Path) -> N
         def run(comm: Communicator) -> tuple[set[int], set[int]]:
             x = np.ones(2_000_000, np.int32)
             before = chosen_now()
-            for _ in range(5):
+            for _ in range(20):
                 x[:] = 1
                 comm.all_reduce(x)
                 assert (x == 2).all()
