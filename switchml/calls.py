@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from switchml.tensors import Buffer
 
@@ -13,8 +12,7 @@ __all__ = ["Call", "Operation"]
 Operation = Literal["all_reduce", "broadcast", "barrier"]
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One collective as this rank made it."""
 
     sequence: int

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Literal, overload
 
@@ -73,7 +72,9 @@ class Communicator(Membership):
     def __init__(self, connection: AgentConnection, attachment: Attachment, native: _native.Communicator) -> None:
         self._connection = connection
         self._pid = os.getpid()
-        self._state = threading.Condition()  # guards what follows
+        # It guards what follows. What every call does takes the lock itself: a condition passes it on in Python.
+        self._lock = threading.RLock()
+        self._state = threading.Condition(self._lock)
         self._generation = Generation(attachment, native)
         self._error: SwitchMLError | None = None
         self._unseen: WorldChanged | None = None  # a change that no call has raised yet
@@ -254,7 +255,7 @@ class Communicator(Membership):
     ) -> Work | None:
         timeout = DEFAULT_TIMEOUT if timeout is None else _positive(timeout)
         self._require_own_process()
-        with self._state:
+        with self._lock:
             error, self._unseen = self._error or self._unseen, None
             if error is not None:
                 raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
@@ -263,11 +264,14 @@ class Communicator(Membership):
             call = Call(now.sequence, operation, op, buffer, root)
             size = 0 if buffer is None else buffer.size if kind == _native.KIND_BYTES else buffer.elements
             now.calls[call.sequence] = call
-            with self._failing_when_interrupted():
+            try:
                 contributes = operation != "broadcast" or root == self.rank
                 ticket = now.native.submit(kind, buffer.address if buffer else 0, size, contributes, call.fingerprint)
                 assert ticket == call.sequence
                 now.sequence += 1
+            except BaseException as interruption:
+                self._interrupted(interruption)
+                raise
             work = Work(self, now, call, time.monotonic() + timeout, timeout)
             now.works[call.sequence] = work
         if async_op:
@@ -282,19 +286,14 @@ class Communicator(Membership):
                 "process: connect in the child instead (start it with the spawn method). No array was changed."
             )
 
-    @contextlib.contextmanager
-    def _failing_when_interrupted(self) -> Iterator[None]:
+    def _interrupted(self, error: BaseException) -> None:
         """An exception out of nowhere (KeyboardInterrupt) leaves the communicator failed, never half-way."""
-        try:
-            yield
-        except BaseException as error:
-            self._fail(
-                CommunicatorClosed(
-                    f"an earlier call of {self._who()} was interrupted by {type(error).__name__}; start the job again."
-                ),
-                here=True,
-            )
-            raise
+        self._fail(
+            CommunicatorClosed(
+                f"an earlier call of {self._who()} was interrupted by {type(error).__name__}; start the job again."
+            ),
+            here=True,
+        )
 
     def _has_ended(self, work: Work) -> bool:
         self._require_own_process()
@@ -303,19 +302,28 @@ class Communicator(Membership):
 
     def _ends_within(self, work: Work, seconds: float) -> bool:
         self._require_own_process()
-        with self._waiting():
+        self._begin_waiting()
+        try:
             return work._outcome is not None or work._generation.native.wait(work._call.sequence, seconds)
+        finally:
+            self._end_waiting()
 
     def _wait(self, work: Work) -> None:
         self._require_own_process()
         call = work._call
-        with self._waiting(), self._failing_when_interrupted():
+        self._begin_waiting()
+        try:
             if work._outcome is None:
                 remaining = max(0.0, work._deadline - time.monotonic())
                 if not work._generation.native.wait(call.sequence, remaining):
                     self._time_out(work)
-                with self._state:
+                with self._lock:
                     work._generation.finish(work)
+        except BaseException as error:
+            self._interrupted(error)
+            raise
+        finally:
+            self._end_waiting()
         outcome = work._outcome
         assert outcome is not None
         if outcome.status == "failed":
@@ -358,16 +366,15 @@ class Communicator(Membership):
             here=True,
         )
 
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Keep the native code from being closed meanwhile."""
-        with self._state:
+    # The native code is not closed in between. These are no context manager, which would be a tenth of a call's Python.
+    def _begin_waiting(self) -> None:
+        with self._lock:
             self._waiters += 1
-        try:
-            yield
-        finally:
-            with self._state:
-                self._waiters -= 1
+
+    def _end_waiting(self) -> None:
+        with self._lock:
+            self._waiters -= 1
+            if self._waiters == 0:
                 self._state.notify_all()
 
     def _fail(self, error: SwitchMLError, here: bool = False) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any, Protocol, Union
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +33,7 @@ class TorchTensor(Protocol):
 Tensor = Union[npt.NDArray[Any], TorchTensor]  # noqa: UP007 - evaluated at import, also on Python 3.10
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """The memory of an array, kept alive by `owner`. `dtype` is named alike for numpy and torch ("float32")."""
 
     owner: object
@@ -62,8 +61,13 @@ def buffer_of(x: Tensor) -> Buffer:
     )
 
 
+@lru_cache(maxsize=64)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return str(dtype)  # numpy spells it out in Python each time
+
+
 def _numpy_buffer(x: npt.NDArray[Any]) -> Buffer:
-    name = str(x.dtype)
+    name = _name_of(x.dtype)
     if x.dtype.hasobject:
         raise _unsupported(x, "holds Python objects, which have no fixed size", "use a numeric dtype")
     if not x.dtype.isnative:

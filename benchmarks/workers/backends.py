@@ -87,16 +87,17 @@ class _TimedNative:
     def __init__(self, native: Any) -> None:
         self.native = native
         self.seconds = self.cpu_seconds = 0.0
+        for name in ("submit", "wait", "outcome", "release"):  # made beforehand: that is no part of the call
+            setattr(self, name, self._timed(getattr(native, name)))
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self.native, name)
-        if not callable(attribute):
-            return attribute
+        return getattr(self.native, name)
 
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any) -> Any:
             begin, begin_cpu = time.perf_counter(), time.thread_time()
             try:
-                return attribute(*arguments)
+                return function(*arguments)
             finally:
                 self.seconds += time.perf_counter() - begin
                 self.cpu_seconds += time.thread_time() - begin_cpu
