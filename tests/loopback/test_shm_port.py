@@ -168,6 +168,24 @@ def test_what_a_rank_contributed_outlives_its_memory(fabric: Fabric) -> None:
         assert udp.receive().values == tuple(total(3, VALUES).tolist())
 
 
+def test_a_sum_can_be_read_when_a_rank_that_had_it_has_gone(fabric: Fabric) -> None:
+    """It is in the ranks' memory only: of rank 0, until that one goes, and then of rank 1."""
+    fabric.switch.set_group(JOB, [(SHM_PORT, 0), (SHM_PORT, 1)])
+    with bound(fabric, 0, 2) as leaves, bound(fabric, 1, 2) as stays:
+        for rank, process in enumerate((leaves, stays)):
+            process.contribute(3, 3, int32s(rank, VALUES))
+        for process in (leaves, stays):
+            process.wait_completed(1)
+        for process in (None, leaves):
+            if process is not None:
+                process.unbind()
+            lanes = [fabric.switch.read_register(f"lane_{lane}", (BASE + 3) << 1) for lane in range(VALUES)]
+            np.testing.assert_array_equal(np.array(lanes, np.uint32).view(np.int32), total(2, VALUES))
+        fabric.switch.write_register("lane_1", (BASE + 3) << 1, 7)
+        assert fabric.switch.read_register("lane_1", (BASE + 3) << 1) == 7
+        assert fabric.switch.read_register("lane_2", (BASE + 3) << 1) == lanes[2]
+
+
 @pytest.mark.parametrize("slowest", [0, 1, 2])
 def test_a_sleeping_switch_asks_the_slowest_rank_to_ring(fabric: Fabric, slowest: int) -> None:
     """Once that one rings, the others are done: so no wake-up finds only a part of the contributions."""

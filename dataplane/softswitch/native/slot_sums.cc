@@ -122,7 +122,15 @@ uint32_t SlotSums::word(size_t half, size_t lane) const {
   return sum;
 }
 
-void SlotSums::settle(size_t half) { take_over(half, ~uint64_t{0}); }
+void SlotSums::settle(size_t half) {
+  HalfState& state = slots_->state(half);
+  const uint64_t have_sum = state.is_apart ? state.job->completion(half).ranks : 0;
+  if (have_sum != 0) {
+    add_words(half, state.job->contribution(static_cast<uint8_t>(__builtin_ctzll(have_sum)), half / 2));
+    state.is_apart = false;
+  }
+  take_over(half, ~uint64_t{0});
+}
 
 void SlotSums::take_over(size_t half, uint64_t ranks) {
   HalfState& state = slots_->state(half);
@@ -141,7 +149,11 @@ void SlotSums::for_each_half(const ShmJob& job, Act&& act) {
 }
 
 void SlotSums::take_over(const ShmJob& job, uint8_t rank) {
-  for_each_half(job, [&](size_t half) { take_over(half, uint64_t{1} << rank); });
+  const uint64_t leaves = uint64_t{1} << rank;
+  for_each_half(job, [&](size_t half) {
+    take_over(half, leaves);
+    if (slots_->state(half).is_apart) slots_->state(half).job->completion(half).ranks &= ~leaves;
+  });
 }
 
 void SlotSums::forget(const ShmJob& job) {

@@ -53,7 +53,7 @@ class SlotSums {
   // One value, or the sum of those of them that have come.
   uint32_t word(size_t half, size_t lane) const;
   // Adds what is in ranks' own buffers to the slot's memory: of all ranks, whose sum it then is if all have come, or of
-  // one before its memory goes. All tasks were run.
+  // one before its memory goes. A sum that only ranks have is copied by the former. All tasks were run.
   void settle(size_t half);
   void take_over(const ShmJob& job, uint8_t rank);
   // The job's last rank has gone.
