@@ -152,6 +152,9 @@ static void run(size_t elements, size_t tensors, long calls, long warm_up) {
     all_reduce(contribution, tensor, elements, tensors, requests);
     const double elapsed = seconds_of(CLOCK_MONOTONIC) - begin;
     const struct usage after = own_usage();
+    /* What a rank has queued it sends only inside of calls: without this others wait for it while it verifies, and for
+     * ever after the last call. */
+    check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
     const double error = largest_error(&pattern, tensor, all, call);
     if (!(error <= allowed)) {
       fail("call %ld of %zu elements gave a wrong sum: an element is %g from it, %g are allowed", call, all, error,

@@ -15,6 +15,8 @@ The answer holds "seconds" of each call, what this process used during them ("cp
 
 Between the barrier and the call nothing is done but reading this process's own counters. Those of other processes take
 longer to read; they are read before that barrier and after the call, and what a barrier alone takes is subtracted.
+Behind the call is another barrier: nobody verifies while others still reduce. They would have fewer processors, and of
+Open MPI's ranks, which send what they have queued only inside of calls, they would wait for the next call.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def _aligned_vector(elements: int) -> npt.NDArray[np.float32]:
 
 
 class Series:
-    """A series of calls on one tensor: each with fresh contents, behind a barrier, and verified."""
+    """A series of calls on one tensor: each with fresh contents, between two barriers, and verified."""
 
     def __init__(self, backend: Backend, backend_name: str, elements: int) -> None:
         self._backend = backend
@@ -75,6 +77,7 @@ class Series:
             elapsed = call()
             after = counters.own()
             daemons_after = counters.of_processes(self._daemons)
+            self._backend.barrier()
             error = self._pattern.largest_error(self.tensor, number)
             if not error <= self._allowed_error:  # NaN is not either
                 raise ValueError(
