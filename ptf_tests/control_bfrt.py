@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import finsy as fy
 
-from controller.drivers.bfrt_entities import Names
+from controller.drivers.bfrt_entities import Held, Names
 from controller.drivers.bfrt_ports import PORT_METADATA, SECOND_PASS_PORT, second_pass
 from controller.drivers.bfrt_schema import Schema, SchemaMismatch, Table
 from controller.drivers.bfrt_session import Session
@@ -46,7 +46,7 @@ class BfrtControl(Control):
 
     async def _load(self) -> None:
         names, session = self._names, self._session
-        groups = names.held([entry async for entry in session.read(map_requests(names, names.node, names.group))])
+        groups = await self._groups()
         for group in groups.entities:
             assert isinstance(group, fy.P4MulticastGroupEntry)
             await session.write(names.deletion(group, groups.nodes[group.multicast_group_id]))
@@ -92,15 +92,21 @@ class BfrtControl(Control):
     async def _modify(self, entities: Iterable[Entity]) -> None:
         for entity in entities:
             if isinstance(entity, fy.P4MulticastGroupEntry):
-                asked = map_requests(self._names, self._names.node, self._names.group)
-                held = self._names.held([entry async for entry in self._session.read(asked)])
-                await self._session.write(self._names.deletion(entity, held.nodes[entity.multicast_group_id]))
+                await self._delete([entity])
                 await self._session.write(self._names.insertion(entity))
             else:
                 await self._session.write(self._names.modification(entity))
 
     async def _delete(self, entities: Iterable[Entity]) -> None:
-        await self._session.write([update for entity in entities for update in self._names.deletion(entity)])
+        for entity in entities:
+            nodes = None
+            if isinstance(entity, fy.P4MulticastGroupEntry):
+                nodes = (await self._groups()).nodes[entity.multicast_group_id]
+            await self._session.write(self._names.deletion(entity, nodes))
+
+    async def _groups(self) -> Held:
+        asked = map_requests(self._names, self._names.node, self._names.group)
+        return self._names.held([entry async for entry in self._session.read(asked)])
 
     async def _counts(self, jobs: Iterable[int] | None) -> Counts:
         counts = Counts()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import finsy as fy
 from ptf.dataplane import DataPlane
 
+from controller.drivers.bfrt_session import BfrtError
 from dataplane.constants import DropReason
 from ptf_tests.barrier import Barrier, marker_entities
 from ptf_tests.control import Counts, open_control
@@ -121,6 +122,8 @@ class Player:
         except fy.P4ClientError as error:
             details = error.details
             outcome.refused[number] = (details[0].canonical_code if details else error.code).name
+        except BfrtError as error:
+            outcome.refused[number] = error.code.name
         else:
             self._note_loss(step)
 
