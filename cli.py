@@ -392,7 +392,7 @@ def watch_job(session: Session, job: str, as_json: bool) -> None:
 )
 @job_argument
 @click.option("--rank", type=click.IntRange(0, PROTOCOL_MAX_WORKERS - 1), required=True, metavar="R", help="The rank.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job and the rank's command have ended.")
 @json_option
 @click.pass_obj
 def logs(session: Session, job: str, rank: int, follow: bool, as_json: bool) -> None:

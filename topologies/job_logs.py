@@ -2,6 +2,8 @@
 
 import codecs
 import contextlib
+import fcntl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -15,6 +17,7 @@ from topologies.run_directory import RunDirectory
 __all__ = ["find", "read"]
 
 _READ_BYTES: Final = 1 << 16
+_POLL_SECONDS: Final = 0.1
 
 
 def find(settings: Settings, job: int | str, rank: int) -> Path:
@@ -43,7 +46,7 @@ def find(settings: Settings, job: int | str, rank: int) -> Path:
 
 
 def read(settings: Settings, job: int | str, path: Path, *, follow: bool) -> Iterator[str]:
-    """Yield the text of a log; with `follow`, what is added to it until the job ends.
+    """Yield the text of a log; with `follow`, what is added to it until the job and the rank's command have ended.
 
     Raises what ControllerClient raises.
     """
@@ -59,6 +62,22 @@ def read(settings: Settings, job: int | str, path: Path, *, follow: bool) -> Ite
         with connect(settings, address) as client:
             for _ in client.watch_job(job):  # at least one a second, the last one when the job has ended
                 yield from _rest(file, decoder)
+        while _is_written(file):  # a command can go on for as long as it likes after it has left the job
+            time.sleep(_POLL_SECONDS)
+            yield from _rest(file, decoder)
+        yield from _rest(file, decoder)
+
+
+def _is_written(file: BinaryIO) -> bool:
+    """Whether the launcher still has the log open, which it locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
 
 
 def _rest(file: BinaryIO, decoder: codecs.IncrementalDecoder) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import os
 import selectors
 import shutil
@@ -81,6 +82,8 @@ class _Worker:
     ) -> None:
         self.rank = rank
         self.log: BinaryIO = log.open("ab" if again else "wb", buffering=0)
+        with contextlib.suppress(OSError):  # who follows the log (job_logs) may ask at this moment, and then knows less
+            fcntl.flock(self.log, fcntl.LOCK_SH | fcntl.LOCK_NB)
         self.log_fails = False
         self.rest = b""
         try:

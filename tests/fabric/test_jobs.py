@@ -244,15 +244,18 @@ def test_sixty_four_workers(fabric: Ctl) -> None:
     assert result["state"] == "COMPLETED"
 
 
-def test_logs_follow_a_job_to_its_end(fabric: Ctl) -> None:
-    run = fabric.start("job", "start", "--workers", "2", "--name", "talk", *fabric.worker("sums", "--seconds", "3"))
+def test_logs_follow_a_command_to_its_end(fabric: Ctl) -> None:
+    """Also what it writes when it has left the job."""
+    script = "import time, switchml\nwith switchml.connect() as c:\n time.sleep(2)\n"
+    script += "print('it has left', flush=True)\ntime.sleep(1)\nprint('rank', c.rank, 'ends')"
+    run = fabric.start("job", "start", "--workers", "2", "--name", "talk", "--", sys.executable, "-c", script)
     while [job["state"] for job in fabric.json("job", "list")["jobs"]] != ["RUNNING"]:
         assert run.poll() is None
     follow = fabric.start("job", "logs", "talk", "--rank", "1", "--follow")
     stdout, stderr = follow.communicate(timeout=60)
     run.communicate(timeout=60)
     assert follow.returncode == 0, stderr
-    assert "rank 1:" in stdout
+    assert stdout.splitlines() == ["it has left", "rank 1 ends"]
 
 
 def test_switch_show_prints_what_is_installed(fabric: Ctl) -> None:
