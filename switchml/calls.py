@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import zlib
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from switchml import _native
 from switchml.tensors import Buffer
 
-__all__ = ["Call", "Operation"]
+__all__ = ["REDUCTIONS", "Call", "Operation"]
 
 Operation = Literal["all_reduce", "broadcast", "barrier"]
+
+REDUCTIONS: Final = {
+    ("float32", "sum"): _native.KIND_FLOAT32_SUM,
+    ("float32", "avg"): _native.KIND_FLOAT32_AVG,
+    ("float16", "sum"): _native.KIND_FLOAT16_SUM,
+    ("float16", "avg"): _native.KIND_FLOAT16_AVG,
+    ("bfloat16", "sum"): _native.KIND_BFLOAT16_SUM,
+    ("bfloat16", "avg"): _native.KIND_BFLOAT16_AVG,
+    ("int32", "sum"): _native.KIND_INT32_SUM,
+}
+"""What the native code calls an all-reduce, by the name of the dtype and the operation; there are no others."""
 
 
 class Call(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Final, Literal, overload
 
 from switchml import _native, lifetime
 from switchml.agent_connection import AgentConnection, Attachment, Failure
-from switchml.calls import Call, Operation
+from switchml.calls import REDUCTIONS, Call, Operation
 from switchml.errors import (
     CollectiveTimeout,
     CommunicatorClosed,
@@ -36,16 +36,6 @@ DEFAULT_TIMEOUT: Final = 300.0  # seconds that a collective may take
 _ASK_SECONDS: Final = 1.0  # for the names of the missing ranks, once a collective is out of time
 _VERDICT_SECONDS: Final = 12.0  # more than the control thread waits for the reason of a failure
 _LEAVE_SECONDS: Final = 5.0  # for other threads to leave their waits when the communicator is closed
-
-_KINDS: Final = {
-    ("float32", "sum"): _native.KIND_FLOAT32_SUM,
-    ("float32", "avg"): _native.KIND_FLOAT32_AVG,
-    ("float16", "sum"): _native.KIND_FLOAT16_SUM,
-    ("float16", "avg"): _native.KIND_FLOAT16_AVG,
-    ("bfloat16", "sum"): _native.KIND_BFLOAT16_SUM,
-    ("bfloat16", "avg"): _native.KIND_BFLOAT16_AVG,
-    ("int32", "sum"): _native.KIND_INT32_SUM,
-}
 
 
 class Communicator(Membership):
@@ -157,7 +147,7 @@ class Communicator(Membership):
         if op not in ("sum", "avg"):
             raise ValueError(f'op is {op!r}; it must be "sum" or "avg". The array is unchanged')
         buffer = buffer_of(x)
-        kind = _KINDS.get((buffer.dtype, op))
+        kind = REDUCTIONS.get((buffer.dtype, op))
         if kind is None:
             allowed = "float32, float16 or bfloat16" if op == "avg" else "float32, float16, bfloat16 or int32"
             raise UnsupportedTensor(

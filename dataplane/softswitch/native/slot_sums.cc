@@ -152,7 +152,7 @@ void SlotSums::take_over(const ShmJob& job, uint8_t rank) {
   const uint64_t leaves = uint64_t{1} << rank;
   for_each_half(job, [&](size_t half) {
     take_over(half, leaves);
-    if (slots_->state(half).is_apart) slots_->state(half).job->completion(half).ranks &= ~leaves;
+    slots_->state(half).job->completion(half).ranks &= ~leaves;
   });
 }
 
