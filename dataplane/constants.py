@@ -21,7 +21,7 @@ class Format(IntEnum):
 class Flag(IntFlag):
     """Members of [flag] in constants.toml."""
 
-    EXPONENT_ONLY = 1
+    WITHOUT_VALUES = 1
     LAST_CHUNK = 2
     RETRANSMISSION = 4
 

@@ -114,22 +114,29 @@ class Job:
         packet = replace(packet, **fields)
         return packet if "check" in fields else packet.with_check(scaled_by=90, fingerprint=5)
 
-    def exponent_only(self, rank: int, slot: int = 0, phase: int = 0, **fields: Any) -> Packet:
+    def without_values(self, rank: int, slot: int = 0, phase: int = 0, **fields: Any) -> Packet:
         """Return a contribution without values."""
-        empty: dict[str, Any] = {"values": (), "count": 0, "flags": Flag.EXPONENT_ONLY}
+        empty: dict[str, Any] = {"values": (), "count": 0, "flags": Flag.WITHOUT_VALUES}
         return self.packet(rank, slot, phase, **{**empty, **fields})
 
     @staticmethod
     def result(*contributions: Packet, asked_by: Packet | None = None) -> Packet:
         """Return the RESULT of contributions to one phase of a slot.
 
-        Its header is that of the last one, which completes it, or of ``asked_by``, to whom it is sent again.
+        Its header is that of the last one, which completes it, or of ``asked_by``, to whom it is sent again. It has
+        values exactly when a contribution has.
         """
-        lanes = zip(*(packet.values for packet in contributions), strict=True)
+        lanes = zip(*(packet.values for packet in contributions if packet.values), strict=True)
+        values = tuple(sum(lane) & _MASK for lane in lanes)
+        trigger = contributions[-1] if asked_by is None else asked_by
+        if values and not trigger.values:
+            trigger = replace(trigger, count=len(values), flags=Flag(trigger.flags & 0xFFFF ^ Flag.WITHOUT_VALUES))
+        elif trigger.values and not values:
+            trigger = replace(trigger, count=0, flags=trigger.flags | Flag.WITHOUT_VALUES)
         return replace(
-            contributions[-1] if asked_by is None else asked_by,
+            trigger,
             kind=Kind.RESULT,
             exponent=max(packet.exponent for packet in contributions),
             check=sum(packet.check for packet in contributions) & _MASK,
-            values=tuple(sum(lane) & _MASK for lane in lanes),
+            values=values,
         )

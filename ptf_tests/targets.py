@@ -43,6 +43,7 @@ class Description:
     are of BfRt. ``interfaces`` gives each port's interface: a name, or for ``unix`` ports the switch's and the tests'
     socket paths with a comma between. ``shortest_frame`` is what the ports can carry, in bytes. ``loses_on_purpose``:
     the pipeline has the loss tables.
+    ``results_grow``: a contribution without values can be answered by a RESULT with values.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Description:
     program: str = "switchml"
     recirculation: int = 68
     loses_on_purpose: bool = True
+    results_grow: bool = True
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -181,7 +183,12 @@ class Bmv2(Target):
     def describe(self, values: int) -> Description:
         """Return the description; the kernel sends no frame without an Ethernet header over a veth pair."""
         interfaces = {port: f"host{port}" for port in _PORTS}
-        return Description(self.name, f"unix:{self._socket}", values, interfaces, unix=False, shortest_frame=14)
+        return Description(
+            *(self.name, f"unix:{self._socket}", values, interfaces),
+            unix=False,
+            shortest_frame=14,
+            results_grow=values <= 128,  # BMv2 ends itself when a packet grows by more than 512 bytes
+        )
 
     def _command(self) -> Sequence[str]:
         interfaces = [word for port in _PORTS for word in ("--interface", f"{port}@switch{port}")]

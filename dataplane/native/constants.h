@@ -26,7 +26,7 @@ enum class Format : uint8_t {
 };
 
 namespace flag {
-constexpr uint32_t exponent_only = 1;
+constexpr uint32_t without_values = 1;
 constexpr uint32_t last_chunk = 2;
 constexpr uint32_t retransmission = 4;
 }  // namespace flag

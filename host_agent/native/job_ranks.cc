@@ -86,7 +86,7 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   }
   const Header header = wire::load_header(datagram.data);
   const uint32_t index = (header.slot >> 1) - static_cast<uint32_t>(assignment_.slot_base);
-  const bool empty = (header.flags & flag::exponent_only) != 0;
+  const bool empty = (header.flags & flag::without_values) != 0;
   const size_t payload = empty ? 0 : assignment_.values * sizeof(uint32_t);
   if (header.version != protocol::version || header.kind != static_cast<uint8_t>(Kind::result) ||
       header.job != assignment_.job || header.epoch != assignment_.epoch || index >= assignment_.slots ||

@@ -101,7 +101,7 @@ void Rank::send(uint16_t index, SendBatch& batch, Clock::time_point now) {
     batch.end_run();
   }
   last_sent_ = index;
-  const bool empty = (slot.flags & flag::exponent_only) != 0;
+  const bool empty = (slot.flags & flag::without_values) != 0;
   batch.add(header, protocol::header_bytes, channel_->channel().contribution(index),
             empty ? 0 : assignment_.values * sizeof(uint32_t));
   status_.sent += 1;

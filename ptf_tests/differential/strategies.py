@@ -177,7 +177,7 @@ def _switch_address(mac: int, ip: int) -> SetDefault:
 
 _SWITCHML_FIELDS = (
     *("version", "kind", "job", "worker", "format", "exponent", "index", "half", "count", "epoch"),
-    *("exponent_only", "payload", "phase"),
+    *("without_values", "payload", "phase"),
 )
 _IPV4_FIELDS = ("version_length", "length", "fragment", "protocol", "ip_checksum", "ip_src", "ip_dst")
 _FRAME_FIELDS = ("host", "eth_dst", "udp_port", "udp_length", "trailer", "cut", *_IPV4_FIELDS)
@@ -192,7 +192,7 @@ def _contributions(draw: st.DrawFn, job: Job, rank: int, slot: int | None = None
     empty = pick.any(False, False, False, True)
     count = 0 if empty else pick.any(job.values, 1)
     length = pick("payload", 0 if empty else job.values, 0, 1, job.values - 1, job.values, job.values + 1)
-    flags = pick("exponent_only", int(empty), 0, 1) | pick.any(0, 2, 4, 0xFFFE)
+    flags = pick("without_values", int(empty), 0, 1) | pick.any(0, 2, 4, 0xFFFE)
     step = pick.any(0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x12345678)
     packet = Packet(
         version=pick("version", 1, 0, 2),

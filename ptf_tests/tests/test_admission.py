@@ -86,7 +86,7 @@ class StrangersOfEveryShape(SwitchMLTest):
         job = self.job(2)
         stranger = job.hosts[0].moved(mac=0x020000000200)
         for phase in (0, 1):
-            for packet in (job.packet(0, phase=phase), job.exponent_only(0, phase=phase)):
+            for packet in (job.packet(0, phase=phase), job.without_values(0, phase=phase)):
                 self.refuse(packet, stranger, DropReason.UNKNOWN_WORKER)
         self.expect_nothing()
 

@@ -35,7 +35,7 @@ class RestartOverDirtySlots(SwitchMLTest):
             self.contribute(old, old.packet(0, slot=1, phase=6), Verdict.AGGREGATED)  # begun
             for rank in (0, 1):
                 self.contribute(old, old.packet(rank, slot=2, phase=9, exponent=256), Verdict.AGGREGATED)
-            self.reduce(old, [old.exponent_only(rank, slot=3, phase=2) for rank in range(3)])
+            self.reduce(old, [old.without_values(rank, slot=3, phase=2) for rank in range(3)])
         new = self.job(3)
         assert new.epoch != old.epoch
         for slot in range(4):

@@ -22,7 +22,7 @@ class ForgedResult(SwitchMLTest):
         forged = job.result(*packets)
         self.refuse(forged, job.hosts[0], DropReason.FORGED_RESULT)
         self.refuse(replace(forged, job=6), job.hosts[1].moved(port=7), DropReason.FORGED_RESULT)
-        self.refuse(job.exponent_only(0, kind=Kind.RESULT), job.hosts[0], DropReason.FORGED_RESULT)
+        self.refuse(job.without_values(0, kind=Kind.RESULT), job.hosts[0], DropReason.FORGED_RESULT)
         # As the switch would send it, to an agent's UDP port.
         self.insert(self.l2_forward(job.hosts[1].mac, job.hosts[1].port))
         self.send(1, result_frame(forged, job.hosts[1]), DropReason.FORGED_RESULT)

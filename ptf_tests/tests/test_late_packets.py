@@ -63,14 +63,14 @@ class LateDuplicateAfterCompletionOfPhaseAfterNext(SwitchMLTest):
 
 
 class Stale(SwitchMLTest):
-    """Packets of any earlier phase of the half, exponent-only ones too, are dropped and counted."""
+    """Packets of any earlier phase of the half, those without values too, are dropped and counted."""
 
     def runTest(self) -> None:
         job = self.job(2)
         self.contribute(job, job.packet(0, phase=10), Verdict.AGGREGATED)
         for phase in (8, 2, 0):
             self.contribute(job, job.packet(1, phase=phase), Verdict.STALE)
-            self.contribute(job, job.exponent_only(0, phase=phase), Verdict.STALE)
+            self.contribute(job, job.without_values(0, phase=phase), Verdict.STALE)
         self.expect_nothing()
         packets = [job.packet(rank, phase=10) for rank in range(2)]
         self.contribute(job, packets[1], Verdict.COMPLETED)

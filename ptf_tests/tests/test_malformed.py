@@ -69,19 +69,19 @@ class WrongExponent(_Malformed):
         job = self.job(2)
         exponents = (EXPONENT_UNKNOWN + 1, 0x8000, 0xFFFF)
         packets = [job.packet(0, exponent=exponent) for exponent in exponents]
-        packets += [job.exponent_only(0, exponent=exponent) for exponent in exponents]
+        packets += [job.without_values(0, exponent=exponent) for exponent in exponents]
         self.refuse_all(DropReason.BAD_EXPONENT, packets, job)
 
 
 @group("values")
 class WrongCount(_Malformed):
-    """More values than the payload has, none of them, or some in an exponent-only packet."""
+    """More values than the payload has, none of them, or some in a packet without values."""
 
     def runTest(self) -> None:
         job = self.job(2)
         packets = [job.packet(0, count=count) for count in (0, job.values + 1, PROTOCOL_MAX_VALUES, 0xFFFF)]
-        packets += [job.exponent_only(0, count=count) for count in (1, job.values)]
-        packets.append(job.packet(0, flags=Flag.EXPONENT_ONLY))
+        packets += [job.without_values(0, count=count) for count in (1, job.values)]
+        packets.append(job.packet(0, flags=Flag.WITHOUT_VALUES))
         self.refuse_all(DropReason.BAD_COUNT, packets, job)
 
 
@@ -94,8 +94,8 @@ class WrongLength(_Malformed):
         whole = job.packet(0)
         lengths = (0, 1, job.values - 1, job.values + 1, 2 * job.values)
         packets = [replace(whole, values=(7,) * length) for length in lengths]
-        packets.append(replace(whole, flags=Flag.EXPONENT_ONLY, count=0))
-        packets += [job.exponent_only(0, values=(7,) * length) for length in (1, job.values)]
+        packets.append(replace(whole, flags=Flag.WITHOUT_VALUES, count=0))
+        packets += [job.without_values(0, values=(7,) * length) for length in (1, job.values)]
         self.refuse_all(DropReason.BAD_LENGTH, packets, job)
 
 
@@ -119,7 +119,7 @@ class HalfContradictsPhase(_Malformed):
     def runTest(self) -> None:
         job = self.job(2)
         phases = (0, 1, 2, 0xFFFFFFFF)
-        right = [make(0, phase=phase) for phase in phases for make in (job.packet, job.exponent_only)]
+        right = [make(0, phase=phase) for phase in phases for make in (job.packet, job.without_values)]
         self.refuse_all(DropReason.BAD_HALF, [replace(packet, slot=packet.slot ^ 1) for packet in right], job)
 
 
@@ -144,7 +144,7 @@ class TruncatedFrames(_Malformed):
 
     def runTest(self) -> None:
         job = self.job(2)
-        for packet in (job.packet(0), job.exponent_only(0)):
+        for packet in (job.packet(0), job.without_values(0)):
             frame = contribution_frame(packet, job.hosts[0])
             for length in range(self.target.shortest_frame, len(frame)):
                 # Without an Ethernet header there is no destination; without a UDP header nothing says that it is ours.
@@ -221,7 +221,7 @@ class EthernetTrailer(SwitchMLTest):
 
     def runTest(self) -> None:
         job = self.job(2)
-        for phase, make in enumerate((job.packet, job.exponent_only)):
+        for phase, make in enumerate((job.packet, job.without_values)):
             packets = [make(rank, phase=phase) for rank in range(2)]
             self.contribute(job, packets[0], Verdict.AGGREGATED, trailer=9)
             self.contribute(job, packets[1], Verdict.COMPLETED, trailer=4)

@@ -129,9 +129,9 @@ class ExponentOnlyPhase(SwitchMLTest):
 
     def runTest(self) -> None:
         job = self.job(3)
-        self.reduce(job, [job.exponent_only(rank, exponent=EXPONENT_UNKNOWN - rank) for rank in range(3)])
+        self.reduce(job, [job.without_values(rank, exponent=EXPONENT_UNKNOWN - rank) for rank in range(3)])
         self.reduce(job, [job.packet(rank, phase=1) for rank in range(3)])
-        self.reduce(job, [job.exponent_only(rank, phase=2, exponent=rank) for rank in range(3)])
+        self.reduce(job, [job.without_values(rank, phase=2, exponent=rank) for rank in range(3)])
         self.reduce(job, [job.packet(rank, phase=3) for rank in range(3)])
 
 

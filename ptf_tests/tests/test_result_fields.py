@@ -75,7 +75,7 @@ class ExponentOnly(_Fields):
 
     def runTest(self) -> None:
         job = self.job(2)
-        packets = [job.exponent_only(rank) for rank in range(2)]
+        packets = [job.without_values(rank) for rank in range(2)]
         self.contribute(job, packets[0], Verdict.AGGREGATED)
         self.contribute(job, packets[1], Verdict.COMPLETED, tos=0x88)
         received = self.receive()

@@ -44,7 +44,7 @@ class ResendOfExponentOnlyPhase(SwitchMLTest):
 
     def runTest(self) -> None:
         job = self.job(2)
-        packets = [job.exponent_only(rank) for rank in range(2)]
+        packets = [job.without_values(rank) for rank in range(2)]
         self.reduce(job, packets)
         self.contribute(job, packets[0], Verdict.RESENT)
         self.expect_resend(job, job.result(*packets, asked_by=packets[0]))
@@ -89,7 +89,7 @@ class DuplicateOfExponentOnly(SwitchMLTest):
 
     def runTest(self) -> None:
         job = self.job(2)
-        packets = [job.exponent_only(rank) for rank in range(2)]
+        packets = [job.without_values(rank) for rank in range(2)]
         self.contribute(job, packets[0], Verdict.AGGREGATED)
         self.contribute(job, replace(packets[0], exponent=256), Verdict.DUPLICATE)
         self.contribute(job, packets[1], Verdict.COMPLETED)

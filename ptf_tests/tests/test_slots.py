@@ -71,7 +71,7 @@ class ValuesAfterExponentOnly(SwitchMLTest):
     def runTest(self) -> None:
         job = self.job(2)
         self.reduce(job, [job.packet(rank) for rank in range(2)])
-        self.reduce(job, [job.exponent_only(rank, phase=2) for rank in range(2)])
+        self.reduce(job, [job.without_values(rank, phase=2) for rank in range(2)])
         self.reduce(job, [job.packet(rank, phase=4) for rank in range(2)])
 
 

@@ -185,7 +185,7 @@ void Stream::submit(uint32_t index, Stage stage) {
       break;
   }
   if (stage == Stage::exponent || stage == Stage::empty) {
-    ticket.flags |= flag::exponent_only;
+    ticket.flags |= flag::without_values;
   } else {
     ticket.count = static_cast<uint16_t>(count);
   }
@@ -254,7 +254,7 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   Slot& slot = slots_[index];
   const Ticket result = channel_.result_tickets()[index];
   const bool expects_values = slot.stage == Stage::values || slot.stage == Stage::flags;
-  const bool has_values = (result.flags & flag::exponent_only) == 0;
+  const bool has_values = (result.flags & flag::without_values) == 0;
   if (slot.stage == Stage::idle) {
     return;  // nothing of ours: only a faulty agent completes it
   }

@@ -129,7 +129,7 @@ class Agent {
     Ticket& ticket = process.contribution_tickets()[index];
     ticket.chunk = index + slots_ * input->ConsumeIntegralInRange<uint32_t>(0, 3);
     ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
-    ticket.count = (ticket.flags & flag::exponent_only) != 0 ? 0 : kValues;
+    ticket.count = (ticket.flags & flag::without_values) != 0 ? 0 : kValues;
     ticket.format = 1;
     process.submission_ring()[submitted_++ % slots_] = index;
     process.control().submitted.store(submitted_);

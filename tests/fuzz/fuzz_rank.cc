@@ -66,7 +66,7 @@ void submit(Bench* bench, FuzzedDataProvider* input) {
   ticket = Ticket{};
   ticket.chunk = index + kSlots * input->ConsumeIntegralInRange<uint32_t>(0, 3);
   ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
-  ticket.count = (ticket.flags & flag::exponent_only) != 0 ? 0 : kValues;
+  ticket.count = (ticket.flags & flag::without_values) != 0 ? 0 : kValues;
   ticket.format = 1;
   bench->process.submission_ring()[bench->submitted++ % kSlots] = index;
   bench->process.control().submitted.store(bench->submitted);
@@ -96,7 +96,7 @@ void send(Bench* bench, FuzzedDataProvider* input) {
     header.epoch = kEpoch;
     header.chunk = input->ConsumeIntegralInRange<uint32_t>(0, 4 * kSlots);
     header.flags = input->ConsumeIntegralInRange<uint16_t>(0, 7);
-    datagram.resize(protocol::header_bytes + ((header.flags & flag::exponent_only) != 0 ? 0 : 4 * kValues));
+    datagram.resize(protocol::header_bytes + ((header.flags & flag::without_values) != 0 ? 0 : 4 * kValues));
     wire::store_header(datagram.data(), header);
     if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
       datagram[input->ConsumeIntegralInRange<size_t>(0, datagram.size() - 1)] = input->ConsumeIntegral<uint8_t>();

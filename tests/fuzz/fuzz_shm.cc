@@ -126,7 +126,7 @@ void submit(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
     ticket.chunk = index + kSlots * input->ConsumeIntegralInRange<uint32_t>(0, 3);
     ticket.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 257);
     ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
-    ticket.count = (ticket.flags & flag::exponent_only) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 17);
+    ticket.count = (ticket.flags & flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 17);
     ticket.format = 1;
     ticket.check = input->ConsumeIntegral<uint32_t>();
     std::memset(process.contribution(index), input->ConsumeIntegral<uint8_t>(), kValues * sizeof(uint32_t));

@@ -110,9 +110,9 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
   header.phase = input->ConsumeIntegralInRange<uint32_t>(0, 2) * 2 + (header.slot & 1U);
   header.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 256);
   header.flags = input->ConsumeIntegralInRange<int>(0, 3) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 7);
-  header.count = (header.flags & flag::exponent_only) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(1, 4);
+  header.count = (header.flags & flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(1, 4);
   header.check = input->ConsumeIntegral<uint8_t>();
-  const size_t payload = (header.flags & flag::exponent_only) != 0 ? 0 : kValues * sizeof(uint32_t);
+  const size_t payload = (header.flags & flag::without_values) != 0 ? 0 : kValues * sizeof(uint32_t);
   const size_t ours = protocol::header_bytes + payload;
   const size_t before = port <= 2 ? kHeadersBeforeUdpPayload : 0;
   std::vector<uint8_t> packet(before + ours);
@@ -167,7 +167,7 @@ void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t h
   bench->pipeline.receive(bench->ports[port].get(), datagram);
   bench->packets += view.content == PacketView::Content::ordinary ? 0 : 1;
   if (!known || accepted() == before) return;
-  if ((header.flags & flag::exponent_only) != 0) return;
+  if ((header.flags & flag::without_values) != 0) return;
   const bool first = state.epoch != header.epoch || header.phase > state.phase;
   for (size_t lane = 0; lane < kValues; ++lane) {
     uint32_t& sum = bench->sums[header.slot][lane];

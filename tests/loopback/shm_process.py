@@ -92,7 +92,7 @@ class ShmProcess:
         self.submit_index(slot)
 
     def contribute_nothing(self, slot: int, chunk: int) -> None:
-        self.write_ticket(slot, chunk, count=0, flags=Flag.EXPONENT_ONLY)
+        self.write_ticket(slot, chunk, count=0, flags=Flag.WITHOUT_VALUES)
         self.submit_index(slot)
 
     @property

@@ -89,7 +89,7 @@ def test_a_resend_goes_to_who_asked(fabric: FrameFabric) -> None:
 
 def test_exponents_alone(fabric: FrameFabric) -> None:
     ranks = fabric.add_job(JOB, (1,))
-    question = Packet(JOB, 0, 0, 0, 1, exponent=130, flags=Flag.EXPONENT_ONLY)
+    question = Packet(JOB, 0, 0, 0, 1, exponent=130, flags=Flag.WITHOUT_VALUES)
     ranks[0].host.send(ranks[0].frame(question))
     assert fabric.settle() == [ranks[0].result(replace(question, kind=Kind.RESULT))]
 
@@ -151,7 +151,7 @@ def ours(
 
 GOOD = contribution(0)
 HALF = replace(GOOD, slot=1)
-EMPTY = Packet(JOB, 0, 0, 0, 1, flags=Flag.EXPONENT_ONLY)
+EMPTY = Packet(JOB, 0, 0, 0, 1, flags=Flag.WITHOUT_VALUES)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ class Half:
     exponent: int = 0
     check: int = 0
     values: list[int] = field(default_factory=lambda: [0] * VALUES)
+    filled: bool = False
 
 
 @dataclass
@@ -60,13 +61,18 @@ class Model:
             return Outcome(drop=reason)
         verdict = self._aggregate(packet)
         half = self.halves[packet.slot]
-        values = tuple((v ^ 0x80000000) - 0x80000000 for v in half.values)
+        # A RESULT has values exactly when its phase has, whether or not the packet that it answers did.
+        values = tuple((v ^ 0x80000000) - 0x80000000 for v in half.values) if half.filled else ()
+        flags = packet.flags & ~Flag.WITHOUT_VALUES if half.filled else packet.flags | Flag.WITHOUT_VALUES
+        count = (packet.count or VALUES) if half.filled else 0
         result = replace(
             packet,
             kind=Kind.RESULT,
             exponent=half.exponent,
             check=half.check,
-            values=() if packet.flags & Flag.EXPONENT_ONLY else values,
+            count=count,
+            flags=flags,
+            values=values,
         )
         if verdict is Verdict.COMPLETED:
             return Outcome(verdict, None, result, tuple(range(JOBS[packet.job])))
@@ -75,7 +81,7 @@ class Model:
         return Outcome(verdict, _DROPPING.get(verdict))
 
     def _refusal(self, sender: tuple[int, int], packet: Packet) -> DropReason | None:
-        exponent_only = bool(packet.flags & Flag.EXPONENT_ONLY)
+        without_values = bool(packet.flags & Flag.WITHOUT_VALUES)
         known = packet.job in JOBS
         in_range = known and packet.slot >> 1 in range(BASE[packet.job], BASE[packet.job] + SLOTS)
         rules = [
@@ -84,8 +90,8 @@ class Model:
             (packet.kind == Kind.RESULT, DropReason.FORGED_RESULT),
             (packet.format != Format.INT32, DropReason.BAD_FORMAT),
             (packet.exponent > 256, DropReason.BAD_EXPONENT),
-            (packet.count > VALUES or (packet.count == 0) != exponent_only, DropReason.BAD_COUNT),
-            (len(packet.values) != (0 if exponent_only else VALUES), DropReason.BAD_LENGTH),
+            (packet.count > VALUES or (packet.count == 0) != without_values, DropReason.BAD_COUNT),
+            (len(packet.values) != (0 if without_values else VALUES), DropReason.BAD_LENGTH),
             (packet.slot & 1 != packet.phase & 1, DropReason.BAD_HALF),
             (not known, DropReason.UNKNOWN_JOB),
             (not in_range, DropReason.SLOT_OUT_OF_RANGE),
@@ -101,8 +107,8 @@ class Model:
         full = (1 << JOBS[packet.job]) - 1
         words = [v & WORD for v in packet.values]
         if half.epoch != packet.epoch or packet.phase > half.phase:
-            stored = words or half.values  # an exponent-only packet touches no values
-            half = Half(packet.epoch, packet.phase, bit, packet.exponent, packet.check, stored)
+            stored = words or half.values  # a packet without values touches none
+            half = Half(packet.epoch, packet.phase, bit, packet.exponent, packet.check, stored, bool(words))
             self.halves[packet.slot] = half
         elif packet.phase < half.phase:
             return Verdict.STALE
@@ -110,8 +116,10 @@ class Model:
             half.bitmap |= bit
             half.exponent = max(half.exponent, packet.exponent)
             half.check = (half.check + packet.check) & WORD
-            if words:
+            if words and half.filled:
                 half.values = [(a + b) & WORD for a, b in zip(half.values, words, strict=True)]
+            elif words:
+                half.values, half.filled = words, True
         elif half.bitmap == full:
             return Verdict.RESENT
         else:
@@ -129,19 +137,19 @@ def good_packets(draw: st.DrawFn) -> tuple[tuple[int, int], Packet]:
     job, rank = draw(st.sampled_from(SENDERS))
     phase = draw(st.integers(0, 3))
     slot = (BASE[job] + draw(st.integers(0, 1))) << 1 | phase & 1
-    exponent_only = draw(st.integers(0, 7)) == 0
+    without_values = draw(st.integers(0, 3)) == 0
     packet = Packet(
         job,
         rank,
         slot,
         phase,
         draw(st.sampled_from((EPOCHS[0], EPOCHS[0], EPOCHS[0], EPOCHS[1]))),
-        values=() if exponent_only else draw(st.tuples(*[words] * VALUES)),
-        count=0 if exponent_only else draw(st.integers(1, VALUES)),
+        values=() if without_values else draw(st.tuples(*[words] * VALUES)),
+        count=0 if without_values else draw(st.integers(1, VALUES)),
         exponent=draw(st.integers(0, 256)),
         chunk=draw(st.integers(0, WORD)),
         check=draw(st.integers(0, WORD)),
-        flags=Flag.EXPONENT_ONLY if exponent_only else draw(st.sampled_from([Flag(0), Flag.LAST_CHUNK])),
+        flags=Flag.WITHOUT_VALUES if without_values else draw(st.sampled_from([Flag(0), Flag.LAST_CHUNK])),
     )
     return (job, rank), packet
 
@@ -217,6 +225,7 @@ class Run:
             assert read("slot_epoch", index) == half.epoch
             assert read("slot_phase", index) == half.phase
             assert read("slot_bitmap", index) == half.bitmap
+            assert read("slot_filled", index) == half.filled
             assert read("slot_exponent", index) == half.exponent
             assert read("slot_check", index) == half.check
             assert [read(f"lane_{lane}", index) for lane in range(VALUES)] == half.values

@@ -24,8 +24,8 @@ def contribution(worker: int, slot: int = 0, phase: int = 0, values: tuple[int, 
     return Packet(JOB, worker, slot, phase, 1, values, len(values), exponent=100 + worker, chunk=9, check=worker + 1)
 
 
-def exponent_only(worker: int, exponent: int) -> Packet:
-    return Packet(JOB, worker, 0, 0, 1, exponent=exponent, flags=Flag.EXPONENT_ONLY)
+def without_values(worker: int, exponent: int) -> Packet:
+    return Packet(JOB, worker, 0, 0, 1, exponent=exponent, flags=Flag.WITHOUT_VALUES)
 
 
 def test_the_sum_goes_to_every_rank(fabric: Harness) -> None:
@@ -79,10 +79,10 @@ def test_resends_of_one_burst_go_to_their_own_askers(fabric: Harness) -> None:
 
 def test_exponents_alone(fabric: Harness) -> None:
     workers = fabric.add_job(JOB, 2)
-    workers[0].send(exponent_only(0, 130))
-    workers[1].send(exponent_only(1, 90))
+    workers[0].send(without_values(0, 130))
+    workers[1].send(without_values(1, 90))
     for worker in workers:
-        assert worker.receive() == replace(exponent_only(1, 130), kind=Kind.RESULT)
+        assert worker.receive() == replace(without_values(1, 130), kind=Kind.RESULT)
 
 
 def test_late_packets_are_told_apart(fabric: Harness) -> None:
@@ -127,10 +127,10 @@ GOOD = contribution(0)
         (replace(GOOD, exponent=257, count=5).pack(), DropReason.BAD_EXPONENT),
         (replace(GOOD, count=5).pack()[:-4], DropReason.BAD_COUNT),
         (replace(GOOD, count=0).pack(), DropReason.BAD_COUNT),
-        (replace(GOOD, flags=Flag.EXPONENT_ONLY).pack(), DropReason.BAD_COUNT),
+        (replace(GOOD, flags=Flag.WITHOUT_VALUES).pack(), DropReason.BAD_COUNT),
         (replace(GOOD, slot=1).pack()[:-4], DropReason.BAD_LENGTH),
         (GOOD.pack() + b"\0", DropReason.BAD_LENGTH),
-        (replace(GOOD, flags=Flag.EXPONENT_ONLY, count=0).pack(), DropReason.BAD_LENGTH),
+        (replace(GOOD, flags=Flag.WITHOUT_VALUES, count=0).pack(), DropReason.BAD_LENGTH),
         (replace(GOOD, slot=1, job=6).pack(), DropReason.BAD_HALF),
         (replace(GOOD, job=6, slot=0xFFFE).pack(), DropReason.UNKNOWN_JOB),
         (replace(GOOD, slot=8, worker=1).pack(), DropReason.SLOT_OUT_OF_RANGE),
@@ -284,7 +284,7 @@ def test_a_burst_of_several_kinds_is_sent_in_order(fabric: Harness) -> None:
     one.send(contribution(0, slot=0))
     other.send(replace(contribution(0, slot=8), job=6))
     one.send(contribution(0, slot=2))
-    one.send(replace(exponent_only(0, 50), slot=4))
+    one.send(replace(without_values(0, 50), slot=4))
     one.send(contribution(0, slot=0))  # complete: resent
     one.send(contribution(0, slot=0, phase=2, values=(9, 9, 9, 9)))
     fabric.switch.start()

@@ -115,12 +115,12 @@ def packets(job: Job, values: int) -> Iterator[Packet]:
             exponent=exponent,
             chunk=77,
             check=5 + rank,
-            flags=Flag.EXPONENT_ONLY if empty else Flag(0),
+            flags=Flag.WITHOUT_VALUES if empty else Flag(0),
         )
 
 
 def contribution(packet: Packet) -> Contribution:
-    values = None if packet.flags & Flag.EXPONENT_ONLY else unsigned(packet).values[:LANES]
+    values = None if packet.flags & Flag.WITHOUT_VALUES else unsigned(packet).values[:LANES]
     return Contribution(packet.epoch, packet.phase, 1 << packet.worker, packet.exponent, packet.check, values)
 
 
@@ -177,7 +177,7 @@ def test_another_epoch_touches_nothing(chip: Chip) -> None:
 @pytest.mark.parametrize("stored", [0, 1, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1])
 def test_phases_are_compared_without_a_sign(chip: Chip, stored: int, phase: int) -> None:
     job = chip.add_job(Job(2, 2, epoch=1))
-    packet = Packet(job=2, worker=0, slot=phase & 1, phase=phase, epoch=1, flags=Flag.EXPONENT_ONLY)
+    packet = Packet(job=2, worker=0, slot=phase & 1, phase=phase, epoch=1, flags=Flag.WITHOUT_VALUES)
     chip.store(phase & 1, Half(1, stored, 2, 0, 0))
     chip.clear_counters(job)
     chip.send(job, packet)

@@ -45,7 +45,7 @@ class Step:
             exponent=self.exponent,
             chunk=self.check ^ WORD,
             check=self.check,
-            flags=Flag.EXPONENT_ONLY if self.empty else Flag.RETRANSMISSION,
+            flags=Flag.WITHOUT_VALUES if self.empty else Flag.RETRANSMISSION,
         )
 
 

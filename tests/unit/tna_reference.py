@@ -23,7 +23,7 @@ class Sums(Enum):
     """What happens to exponent, check and values, and what the packet then holds."""
 
     OVERWRITE = "the slot takes the packet's"
-    ADD = "the slot adds the packet's (maximum of exponents), the packet takes the slot's"
+    ADD = "the slot adds the packet's (maximum of exponents; the first values overwrite), the packet takes the slot's"
     FETCH = "the packet takes the slot's"
     NOTHING = "neither changes"
 
@@ -62,11 +62,12 @@ class Half:
     exponent: int = 0
     check: int = 0
     values: tuple[int, ...] = field(default=(), repr=False)
+    filled: bool = False  # some rank has brought values to the phase
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """The fields of a packet that count. ``values`` is None in an exponent-only packet."""
+    """The fields of a packet that count. ``values`` is None in a packet without values."""
 
     epoch: int
     phase: int
@@ -89,12 +90,14 @@ def contribute(stored: Half, packet: Contribution, mask: int) -> tuple[Half, Dec
     decision = DECISIONS[relation, seen, bitmap == mask]
     if decision.sums is Sums.OVERWRITE:
         values = stored.values if packet.values is None else packet.values
-        return Half(packet.epoch, packet.phase, bitmap, packet.exponent, packet.check, values), decision
+        filled = packet.values is not None
+        return Half(packet.epoch, packet.phase, bitmap, packet.exponent, packet.check, values, filled), decision
     if decision.sums is Sums.ADD:
-        sums = stored.values
-        if packet.values is not None:
+        sums = stored.values if packet.values is None else packet.values
+        if packet.values is not None and stored.filled:
             sums = tuple((one + other) & WORD for one, other in zip(stored.values, packet.values, strict=True))
         exponent = max(stored.exponent, packet.exponent)
         check = (stored.check + packet.check) & WORD
-        return replace(stored, bitmap=bitmap, exponent=exponent, check=check, values=sums), decision
+        filled = stored.filled or packet.values is not None
+        return replace(stored, bitmap=bitmap, exponent=exponent, check=check, values=sums, filled=filled), decision
     return stored, decision

@@ -10,8 +10,8 @@
 #include "refusal.p4"
 #include "slot_decision.p4"
 
-// What a RESULT has whatever the rank: all but the destination, which egress writes into each copy. Lengths are those
-// of the contribution, which was found well-formed.
+// The headers that a RESULT has whatever the rank: all but the destination, which egress writes into each copy. Lengths
+// are those of the contribution, which was found well-formed, until ResultValues changes them.
 control ResultHeaders(inout headers_t hdr, inout metadata_t meta) {
     apply {
         hdr.ethernet.src = meta.switch_mac;
@@ -27,8 +27,61 @@ control ResultHeaders(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// Whatever meta.relation and meta.seen say is done to the slot's exponent, check and values. Afterwards the packet
-// holds what the slot does.
+// A RESULT has values exactly when its phase has, and not when the packet did that completed the phase or asks again:
+// the ranks of one phase need not agree whether they have any.
+control ResultValues(inout headers_t hdr, in metadata_t meta) {
+#if CAN_GROW
+    @hidden
+    action grow() {
+        hdr.values.setValid();
+        hdr.udp.length = UDP_LENGTH_VALUES;
+        hdr.ipv4.total_length = IPV4_LENGTH_VALUES;
+        hdr.switchml.count = VALUES;
+        hdr.switchml.flags = hdr.switchml.flags & ~FLAG_WITHOUT_VALUES;
+    }
+#endif
+
+    @hidden
+    action shrink() {
+        hdr.values.setInvalid();
+        hdr.udp.length = UDP_LENGTH_EMPTY;
+        hdr.ipv4.total_length = IPV4_LENGTH_EMPTY;
+        hdr.switchml.count = 0;
+        hdr.switchml.flags = hdr.switchml.flags | FLAG_WITHOUT_VALUES;
+    }
+
+    @hidden
+    table result_values_table {
+        key = {
+            meta.verdict: ternary;
+            meta.has_values: ternary;
+            meta.filled_before[0:0]: ternary;
+        }
+        actions = {
+#if CAN_GROW
+            grow;
+#endif
+            shrink;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+#if CAN_GROW
+            (VERDICT_COMPLETED, 0, 1): grow();
+            (VERDICT_RESENT, 0, 1): grow();
+#endif
+            (VERDICT_RESENT, 1, 0): shrink();
+        }
+        size = 3;
+    }
+
+    apply {
+        result_values_table.apply();
+    }
+}
+
+// Whatever meta.relation, meta.seen and meta.filled_before say is done to the slot's exponent, check and values.
+// Afterwards the packet holds what the slot does.
 control Summation(inout headers_t hdr, in metadata_t meta) {
     SlotExponent() slot_exponent;
     SlotCheck() slot_check;
@@ -37,10 +90,8 @@ control Summation(inout headers_t hdr, in metadata_t meta) {
     apply {
         slot_exponent.apply(hdr.switchml, meta.relation, meta.seen);
         slot_check.apply(hdr.switchml, meta.relation, meta.seen);
-        // An exponent-only packet carries no values and leaves the lanes as they are. One phase of a slot sees both
-        // kinds only by a worker's error; the RESULT is then of the kind of the packet that completed it or asked for
-        // it, and its check does not hold.
-        slot_values.apply(hdr.values, hdr.switchml.slot, meta.relation, meta.seen);
+        slot_values.apply(hdr.values, hdr.switchml.slot, meta.relation, meta.seen, meta.has_values,
+                          meta.filled_before);
     }
 }
 
@@ -50,6 +101,7 @@ control Conclusion(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
     Refusal() refusal;
     SlotDecision() slot_decision;
     ResultHeaders() result_headers;
+    ResultValues() result_values;
     JobCounter() job_counter;
 
     apply {
@@ -67,6 +119,7 @@ control Conclusion(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
             meta.destination = DESTINATION_PORT;
             meta.port = ingress_port;
         }
+        result_values.apply(hdr, meta);
     }
 }
 

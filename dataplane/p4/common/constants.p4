@@ -16,7 +16,7 @@ const bit<8> KIND_RESULT = 2;
 
 const bit<8> FORMAT_INT32 = 1;
 
-const bit<16> FLAG_EXPONENT_ONLY = 1;
+const bit<16> FLAG_WITHOUT_VALUES = 1;
 const bit<16> FLAG_LAST_CHUNK = 2;
 const bit<16> FLAG_RETRANSMISSION = 4;
 

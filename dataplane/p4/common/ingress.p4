@@ -19,6 +19,9 @@ control PacketProcessing(inout headers_t hdr, inout metadata_t meta, in PortId_t
     Forwarding() forwarding;
 
     apply {
+        if (hdr.values.isValid()) {
+            meta.has_values = 1;
+        }
         if (hdr.udp.isValid() && hdr.udp.dst == PROTOCOL_UDP_PORT && meta.admitted == 0) {
             admission.apply(hdr, meta, ingress_port, parser_status);
         }

@@ -27,7 +27,7 @@ control MalformedReason(in headers_t hdr, inout metadata_t meta, in ParserStatus
             hdr.switchml.kind: ternary;
             hdr.switchml.format: ternary;
             hdr.switchml.exponent: range;
-            hdr.switchml.flags[0:0]: ternary;  // FLAG_EXPONENT_ONLY
+            hdr.switchml.flags[0:0]: ternary;  // FLAG_WITHOUT_VALUES
             hdr.switchml.count: range;
             hdr.switchml.slot[0:0]: ternary;
             hdr.switchml.phase[0:0]: ternary;

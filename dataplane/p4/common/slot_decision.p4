@@ -1,10 +1,13 @@
-// What becomes of a contribution, once its slot has been asked (DESIGN section 6). What it does to the slot's exponent,
-// check and values follows from relation and seen alone, before this is known:
+// The verdict on a contribution, once its slot has been asked (DESIGN section 6). What the packet does to the slot's
+// exponent and check follows from relation and seen alone, before the verdict is known:
 //
 //   newer              overwrite: the first of a phase overwrites what the slot held, nothing is ever cleared
 //   same, not seen     add (the maximum for the exponent)
-//   same, seen         fetch, so that the packet holds the slot's; if it is dropped as a duplicate, nobody sees it
+//   same, seen         fetch, so that the packet holds the slot's; a packet that is dropped as a duplicate shows nothing
 //   stale              nothing
+//
+// The values are different in one respect only: a packet may have none. The first values of a phase overwrite,
+// whoever brings them; a packet without values fetches what the phase has.
 #ifndef SWITCHML_SLOT_DECISION_P4
 #define SWITCHML_SLOT_DECISION_P4
 

@@ -46,6 +46,7 @@ struct metadata_t {
     bit<1> own_mac_source;  // the source address is the switch's own: forged
     bit<1> own_ip_source;
     bit<1> ours;            // UDP to our port
+    bit<1> has_values;      // the packet brought values
 
     // What the worker table says of the sender.
     bit<1> admitted;
@@ -58,6 +59,7 @@ struct metadata_t {
     relation_t relation;
     bitmap_t seen;    // the sender's bit if it has contributed to this phase before, else 0
     bitmap_t bitmap;  // the ranks that have contributed to this phase, the sender among them
+    filled_t filled_before;  // 1: this phase had values before this packet
 
     // What was decided.
     bit<8> reason;

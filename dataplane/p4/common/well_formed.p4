@@ -11,7 +11,7 @@
 #define OURS PROTOCOL_VERSION, KIND_CONTRIBUTION, FORMAT_INT32
 // exponent
 #define ANY_EXPONENT 0 .. EXPONENT_UNKNOWN
-// the flag FLAG_EXPONENT_ONLY, count
+// the flag FLAG_WITHOUT_VALUES, count
 #define EMPTY 1, 0 .. 0
 #define WITH_VALUES 0, 1 .. VALUES
 // the half in slot, the half in phase

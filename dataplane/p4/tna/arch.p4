@@ -6,6 +6,7 @@
 #include <tna.p4>
 
 typedef bit<32> bitmap_t;        // one bit for each rank of a job: a stateful ALU computes with words of 32 bits
+typedef bit<8> filled_t;         // 1: some rank has brought values to the phase; the narrowest word of a stateful ALU
 typedef bit<16> ParserStatus_t;  // 0: the parser came to its end
 
 // Ternary entries of 145 bits take four TCAMs for every 512 of them, and a stage has 24.
@@ -33,5 +34,8 @@ header carried_t {
     PortId_t second_pass_port;                                                                             \
     bit<32> phase_now; /* the slot's, after this packet: the packet's own unless it is stale */            \
     bit<32> new_epoch; /* the packet's if the slot now begins its phase, else 0, which is nobody's epoch */
+
+// Whether a packet may leave longer than it came.
+#define CAN_GROW 1
 
 #endif

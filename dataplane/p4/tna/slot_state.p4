@@ -1,4 +1,4 @@
-// What decides about a contribution: the epoch, phase and worker bitmap of its slot.
+// What decides about a contribution: the epoch, phase and worker bitmap of its slot, and whether its phase has values.
 //
 // A stateful ALU answers with one word, so that a question with two answers is asked of two registers. They hold the
 // same, as both are always changed together in one stage.
@@ -23,6 +23,8 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
     Register<bitmap_t, slot_t>(SLOT_ENTRIES) slot_bitmap;
     @name(".SwitchMLIngress.slot_bitmap_2")
     Register<bitmap_t, slot_t>(SLOT_ENTRIES) slot_bitmap_2;
+    @name(".SwitchMLIngress.slot_filled")
+    Register<filled_t, slot_t>(SLOT_ENTRIES) slot_filled;
 
     // Returns the phase that the slot then holds.
     RegisterAction<position_t, slot_t, bit<32>>(slot_position) enter = {
@@ -74,6 +76,29 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         }
     };
 
+    // Whether the phase has values. What it was before this packet is returned, of the same phase only.
+    RegisterAction<filled_t, slot_t, filled_t>(slot_filled) begin_empty_action = {
+        void apply(inout filled_t stored) {
+            stored = 0;
+        }
+    };
+    RegisterAction<filled_t, slot_t, filled_t>(slot_filled) begin_filled_action = {
+        void apply(inout filled_t stored) {
+            stored = 1;
+        }
+    };
+    RegisterAction<filled_t, slot_t, filled_t>(slot_filled) fill_action = {
+        void apply(inout filled_t stored, out filled_t before) {
+            before = stored;
+            stored = 1;
+        }
+    };
+    RegisterAction<filled_t, slot_t, filled_t>(slot_filled) ask_action = {
+        void apply(inout filled_t stored, out filled_t before) {
+            before = stored;
+        }
+    };
+
     @hidden
     action enter_phase() {
         meta.phase_now = enter.execute(contribution.slot);
@@ -104,6 +129,51 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
     @hidden
     action join_2() {
         meta.seen = join_bitmap_2.execute(contribution.slot);
+    }
+
+    @hidden
+    action begin_empty() {
+        begin_empty_action.execute(contribution.slot);
+    }
+
+    @hidden
+    action begin_filled() {
+        begin_filled_action.execute(contribution.slot);
+    }
+
+    @hidden
+    action fill() {
+        meta.filled_before = fill_action.execute(contribution.slot);
+    }
+
+    @hidden
+    action ask() {
+        meta.filled_before = ask_action.execute(contribution.slot);
+    }
+
+    @hidden
+    table filled_table {
+        key = {
+            meta.relation: ternary;
+            meta.seen: ternary;
+            meta.has_values: ternary;
+        }
+        actions = {
+            begin_empty;
+            begin_filled;
+            fill;
+            ask;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            (PHASE_NEWER, _, 0): begin_empty();
+            (PHASE_NEWER, _, 1): begin_filled();
+            // A rank that has contributed without values brings none later.
+            (PHASE_SAME, 0, 1): fill();
+            (PHASE_SAME, _, _): ask();
+        }
+        size = 4;
     }
 
     @hidden
@@ -150,6 +220,7 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
             bitmap_table.apply();
             bitmap_table_2.apply();
         }
+        filled_table.apply();
     }
 }
 

@@ -15,7 +15,8 @@ struct pair_t {
     bit<32> odd;
 }
 
-control SlotValues(inout values_t values, in slot_t slot, in relation_t relation, in bitmap_t seen) {
+control SlotValues(inout values_t values, in slot_t slot, in relation_t relation, in bitmap_t seen,
+                   in bit<1> has_values, in filled_t filled_before) {
 #define PAIR(i, j)                                                                              \
     @name(STRING(.SwitchMLIngress.lanes_##i##_##j))                                             \
     Register<pair_t, slot_t>(SLOT_ENTRIES) lanes_##i;                                           \
@@ -53,7 +54,8 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
     @hidden                                                                                     \
     table lanes_table_##i {                                                                     \
         key = {                                                                                 \
-            values.isValid(): ternary;                                                          \
+            has_values: ternary;                                                                \
+            filled_before[0:0]: ternary;                                                        \
             relation: ternary;                                                                  \
             seen: ternary;                                                                      \
         }                                                                                       \
@@ -66,12 +68,13 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
         }                                                                                       \
         const default_action = NoAction();                                                      \
         const entries = {                                                                       \
-            (true, PHASE_NEWER, _): overwrite_##i();                                            \
-            (true, PHASE_SAME, 0): add_##i();                                                   \
-            (true, PHASE_SAME, _): fetch_##i();                                                 \
-            (true, SECOND_PASS, _): fetch_##j();                                                \
+            (1, _, PHASE_NEWER, _): overwrite_##i();                                            \
+            (1, 0, PHASE_SAME, 0): overwrite_##i();                                             \
+            (1, 1, PHASE_SAME, 0): add_##i();                                                   \
+            (_, 1, PHASE_SAME, _): fetch_##i();                                                 \
+            (1, _, SECOND_PASS, _): fetch_##j();                                                \
         }                                                                                       \
-        size = 4;                                                                               \
+        size = 5;                                                                               \
     }
     FOR_EACH_PAIR(PAIR)
 #undef PAIR

@@ -22,9 +22,9 @@ parser SwitchMLIngressParser(packet_in packet, out headers_t hdr, out metadata_t
         port = port_metadata_unpack<port_metadata_t>(packet);
         meta = {
             switch_mac = 0, switch_ip = 0, switch_mac_set = 0, switch_ip_set = 0, own_mac_source = 0, own_ip_source = 0,
-            ours = 0,
+            ours = 0, has_values = 0,
             admitted = 0, worker_bit = 0, job_mask = 0, epoch = 0, job_group = 0,
-            relation = PHASE_STALE, seen = 0, bitmap = 0,
+            relation = PHASE_STALE, seen = 0, bitmap = 0, filled_before = 0,
             reason = DROP_REASON_NONE, verdict = VERDICT_NONE, destination = DESTINATION_NONE, port = 0, group = 0,
             new_ipv4_header = 0, forwarded = 0, flooded = 0,
             second_pass_port = 0, phase_now = 0, new_epoch = 0

@@ -10,6 +10,7 @@
 typedef bit<16> MulticastGroupId_t;
 typedef bit<16> ReplicationId_t;
 typedef bit<64> bitmap_t;       // one bit for each rank of a job
+typedef bit<1> filled_t;        // 1: some rank has brought values to the phase
 typedef bit<1> ParserStatus_t;  // 0: the parser came to its end
 
 const bit<32> WORKER_ENTRIES = 4096;
@@ -21,5 +22,8 @@ const bit<32> WORKER_ENTRIES = 4096;
 // What headers_t and metadata_t hold for this target alone.
 #define TARGET_HEADERS
 #define TARGET_METADATA
+
+// Whether a packet may leave longer than it came. BMv2 ends itself when one grows by more than 512 bytes.
+#define CAN_GROW (4 * VALUES <= 512)
 
 #endif

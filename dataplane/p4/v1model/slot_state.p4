@@ -1,4 +1,4 @@
-// What decides about a contribution: the epoch, phase and worker bitmap of its slot.
+// What decides about a contribution: the epoch, phase and worker bitmap of its slot, and whether its phase has values.
 //
 // BMv2 runs ingress in one thread, so what is read here is not changed by another packet before it is written.
 #ifndef SWITCHML_SLOT_STATE_P4
@@ -14,6 +14,8 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
     register<bit<32>, slot_t>(SLOT_ENTRIES) slot_phase;
     @name(".SwitchMLIngress.slot_bitmap")
     register<bitmap_t, slot_t>(SLOT_ENTRIES) slot_bitmap;
+    @name(".SwitchMLIngress.slot_filled")
+    register<filled_t, slot_t>(SLOT_ENTRIES) slot_filled;
 
     bit<16> stored_epoch;
     bit<32> stored_phase;
@@ -35,10 +37,15 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
             stored_bitmap = 0;
             if (meta.relation == PHASE_SAME) {
                 slot_bitmap.read(stored_bitmap, contribution.slot);
+                slot_filled.read(meta.filled_before, contribution.slot);
             }
             meta.seen = stored_bitmap & meta.worker_bit;
             meta.bitmap = stored_bitmap | meta.worker_bit;
             slot_bitmap.write(contribution.slot, meta.bitmap);
+            // A rank that has contributed without values brings none later.
+            if (meta.seen == 0) {
+                slot_filled.write(contribution.slot, meta.filled_before | meta.has_values);
+            }
         }
     }
 }

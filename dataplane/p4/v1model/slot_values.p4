@@ -5,7 +5,8 @@
 #include "arch.p4"
 #include "../common/headers.p4"
 
-control SlotValues(inout values_t values, in slot_t slot, in relation_t relation, in bitmap_t seen) {
+control SlotValues(inout values_t values, in slot_t slot, in relation_t relation, in bitmap_t seen,
+                   in bit<1> has_values, in filled_t filled_before) {
 #define STRING(text) #text
 #define LANE(i) @name(STRING(.SwitchMLIngress.lane_##i)) register<bit<32>, slot_t>(SLOT_ENTRIES) lane_##i;
     FOR_EACH_LANE(LANE)
@@ -39,12 +40,14 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
 #undef STRING
 
     apply {
-        if (values.isValid()) {
-            if (relation == PHASE_NEWER) {
-                overwrite();
-            } else if (relation == PHASE_SAME && seen == 0) {
-                add();
-            } else if (relation == PHASE_SAME) {
+        if (relation != PHASE_STALE) {
+            if (has_values == 1 && seen == 0) {
+                if (filled_before == 0) {
+                    overwrite();
+                } else {
+                    add();
+                }
+            } else if (filled_before == 1 && values.isValid()) {
                 fetch();
             }
         }

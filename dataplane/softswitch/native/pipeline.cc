@@ -150,14 +150,14 @@ bool Pipeline::ends_early(const PacketView& packet) const {
 // In the order of precedence of drop_reason in constants.toml.
 std::optional<DropReason> Pipeline::malformed(const Port& ingress, const PacketView& packet,
                                               const Header& header) const {
-  const bool exponent_only = !has_values(header);
+  const bool empty = !has_values(header);
   if (header.version != protocol::version) return DropReason::bad_version;
   const bool result = header.kind == static_cast<uint8_t>(Kind::result);
   if (!result && header.kind != static_cast<uint8_t>(Kind::contribution)) return DropReason::bad_kind;
   if (result || ingress.has_own_source(packet, tables.switch_address)) return DropReason::forged_result;
   if (header.format != static_cast<uint8_t>(Format::int32)) return DropReason::bad_format;
   if (header.exponent > exponent::unknown) return DropReason::bad_exponent;
-  if (header.count > slots.values_per_packet() || (header.count == 0) != exponent_only) return DropReason::bad_count;
+  if (header.count > slots.values_per_packet() || (header.count == 0) != empty) return DropReason::bad_count;
   if (packet.udp_length != udp::bytes + protocol::header_bytes + payload_bytes(header) ||
       packet.ipv4_length != ipv4::bytes + packet.udp_length) {
     return DropReason::bad_length;
@@ -195,13 +195,22 @@ Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const
   answer.kind = static_cast<uint8_t>(Kind::result);
   answer.exponent = half.exponent;
   answer.check = half.check;
-  if (has_values(header) && verdict != Verdict::resent) {
-    if (values.tasks != nullptr && sums.finish_later(header.slot, {answer, admission.group}, values.tasks)) {
+  // A RESULT has values exactly when its phase has, whether or not this packet did.
+  if (half.filled && !has_values(header)) {
+    answer.flags &= static_cast<uint16_t>(~flag::without_values);
+    answer.count = static_cast<uint16_t>(slots.values_per_packet());
+  } else if (!half.filled) {
+    answer.flags |= flag::without_values;
+    answer.count = 0;
+  }
+  if (half.filled && verdict != Verdict::resent) {
+    if (values.tasks != nullptr &&
+        sums.finish_later(header.slot, {answer, admission.group}, admission.job_mask, values.tasks)) {
       return Verdict::completed;
     }
     sums.settle(header.slot);
   }
-  const ResultSender::Result result{answer, payload_bytes(header), &half, slots.values(header.slot)};
+  const ResultSender::Result result{answer, payload_bytes(answer), &half, slots.values(header.slot)};
   if (verdict == Verdict::resent) {
     results_.resend(ingress.number(), packet, result);
     return verdict;
@@ -218,11 +227,8 @@ void Pipeline::store_first(const Header& header, const Values& values, const Adm
   half->bitmap = admission.worker_bit;
   half->exponent = header.exponent;
   half->check = header.check;
-  if (has_values(header)) {
-    sums.begin(header.slot, values);
-  } else {
-    sums.begin(header.slot);
-  }
+  sums.begin(header.slot);
+  if (has_values(header)) sums.add(header.slot, values);
 }
 
 void Pipeline::add(const Header& header, const Values& values, const Admission& admission, HalfState* half) {

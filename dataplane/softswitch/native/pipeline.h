@@ -87,7 +87,7 @@ class Pipeline {
   void store_first(const Header& header, const Values& values, const Admission& admission, HalfState* half);
   void add(const Header& header, const Values& values, const Admission& admission, HalfState* half);
 
-  static bool has_values(const Header& header) { return (header.flags & flag::exponent_only) == 0; }
+  static bool has_values(const Header& header) { return (header.flags & flag::without_values) == 0; }
   size_t payload_bytes(const Header& header) const {
     return has_values(header) ? slots.values_per_packet() * sizeof(uint32_t) : 0;
   }

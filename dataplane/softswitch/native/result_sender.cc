@@ -37,7 +37,8 @@ void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, 
   }
   uint8_t* stored = headers_[packets_.size()].data();
   wire::store_header(stored, result.header);
-  const size_t datagram_bytes = protocol::header_bytes + result.payload_bytes;
+  // The trigger's own datagram may be longer or shorter than the result's.
+  const size_t datagram_bytes = trigger.udp_length - udp::bytes;
   const size_t trailer_bytes = trigger.payload_bytes - datagram_bytes;
   packets_.push_back({stored, protocol::header_bytes, result.values, result.payload_bytes, trigger.traffic_class,
                       trailer_bytes > 0 ? trigger.payload + datagram_bytes : nullptr, trailer_bytes});

@@ -21,7 +21,7 @@ namespace switchml {
 // must not be written to: see holds().
 class ResultSender {
  public:
-  // One result: the header that it leaves with, and the half that holds its values; an exponent-only packet has none.
+  // One result: the header that it leaves with, and the half that holds its values, if it has any.
   struct Result {
     const Header& header;
     size_t payload_bytes;

@@ -95,7 +95,7 @@ void ShmConnection::complete(const Header& result, const uint8_t* words) {
     count(control().server.ignored);
     return;
   }
-  if ((result.flags & flag::exponent_only) == 0 && !job_->has_result(rank_.rank, result)) {
+  if ((result.flags & flag::without_values) == 0 && !job_->has_result(rank_.rank, result)) {
     std::memcpy(channel_.contribution(index), words, rank_.job.values * sizeof(uint32_t));
   }
   Slot& slot = slots_[index];

@@ -30,6 +30,12 @@ std::shared_ptr<ShmJob> ShmJobs::get(const ShmJobKey& key) const {
   return found != nullptr && found->key() == key ? found : nullptr;
 }
 
+void ShmJobs::forget_results() const {
+  for (const auto& job : jobs_) {
+    if (job != nullptr) job->forget_results();
+  }
+}
+
 void ShmJobs::remove(const ShmJob& job) {
   auto& found = jobs_.at(job.key().job);
   if (found.get() == &job) found.reset();

@@ -55,6 +55,7 @@ class ShmJob {
   // Neighbouring ranks share a shard (shm_shard.h), and shards have about as many ranks each.
   uint8_t shard_of(uint8_t rank) const { return static_cast<uint8_t>(rank * ways_.shards / key_.world_size); }
   Completion& completion(size_t half) { return completions_[half - 2 * size_t{key_.slot_base}]; }
+  void forget_results() { completions_.assign(completions_.size(), {}); }
   // Whether a rank has the result with this header where it wrote its contribution.
   bool has_result(uint8_t rank, const Header& result);
 
@@ -89,6 +90,8 @@ class ShmJobs {
   void put(const std::shared_ptr<ShmJob>& job) { jobs_[job->key().job] = job; }
   // Forgets a job if it is this generation of it.
   void remove(const ShmJob& job);
+  // The results that ranks have are those of slots that exist no longer.
+  void forget_results() const;
 
  private:
   std::vector<std::shared_ptr<ShmJob>> jobs_ = std::vector<std::shared_ptr<ShmJob>>(protocol::max_jobs);

@@ -31,6 +31,11 @@ void SumQueue::run_all(std::vector<SumTask>* made) {
   waiting_.clear();
 }
 
+void SumQueue::clear() {
+  waiting_.clear();
+  running_ = 0;
+}
+
 ShmPort::ShmPort(uint16_t number, ShardHost* host, size_t shards) : Port(number, false) {
   for (size_t shard = 0; shard < shards; ++shard) {
     shards_.push_back(std::make_unique<ShmShard>(this, host, processors_of(shard, shards)));
@@ -65,11 +70,18 @@ uint16_t ShmPort::attach(std::unique_ptr<ShmConnection> connection) {
 std::unique_ptr<ShmConnection> ShmPort::detach(uint16_t number) {
   const auto found = connections_.find(number);
   if (found == connections_.end()) return nullptr;
-  shards_.front()->run_all();  // some may use its memory
+  make_sums();  // some may use its memory
   std::unique_ptr<ShmConnection> detached = std::move(found->second);
   connections_.erase(found);
   shards_[detached->job().shard_of(detached->rank().rank)]->detach(number);
   return detached;
+}
+
+void ShmPort::make_sums() { shards_.front()->run_all(); }
+
+void ShmPort::forget_sums() {
+  sums_.clear();
+  for (const auto& shard : shards_) shard->forget_sums();
 }
 
 ShmConnection* ShmPort::find(uint16_t number) const {
@@ -126,7 +138,7 @@ void ShmPort::contribute(Pipeline* pipeline, uint16_t number, ShmConnection* con
 void ShmPort::contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection,
                                    const Header& header) {
   const ShmJobKey& job = connection.rank().job;
-  const bool empty = (header.flags & flag::exponent_only) != 0;
+  const bool empty = (header.flags & flag::without_values) != 0;
   packet_.resize(protocol::header_bytes);
   wire::store_header(packet_.data(), header);
   if (!empty) {

@@ -27,6 +27,8 @@ class SumQueue {
   void exchange(size_t made, std::vector<SumTask>* taken);
   // Makes all that wait. They count as being made.
   void run_all(std::vector<SumTask>* made);
+  // Forgets those that wait and those that are being made.
+  void clear();
 
  private:
   std::deque<SumTask> waiting_;
@@ -52,6 +54,10 @@ class ShmPort : public Port {
   uint16_t attach(std::unique_ptr<ShmConnection> connection);
   // Its job's slots no longer need the connection's memory (SlotSums::take_over).
   std::unique_ptr<ShmConnection> detach(uint16_t number);
+  // Makes the sums that wait.
+  void make_sums();
+  // Forgets all sums: the pipeline that they belong to goes away.
+  void forget_sums();
   // A change of epoch: freezes a rank or, where there are `targets`, lets it fetch; returns how many phases of each
   // slot it holds. Throws std::invalid_argument.
   std::vector<uint32_t> quiesce(uint16_t number, const std::vector<uint32_t>& targets);

@@ -57,6 +57,8 @@ class ShmShard {
   void wake_for_sums();
   // In a control operation: makes all sums that wait.
   void run_all();
+  // In a control operation: forgets the sums that it has made.
+  void forget_sums() { made_.clear(); }
 
  private:
   void run();

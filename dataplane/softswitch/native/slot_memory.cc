@@ -40,12 +40,16 @@ size_t lane_number(const std::string& name, size_t lanes) {
 
 // One place in the registers. Exactly one pointer is set.
 struct SlotMemory::Register {
+  bool* bit = nullptr;
   uint16_t* word16 = nullptr;
   uint32_t* word32 = nullptr;
   uint64_t* word64 = nullptr;
   uint8_t* lane = nullptr;
 
-  uint64_t most() const { return word16 != nullptr ? UINT16_MAX : word64 != nullptr ? UINT64_MAX : UINT32_MAX; }
+  uint64_t most() const {
+    if (bit != nullptr) return 1;
+    return word16 != nullptr ? UINT16_MAX : word64 != nullptr ? UINT64_MAX : UINT32_MAX;
+  }
 };
 
 SlotMemory::SlotMemory(size_t slots, size_t values)
@@ -77,6 +81,8 @@ SlotMemory::Register SlotMemory::find_register(const std::string& name, size_t i
     found.word32 = &half.phase;
   } else if (name == "slot_bitmap") {
     found.word64 = &half.bitmap;
+  } else if (name == "slot_filled") {
+    found.bit = &half.filled;
   } else if (name == "slot_exponent") {
     found.word16 = &half.exponent;
   } else if (name == "slot_check") {
@@ -94,6 +100,7 @@ size_t SlotMemory::lane(const std::string& name) const { return lane_number(name
 
 uint64_t SlotMemory::read_register(const std::string& name, size_t index) {
   const Register found = find_register(name, index);
+  if (found.bit != nullptr) return *found.bit ? 1 : 0;
   if (found.word16 != nullptr) return *found.word16;
   if (found.word32 != nullptr) return *found.word32;
   if (found.word64 != nullptr) return *found.word64;
@@ -106,7 +113,9 @@ void SlotMemory::write_register(const std::string& name, size_t index, uint64_t 
     throw std::invalid_argument(std::to_string(value) + " does not fit register " + name + ", whose largest value is " +
                                 std::to_string(found.most()));
   }
-  if (found.word16 != nullptr) {
+  if (found.bit != nullptr) {
+    *found.bit = value != 0;
+  } else if (found.word16 != nullptr) {
     *found.word16 = static_cast<uint16_t>(value);
   } else if (found.word32 != nullptr) {
     *found.word32 = static_cast<uint32_t>(value);

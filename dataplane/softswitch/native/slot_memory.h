@@ -18,6 +18,7 @@ struct HalfState {
   uint16_t epoch = 0;
   uint16_t exponent = 0;
   uint32_t result_burst = 0;  // the burst of results that may still point at the values; see ResultSender
+  bool filled = false;        // some rank has brought values to the phase
   // Where the values are; see SlotSums.
   bool has_sum = true;     // some or all are added up in the slot's memory
   bool is_apart = false;   // the complete sum is in ranks' memory only
@@ -44,8 +45,8 @@ class SlotMemory {
   uint8_t* values(size_t half) { return memory_ + half * stride_; }
   const uint8_t* values(size_t half) const { return memory_ + half * stride_; }
 
-  // A register by the name it has in the P4 program: slot_epoch, slot_phase, slot_bitmap, slot_exponent, slot_check,
-  // lane_0 and up. Throw std::out_of_range for an unknown name and std::invalid_argument for a bad index or value.
+  // A register by the name it has in the P4 program: slot_epoch, slot_phase, slot_bitmap, slot_filled,
+  // slot_exponent, slot_check, lane_0 and up. Throw std::out_of_range for an unknown name and std::invalid_argument for a bad index or value.
   // Where ranks share memory with the switch, a lane's value may be elsewhere (Pipeline::read_register).
   uint64_t read_register(const std::string& name, size_t index);
   void write_register(const std::string& name, size_t index, uint64_t value);

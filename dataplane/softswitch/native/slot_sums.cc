@@ -40,14 +40,9 @@ void SlotSums::begin(size_t half) {
   cancel(&state);
   state.in_place = 0;
   state.job = nullptr;
-  state.has_sum = true;  // whatever it holds: as in a register, values that come later are added to it
+  state.filled = false;
+  state.has_sum = false;
   state.is_apart = false;
-}
-
-void SlotSums::begin(size_t half, const Values& values) {
-  begin(half);
-  slots_->state(half).has_sum = false;
-  add(half, values);
 }
 
 void SlotSums::add(size_t half, const Values& values) {
@@ -58,6 +53,7 @@ void SlotSums::add(size_t half, const Values& values) {
     cancel(&state);
     state.check += 1;
   }
+  state.filled = true;
   if (values.job == nullptr) {
     add_words(half, values.words);
   } else if (state.job != nullptr && state.job != values.job) {  // two generations of a job in one phase
@@ -78,10 +74,16 @@ void SlotSums::add_words(size_t half, const uint8_t* words) {
   }
 }
 
-bool SlotSums::finish_later(size_t half, const ShmJob::Completion& completion, std::deque<SumTask>* tasks) {
+bool SlotSums::finish_later(size_t half, const ShmJob::Completion& completion, uint64_t everyone,
+                            std::deque<SumTask>* tasks) {
   HalfState& state = slots_->state(half);
   if (state.in_place == 0) return false;
   state.completes = true;
+  if (!state.has_sum && state.in_place != everyone) {
+    // A rank without values gets its result from the slot's memory, which takes part as a buffer of zeros.
+    std::memset(slots_->values(half), 0, slots_->values_per_packet() * sizeof(uint32_t));
+    state.has_sum = true;
+  }
   ShmJob& job = *state.job;
   job.completion(half) = completion;
   job.completion(half).ranks = 0;
@@ -115,7 +117,7 @@ uint32_t SlotSums::word(size_t half, size_t lane) const {
     const auto rank = static_cast<uint8_t>(__builtin_ctzll(have_sum));
     return wire::load32(state.job->contribution(rank, half / 2) + lane * sizeof sum);
   }
-  if (state.has_sum) sum = wire::load32(slots_->values(half) + lane * sizeof sum);
+  if (state.has_sum || state.in_place == 0) sum = wire::load32(slots_->values(half) + lane * sizeof sum);
   for_each_rank(state.in_place, [&](uint8_t rank) {
     sum += wire::load32(state.job->contribution(rank, half / 2) + lane * sizeof sum);
   });
@@ -134,9 +136,18 @@ void SlotSums::settle(size_t half) {
 
 void SlotSums::take_over(size_t half, uint64_t ranks) {
   HalfState& state = slots_->state(half);
-  if (state.completes) return;  // all of them have the sum
+  if (state.completes) return take_over_sum(half, ranks);
   for_each_rank(state.in_place & ranks,
                 [&](uint8_t rank) { add_words(half, state.job->contribution(rank, half / 2)); });
+  state.in_place &= ~ranks;
+}
+
+void SlotSums::take_over_sum(size_t half, uint64_t ranks) {
+  HalfState& state = slots_->state(half);
+  if (state.in_place != 0 && (state.in_place & ~ranks) == 0 && !state.has_sum) {
+    const auto last = static_cast<uint8_t>(__builtin_ctzll(state.in_place));
+    add_words(half, state.job->contribution(last, half / 2));
+  }
   state.in_place &= ~ranks;
 }
 

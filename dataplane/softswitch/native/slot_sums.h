@@ -38,15 +38,15 @@ class SlotSums {
   // `slots` outlives it.
   explicit SlotSums(SlotMemory* slots) : slots_(slots), next_id_(first_id()) {}
 
-  // The first of a phase overwrites.
-  void begin(size_t half, const Values& values);
-  // The first of a phase that has no values.
+  // Begins a phase, which has no values yet.
   void begin(size_t half);
+  // Takes the values of one contribution. The first of a phase overwrite, whoever brings them.
   void add(size_t half, const Values& values);
 
-  // Leaves it to `tasks` if values are in ranks' own buffers: the sum replaces them there, and in the slot's memory if
-  // some came in packets. finished() returns `completion` once that is done. False where there are none.
-  bool finish_later(size_t half, const ShmJob::Completion& completion, std::deque<SumTask>* tasks);
+  // Leaves the sum to `tasks` if values are in ranks' own buffers: it replaces them there, and in the slot's memory if
+  // not all of the job's ranks, `everyone`, have such a buffer. finished() returns `completion` once that is done.
+  // Returns false where no values are in ranks' buffers.
+  bool finish_later(size_t half, const ShmJob::Completion& completion, uint64_t everyone, std::deque<SumTask>* tasks);
   // `task` was run. Returns what is left to do, or null when that is not wanted any more.
   const ShmJob::Completion* finished(const SumTask& task);
 
@@ -62,6 +62,8 @@ class SlotSums {
  private:
   void add_words(size_t half, const uint8_t* words);
   void take_over(size_t half, uint64_t ranks);
+  // The same where the sum was made but finished() was not called yet.
+  void take_over_sum(size_t half, uint64_t ranks);
   // A sum that is being made will not count.
   void cancel(HalfState* state);
   // Calls act(half) for all halves of a job.

@@ -36,6 +36,11 @@ void Switch::reset(size_t slots, size_t values) {
   auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_);
   {
     const Turns::Control turn(&turns_);
+    for (const auto& port : ports_) {
+      // Sums that wait would be made in the old pipeline's memory, and finished in the new one.
+      if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_port->forget_sums();
+    }
+    shm_jobs_.forget_results();
     pipeline_.swap(pipeline);
   }
   for (const auto& shard : shards_) shard->reset(slots, values);
@@ -105,6 +110,12 @@ void Switch::add_shm_port(uint16_t port, const std::string& path, size_t shards)
   if (thread_.joinable()) added.start();
   listener->start();
   shm_listeners_.push_back(std::move(listener));
+}
+
+void Switch::make_sums() {
+  for (const auto& port : ports_) {
+    if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_port->make_sums();
+  }
 }
 
 Port& Switch::port_at(uint16_t port) {

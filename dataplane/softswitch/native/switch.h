@@ -86,7 +86,11 @@ class Switch : private ShmHost, private ShardHost {
   template <class Operation>
   auto control_slot(size_t index, Operation&& operation) {
     const unsigned shard = part_of_slot(static_cast<uint32_t>(index >> 1U), static_cast<unsigned>(shards_.size() + 1));
-    return shard == 0 ? control_first(operation) : shards_[shard - 1]->control(operation);
+    if (shard > 0) return shards_[shard - 1]->control(operation);
+    return control_first([&](Pipeline& pipeline) {
+      make_sums();
+      return operation(pipeline);
+    });
   }
 
  private:
@@ -100,6 +104,8 @@ class Switch : private ShmHost, private ShardHost {
   template <class Kind, class... Arguments>
   Kind& add_port(uint16_t port, Arguments&&... arguments);
   void require_one_shard() const;
+  // In a control operation: makes the sums that wait at shm ports, so that registers hold them.
+  void make_sums();
   Port& port_at(uint16_t port);
   ShmGrant bind(uint16_t port, const ShmRank& rank) override;
   void unbind(uint16_t port, uint16_t connection) override;

@@ -1,0 +1,165 @@
+"""Contributions with and without values in one phase: the first values overwrite, a RESULT has values if its phase has.
+
+The slots are dirty, with values in every lane, before each of these tests says anything about them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ptf.testutils import group
+
+from dataplane.constants import Flag, Verdict
+from dataplane.wire import Packet
+from ptf_tests.base import SwitchMLTest
+from ptf_tests.job import Job
+
+
+class _DirtySlot(SwitchMLTest):
+    """Begins with a slot whose half holds sums of an earlier job."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        if not self.target.results_grow:
+            self.skipTest(f"{self.target.name} answers a contribution without values by a RESULT without values")
+
+    def dirty_job(self, ranks: int) -> Job:
+        """Return a job in a new epoch, whose slot 0 still holds the sums of another one."""
+        with self.undone():
+            old = self.job(ranks)
+            self.reduce(old, [old.packet(rank) for rank in range(ranks)])
+        return self.job(ranks)
+
+
+@group("values")
+class EmptyThenValues(_DirtySlot):
+    """Values that come after a packet without any are not added to what the slot held before."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(3)
+        self.reduce(job, [job.without_values(0), job.packet(1), job.packet(2)])
+        # The same within one epoch: phase 2 has the half of phase 0.
+        self.reduce(job, [job.without_values(0, phase=2), job.without_values(1, phase=2), job.packet(2, phase=2)])
+
+
+@group("values")
+class EmptyThenZeros(_DirtySlot):
+    """The sums of a slot's earlier job cannot be had by adding zeros to them."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(2)
+        result = self.reduce(job, [job.without_values(0), job.packet(1, values=(0,) * job.values)])
+        self.assertEqual(set(result.values), {0})
+
+
+@group("values")
+class ValuesThenEmptyCompletes(_DirtySlot):
+    """The rank that completes the phase has no values; the RESULT has, in its lengths, count and flags too."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(3)
+        self.reduce(job, [job.packet(0), job.packet(1), job.without_values(2, flags=Flag(0xFFFF))])
+
+
+class EmptyInTheMiddle(_DirtySlot):
+    """A packet without values leaves the sums alone."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(3)
+        self.reduce(job, [job.packet(0), job.without_values(1), job.packet(2)])
+
+
+class OneOwner(_DirtySlot):
+    """One rank has values, in each place in the order; the RESULT is those values."""
+
+    def runTest(self) -> None:
+        ranks = self.target.max_workers
+        job = self.dirty_job(ranks)
+        for phase, owner in enumerate((0, 1, ranks - 1)):
+            packets = [
+                (job.packet if rank == owner else job.without_values)(rank, phase=phase) for rank in range(ranks)
+            ]
+            result = self.reduce(job, packets)
+            self.assertEqual(result.values, tuple(value & 0xFFFFFFFF for value in packets[owner].values))
+
+
+class AllEmpty(_DirtySlot):
+    """Nothing is answered with values where none came, whatever the slot holds."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(2)
+        packets = [job.without_values(rank) for rank in range(2)]
+        self.assertEqual(self.reduce(job, packets).values, ())
+        self.contribute(job, packets[1], Verdict.RESENT)
+        self.expect_resend(job, job.result(*packets, asked_by=packets[1]))
+
+
+class ResendToEmptyAsker(_DirtySlot):
+    """A rank that had no values gets them when it asks again."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(2)
+        packets = [job.without_values(0), job.packet(1)]
+        self.reduce(job, packets)
+        for packet in packets:
+            self.contribute(job, packet, Verdict.RESENT)
+            self.expect_resend(job, job.result(*packets, asked_by=packet))
+
+
+class DuplicateEmpty(_DirtySlot):
+    """A duplicate without values changes nothing, before and after others have brought theirs."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(3)
+        packets = [job.without_values(0), job.packet(1), job.packet(2)]
+        self.contribute(job, packets[0], Verdict.AGGREGATED)
+        self.contribute(job, packets[0], Verdict.DUPLICATE)
+        self.contribute(job, packets[1], Verdict.AGGREGATED)
+        self.contribute(job, packets[0], Verdict.DUPLICATE)
+        self.contribute(job, packets[2], Verdict.COMPLETED)
+        self.expect_result(job, job.result(*packets))
+
+
+class SecondThoughts(_DirtySlot):
+    """A rank that has contributed without values brings none later: they are neither summed nor do they open the slot."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(2)
+        empty, other = job.without_values(0), job.packet(1, values=(0,) * job.values)
+        self.contribute(job, empty, Verdict.AGGREGATED)
+        self.contribute(job, job.packet(0), Verdict.DUPLICATE)
+        self.contribute(job, other, Verdict.COMPLETED)
+        self.expect_result(job, job.result(empty, other))
+
+
+class AskerWithValuesOfEmptyPhase(_DirtySlot):
+    """A rank that asks with values for the RESULT of a phase without any gets none, not even its own."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(2)
+        packets = [job.without_values(rank) for rank in range(2)]
+        self.reduce(job, packets)
+        asking = job.packet(0)
+        self.contribute(job, asking, Verdict.RESENT)
+        self.expect_resend(job, job.result(*packets, asked_by=asking))
+
+
+class EmptyTriggerWithTrailer(_DirtySlot):
+    """An Ethernet trailer of the packet that completes stays behind a RESULT that is longer than the packet was."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(2)
+        packets: list[Packet] = [job.packet(0), job.without_values(1)]
+        self.contribute(job, packets[0], Verdict.AGGREGATED)
+        self.contribute(job, packets[1], Verdict.COMPLETED, trailer=6)
+        self.expect_result(job, job.result(*packets), trailer=6)
+
+
+class LargerExponentWithoutValues(_DirtySlot):
+    """Exponent and check of a packet without values count like any other's."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(2)
+        packets = [job.packet(0, exponent=3, check=5), replace(job.without_values(1), exponent=200, check=0xFFFFFFFF)]
+        result = self.reduce(job, packets)
+        self.assertEqual((result.exponent, result.check), (200, 4))
