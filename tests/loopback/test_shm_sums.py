@@ -1,0 +1,161 @@
+"""Sums over ranks' own memory that something comes in between: a rank without values, a reset, a rank that leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shm_process import ShmProcess
+from soft_switch import wait_until
+from softswitch_harness import LOCALHOST, Worker
+
+from dataplane.constants import Verdict
+from dataplane.softswitch._native import Switch
+from dataplane.wire import Packet
+from host_agent._engine import Engine
+
+JOB = 9
+VALUES = 64
+SLOTS = 512  # so many that a burst of contributions makes more sums possible than are made in one turn
+SLOT_MASK = ~(2 * SLOTS - 1) & 0xFFFF
+UDP, SHM = 1, 2
+ROUNDS = 10
+DEADLINE = 10.0  # seconds
+
+
+class Bench:
+    """A switch with a UDP and a shared-memory port, and the ranks of one job over either."""
+
+    def __init__(self, directory: Path) -> None:
+        self.switch = Switch(SLOTS, VALUES)
+        self.udp_port = self.switch.add_udp_port(UDP, "127.0.0.1", 0)
+        self.path = str(directory / "switch.sock")
+        self.switch.add_shm_port(SHM, self.path, 2)
+        self.switch.start()
+        self.engine = Engine(1)
+        self.engine.start()
+        self.stack = ExitStack()
+
+    def close(self) -> None:
+        self.stack.close()
+        self.engine.stop()
+        self.switch.stop()
+
+    def ranks(self, shm: int, udp: int) -> tuple[list[ShmProcess], list[Worker]]:
+        """Return the ranks of a job: those that share memory first."""
+        world_size = shm + udp
+        processes = [
+            self.stack.enter_context(
+                ShmProcess(self.engine, self.path, JOB, rank, world_size, 0, SLOTS, VALUES)
+            )
+            for rank in range(shm)
+        ]
+        workers = [Worker(self.udp_port) for _ in range(udp)]
+        for worker in workers:
+            self.stack.enter_context(worker.socket)
+        self.endpoints = [(SHM, process.connection) for process in processes]
+        self.endpoints += [(UDP, worker.udp_port) for worker in workers]
+        self.write_tables()
+        return processes, workers
+
+    def write_tables(self) -> None:
+        self.switch.set_job(JOB, 0, SLOT_MASK)
+        everyone = (1 << len(self.endpoints)) - 1
+        for rank, (port, udp_port) in enumerate(self.endpoints):
+            self.switch.set_rank(JOB, rank, 0, LOCALHOST, udp_port)
+            self.switch.set_worker(port, 0, LOCALHOST, udp_port, JOB, rank, 0, SLOT_MASK, 1, 1 << rank, everyone, 1, JOB)
+        self.switch.set_group(JOB, [(port, rank) for rank, (port, _) in enumerate(self.endpoints)])
+
+    def completed(self) -> int:
+        return self.switch.read_job_counter(JOB << 4 | Verdict.COMPLETED)[0]
+
+
+@contextmanager
+def running_bench(directory: Path) -> Iterator[Bench]:
+    bench = Bench(directory)
+    try:
+        yield bench
+    finally:
+        bench.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with running_bench(tmp_path) as running:
+        yield running
+
+
+def values_of(rank: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.arange(VALUES, dtype=np.int32) * (rank + 1) + 1000 * rank
+
+
+@pytest.mark.parametrize("udp", [0, 1])
+@pytest.mark.parametrize("owner", [0, 1, 2])
+def test_a_rank_without_values_gets_the_sum_of_the_others(bench: Bench, udp: int, owner: int) -> None:
+    """In the first phase `owner` alone has no values, in the next phase of the slot it alone has some."""
+    shm, over_udp = bench.ranks(3, udp)
+    for phase, empty in enumerate(({owner}, {0, 1, 2} - {owner})):
+        for rank, process in enumerate(shm):
+            if rank in empty:
+                process.contribute_nothing(3, 3)
+            else:
+                process.contribute(3, 3, values_of(rank))
+        if udp:
+            over_udp[0].send(Packet(JOB, 3, 6 | phase, phase, 1, tuple(values_of(3).tolist()), VALUES, chunk=3))
+        contributors = [rank for rank in range(3 + udp) if rank not in empty]
+        total = np.sum([values_of(rank) for rank in contributors], axis=0, dtype=np.int32)
+        for process in shm:
+            process.wait_completed(phase + 1)
+            np.testing.assert_array_equal(process.result(3), total)
+        if udp:
+            assert over_udp[0].receive().values == tuple(total.tolist())
+
+
+def make_sums_wait(bench: Bench, shm: list[ShmProcess], udp: list[Worker]) -> None:
+    """Return when the first of SLOTS sums over all ranks is possible; most of the others wait to be made."""
+    for worker in udp:
+        for slot in range(SLOTS):
+            worker.send(Packet(JOB, len(shm), slot << 1, 0, 1, tuple(values_of(len(shm)).tolist()), VALUES, chunk=slot))
+        wait_until(
+            lambda: bench.switch.read_job_counter(JOB << 4 | Verdict.AGGREGATED)[0] == SLOTS, "the values have come"
+        )
+    bench.switch.stop()  # so that it finds all contributions at once
+    for rank, process in enumerate(shm):
+        for slot in range(SLOTS):
+            process.contribute(slot, slot, values_of(rank))
+    bench.switch.start()
+    deadline = time.monotonic() + DEADLINE
+    while bench.completed() == 0:  # without a pause: all sums together take a millisecond
+        assert time.monotonic() < deadline, "no sum became possible"
+
+
+def test_a_reset_forgets_the_sums_that_wait(tmp_path: Path) -> None:
+    """They were to be made in the memory of the pipeline that is gone, of which the UDP rank's values are a part."""
+    for generation in range(ROUNDS):
+        directory = tmp_path / str(generation)
+        directory.mkdir()
+        with running_bench(directory) as bench:
+            make_sums_wait(bench, *bench.ranks(2, 1))
+            bench.switch.reset(2, VALUES)  # with fewer slots: no index of the old pipeline is valid
+            assert bench.completed() == 0
+            assert bench.switch.read_register("lane_0", 3) == 0
+
+
+def test_a_lane_can_be_read_after_a_rank_has_left_while_its_sum_waits(tmp_path: Path) -> None:
+    """What the rank has contributed counts, and its memory is not looked at any more."""
+    for generation in range(ROUNDS):
+        directory = tmp_path / str(generation)
+        directory.mkdir()
+        with running_bench(directory) as bench:
+            shm, _ = bench.ranks(2, 0)
+            make_sums_wait(bench, shm, [])
+            shm[generation % 2].unbind()
+            # Some of what it submitted may not have been taken when it left.
+            sums = {0: 0, 1: values_of(0)[5], 2: values_of(1)[5], 3: values_of(0)[5] + values_of(1)[5]}
+            for slot in range(SLOTS):
+                contributed = bench.switch.read_register("slot_bitmap", slot << 1)
+                assert bench.switch.read_register("lane_5", slot << 1) == sums[contributed]
