@@ -118,7 +118,8 @@ UdpSocket::UdpSocket(UdpSocket&& other) noexcept
       port_(other.port_),
       receive_buffer_(other.receive_buffer_),
       send_buffer_(other.send_buffer_),
-      gro_(other.gro_) {}
+      gro_(other.gro_),
+      guard_(std::move(other.guard_)) {}
 
 UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
   std::swap(fd_, other.fd_);
@@ -127,6 +128,7 @@ UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
   receive_buffer_ = other.receive_buffer_;
   send_buffer_ = other.send_buffer_;
   gro_ = other.gro_;
+  guard_ = std::move(other.guard_);
   return *this;
 }
 
@@ -142,13 +144,41 @@ size_t largest_datagram(const std::string& address, const sockaddr_in& destinati
   return static_cast<size_t>(mtu) - kIpv4AndUdpHeaders;
 }
 
+namespace {
+
+// Returns a socket that has the port on every address of this machine, and receives nothing. Sockets of this user may
+// bind the port after it, if they say SO_REUSEPORT; before it there is none of any user.
+std::unique_ptr<UdpSocket> bind_everywhere(uint16_t port) {
+  std::unique_ptr<UdpSocket> guard;
+  try {
+    guard = std::make_unique<UdpSocket>("0.0.0.0", port, 0);
+  } catch (const std::system_error& error) {
+    if (error.code().value() != EADDRINUSE) throw;
+    throw socket_error(EADDRINUSE, "UDP port " + std::to_string(port) +
+                                       " is in use on some address of this machine; stop that program or choose another"
+                                       " port");
+  }
+  std::array<sock_filter, 1> drop_all{{{BPF_RET | BPF_K, 0, 0, 0}}};
+  const sock_fprog filter{static_cast<unsigned short>(drop_all.size()), drop_all.data()};
+  const int on = 1;
+  if (setsockopt(guard->fd(), SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0 ||
+      setsockopt(guard->fd(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) {
+    throw socket_error(errno, "cannot keep UDP port " + std::to_string(guard->port()) + " from others");
+  }
+  return guard;
+}
+
+}  // namespace
+
 std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes,
                                         unsigned count) {
+  std::unique_ptr<UdpSocket> guard = bind_everywhere(port);
   std::vector<UdpSocket> sockets;
   sockets.reserve(count);
   for (unsigned i = 0; i < count; ++i) {
-    sockets.emplace_back(address, i == 0 ? port : sockets.front().port(), buffer_bytes, count > 1);
+    sockets.emplace_back(address, guard->port(), buffer_bytes, true);
   }
+  sockets.front().keep(std::move(guard));
   if (count > 1) {
     // The slot field of the header, without its lowest bit, the half. What is too short for it goes to the first.
     std::array<sock_filter, 4> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kSlotFieldOffset},

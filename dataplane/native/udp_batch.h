@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ class UdpSocket {
  public:
   // Binds to `address` (dotted quad) and `port` (0: the kernel picks one) and asks for socket buffers of
   // `buffer_bytes` in each direction; receive_buffer() and send_buffer() tell what the kernel gave. A `shared` port may
-  // be bound by several sockets of this user.
+  // be bound by several sockets of this user, each of which must be.
   // Throws std::invalid_argument for a bad address and std::system_error when the socket cannot be had.
   UdpSocket(const std::string& address, uint16_t port, size_t buffer_bytes, bool shared = false);
   ~UdpSocket();
@@ -46,6 +47,9 @@ class UdpSocket {
   size_t receive_buffer() const { return receive_buffer_; }  // bytes
   size_t send_buffer() const { return send_buffer_; }        // bytes
   bool gro() const { return gro_; }                          // the kernel hands over runs of datagrams in one buffer
+  // Keeps `guard` open as long as this socket.
+  void keep(std::unique_ptr<UdpSocket> guard) { guard_ = std::move(guard); }
+
   // Datagrams (modulo 2^32) that the kernel dropped because the receive buffer was full; 0 where it does not tell.
   uint32_t receive_drops() const;
 
@@ -58,6 +62,7 @@ class UdpSocket {
   size_t receive_buffer_ = 0;
   size_t send_buffer_ = 0;
   bool gro_ = false;
+  std::unique_ptr<UdpSocket> guard_;
 };
 
 // The most bytes of a datagram that the way from `address` to `destination` takes in one piece, by what the kernel
@@ -67,7 +72,11 @@ size_t largest_datagram(const std::string& address, const sockaddr_in& destinati
 
 // Binds `count` sockets to one address and port, a thread's each: the slot in a SwitchML header decides which of them
 // gets a packet, as part_of_slot() says (slot_blocks.h). Of packets that the kernel has put together on the way (GRO)
-// the first decides, so a thread may get those of others, too. Throws as UdpSocket does.
+// the first decides, so a thread may get those of others, too.
+//
+// As long as they live, the port cannot be bound on any other address of this machine. Another user could otherwise bind
+// it there and send with `address` as the source (IP_PKTINFO), which no receiver could tell apart. Throws as UdpSocket
+// does, with EADDRINUSE where another program has the port on any address.
 std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes, unsigned count);
 
 // A socket that gets what is sent to an IPv4 multicast group on the segment of the interface with address `interface`:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from shm_process import ShmProcess
 from soft_switch import Client, running_switch
 from tls_harness import secured_fabric
 
+from dataplane.softswitch._native import Switch
 from host_agent._engine import Engine, shm_port_at
 
 NOBODY = 65534
@@ -140,3 +142,50 @@ def test_no_key_is_in_logs_or_process_lists(tmp_path: Path) -> None:
         assert all(len(text) > 20 for text in said)
         assert not [line for line in lines for text in said if line in text]
         assert stat.S_IMODE((tmp_path / "store.sqlite").stat().st_mode) & 0o022 == 0
+
+
+# Tries to bind a UDP port on each address in every way that another user has; prints those that worked.
+_BIND = """
+port = int(sys.argv[1])
+addresses = ["127.0.0.1", "127.0.0.2", "127.255.255.254", "0.0.0.0", "::", "::ffff:127.0.0.2"]
+for address in addresses:
+    for name in ("", "SO_REUSEADDR", "SO_REUSEPORT", "SO_REUSEADDR SO_REUSEPORT"):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as thief:
+            if family == socket.AF_INET6:
+                thief.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            for option in name.split():
+                thief.setsockopt(socket.SOL_SOCKET, getattr(socket, option), 1)
+            try:
+                thief.bind((address, port))
+            except OSError:
+                continue
+            print(address, name)
+"""
+
+
+@as_root
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_udp_ports_of_agents_and_switch_cannot_be_bound_by_another_user(place: Path, threads: int) -> None:
+    """With the port on another address and IP_PKTINFO, a packet would carry the rank's or the switch's own source."""
+    engine = Engine(threads)
+    engine.start()
+    switch = Switch(slots=64, values=64, shards=threads)
+    try:
+        of_switch = switch.add_udp_port(1, "127.0.0.1", 0)
+        of_rank = engine.udp_port(engine.open_rank("127.0.0.1", "127.0.0.1", of_switch, 1, 0, 1, 2, 0, 16, 64))
+        for port in (of_switch, of_rank):
+            assert as_nobody(_BIND, str(port)) == ""
+        # Nor by another of our programs: packets would be divided between the two.
+        with pytest.raises(OSError, match=f"UDP port {of_rank} is in use on some address"):
+            switch.add_udp_port(2, "127.0.0.1", of_rank)
+    finally:
+        engine.stop()
+
+
+def test_a_port_that_is_taken_on_another_address_is_refused() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.2", 0))
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"UDP port {port} is in use on some address of this machine"):
+            Switch(slots=64, values=64).add_udp_port(1, "127.0.0.1", port)
