@@ -7,7 +7,6 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Sequence
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,11 +157,6 @@ def _soft_arguments(options: FabricOptions) -> list[str]:
     return arguments
 
 
-def _groups(udp_port: int) -> str:
-    """A range of multicast groups for this fabric's jobs that those of others on this machine hardly share."""
-    return f"{IPv4Address(int(IPv4Address('239.0.0.0')) | (udp_port & 0x3FFF) << 10)}/22"
-
-
 class _Loopback(Layout):
     """The embedded fabric: one soft switch with a UDP port and one for shared memory, all on 127.0.0.0/8."""
 
@@ -191,7 +185,6 @@ class _Loopback(Layout):
             "values_per_packet": self._options.values,
             "slots": self._options.slots,
             **self._pools(),
-            **({"multicast": _groups(ready["ports"]["1"]["udp_port"])} if self._options.agents > 1 else {}),
         }
 
     def _pools(self) -> dict[str, int]:
