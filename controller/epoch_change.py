@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 from controller.agents import Agents, AgentSession
 from controller.errors import AgentFailed, ControllerError, NoAgent
 from controller.events import EventKind
-from controller.jobs import EpochChange, Job, OnFailure, Rank, RankState, printed_ranks
+from controller.jobs import EpochChange, Job, OnFailure, Rank, RankState, new_secret, printed_ranks
 from controller.live_job import LiveJob
 from controller.placement import rank_at
 from controller.proto import switchml_pb2 as pb
@@ -203,6 +203,7 @@ class EpochChanges:
         return replace(
             job,
             epoch=self._switches.next_epoch(live.switch),
+            secret=new_secret(),
             workers=len(members),
             ranks=members,
             generation=job.generation + 1,
@@ -326,7 +327,8 @@ class EpochChanges:
                 rank.state, rank.exit_code = now[rank.worker].state, now[rank.worker].exit_code
                 if rank.state is RankState.LOST:
                     lost_meanwhile.append(rank)
-        job.epoch, job.workers, job.ranks = successor.epoch, successor.workers, successor.ranks
+        job.epoch, job.secret = successor.epoch, successor.secret
+        job.workers, job.ranks = successor.workers, successor.ranks
         job.generation, job.changes, job.changing = successor.generation, successor.changes, False
         change.successor = None
         self._store.end_change(job)

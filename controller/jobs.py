@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -20,6 +21,7 @@ __all__ = [
     "Rank",
     "RankState",
     "counters_by_name",
+    "new_secret",
     "parse_mac",
     "printed_ranks",
 ]
@@ -136,6 +138,7 @@ class Job:
     changing: bool = False  # to a new epoch, at this moment
     changes: list[EpochChange] = field(default_factory=list)
     tenant: str = ""  # whose quota it counts against
+    secret: int = field(default=0, repr=False)  # of the epoch; it leaves this process for switch and agents only
 
     @property
     def live(self) -> bool:
@@ -164,7 +167,7 @@ class Job:
             for r in self.ranks
         )
         group = int(IPv4Address(multicast)) if multicast else 0
-        return JobTables(self.id, self.epoch, self.slot_base, self.slots, ports, group)
+        return JobTables(self.id, self.epoch, self.slot_base, self.slots, ports, group, self.secret)
 
     def message(self) -> pb.Job:
         """Return it as the northbound interface shows it."""
@@ -189,6 +192,11 @@ class Job:
             changes=[_change_message(change) for change in self.changes],
             tenant=self.tenant,
         )
+
+
+def new_secret() -> int:
+    """Return a secret for one epoch of a job: an unpredictable number of 32 bits, never 0."""
+    return secrets.randbelow(2**32 - 1) + 1
 
 
 def _rank_message(rank: Rank) -> pb.Rank:

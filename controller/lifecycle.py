@@ -25,7 +25,7 @@ from controller.errors import (
     SwitchUnavailable,
 )
 from controller.events import EventKind
-from controller.jobs import Job, JobState, OnFailure, Rank, RankState, counters_by_name, printed_ranks
+from controller.jobs import Job, JobState, OnFailure, Rank, RankState, counters_by_name, new_secret, printed_ranks
 from controller.live_job import LiveJob, revocation, why_not_taken_over
 from controller.pipes import choose_in_one_pipe, require_one_pipe, require_width
 from controller.placement import Placement, rank_at, require_room
@@ -217,6 +217,7 @@ class Lifecycle:
             ranks=[rank_at(session, number, number) for number, session in enumerate(placement.sessions)],
             on_failure=OnFailure(request.on_failure),
             tenant=tenant,
+            secret=new_secret(),
         )
         job.slot_base = switch.slots.allocate(job.slots)
         try:

@@ -80,6 +80,7 @@ class LiveJob:
             announcements=[self.announcements[rank] for rank in ranks] if self.announcements else [],
             on_failure=job.on_failure.name,
             generation=job.generation,
+            secret=job.secret,
         )
 
     def endpoints(self, agent: str, ready: pb.AssignmentReady) -> list[tuple[Rank, tuple[str, int]]]:

@@ -131,10 +131,13 @@ _MIGRATIONS = (
         content TEXT NOT NULL
     );
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN secret INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 _JOB_COLUMNS = (
     "key, id, name, workers, switch, epoch, slot_base, slots, values_per_packet, created, state, failure, ended,"
-    " on_failure, generation, changing, tenant"
+    " on_failure, generation, changing, tenant, secret"
 )
 _RANK_COLUMNS = (
     "rank, agent, instance, host, socket, switch_port, mac, state, address, udp_port, position, exit_code,"
@@ -245,7 +248,7 @@ class Store:
             values = (
                 *(job.id, job.name, job.workers, job.switch, job.epoch, job.slot_base, job.slots),
                 *(job.values_per_packet, job.created, job.state, job.failure, job.ended),
-                *(job.on_failure, job.generation, job.changing, job.tenant),
+                *(job.on_failure, job.generation, job.changing, job.tenant, job.secret),
             )
             cursor = database.execute(
                 f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names
@@ -282,8 +285,8 @@ class Store:
         change = job.changes[-1]
         with self._transaction() as database:
             database.execute(
-                "UPDATE jobs SET workers = ?, epoch = ?, generation = ?, changing = 0 WHERE key = ?",
-                (job.workers, job.epoch, job.generation, job.key),
+                "UPDATE jobs SET workers = ?, epoch = ?, secret = ?, generation = ?, changing = 0 WHERE key = ?",
+                (job.workers, job.epoch, job.secret, job.generation, job.key),
             )
             database.execute("DELETE FROM ranks WHERE job = ?", (job.key,))
             _write_ranks(database, job)

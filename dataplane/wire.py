@@ -24,7 +24,7 @@ __all__ = ["NO_FLAGS", "Packet", "WireError", "check_of"]
 
 NO_FLAGS: Final = Flag(0)
 
-_HEADER = struct.Struct("!BBHBBHHHHHIII")
+_HEADER = struct.Struct("!BBHBBHHHHHIIII")
 assert _HEADER.size == PROTOCOL_HEADER_BYTES
 _MASK = 0xFFFFFFFF
 
@@ -37,7 +37,7 @@ class WireError(ValueError):
 class Packet:
     """A SwitchML header and its values (signed 32-bit integers).
 
-    ``slot`` is the register index: pool index * 2 + half.
+    ``slot`` is the register index: pool index * 2 + half. ``secret`` is that of the job's epoch.
     """
 
     job: int
@@ -54,6 +54,7 @@ class Packet:
     format: int = Format.INT32
     kind: int = Kind.CONTRIBUTION
     version: int = PROTOCOL_VERSION
+    secret: int = 0
 
     def pack(self) -> bytes:
         """Return the UDP payload."""
@@ -71,6 +72,7 @@ class Packet:
             self.phase,
             self.chunk,
             self.check,
+            self.secret,
         )
         return header + struct.pack(f"!{len(self.values)}I", *(value & _MASK for value in self.values))
 
@@ -84,12 +86,13 @@ class Packet:
         """
         if len(data) < _HEADER.size or len(data) % 4:
             raise WireError(f"{len(data)} bytes are not a SwitchML packet")
-        version, kind, job, worker, fmt, exponent, slot, count, epoch, flags, phase, chunk, check = _HEADER.unpack_from(
-            data
+        version, kind, job, worker, fmt, exponent, slot, count, epoch, flags, phase, chunk, check, secret = (
+            _HEADER.unpack_from(data)
         )
         values = struct.unpack_from(f"!{(len(data) - _HEADER.size) // 4}i", data, _HEADER.size)
         return cls(
-            job, worker, slot, phase, epoch, values, count, exponent, chunk, check, Flag(flags), fmt, kind, version
+            *(job, worker, slot, phase, epoch, values, count, exponent, chunk, check, Flag(flags), fmt, kind, version),
+            secret=secret,
         )
 
     def with_check(self, scaled_by: int = 0, fingerprint: int = 0) -> Packet:

@@ -110,6 +110,7 @@ class Engine:
         slot_base: int,
         slots: int,
         values: int,
+        secret: int = 0,
         multicast_address: str = "",
     ) -> int: ...
     # A rank that shares memory with the switch that listens at `path`. Raises OSError when no switch answers there, and
@@ -125,6 +126,7 @@ class Engine:
         slot_base: int,
         slots: int,
         values: int,
+        secret: int = 0,
     ) -> int: ...
     # What a packet of the rank has as its UDP source port, the same for all ranks of a job here: of a rank that shares
     # memory, its connection.

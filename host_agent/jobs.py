@@ -379,6 +379,7 @@ class Jobs:
             assignment.slot_base,
             assignment.slots,
             assignment.values_per_packet,
+            assignment.secret,
         )
         if self._switch_socket is not None:
             handle = self._engine.open_shm_rank(str(self._switch_socket), self._address, *binding)

@@ -37,6 +37,7 @@ class Job:
     slot_base: int = 0
     slots: int = 16
     group: int = 0
+    secret: int = 0x5EC2E7
 
     @property
     def group_id(self) -> int:
@@ -65,6 +66,7 @@ class Job:
                 udp_src=host.udp_port,
                 job=self.id,
                 worker=rank,
+                secret=self.secret,
                 slot=self.slot_match,
             ),
             action=fy.Action("admit", worker_bit=1 << rank, job_mask=self.mask, epoch=self.epoch, group=self.group_id),
@@ -110,6 +112,7 @@ class Job:
             count=self.values,
             exponent=100 + rank % 100,
             chunk=(phase * self.slots + slot) & _MASK,
+            secret=self.secret,
         )
         packet = replace(packet, **fields)
         return packet if "check" in fields else packet.with_check(scaled_by=90, fingerprint=5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from controller.proto import switchml_pb2 as pb
@@ -37,6 +37,7 @@ class JobTables:
     slots: int
     ranks: tuple[RankPort, ...]
     multicast: int = 0
+    secret: int = field(default=0, repr=False)  # of the epoch
 
     @property
     def slot_value(self) -> int:

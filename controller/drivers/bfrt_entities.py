@@ -39,7 +39,7 @@ class TableNames:
 TABLES: dict[str, TableNames] = {
     "switch_address_table": TableNames((), {"set_switch_address": ("mac", "ip")}),
     "worker_table": TableNames(
-        ("ingress_port", "eth_src", "ipv4_src", "udp_src", "job", "worker", "slot", _PRIORITY),
+        ("ingress_port", "eth_src", "ipv4_src", "udp_src", "job", "worker", "secret", "slot", _PRIORITY),
         {"admit": ("worker_bit", "job_mask", "epoch", "group")},
         (_PACKETS, _BYTES),
     ),

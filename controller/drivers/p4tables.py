@@ -35,6 +35,7 @@ MULTICAST_RANK = PROTOCOL_MAX_WORKERS
 """The replica, and key of rank_table, that stands for all agents of a job that have joined its IP multicast group."""
 
 _CERTAINTY = 0xFFFFFFFF  # the threshold that loses every packet
+_SECRET = "secret"  # the key of worker_table that no message shows
 _WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime wants one for ternary keys
 
 
@@ -69,6 +70,7 @@ def job_entities(job: JobTables) -> list[Entity]:
                 udp_src=r.udp_port,
                 job=job.job,
                 worker=r.rank,
+                secret=job.secret,
                 slot=(job.slot_value, job.slot_mask),
             ),
             action=fy.Action(
@@ -214,7 +216,7 @@ def table_message(entry: fy.P4TableEntry) -> pb.TableEntry:
         parameters = {"slots": _printed_slots(_number(arguments["slot_value"]), _number(arguments["slot_mask"]))}
     message = pb.TableEntry(
         table=entry.table_id,
-        match={key: _printed(key, _number(value)) for key, value in (entry.match or {}).items()},
+        match={k: _printed(k, _number(value)) for k, value in (entry.match or {}).items() if k != _SECRET},
         action=name,
         parameters=parameters,
     )

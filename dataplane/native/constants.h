@@ -8,7 +8,7 @@ namespace switchml {
 namespace protocol {
 constexpr uint32_t version = 1;
 constexpr uint32_t udp_port = 0xBEE0;
-constexpr uint32_t header_bytes = 28;
+constexpr uint32_t header_bytes = 32;
 constexpr uint32_t ipv4_ttl = 64;
 constexpr uint32_t max_workers = 64;
 constexpr uint32_t max_jobs = 1024;

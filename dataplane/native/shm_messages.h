@@ -15,7 +15,7 @@
 namespace switchml {
 
 struct ShmRequest {
-  static constexpr uint64_t kMagic = 0x53574D4C53523031;  // "SWMLSR01"
+  static constexpr uint64_t kMagic = 0x53574D4C53523032;  // "SWMLSR02"
   static constexpr uint32_t kWhoAreYou = 1;               // which port of which switch this is
   static constexpr uint32_t kBind = 2;
   static constexpr uint32_t kFreeze = 3;
@@ -31,6 +31,7 @@ struct ShmRequest {
   uint16_t epoch;
   uint8_t rank;
   uint8_t world_size;
+  uint32_t secret;
 };
 
 struct ShmAnswer {

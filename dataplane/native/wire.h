@@ -1,4 +1,4 @@
-// The SwitchML header as it travels: 28 bytes, big-endian (docs/protocol.md has the table of fields).
+// The SwitchML header as it travels: 32 bytes, big-endian (docs/protocol.md has the table of fields).
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,7 @@ struct Header {
   uint32_t phase = 0;
   uint32_t chunk = 0;
   uint32_t check = 0;
+  uint32_t secret = 0;
 };
 
 namespace wire {
@@ -66,6 +67,7 @@ inline Header load_header(const uint8_t* p) {
   h.phase = load32(p + 16);
   h.chunk = load32(p + 20);
   h.check = load32(p + 24);
+  h.secret = load32(p + 28);
   return h;
 }
 
@@ -84,6 +86,7 @@ inline void store_header(uint8_t* p, const Header& h) {
   store32(p + 16, h.phase);
   store32(p + 20, h.chunk);
   store32(p + 24, h.check);
+  store32(p + 28, h.secret);
 }
 
 }  // namespace wire

@@ -72,6 +72,7 @@ class Switch:
         mask: int,
         epoch: int,
         group: int,
+        secret: int = 0,
     ) -> None: ...
     def delete_worker(
         self,
@@ -84,6 +85,7 @@ class Switch:
         slot_value: int,
         slot_mask: int,
         priority: int,
+        secret: int = 0,
     ) -> None: ...
     def worker_counter(
         self,
@@ -96,6 +98,7 @@ class Switch:
         slot_value: int,
         slot_mask: int,
         priority: int,
+        secret: int = 0,
     ) -> tuple[int, int]: ...
     def write_worker_counter(
         self,
@@ -110,6 +113,7 @@ class Switch:
         priority: int,
         packets: int,
         byte_count: int,
+        secret: int = 0,
     ) -> None: ...
     def set_job(self, job: int, slot_value: int, slot_mask: int) -> None: ...
     def delete_job(self, job: int) -> None: ...

@@ -84,13 +84,13 @@ class _WorkerTable(NativeTable):
 
     def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
         worker_bit, job_mask, epoch, group = arguments
-        self._switch.set_worker(*self._key(key, priority), worker_bit, job_mask, epoch, group)
+        self._switch.set_worker(*self._key(key, priority), worker_bit, job_mask, epoch, group, key["secret"][0])
 
     def remove(self, key: Key, priority: int) -> None:
-        self._switch.delete_worker(*self._key(key, priority))
+        self._switch.delete_worker(*self._key(key, priority), key["secret"][0])
 
     def read_counter(self, key: Key, priority: int) -> tuple[int, int]:
-        return self._switch.worker_counter(*self._key(key, priority))
+        return self._switch.worker_counter(*self._key(key, priority), key["secret"][0])
 
     def write_counter(self, key: Key, priority: int, packets: int, byte_count: int) -> None:
         self._switch.write_worker_counter(*self._key(key, priority), packets, byte_count)

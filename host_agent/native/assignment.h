@@ -19,6 +19,7 @@ struct RankAssignment {
   uint32_t slots;                 // a power of two
   uint32_t values;                // per packet
   std::string multicast_address;  // IPv4 group that results come to as well; empty: none
+  uint32_t secret;                // of the epoch: stands in every packet of the job
 };
 
 // `assignment` again. Throws std::invalid_argument for what cannot be.

@@ -29,7 +29,7 @@ Integer narrow(uint64_t value, const char* name) {
 
 RankAssignment assignment_of(const std::string& address, const std::string& switch_address, uint64_t switch_udp_port,
                              uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size, uint64_t slot_base,
-                             uint64_t slots, uint64_t values) {
+                             uint64_t slots, uint64_t values, uint64_t secret) {
   return {address,
           switch_address,
           narrow<uint16_t>(switch_udp_port, "switch_udp_port"),
@@ -40,23 +40,26 @@ RankAssignment assignment_of(const std::string& address, const std::string& swit
           narrow<uint16_t>(slot_base, "slot_base"),
           narrow<uint32_t>(slots, "slots"),
           narrow<uint32_t>(values, "values"),
-          ""};
+          "",
+          narrow<uint32_t>(secret, "secret")};
 }
 
 uint64_t open_rank(Engine& engine, const std::string& address, const std::string& switch_address,
                    uint64_t switch_udp_port, uint64_t job, uint64_t rank, uint64_t epoch, uint64_t world_size,
-                   uint64_t slot_base, uint64_t slots, uint64_t values, const std::string& multicast_address) {
-  RankAssignment assignment =
-      assignment_of(address, switch_address, switch_udp_port, job, rank, epoch, world_size, slot_base, slots, values);
+                   uint64_t slot_base, uint64_t slots, uint64_t values, uint64_t secret,
+                   const std::string& multicast_address) {
+  RankAssignment assignment = assignment_of(address, switch_address, switch_udp_port, job, rank, epoch, world_size,
+                                            slot_base, slots, values, secret);
   assignment.multicast_address = multicast_address;
   const nb::gil_scoped_release release;
   return engine.open_rank(assignment);
 }
 
 uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::string& address, uint64_t job, uint64_t rank,
-                       uint64_t epoch, uint64_t world_size, uint64_t slot_base, uint64_t slots, uint64_t values) {
+                       uint64_t epoch, uint64_t world_size, uint64_t slot_base, uint64_t slots, uint64_t values,
+                       uint64_t secret) {
   const RankAssignment assignment =
-      assignment_of(address, "", 0, job, rank, epoch, world_size, slot_base, slots, values);
+      assignment_of(address, "", 0, job, rank, epoch, world_size, slot_base, slots, values, secret);
   const nb::gil_scoped_release release;
   return engine.open_shm_rank(path, assignment);
 }
@@ -205,9 +208,10 @@ NB_MODULE(_engine, module) {
       .def("stop", &Engine::stop, free)
       .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),
            nb::arg("job"), nb::arg("rank"), nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"),
-           nb::arg("slots"), nb::arg("values"), nb::arg("multicast_address") = "")
+           nb::arg("slots"), nb::arg("values"), nb::arg("secret") = 0, nb::arg("multicast_address") = "")
       .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
-           nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"))
+           nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
+           nb::arg("secret") = 0)
       .def("udp_port", &Engine::udp_port, nb::arg("handle"), free)
       .def("switch_socket", &Engine::switch_socket, nb::arg("handle"), free)
       .def("switch_ended", &Engine::switch_ended, nb::arg("handle"), free)

@@ -79,6 +79,7 @@ Header Rank::header_of(uint16_t slot) const {
   header.phase = slots_[slot].phase;
   header.chunk = ticket.chunk;
   header.check = ticket.check;
+  header.secret = assignment_.secret;
   return header;
 }
 

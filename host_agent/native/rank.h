@@ -83,7 +83,7 @@ class Rank {
     uint64_t order;
     uint16_t slot;
   };
-  static constexpr size_t kHeaderStride = 32;
+  static constexpr size_t kHeaderStride = protocol::header_bytes;
 
   void send(uint16_t slot, SendBatch& batch, Clock::time_point now);
   // The slot of a chunk, or null when it is not the agent's.

@@ -135,7 +135,8 @@ ShmRank::ShmRank(const std::string& path, const RankAssignment& given) : connect
                            assignment.job,
                            assignment.epoch,
                            assignment.rank,
-                           static_cast<uint8_t>(assignment.world_size)};
+                           static_cast<uint8_t>(assignment.world_size),
+                           assignment.secret};
   const ShmConnector::Reply reply = connector_.ask(request);
   connection_ = reply.answer.connection;
   descriptors_ = reply.descriptors;

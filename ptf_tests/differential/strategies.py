@@ -78,11 +78,11 @@ def _job_writes(job: Job) -> list[Step]:
         address = {"eth_dst": host.mac, "ipv4_dst": host.ip, "udp_dst": host.udp_port}
         writes.append(_put("rank_table", {"job": job.id, "rank": rank}, "address_rank", **address))
         admission = {"worker_bit": 1 << rank, "job_mask": job.mask, "epoch": job.epoch, "group": job.id}
-        writes.append(_worker(host, job.id, rank, (value, mask), **admission))
+        writes.append(_worker(host, job.id, rank, (value, mask), job.secret, **admission))
     return writes
 
 
-def _worker(host: Host, job: int, worker: int, slot: tuple[int, int], **admission: int) -> Put:
+def _worker(host: Host, job: int, worker: int, slot: tuple[int, int], secret: int, **admission: int) -> Put:
     match: dict[str, Any] = {
         "ingress_port": host.port,
         "eth_src": host.mac,
@@ -90,6 +90,7 @@ def _worker(host: Host, job: int, worker: int, slot: tuple[int, int], **admissio
         "udp_src": host.udp_port,
         "job": job,
         "worker": worker,
+        "secret": secret,
     }
     if slot[1]:
         match["slot"] = slot
@@ -127,6 +128,7 @@ def _any_worker(draw: st.DrawFn, max_workers: int) -> Put:
         job,
         rank,
         _any_slots(draw, job),
+        draw(st.sampled_from((Job.secret, Job.secret, 0, 1))),
         worker_bit=draw(st.sampled_from((1, 2, 4, 1 << (max_workers - 1), 0, 3))),
         job_mask=draw(st.sampled_from((1, 3, 7, (1 << max_workers) - 1, 0))),
         epoch=draw(st.sampled_from((1, 2, 0, 0xFFFF))),
@@ -177,7 +179,7 @@ def _switch_address(mac: int, ip: int) -> SetDefault:
 
 _SWITCHML_FIELDS = (
     *("version", "kind", "job", "worker", "format", "exponent", "index", "half", "count", "epoch"),
-    *("without_values", "payload", "phase"),
+    *("without_values", "payload", "phase", "secret"),
 )
 _IPV4_FIELDS = ("version_length", "length", "fragment", "protocol", "ip_checksum", "ip_src", "ip_dst")
 _FRAME_FIELDS = ("host", "eth_dst", "udp_port", "udp_length", "trailer", "cut", *_IPV4_FIELDS)
@@ -189,7 +191,7 @@ def _contributions(draw: st.DrawFn, job: Job, rank: int, slot: int | None = None
     pick = _Draw(draw, draw(_wrong(_SWITCHML_FIELDS + _FRAME_FIELDS)))
     phase = pick("phase", pick.any(0, 1, 2, 3) if phase is None else phase, 0, 0x7FFFFFFF, 0xFFFFFFFF)
     slot = pick("index", pick.any(0, 1) if slot is None else slot, _SLOTS - 1, _SLOTS, -_SLOTS, 2047, 0x7000)
-    empty = pick.any(False, False, False, True)
+    empty = pick.any(False, False, True)
     count = 0 if empty else pick.any(job.values, 1)
     length = pick("payload", 0 if empty else job.values, 0, 1, job.values - 1, job.values, job.values + 1)
     flags = pick("without_values", int(empty), 0, 1) | pick.any(0, 2, 4, 0xFFFE)
@@ -208,20 +210,21 @@ def _contributions(draw: st.DrawFn, job: Job, rank: int, slot: int | None = None
         phase=phase,
         chunk=pick.any(0, 1, 0xFFFFFFFF),
         check=pick.any(0, 1, 0x80000000, 0xFFFFFFFF),
+        secret=pick("secret", job.secret, 0, 1, 0xFFFFFFFF),
         values=tuple(step * (lane + rank + 1) & 0xFFFFFFFF for lane in range(length)),
     )
     host = pick("host", job.hosts[rank], *_HOSTS, job.hosts[rank].moved(mac=SWITCH_MAC))
     frame = _in_ipv4(pick, host, packet.pack())
-    cut = pick("cut", len(frame), 14, 33, 41, 42, 69, 70, len(frame) - 1)
+    cut = pick("cut", len(frame), 14, 33, 41, 42, 73, 74, len(frame) - 1)
     return frame[:cut] + bytes(pick("trailer", 0, 1, 4, 60))
 
 
 def _in_ipv4(pick: _Draw, host: Host, payload: bytes) -> bytes:
     """Return a UDP payload behind its headers."""
     size = len(payload)
-    udp_length = pick("udp_length", 8 + size, 0, 8, 35, 36, 37, 7 + size, 9 + size, 0xFFFF)
+    udp_length = pick("udp_length", 8 + size, 0, 8, 39, 40, 41, 7 + size, 9 + size, 0xFFFF)
     udp = struct.pack("!HHHH", host.udp_port, pick("udp_port", 0xBEE0, 0xBEE1), udp_length, pick.any(0, 1, 0xFFFF))
-    length = pick("length", 28 + size, 0, 20, 28, 55, 56, 27 + size, 29 + size, 0xFFFF)
+    length = pick("length", 28 + size, 0, 20, 28, 59, 60, 27 + size, 29 + size, 0xFFFF)
     addresses = pick("ip_src", host.ip, SWITCH_IP, 0), pick("ip_dst", SWITCH_IP, host.ip, 0)
     ip = _ipv4(pick, length, pick("protocol", 17, 1, 6), *addresses)
     return _ethernet(pick("eth_dst", SWITCH_MAC, *_MACS), host.mac, 0x0800) + ip + udp + payload

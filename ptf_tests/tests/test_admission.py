@@ -79,6 +79,20 @@ class WrongRank(SwitchMLTest):
         self.expect_result(job, job.result(*packets))
 
 
+class WrongSecret(SwitchMLTest):
+    """A packet that is right in all but the secret of the epoch is a stranger's, whatever bit differs."""
+
+    def runTest(self) -> None:
+        job = self.job(2)
+        packets = [job.packet(rank) for rank in range(2)]
+        self.contribute(job, packets[0], Verdict.AGGREGATED)
+        for secret in (0, job.secret ^ 1, job.secret ^ 1 << 31, ~job.secret & 0xFFFFFFFF, 0xFFFFFFFF):
+            self.refuse(job.packet(1, secret=secret), job.hosts[1], DropReason.UNKNOWN_WORKER)
+        self.expect_nothing()
+        self.contribute(job, packets[1], Verdict.COMPLETED)
+        self.expect_result(job, job.result(*packets))
+
+
 class StrangersOfEveryShape(SwitchMLTest):
     """A stranger's packets are well-formed whatever half they are for, with values or without: nothing else is said."""
 

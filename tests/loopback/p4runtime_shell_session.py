@@ -28,6 +28,7 @@ def session(address, p4info, device_config):
     for name, value in {"ingress_port": "1", "eth_src": "0", "ipv4_src": "10.0.0.1", "udp_src": "4000"}.items():
         worker.match[name] = value
     worker.match["job"], worker.match["worker"], worker.match["slot"] = "3", "1", "0x40&&&0xffc0"
+    worker.match["secret"] = "6210279"
     for name, value in {"worker_bit": "2", "job_mask": "3", "epoch": "7", "group": "3"}.items():
         worker.action[name] = value
     worker.priority = 1

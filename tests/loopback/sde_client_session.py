@@ -30,6 +30,7 @@ key = workers.make_key(
         client.KeyTuple("udp_src", 40000),
         client.KeyTuple("job", 1),
         client.KeyTuple("worker", 0),
+        client.KeyTuple("secret", 0x5EC2E7),
         client.KeyTuple("slot", 0, 0xFFE0),
         client.KeyTuple("$MATCH_PRIORITY", 3),
     ]

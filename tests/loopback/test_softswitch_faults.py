@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from softswitch_harness import HEADERS, Harness, Worker, running
 
-from dataplane.constants import DropReason, Kind, Verdict
+from dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
 from dataplane.wire import Packet
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 JOB = 5
 SLOTS = 1024
 PART = 32  # packets sent at once: no socket buffer overflows, however small
-FRAME = 28 + 16 + HEADERS
+FRAME = PROTOCOL_HEADER_BYTES + 16 + HEADERS
 
 
 @pytest.fixture

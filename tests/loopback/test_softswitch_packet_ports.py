@@ -32,7 +32,7 @@ from softswitch_frames import (
     ethernet,
 )
 
-from dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Kind, Verdict
+from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT, DropReason, Kind, Verdict
 from dataplane.softswitch._native import Switch
 from dataplane.wire import Packet
 
@@ -185,7 +185,7 @@ def test_kernel_sockets_aggregate(fabric: Fabric) -> None:
             )
             assert result.values == tuple(3 * value for value in range(VALUES))
     counted = {v: fabric.switch.read_job_counter(JOB << 4 | v) for v in Verdict}
-    frame = 14 + 20 + 8 + 28 + 4 * VALUES
+    frame = 14 + 20 + 8 + PROTOCOL_HEADER_BYTES + 4 * VALUES
     assert counted[Verdict.AGGREGATED] == (6, 6 * frame)
     assert counted[Verdict.COMPLETED] == (3, 3 * frame)
     assert [fabric.switch.read_drop_counter(reason)[0] for reason in DropReason] == [0] * len(DropReason)

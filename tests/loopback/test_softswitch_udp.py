@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from softswitch_harness import HEADERS, LOCALHOST, Harness, Worker, running
 
-from dataplane.constants import DropReason, Flag, Kind, Verdict
+from dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Flag, Kind, Verdict
 from dataplane.softswitch._native import Switch
 from dataplane.wire import Packet
 
@@ -41,7 +41,7 @@ def test_the_sum_goes_to_every_rank(fabric: Harness) -> None:
     fabric.settle()
     assert fabric.verdicts(JOB) == {Verdict.AGGREGATED: 2, Verdict.COMPLETED: 1}
     assert fabric.drops() == {}
-    frame = 28 + 16 + HEADERS
+    frame = PROTOCOL_HEADER_BYTES + 16 + HEADERS
     assert fabric.switch.read_job_counter(JOB << 4 | Verdict.AGGREGATED) == (2, 2 * frame)
     key = fabric.worker_key(JOB, 2, workers[2])
     assert fabric.switch.worker_counter(*key) == (1, frame)
@@ -306,10 +306,10 @@ def test_ports_that_cannot_be_had() -> None:
         switch.add_udp_port(1, "127.0.0.1", 0)
     with pytest.raises(ValueError, match="'localhost' is not an IPv4 address"):
         switch.add_udp_port(2, "localhost", 0)
-    with pytest.raises(OSError, match=f"cannot bind UDP 127.0.0.1:{taken}") as caught:
+    with pytest.raises(OSError, match=f"UDP port {taken} is in use on some address") as caught:
         switch.add_udp_port(2, "127.0.0.1", taken)
     assert caught.value.errno == errno.EADDRINUSE
-    with pytest.raises(OSError, match=r"cannot bind UDP 192.0.2.1:0") as caught:
+    with pytest.raises(OSError, match=r"cannot bind UDP 192.0.2.1:\d+") as caught:
         switch.add_udp_port(2, "192.0.2.1", 0)
     assert caught.value.errno == errno.EADDRNOTAVAIL
     assert switch.add_udp_port(2, "127.0.0.1", 0) != taken

@@ -28,7 +28,7 @@ from p4_messages import (
 )
 from soft_switch import DEADLINE, Client, SwitchProcess, command, rpc_error, running_switch, wait_until
 
-from dataplane.constants import DropReason, Kind, Verdict
+from dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
 from dataplane.wire import Packet
 
 SWITCH_ADDRESS = ("set_switch_address", 2, 0x7F000001)
@@ -275,7 +275,7 @@ def exchange(client: Client, switch: SwitchProcess, workers: list[socket.socket]
         e.direct_counter_entry
         for e in client.read(entity(p4r.DirectCounterEntry(table_entry=table_entry("worker_table"))))
     ]
-    frame = 14 + 20 + 8 + 28 + 4 * 64
+    frame = 14 + 20 + 8 + PROTOCOL_HEADER_BYTES + 4 * 64
     assert [(d.data.packet_count, d.data.byte_count) for d in direct] == [(1, frame), (1, frame)]
     (lane,) = client.read(entity(register_entry("lane_3", 0x40)))
     assert int.from_bytes(lane.register_entry.data.bitstring, "big") == 1006

@@ -44,7 +44,7 @@ def refusal(values: int) -> str:
 def test_packets_above_the_mtu_are_refused() -> None:
     message = refusal(512)
     assert re.search(
-        r"packets of 2076 bytes .* 10\.9\.0\.1 to the switch at 10\.9\.0\.100, .* 1472: raise its MTU", message
+        r"packets of 2080 bytes .* 10\.9\.0\.1 to the switch at 10\.9\.0\.100, .* 1472: raise its MTU", message
     )
 
 

@@ -12,7 +12,7 @@ from device_harness import SWITCH_IP, SWITCH_MAC, DeviceFabric, link_counters, p
 from softswitch_frames import checksum, ethernet
 from veth_wires import HOSTS, Wires, fabric_options, mac_of, veth_wires, why_not
 
-from dataplane.constants import PROTOCOL_UDP_PORT
+from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
 from dataplane.devices import built
 
 MEGABYTE = 1 << 20
@@ -57,14 +57,14 @@ def test_ranks_of_a_job_over_both(tmp_path: Path, wires: Wires) -> None:
 
 
 def ipv4(total_length: int, udp_length: int, destination_port: int, **fields: int) -> bytes:
-    """A frame to host 1 with 28 bytes of UDP payload, whatever its length fields say."""
+    """A frame to host 1 with an empty header of ours as UDP payload, whatever its length fields say."""
     header = bytearray(20)
     struct.pack_into(">BBHHHBB", header, 0, 0x45, 0, total_length, 0, fields.get("fragment", 0), 64, 17)
     header[12:16], header[16:20] = socket.inet_aton(SWITCH_IP), socket.inet_aton("10.9.0.1")
     header[10:12] = (checksum(bytes(header)) ^ fields.get("flip", 0)).to_bytes(2, "big")
     udp = struct.pack(">HHHH", PROTOCOL_UDP_PORT, destination_port, udp_length, 0)
     to, by = (int(mac.replace(":", ""), 16) for mac in (mac_of(1), SWITCH_MAC))
-    return ethernet(to, by, 0x0800, bytes(header) + udp + bytes(28))
+    return ethernet(to, by, 0x0800, bytes(header) + udp + bytes(PROTOCOL_HEADER_BYTES))
 
 
 def rank_port(fabric: DeviceFabric) -> int:
@@ -81,16 +81,17 @@ def test_hostile_frames_are_dropped_and_counted(tmp_path: Path, wires: Wires, ki
     with running_fabric(tmp_path, options, agents, wires.prefix(wires.switch)) as fabric:
         job = fabric.client.start_job(2)
         port = rank_port(fabric)
-        whole = 20 + 8 + 28
+        datagram = 8 + PROTOCOL_HEADER_BYTES
+        whole = 20 + datagram
         for frame in (
-            ipv4(whole, 8 + 27, port),  # UDP says less than IPv4
-            ipv4(whole + 1, 8 + 29, port),  # more than there is
+            ipv4(whole, datagram - 1, port),  # UDP says less than IPv4
+            ipv4(whole + 1, datagram + 1, port),  # more than there is
             ipv4(27, 7, port),  # less than the headers
-            ipv4(whole, 8 + 28, port, flip=0x0100),
-            ipv4(whole, 8 + 28, port, fragment=0x2000),
-            ipv4(whole, 8 + 28, port ^ 1),
-            ipv4(whole, 8 + 28, port)[:41],
-            ipv4(whole, 8 + 28, port),  # right, but no result of ours
+            ipv4(whole, datagram, port, flip=0x0100),
+            ipv4(whole, datagram, port, fragment=0x2000),
+            ipv4(whole, datagram, port ^ 1),
+            ipv4(whole, datagram, port)[:41],
+            ipv4(whole, datagram, port),  # right, but no result of ours
         ):
             wires.send(frame)
         fabric.client.stop_job(job.id)

@@ -123,6 +123,7 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
             ("udp_src", 16),
             ("job", 16),
             ("worker", 8),
+            ("secret", 32),
             ("slot", 16),
         ],
         "job_table": [("job", 16)],
@@ -158,7 +159,7 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
     assert direct_counter.alias == "worker_counter"
 
     registers = {r["preamble"]["alias"]: r for r in _registers(schema)}
-    state = ["slot_epoch", "slot_phase", "slot_bitmap", "slot_exponent", "slot_check"]
+    state = ["slot_epoch", "slot_phase", "slot_bitmap", "slot_filled", "slot_exponent", "slot_check"]
     assert [*registers] == state + [f"lane_{i}" for i in range(variant.values)]
     assert {r["size"] for r in registers.values()} == {4096}
     widths = [r["typeSpec"]["bitstring"]["bit"]["bitwidth"] for r in registers.values()]

@@ -6,13 +6,14 @@ import copy
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
-from tna_harness import INGRESS, Chip, Job, program, unsigned
+from tna_harness import INGRESS, Chip, Job, program, result_of, unsigned
 from tna_reference import DECISIONS, Contribution, Half, Relation, Sums, contribute
 
-from dataplane.constants import DropReason, Flag, Kind, Verdict
+from dataplane.constants import DropReason, Flag, Verdict
 from dataplane.tna_emulator.lookup import Lookup
 from dataplane.tna_emulator.program import values_per_packet
 from dataplane.wire import Packet
@@ -86,8 +87,15 @@ def test_const_entries_are_the_reference(relation: Relation, seen: bool, full: b
             assert run_table(program(), table, **slot)[0] in SUM_ACTIONS[decision.sums]
         for lane in range(0, values_per_packet(program()), 2):
             table = f"lanes_table_{lane}"
-            assert run_table(program(), table, valid=1, **slot)[0] in SUM_ACTIONS[decision.sums]
-            assert run_table(program(), table, valid=0, **slot)[0] == "NoAction"
+            run = partial(run_table, program(), table, **slot)
+            # Values are summed as exponent and check are, but for those that are the phase's first.
+            assert run(has_values=1, filled_before=1)[0] in SUM_ACTIONS[decision.sums]
+            first = {Sums.ADD: "overwrite", Sums.FETCH: "NoAction"}.get(decision.sums)
+            assert run(has_values=1, filled_before=0)[0] in ([first] if first else SUM_ACTIONS[decision.sums])
+            # A packet without values only reads.
+            reads = relation is Relation.SAME
+            assert run(has_values=0, filled_before=1)[0] == ("fetch" if reads else "NoAction")
+            assert run(has_values=0, filled_before=0)[0] == "NoAction"
 
 
 # ---- every state and every packet ------------------------------------------------------------------------------------
@@ -96,8 +104,9 @@ def test_const_entries_are_the_reference(relation: Relation, seen: bool, full: b
 def stored_halves(job: Job, values: int) -> Iterator[Half]:
     """Yield all states of a half in small widths: epoch 0 is that of registers that were never used."""
     pattern = tuple((0xFFFFFFF0 + 7 * lane) & 0xFFFFFFFF for lane in range(values))
-    for epoch, phase, bitmap, exponent in itertools.product((0, *EPOCHS), PHASES, range(job.mask + 1), (0, 255)):
-        yield Half(epoch, phase, bitmap, exponent, 0xFFFFFFFE - bitmap, pattern)
+    states = itertools.product((0, *EPOCHS), PHASES, range(job.mask + 1), (0, 255), (False, True))
+    for epoch, phase, bitmap, exponent, filled in states:
+        yield Half(epoch, phase, bitmap, exponent, 0xFFFFFFFE - bitmap, pattern, filled)
 
 
 def packets(job: Job, values: int) -> Iterator[Packet]:
@@ -122,12 +131,6 @@ def packets(job: Job, values: int) -> Iterator[Packet]:
 def contribution(packet: Packet) -> Contribution:
     values = None if packet.flags & Flag.WITHOUT_VALUES else unsigned(packet).values[:LANES]
     return Contribution(packet.epoch, packet.phase, 1 << packet.worker, packet.exponent, packet.check, values)
-
-
-def result_of(packet: Packet, half: Half) -> Packet:
-    """Return the RESULT that a packet becomes; the lanes that are left out are the packet's own."""
-    values = half.values + packet.values[LANES:] if packet.values else ()
-    return replace(packet, kind=Kind.RESULT, exponent=half.exponent, check=half.check, values=values)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -155,10 +158,12 @@ def test_every_state_and_packet(chip: Chip, ranks: int) -> None:
                     receivers = tuple(range(ranks))
                 elif decision.verdict is Verdict.RESENT:
                     receivers = (packet.worker,)
-                result = result_of(packet, after)
+                # The lanes that are left out are the packet's own, and the chip's where it has none.
+                rest = packet.values[LANES:] or (0,) * (chip.values - LANES)
+                result = result_of(packet, after, after.values + rest)
                 assert chip.out == [chip.result(job, rank, result) for rank in receivers], case
                 cases += 1
-    assert cases == 2 * (3 * 4 * 2**ranks * 2) * (4 * ranks * 2 * 2)
+    assert cases == 2 * (3 * 4 * 2**ranks * 2 * 2) * (4 * ranks * 2 * 2)
 
 
 def test_another_epoch_touches_nothing(chip: Chip) -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tna_harness import Chip, Job, unsigned
+from tna_harness import Chip, Job, result_of, unsigned
 from tna_reference import WORD, Contribution, Decision, Half, contribute
 
-from dataplane.constants import DropReason, Flag, Kind, Verdict
+from dataplane.constants import DropReason, Flag, Verdict
 from dataplane.wire import Packet
 
 CHIP = Chip()
@@ -55,7 +55,7 @@ steps = st.builds(
     rank=st.integers(0, 2),
     slot=st.integers(0, 1),
     phase=st.integers(0, 4),
-    empty=st.integers(0, 7).map(lambda n: n == 0),
+    empty=st.integers(0, 3).map(lambda n: n == 0),
     exponent=st.integers(0, 256),
     check=words,
     base=words,
@@ -98,8 +98,7 @@ def check_frames(job: Job, packet: Packet, half: Half, decision: Decision | None
         receivers = list(range(job.ranks))
     elif decision is not None and decision.verdict is Verdict.RESENT:
         receivers = [packet.worker]
-    values = half.values if packet.values else ()
-    result = replace(packet, kind=Kind.RESULT, exponent=half.exponent, check=half.check, values=values)
+    result = result_of(packet, half, half.values)
     assert CHIP.out == [CHIP.result(job, rank, result) for rank in receivers]
 
 

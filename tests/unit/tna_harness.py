@@ -10,7 +10,7 @@ from typing import Any
 
 from tna_reference import WORD, Half
 
-from dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Verdict
+from dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Kind, Verdict
 from dataplane.tna_emulator.pipeline import Pipeline
 from dataplane.tna_emulator.program import load_program, state_of, values_per_packet
 from dataplane.tna_emulator.state import Entry, MulticastGroup, MulticastNode, State
@@ -36,6 +36,7 @@ class Job:
     epoch: int
     base: int = 0
     slots: int = 4
+    secret: int = 0x5EC2E7
 
     @property
     def mask(self) -> int:
@@ -96,7 +97,7 @@ class Chip:
         for rank in range(job.ranks):
             mac, ip, udp_port = job.addresses(rank)
             key = {"ingress_port": rank + 1, "eth_src": mac, "ipv4_src": ip, "udp_src": udp_port}
-            key |= {"job": job.id, "worker": rank, "slot": slot}
+            key |= {"job": job.id, "worker": rank, "secret": job.secret, "slot": slot}
             data = {"worker_bit": 1 << rank, "job_mask": job.mask, "epoch": job.epoch, "group": job.id}
             self.put(f"{INGRESS}.worker_table", key, "SwitchMLIngress.admit", **data)
             to = {"eth_dst": mac, "ipv4_dst": ip, "udp_dst": udp_port}
@@ -109,14 +110,16 @@ class Chip:
     def frame(job: Job, packet: Packet) -> bytes:
         """Return a contribution as its rank sends it."""
         mac, ip, udp_port = job.addresses(packet.worker)
-        return datagram((mac, SWITCH_MAC), (ip, SWITCH_IP), (udp_port, PROTOCOL_UDP_PORT), packet.pack())
+        payload = replace(packet, secret=job.secret).pack()
+        return datagram((mac, SWITCH_MAC), (ip, SWITCH_IP), (udp_port, PROTOCOL_UDP_PORT), payload)
 
     @staticmethod
     def result(job: Job, rank: int, packet: Packet) -> tuple[int, bytes]:
         """Return port and frame in which a RESULT comes to a rank."""
         mac, ip, udp_port = job.addresses(rank)
         macs, ips, ports = (SWITCH_MAC, mac), (SWITCH_IP, ip), (PROTOCOL_UDP_PORT, udp_port)
-        return rank + 1, datagram(macs, ips, ports, packet.pack(), id=0, fragment=0x4000, ttl=64)
+        payload = replace(packet, secret=job.secret).pack()
+        return rank + 1, datagram(macs, ips, ports, payload, id=0, fragment=0x4000, ttl=64)
 
     def send(self, job: Job, packet: Packet) -> list[tuple[int, bytes]]:
         """Send a contribution; return what comes out before anything else happens."""
@@ -156,6 +159,7 @@ class Chip:
                 cell[name] = half.phase if name.endswith("phase") else half.epoch
         for copy in ("slot_bitmap", "slot_bitmap_2"):
             self._register(copy)[index] = half.bitmap
+        self._register("slot_filled")[index] = int(half.filled)
         self._register("slot_exponent")[index] = half.exponent
         self._register("slot_check")[index] = half.check
         for lane in range(0, len(half.values), 2):
@@ -176,7 +180,19 @@ class Chip:
             cell = self._register(f"lanes_{lane}_{lane + 1}")[index]
             values += (cell[name] for name in sorted(cell, key=lambda name: name.endswith("odd")))
         check = self._register("slot_check")[index]
-        return Half(epoch, phase, bitmap, self._register("slot_exponent")[index], check, tuple(values))
+        filled = bool(self._register("slot_filled")[index])
+        return Half(epoch, phase, bitmap, self._register("slot_exponent")[index], check, tuple(values), filled)
+
+
+def result_of(packet: Packet, half: Half, values: tuple[int, ...]) -> Packet:
+    """Return the RESULT that a packet becomes; it has ``values`` if the half has any."""
+    changed: dict[str, Any] = {}
+    if half.filled and not packet.values:
+        changed = {"count": len(values), "flags": Flag(packet.flags & 0xFFFF ^ Flag.WITHOUT_VALUES)}
+    elif packet.values and not half.filled:
+        changed = {"count": 0, "flags": packet.flags | Flag.WITHOUT_VALUES}
+    sums: dict[str, Any] = {"exponent": half.exponent, "check": half.check}
+    return replace(packet, kind=Kind.RESULT, values=values if half.filled else (), **sums, **changed)
 
 
 def unsigned(packet: Packet) -> Packet:

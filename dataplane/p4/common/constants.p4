@@ -4,7 +4,7 @@
 
 const bit<8> PROTOCOL_VERSION = 1;
 const bit<16> PROTOCOL_UDP_PORT = 0xBEE0;
-const bit<32> PROTOCOL_HEADER_BYTES = 28;
+const bit<32> PROTOCOL_HEADER_BYTES = 32;
 const bit<8> PROTOCOL_IPV4_TTL = 64;
 const bit<32> PROTOCOL_MAX_WORKERS = 64;
 const bit<32> PROTOCOL_MAX_JOBS = 1024;

@@ -88,6 +88,7 @@ header switchml_t {
     bit<32> phase;
     bit<32> chunk;
     bit<32> check;
+    bit<32> secret;  // of the job's epoch
 }
 
 // One header of plain fields: a header stack would cost BMv2 a parser state and a deparser entry for every value.

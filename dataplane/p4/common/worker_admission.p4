@@ -1,4 +1,4 @@
-// Who may contribute: the sender's port and addresses, its job, rank and slot stand in one entry or it may not.
+// The senders that may contribute: port and addresses, job, rank, slot and the secret of the epoch stand in one entry.
 #ifndef SWITCHML_WORKER_ADMISSION_P4
 #define SWITCHML_WORKER_ADMISSION_P4
 
@@ -28,6 +28,7 @@ control WorkerAdmission(in headers_t hdr, inout metadata_t meta, in PortId_t ing
             hdr.udp.src: exact @name("udp_src");
             hdr.switchml.job: exact @name("job");
             hdr.switchml.worker: exact @name("worker");
+            hdr.switchml.secret: exact @name("secret");
             hdr.switchml.slot: ternary @name("slot");
         }
         actions = {

@@ -44,10 +44,11 @@ inline int32_t priority_of(Int given) {
 }
 
 inline std::pair<WorkerKey, SlotMatch> worker_key(Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker,
-                                                  Int slot_value, Int slot_mask, Int priority) {
+                                                  Int slot_value, Int slot_mask, Int priority, Int secret) {
   return {
       {port_number(port), number<uint64_t>(eth_src, "eth_src", kMostEthernet), number<uint32_t>(ipv4_src, "ipv4_src"),
-       number<uint16_t>(udp_src, "udp_src"), number<uint16_t>(job, "job"), number<uint8_t>(worker, "worker")},
+       number<uint16_t>(udp_src, "udp_src"), number<uint16_t>(job, "job"), number<uint8_t>(worker, "worker"),
+       number<uint32_t>(secret, "secret")},
       {number<uint16_t>(slot_value, "slot_value"), number<uint16_t>(slot_mask, "slot_mask"), priority_of(priority)}};
 }
 

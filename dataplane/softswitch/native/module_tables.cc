@@ -43,25 +43,26 @@ void bind_tables(nb::class_<Switch>* cls) {
   cls->def(
       "set_worker",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int bit, Int mask, Int epoch, Int group) {
-        const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority);
+         Int slot_mask, Int priority, Int bit, Int mask, Int epoch, Int group, Int secret) {
+        const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
         const Admission admission{number<uint64_t>(bit, "bit"), number<uint64_t>(mask, "mask"),
                                   number<uint16_t>(epoch, "epoch"), number<uint16_t>(group, "group")};
         control(self, [&](Pipeline& p) { p.tables.workers.set(key.first, key.second, admission); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
       nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("bit"), nb::arg("mask"),
-      nb::arg("epoch"), nb::arg("group"),
+      nb::arg("epoch"), nb::arg("group"), nb::arg("secret") = 0,
       "Add an entry to worker_table, or give the one with this key a new action and keep its counter.");
   cls->def(
       "delete_worker",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority) {
-        const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority);
+         Int slot_mask, Int priority, Int secret) {
+        const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
         control(self, [&](Pipeline& p) { p.tables.workers.remove(key.first, key.second); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
-      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), "Delete an entry of worker_table.");
+      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("secret") = 0,
+      "Delete an entry of worker_table.");
   cls->def(
       "set_job",
       [](Switch* self, Int job, Int slot_value, Int slot_mask) {

@@ -110,7 +110,8 @@ std::optional<Verdict> Pipeline::decide(const Port& ingress, const PacketView& p
     drops[*reason].add(1, packet.frame_bytes);
     return std::nullopt;
   }
-  const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.udp_src, header.job, header.worker};
+  const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.udp_src,
+                      header.job,       header.worker,  header.secret};
   // An entry may cover more slots than there are registers.
   WorkerEntry* worker = header.slot < slots.halves() ? tables.workers.find(key, header.slot) : nullptr;
   if (worker == nullptr) {

@@ -85,6 +85,7 @@ Header ShmConnection::header_of(uint32_t index) const {
   header.phase = slot.phase;
   header.chunk = slot.ticket.chunk;
   header.check = slot.ticket.check;
+  header.secret = rank_.secret;
   return header;
 }
 

@@ -18,6 +18,7 @@ struct ShmRank {
   ShmJobKey job;
   uint8_t rank = 0;
   uint32_t ipv4 = 0;  // the agent's
+  uint32_t secret = 0;
 };
 
 class ShmConnection {

@@ -66,7 +66,8 @@ ShmRank rank_of(const ShmRequest& request) {
   require(request.values >= 1 && request.values <= protocol::max_values, "a packet has 1 to 2048 values");
   return {{request.job, request.epoch, request.slot_base, request.world_size, request.slots, request.values},
           request.rank,
-          request.ipv4};
+          request.ipv4,
+          request.secret};
 }
 
 }  // namespace

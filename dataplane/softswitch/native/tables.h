@@ -19,6 +19,7 @@ struct WorkerKey {
   uint16_t udp_src = 0;
   uint16_t job = 0;
   uint8_t worker = 0;
+  uint32_t secret = 0;
 
   bool operator==(const WorkerKey& other) const;
 };
