@@ -39,7 +39,7 @@ from controller.version import VERSION
 from dataplane.clock import Clock, chosen_clock
 from dataplane.grpc_guard import Guard
 from dataplane.grpc_stop import stop_server
-from dataplane.metrics_address import parse_address
+from dataplane.metrics_address import MetricsPlace, metrics_options
 from dataplane.process_logs import configure, log_options
 from dataplane.tls import TlsError, is_local, tls_options
 
@@ -59,7 +59,7 @@ _SERVER_OPTIONS = (
 async def serve(
     config: ControllerConfig,
     ready_file: Path | None,
-    metrics: tuple[str, int] | None = None,
+    metrics: MetricsPlace | None = None,
     standby: bool = False,
 ) -> None:
     """Run the controller until SIGTERM or SIGINT; `metrics` is where those are served, if anywhere.
@@ -109,7 +109,7 @@ async def serve(
                 from dataplane.metrics_server import MetricsServer, on_loop
 
                 numbers = ControllerMetrics(lifecycle, agents, switches, store.events)
-                served = MetricsServer(*metrics, on_loop(numbers)).address
+                served = MetricsServer(metrics, on_loop(numbers)).address
                 _LOG.info("metrics at http://%s/metrics", served)
             if ready_file is not None:
                 _write_ready_file(ready_file, address, served)
@@ -257,13 +257,6 @@ def _write_ready_file(path: Path, address: str, metrics: str | None) -> None:
         raise ConfigError(f"ready file {path} cannot be written: {error.strerror}") from None
 
 
-def _metrics_address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    try:
-        return None if value is None else parse_address(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 @click.command(context_settings={"auto_envvar_prefix": "SWITCHML_CONTROLLER"})
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="Configuration file (TOML).")
 @click.option("--listen", metavar="HOST:PORT|unix:PATH", help="Where to listen; port 0 takes any free one.")
@@ -272,12 +265,7 @@ def _metrics_address(_context: click.Context, _parameter: click.Parameter, value
 @click.option(
     "--standby", is_flag=True, help="Wait until the controller that leads with this store dies or stalls; then lead."
 )
-@click.option(
-    "--metrics",
-    callback=_metrics_address,
-    metavar="[HOST:]PORT",
-    help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
-)
+@metrics_options("SWITCHML_CONTROLLER")
 @tls_options("SWITCHML_CONTROLLER")
 @log_options
 @click.version_option(VERSION, prog_name="switchml-controller")
@@ -286,7 +274,7 @@ def main(
     listen: str | None,
     store: Path | None,
     ready_file: Path | None,
-    metrics: tuple[str, int] | None,
+    metrics: MetricsPlace | None,
     standby: bool,
     tls: Path | None,
     insecure: bool,

@@ -6,6 +6,7 @@ Text format: https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from dataplane.metrics_address import MetricsPlace
 
 __all__ = ["MOST_CONNECTIONS", "Families", "MetricsServer", "on_loop"]
 
@@ -69,10 +72,10 @@ class Families:
 class MetricsServer(Collector):
     """Serves what `fill` puts into its Families each time somebody asks, and the process's CPU time, memory and files.
 
-    `fill` is called in a thread of the server.
+    `fill` is called in a thread of the server. A request without the place's token, where it has one, gets status 401.
     """
 
-    def __init__(self, host: str, port: int, fill: Callable[[Families], None]) -> None:
+    def __init__(self, place: MetricsPlace, fill: Callable[[Families], None]) -> None:
         """Listen at once; port 0 takes any free one.
 
         Raises:
@@ -80,6 +83,7 @@ class MetricsServer(Collector):
 
         """
         self._fill = fill
+        host, port, token = place
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         ProcessCollector(registry=registry)
@@ -88,9 +92,11 @@ class MetricsServer(Collector):
         except OSError as error:
             why = f"metrics cannot be served at {host}:{port}: {error.strerror}; give another --metrics"
             raise OSError(error.errno, why) from error
+        if token:
+            require_token(self._server, token)
         _limit(self._server)
         self.address = f"{f'[{host}]' if ':' in host else host}:{self._server.server_port}"
-        if not host.startswith(_LOOPBACK):
+        if not token and not host.startswith(_LOOPBACK):
             _LOG.warning("metrics are served at %s to whoever reaches it", self.address)
 
     def collect(self) -> Iterable[Metric]:
@@ -104,6 +110,20 @@ class MetricsServer(Collector):
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(_COLLECT_SECONDS)
+
+
+def require_token(server: Any, token: str) -> None:
+    """Let a WSGI server answer only requests that bring a token (RFC 6750, section 2.1)."""
+    serve, wanted = server.get_app(), f"Bearer {token}".encode()
+
+    def authorized(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+        # Compared in constant time: how much of it is right must not show.
+        if hmac.compare_digest(environ.get("HTTP_AUTHORIZATION", "").encode("latin-1", "replace"), wanted):
+            return serve(environ, start_response)  # type: ignore[no-any-return]
+        start_response("401 Unauthorized", [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain")])
+        return [b"a bearer token is needed: see --metrics-token\n"]
+
+    server.set_app(authorized)
 
 
 def _limit(server: Any) -> None:

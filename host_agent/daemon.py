@@ -20,7 +20,7 @@ from controller.proto import switchml_pb2 as pb
 from dataplane.clock import chosen_clock
 from dataplane.constants import PROTOCOL_VERSION
 from dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
-from dataplane.metrics_address import parse_address
+from dataplane.metrics_address import MetricsPlace, metrics_options
 from dataplane.process_logs import configure, log_options
 from dataplane.tls import Security, tls_options
 from host_agent._engine import SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
@@ -57,7 +57,7 @@ class AgentOptions:
     next_hop: str | None = None
     threads: int = 1
     ready_file: Path | None = None
-    metrics: tuple[str, int] | None = None  # where to serve them
+    metrics: MetricsPlace | None = None  # where to serve them
     tls: Path | None = None
     insecure: bool = False
 
@@ -166,7 +166,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         from host_agent.metrics import AgentMetrics
 
         numbers = AgentMetrics(engine, jobs, options.name, options.transport, lambda: session.registered)
-        metrics = MetricsServer(*options.metrics, on_loop(numbers)).address
+        metrics = MetricsServer(options.metrics, on_loop(numbers)).address
         _log.info("metrics at http://%s/metrics", metrics)
     session.on_registered = lambda: _write_ready_file(options, metrics)
     tasks: list[asyncio.Task[object]] = []
@@ -253,13 +253,6 @@ def _default_socket(_context: click.Context, _parameter: click.Parameter, value:
     if not directory:
         raise click.BadParameter("give it, or set SWITCHML_AGENT or SWITCHML_RUN_DIR")
     return Path(directory, "agent.sock").resolve()
-
-
-def _metrics_address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    try:
-        return None if value is None else parse_address(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 _EXAMPLE = """\b
@@ -361,14 +354,7 @@ Example:
     type=click.Path(path_type=Path, dir_okay=False),
     help="JSON file that is written once the agent is registered and listens.",
 )
-@click.option(
-    "--metrics",
-    envvar="SWITCHML_AGENT_METRICS",
-    callback=_metrics_address,
-    metavar="[HOST:]PORT",
-    help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.  "
-    "[env: SWITCHML_AGENT_METRICS; default: none are served]",
-)
+@metrics_options("SWITCHML_AGENT")
 @tls_options("SWITCHML_AGENT")
 @log_options
 @click.version_option(VERSION, prog_name="switchml-agent")
@@ -390,7 +376,7 @@ def main(
     next_hop: str | None,
     threads: int,
     ready_file: Path | None,
-    metrics: tuple[str, int] | None,
+    metrics: MetricsPlace | None,
     tls: Path | None,
     insecure: bool,
     log_format: str,

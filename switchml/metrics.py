@@ -51,8 +51,9 @@ def track(communicator: Communicator) -> None:
 def serve_metrics(port: int = 0, address: str = "127.0.0.1") -> MetricsServer:
     """Serve this process's metrics at http://ADDRESS:PORT/metrics for Prometheus; port 0 takes any free one.
 
-    There is no authentication: whoever reaches the address can read. The environment variable SWITCHML_METRICS
-    ("PORT" or "HOST:PORT") does the same at the first `connect`, with LOCAL_RANK added to the port.
+    There is no authentication: everybody who reaches the address can read, every user of this machine on loopback. The
+    agent counts the same and can ask for a token (switchml-agent --metrics-token). The environment variable
+    SWITCHML_METRICS ("PORT" or "HOST:PORT") does the same at the first `connect`, with LOCAL_RANK added to the port.
 
     Raises:
         SwitchMLError: prometheus-client is not installed.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import secrets
 import shutil
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from topologies.namespaces import Namespaces
 from topologies.processes import StartingProcess, boot_id, find_program
 from topologies.run_directory import RunDirectory
 
-__all__ = ["PROMETHEUS_TARGETS", "Reporter", "end_processes", "launch", "live_jobs", "stop_jobs"]
+__all__ = ["METRICS_TOKEN", "PROMETHEUS_TARGETS", "Reporter", "end_processes", "launch", "live_jobs", "stop_jobs"]
 
 START_SECONDS: Final = 30.0
 LOG_MEBIBYTES: Final = 16  # of each process, and as much again of what was before
@@ -28,6 +29,8 @@ _CONNECTED_STEP_SECONDS: Final = 0.02
 
 PROMETHEUS_TARGETS: Final = "prometheus.json"
 """In the run directory: where the processes serve their metrics."""
+METRICS_TOKEN: Final = "metrics.token"  # noqa: S105 - a file's name
+"""In the run directory: the bearer token that clients of these metrics send."""
 
 Reporter = Callable[[str], None]
 """Told what happens, a line at a time, for people who wait."""
@@ -67,7 +70,9 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
     report(f"starting switch, controller and {agents} in {where}")
 
     # Processes in a namespace of their own could not be asked for them.
-    metrics = ["--metrics", "127.0.0.1:0"] if keep and layout.topology is None else []
+    metrics: list[str] = []
+    if keep and layout.topology is None:
+        metrics = ["--metrics", "127.0.0.1:0", "--metrics-token", str(_write_token(run_directory))]
     endpoints: dict[str, str] = {}
 
     def wait_ready(child: StartingProcess) -> dict[str, Any]:
@@ -120,6 +125,15 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
         raise
     report(f"the fabric is up after {time.monotonic() - began:.1f} s; its controller is {fabric.controller}")
     return fabric
+
+
+def _write_token(run_directory: RunDirectory) -> Path:
+    """Write a new token for the fabric's metrics into a file that only its user can read; return the file."""
+    path = run_directory.path / METRICS_TOKEN
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(f"{secrets.token_urlsafe()}\n", encoding="ascii")
+    return path
 
 
 def _write_targets(run_directory: RunDirectory, endpoints: dict[str, str]) -> None:
@@ -188,6 +202,7 @@ def end_processes(fabric: Fabric) -> list[str]:
         (directory.path / f"{process.name}.ready").unlink(missing_ok=True)
     if fabric.socket_directory != directory.path:
         shutil.rmtree(fabric.socket_directory, ignore_errors=True)
-    (directory.path / PROMETHEUS_TARGETS).unlink(missing_ok=True)
+    for name in (PROMETHEUS_TARGETS, METRICS_TOKEN):
+        (directory.path / name).unlink(missing_ok=True)
     directory.clear_state()
     return ended

@@ -35,7 +35,7 @@ MULTICAST_RANK = PROTOCOL_MAX_WORKERS
 """The replica, and key of rank_table, that stands for all agents of a job that have joined its IP multicast group."""
 
 _CERTAINTY = 0xFFFFFFFF  # the threshold that loses every packet
-_SECRET = "secret"  # the key of worker_table that no message shows
+_NOT_SHOWN = {"secret"}  # keys of worker_table
 _WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime wants one for ternary keys
 
 
@@ -216,7 +216,7 @@ def table_message(entry: fy.P4TableEntry) -> pb.TableEntry:
         parameters = {"slots": _printed_slots(_number(arguments["slot_value"]), _number(arguments["slot_mask"]))}
     message = pb.TableEntry(
         table=entry.table_id,
-        match={k: _printed(k, _number(value)) for k, value in (entry.match or {}).items() if k != _SECRET},
+        match={k: _printed(k, _number(value)) for k, value in (entry.match or {}).items() if k not in _NOT_SHOWN},
         action=name,
         parameters=parameters,
     )

@@ -19,7 +19,7 @@ import click
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
 from dataplane.devices import Poll
 from dataplane.grpc_stop import last_tasks_end, stop_server
-from dataplane.metrics_address import parse_address
+from dataplane.metrics_address import MetricsPlace, metrics_options
 from dataplane.process_logs import configure, log_options
 from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
 from dataplane.softswitch.device import Device
@@ -75,7 +75,7 @@ class Options:
     flip: float = 0.0
     seed: int = 0
     ready_file: Path | None = None
-    metrics: tuple[str, int] | None = None  # where to serve them
+    metrics: MetricsPlace | None = None  # where to serve them
     security: Security = field(default_factory=Security)
 
 
@@ -120,7 +120,7 @@ async def serve(options: Options) -> None:
         from dataplane.softswitch.metrics import SwitchMetrics, jobs_of
 
         jobs = on_loop(lambda: jobs_of(device))
-        metrics = MetricsServer(*options.metrics, SwitchMetrics(switch, ports, version(), jobs)).address
+        metrics = MetricsServer(options.metrics, SwitchMetrics(switch, ports, version(), jobs)).address
         _LOG.info("metrics at http://%s/metrics", metrics)
     server, grpc_address = create_server(servicer, options.grpc_host, options.grpc_port, options.security)
     await server.start()
@@ -294,12 +294,7 @@ _FRACTION = click.FloatRange(0, 1)
     type=click.Path(dir_okay=False, path_type=Path),
     help="Written as JSON when everything listens.",
 )
-@click.option(
-    "--metrics",
-    type=_option(parse_address),
-    metavar="[HOST:]PORT",
-    help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.",
-)
+@metrics_options("SWITCHML_SWITCH")
 @tls_options("SWITCHML_SWITCH")
 @log_options
 @click.version_option(version(), prog_name="switchml-switch")
@@ -325,7 +320,7 @@ def main(
     flip: float,
     seed: int,
     ready_file: Path | None,
-    metrics: tuple[str, int] | None,
+    metrics: MetricsPlace | None,
     tls: Path | None,
     insecure: bool,
     log_format: str,

@@ -121,7 +121,7 @@ class DuplicateEmpty(_DirtySlot):
 
 
 class SecondThoughts(_DirtySlot):
-    """A rank that has contributed without values brings none later: they are neither summed nor do they open the slot."""
+    """A rank that has contributed without values brings none later: such values neither count nor open the slot."""
 
     def runTest(self) -> None:
         job = self.dirty_job(2)

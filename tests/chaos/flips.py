@@ -185,7 +185,14 @@ def field_of(bit: int) -> str:
 
 def register_flips() -> Iterator[tuple[str, Callable[[Fabric, int], None]]]:
     """Each bit of the registers of the first half of a job's first slot."""
-    widths = {"slot_epoch": 16, "slot_phase": 32, "slot_bitmap": 2, "slot_filled": 1, "slot_exponent": 16, "slot_check": 32}
+    widths = {
+        "slot_epoch": 16,
+        "slot_phase": 32,
+        "slot_bitmap": 2,
+        "slot_filled": 1,
+        "slot_exponent": 16,
+        "slot_check": 32,
+    }
     widths |= {f"lane_{lane}": 32 for lane in range(VALUES)}
     for name, width in widths.items():
         for bit in range(width):

@@ -3,7 +3,9 @@
 import json
 import re
 import socket
+import stat
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +99,7 @@ def test_the_example_of_a_configuration_finds_the_rules() -> None:
     assert all((MONITORING / name).is_file() for name in example["rule_files"])
     (embedded, _) = example["scrape_configs"]
     assert embedded["file_sd_configs"][0]["files"][0].endswith("/prometheus.json")
+    assert embedded["authorization"]["credentials_file"].endswith("/metrics.token")
 
 
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
@@ -107,9 +110,11 @@ def test_expressions_are_promql(expression: str) -> None:
 # ---- the processes --------------------------------------------------------------------------------------------------
 
 
-def scrape(address: str) -> dict[str, set[str]]:
+def scrape(address: str, token: str = "") -> dict[str, set[str]]:
     """Sample names with the label names that they have; checks what every exporter must heed."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"http://{address}/metrics", headers=headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
         text = answer.read().decode()
     found: dict[str, set[str]] = {}
@@ -166,6 +171,13 @@ def test_what_is_asked_for_is_there(ctl: Ctl) -> None:
     addresses = {target["labels"]["process"]: target["targets"][0] for target in targets}
     assert addresses.keys() == {"switch-0", "controller", "agent-0"}
     assert all(address.startswith("127.0.0.1:") for address in addresses.values())
+    # Jobs and positions of ranks are not for every user of the machine.
+    token_file = ctl.run_dir / "metrics.token"
+    assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
+    token = token_file.read_text().strip()
+    for address in addresses.values():
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            scrape(address)
     first = free_ports(2)
     ctl.environment["SWITCHML_METRICS"] = str(first)
     job = ctl.start("job", "start", "--workers", "2", "--name", "busy", *ctl.worker("waits"))
@@ -174,7 +186,7 @@ def test_what_is_asked_for_is_there(ctl: Ctl) -> None:
         exported: dict[str, set[str]] = {}
         processes = {}
         for name, address in {**addresses, "0": f"127.0.0.1:{first}", "1": f"127.0.0.1:{first + 1}"}.items():
-            processes[name] = scrape(address)
+            processes[name] = scrape(address, token if name in addresses else "")
             for metric, labels in processes[name].items():
                 exported.setdefault(metric, set()).update(labels)
         for expression in expressions():
@@ -195,6 +207,7 @@ def test_what_is_asked_for_is_there(ctl: Ctl) -> None:
         job.communicate(timeout=60)
     ctl.run("down")
     assert not (ctl.run_dir / "prometheus.json").exists()
+    assert not token_file.exists()
 
 
 def wait_for_calls(ctl: Ctl) -> None:

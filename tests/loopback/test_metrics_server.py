@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from soft_switch import wait_until
 
+from dataplane.metrics_address import MetricsPlace
 from dataplane.metrics_server import MOST_CONNECTIONS, Families, MetricsServer
 
 
@@ -19,7 +20,7 @@ def fill(families: Families) -> None:
 
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
-    running = MetricsServer("127.0.0.1", 0, fill)
+    running = MetricsServer(MetricsPlace("127.0.0.1", 0), fill)
     try:
         yield running
     finally:

@@ -49,9 +49,7 @@ class Bench:
         """Return the ranks of a job: those that share memory first."""
         world_size = shm + udp
         processes = [
-            self.stack.enter_context(
-                ShmProcess(self.engine, self.path, JOB, rank, world_size, 0, SLOTS, VALUES)
-            )
+            self.stack.enter_context(ShmProcess(self.engine, self.path, JOB, rank, world_size, 0, SLOTS, VALUES))
             for rank in range(shm)
         ]
         workers = [Worker(self.udp_port) for _ in range(udp)]
@@ -67,7 +65,9 @@ class Bench:
         everyone = (1 << len(self.endpoints)) - 1
         for rank, (port, udp_port) in enumerate(self.endpoints):
             self.switch.set_rank(JOB, rank, 0, LOCALHOST, udp_port)
-            self.switch.set_worker(port, 0, LOCALHOST, udp_port, JOB, rank, 0, SLOT_MASK, 1, 1 << rank, everyone, 1, JOB)
+            self.switch.set_worker(
+                port, 0, LOCALHOST, udp_port, JOB, rank, 0, SLOT_MASK, 1, 1 << rank, everyone, 1, JOB
+            )
         self.switch.set_group(JOB, [(port, rank) for rank, (port, _) in enumerate(self.endpoints)])
 
     def completed(self) -> int:

@@ -6,11 +6,12 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import switchml
-from dataplane.metrics_address import parse_address
+from dataplane.metrics_address import MetricsPlace, parse_address, read_token
 from dataplane.metrics_server import Families, MetricsServer, on_loop
 from switchml import metrics as process_metrics
 
@@ -48,7 +49,7 @@ def fill(families: Families) -> None:
 
 
 def test_families_are_served() -> None:
-    server = MetricsServer("127.0.0.1", 0, fill)
+    server = MetricsServer(MetricsPlace("127.0.0.1", 0), fill)
     try:
         text = read(server.address)
     finally:
@@ -71,17 +72,58 @@ def test_families_are_served() -> None:
         read(server.address)
 
 
+def test_a_token_is_asked_for() -> None:
+    server = MetricsServer(MetricsPlace("127.0.0.1", 0, "correct-horse-battery"), fill)
+    try:
+        for wrong in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "correct-horse-battery"}):
+            request = urllib.request.Request(f"http://{server.address}/metrics", headers=wrong)
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(request, timeout=10)
+        right = {"Authorization": "Bearer correct-horse-battery"}
+        request = urllib.request.Request(f"http://{server.address}/metrics", headers=right)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert 'test_jobs{state="ready"} 1.0' in answer.read().decode()
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "words"),
+    [
+        (None, 0o600, "cannot be read"),
+        ("a-token-of-some-length\n", 0o604, "can be read by every user; chmod 600"),
+        ("short\n", 0o600, "16 printable characters or more"),
+        ("two words of some length", 0o600, "one word"),
+        ("", 0o600, "one word"),
+    ],
+)
+def test_token_files_that_are_refused(tmp_path: Path, content: str | None, mode: int, words: str) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+        path.chmod(mode)
+    with pytest.raises(ValueError, match=words):
+        read_token(path)
+
+
+def test_a_token_file(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("a-token-of-some-length\n")
+    path.chmod(0o600)
+    assert read_token(path) == "a-token-of-some-length"
+
+
 def test_an_address_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=rf"metrics cannot be served at 127.0.0.1:{port}: .*another --metrics"):
-            MetricsServer("127.0.0.1", port, fill)
+            MetricsServer(MetricsPlace("127.0.0.1", port), fill)
 
 
 def test_other_hosts_can_read_only_when_told(caplog: pytest.LogCaptureFixture) -> None:
-    MetricsServer("127.0.0.1", 0, fill).close()
+    MetricsServer(MetricsPlace("127.0.0.1", 0), fill).close()
     assert not caplog.records
-    MetricsServer("0.0.0.0", 0, fill).close()
+    MetricsServer(MetricsPlace("0.0.0.0", 0), fill).close()
     assert "to whoever reaches it" in caplog.text
 
 
@@ -92,7 +134,7 @@ async def test_state_of_an_event_loop_is_read_on_it() -> None:
         loops.append(asyncio.get_running_loop())
         fill(families)
 
-    server = MetricsServer("127.0.0.1", 0, on_loop(note))
+    server = MetricsServer(MetricsPlace("127.0.0.1", 0), on_loop(note))
     text = await asyncio.to_thread(read, server.address)
     assert 'test_jobs{state="ready"} 1.0' in text
     assert loops == [asyncio.get_running_loop()]

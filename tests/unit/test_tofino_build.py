@@ -171,7 +171,10 @@ def test_bfrt_schema_is_the_face_that_the_driver_expects() -> None:
     }
     assert keys == {
         "SwitchMLIngress.worker_table": [
-            *((name, "Exact") for name in ("ingress_port", "eth_src", "ipv4_src", "udp_src", "job", "worker", "secret")),
+            *(
+                (name, "Exact")
+                for name in ("ingress_port", "eth_src", "ipv4_src", "udp_src", "job", "worker", "secret")
+            ),
             ("slot", "Ternary"),
             ("$MATCH_PRIORITY", "Exact"),
         ],
