@@ -30,6 +30,10 @@ __all__ = [
 ]
 
 MAX_DEVICE_CONFIG_BYTES = 4096
+_EXPECTED = (
+    'the soft switch takes JSON such as {"values_per_packet": 256, "slots": 4096}, or nothing;'
+    " a program compiled for BMv2 or Tofino is not for it"
+)
 _MAX_P4INFO_BYTES = 1024 * 1024  # ours has a few hundred bytes for each value of a packet
 _VALUES_ANNOTATION = "switchml_values_per_packet"
 _MAX_DIFFERENCES = 5
@@ -67,14 +71,11 @@ def parse_device_config(data: bytes, default: Dimensions) -> Dimensions:
     if not data:
         return default
     if len(data) > MAX_DEVICE_CONFIG_BYTES:
-        raise _refused(f"p4_device_config has {len(data)} bytes; this switch takes at most {MAX_DEVICE_CONFIG_BYTES}")
+        raise _refused(f"p4_device_config has {len(data)} bytes, more than {MAX_DEVICE_CONFIG_BYTES}: {_EXPECTED}")
     try:
         parsed = json.loads(data.decode("utf-8"), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:
-        raise _refused(
-            'p4_device_config must be JSON such as {"values_per_packet": 256, "slots": 4096}'
-            f" (a compiled BMv2 program is not for this switch): {error}"
-        ) from None
+        raise _refused(f"p4_device_config: {_EXPECTED}: {error}") from None
     if not isinstance(parsed, dict):
         raise _refused(f"p4_device_config must be a JSON object, not {type(parsed).__name__}")
     unknown = sorted(set(parsed) - {"values_per_packet", "slots"})

@@ -127,7 +127,8 @@ class TestPipelineConfig:
             (b'{"slots": 1e2}', "100.0"),
             (b'{"values_per_packet": 2049}', "values_per_packet must be an integer from 1 to 2048"),
             (b'{"values_per_packet": -1}', "values_per_packet"),
-            (b" " * 5000, "at most 4096"),
+            (b" " * 5000, "5000 bytes, more than 4096: the soft switch takes JSON"),
+            ((P4INFO_PATH.parent / "switchml.json").read_bytes(), "compiled for BMv2 or Tofino is not for it"),
         ],
     )
     def test_bad_device_config(self, client: Client, device_config: bytes, expected: str) -> None:

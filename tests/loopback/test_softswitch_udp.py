@@ -217,12 +217,24 @@ def test_results_leave_through_their_replicas_port() -> None:
         assert fabric.switch.port_counters(2)["sent"] == 2
 
 
-def test_a_replica_on_a_port_that_is_not_there_is_counted(fabric: Harness) -> None:
+def test_a_replica_on_a_port_that_is_not_there_makes_no_copy(fabric: Harness) -> None:
+    """As on the other targets, whose replication engines count nothing."""
     worker = fabric.add_job(JOB, 1)[0]
     fabric.switch.set_group(JOB, [(4, 0), (1, 0)])
     worker.send(contribution(0))
     assert worker.receive().kind == Kind.RESULT
-    assert fabric.drops() == {DropReason.NO_ROUTE: 1}
+    assert fabric.drops() == {}
+    assert fabric.verdicts(JOB) == {Verdict.COMPLETED: 1}
+
+
+def test_a_group_that_is_not_there_makes_no_copies(fabric: Harness) -> None:
+    worker = fabric.add_job(JOB, 1)[0]
+    fabric.switch.delete_group(JOB)
+    worker.send(contribution(0))
+    fabric.settle()
+    assert worker.waiting() == []
+    assert fabric.drops() == {}
+    assert fabric.verdicts(JOB) == {Verdict.COMPLETED: 1}
 
 
 def test_jobs_are_kept_apart(fabric: Harness) -> None:

@@ -2,17 +2,16 @@
 
 namespace switchml {
 
-bool Egress::send_results(uint16_t port, const std::vector<OutgoingPacket>& packets,
+void Egress::send_results(uint16_t port, const std::vector<OutgoingPacket>& packets,
                           const std::vector<RankAddress>& ranks) {
   Port* out = find(port);
-  if (out == nullptr) return false;
+  if (out == nullptr) return;
   if (tables_->loss_egress.covers(port)) {
     send_what_is_not_lost(out, packets, ranks);
   } else {
     out->send_results(packets, ranks, tables_->switch_address, &(*drops_)[DropReason::injected_loss]);
   }
   flush_later(out);
-  return true;
 }
 
 // Each copy of a packet is lost on its own.

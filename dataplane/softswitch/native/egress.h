@@ -16,8 +16,8 @@ class Egress {
   // All of them outlive it.
   Egress(Tables* tables, const Ports* ports, DropCounters* drops) : tables_(tables), ports_(ports), drops_(drops) {}
 
-  // Sends each packet to each rank out of `port`. False when there is no such port.
-  bool send_results(uint16_t port, const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks);
+  // Sends each packet to each rank out of `port`; nothing where there is no such port.
+  void send_results(uint16_t port, const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks);
 
   // Sends a frame out of `port`. A port that is not there takes it as BMv2 does, whose program cannot know: nothing is
   // counted. A UDP port has no place for a frame (no_route).

@@ -7,7 +7,7 @@
 namespace switchml {
 
 bool ResultSender::Receivers::operator==(const Receivers& other) const {
-  return multicast == other.multicast && behind_frame == other.behind_frame && job == other.job &&
+  return multicast == other.multicast && job == other.job &&
          group_or_port == other.group_or_port && worker == other.worker && payload_bytes == other.payload_bytes;
 }
 
@@ -17,12 +17,11 @@ ResultSender::ResultSender(const Tables* tables, Egress* egress, DropCounters* d
 }
 
 void ResultSender::multicast(uint16_t group, const PacketView& trigger, const Result& result) {
-  queue({true, trigger.frame != nullptr, result.header.job, group, 0, result.payload_bytes}, trigger, result);
+  queue({true, result.header.job, group, 0, result.payload_bytes}, trigger, result);
 }
 
 void ResultSender::resend(uint16_t port, const PacketView& trigger, const Result& result) {
-  queue({false, trigger.frame != nullptr, result.header.job, port, result.header.worker, result.payload_bytes}, trigger,
-        result);
+  queue({false, result.header.job, port, result.header.worker, result.payload_bytes}, trigger, result);
 }
 
 void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, const Result& result) {
@@ -61,10 +60,7 @@ void ResultSender::flush() {
 
 void ResultSender::send_to_group() {
   const std::vector<Replica>* replicas = tables_->find_group(receivers_.group_or_port);
-  if (replicas == nullptr) {
-    count_no_route(1);
-    return;
-  }
+  if (replicas == nullptr) return;
   for (size_t i = 0; i < replicas->size(); ++i) {
     const Replica& replica = (*replicas)[i];
     add_destination(replica.instance);
@@ -83,18 +79,12 @@ void ResultSender::add_destination(uint16_t rank) {
 }
 
 void ResultSender::send_out_of(uint16_t port) {
-  if (!destinations_.empty() && !egress_->send_results(port, packets_, destinations_)) {
-    count_no_route(destinations_.size());
-  }
+  if (!destinations_.empty()) egress_->send_results(port, packets_, destinations_);
   destinations_.clear();
 }
 
 void ResultSender::count_dropped(DropReason reason, size_t copies) {
   for (const OutgoingPacket& packet : packets_) (*drops_)[reason].add(copies, packet.frame_bytes());
-}
-
-void ResultSender::count_no_route(size_t copies) {
-  if (!receivers_.behind_frame) count_dropped(DropReason::no_route, copies);
 }
 
 }  // namespace switchml

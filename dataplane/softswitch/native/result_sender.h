@@ -32,7 +32,8 @@ class ResultSender {
   // All of them outlive it.
   ResultSender(const Tables* tables, Egress* egress, DropCounters* drops);
 
-  // Queues a result for every replica of a group. `trigger` is the packet that it answers.
+  // Queues a result for every replica of a group. `trigger` is the packet that it answers. As in any P4 target's
+  // replication engine, a group or port that does not exist makes no copies, and none is counted as dropped.
   void multicast(uint16_t group, const PacketView& trigger, const Result& result);
   // Queues it for the worker named in its header alone, out of `port`.
   void resend(uint16_t port, const PacketView& trigger, const Result& result);
@@ -48,7 +49,6 @@ class ResultSender {
   // What the packets of a burst have in common.
   struct Receivers {
     bool multicast = false;
-    bool behind_frame = false;  // the triggers were Ethernet frames
     uint16_t job = 0;
     uint16_t group_or_port = 0;
     uint8_t worker = 0;  // of a resend
@@ -63,8 +63,6 @@ class ResultSender {
   void add_destination(uint16_t rank);
   void send_out_of(uint16_t port);
   void count_dropped(DropReason reason, size_t copies);
-  // Counts what the P4 program has no means to notice, and so is not counted for frames.
-  void count_no_route(size_t copies);
 
   const Tables* tables_;
   Egress* egress_;
