@@ -65,6 +65,19 @@ CASES = (
     Case("ours, one half", "aggregation", 2, 1, 4, ("ONE_HALF",), "overwritten", short=True),
     Case("ours, nothing resent", "aggregation", 2, 1, 4, ("NO_RESEND",), "stuck", short=True),
     Case("ours, nothing resent, LTL", "liveness", 2, 1, 2, ("NO_RESEND",), STARVATION, short=True),
+    # Not every contribution has values: of two workers both in phase 0, the first in phase 1, the second in phase 2.
+    Case("values of some", "aggregation", 2, 2, 4, ("OWNERS=39",), short=True),
+    Case("values of some", "aggregation", 3, 2, 3, ("OWNERS=143",), short=True),
+    Case("values of some, two passes", "aggregation", 2, 1, 4, ("OWNERS=39", "TWO_PASSES")),
+    Case("values of some, epoch change", "epoch_change", 3, 1, 2, ("OWNERS=15",)),
+    Case(
+        *("values of some, first packet overwrites", "aggregation", 2, 1, 4, ("OWNERS=39", "VALUES_ADD"), "wrong_sum"),
+        short=True,
+    ),
+    Case(
+        *("values of some, kind of the trigger", "aggregation", 2, 1, 4, ("OWNERS=39", "KIND_OF_TRIGGER"), "wrong_sum"),
+        short=True,
+    ),
     # The published protocol.
     Case("published", "aggregation", 2, 1, 4, ("ONE_BIT",), "wrong_sum", short=True, picture="protocol-published"),
     Case("published", "aggregation", 3, 2, 4, ("ONE_BIT",), "wrong_sum", short=True),

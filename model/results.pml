@@ -25,8 +25,8 @@ inline multicast_result(epoch, slot, phase) {
 #else
 inline answer(epoch, slot, worker, phase) {
     if
-    :: verdict == VERDICT_COMPLETED -> judge_sum(half, epoch, phase); multicast_result(epoch, slot, phase)
-    :: verdict == VERDICT_RESENT -> judge_sum(half, epoch, phase); send_result(epoch, slot, worker, phase)
+    :: verdict == VERDICT_COMPLETED -> judge_sum(half, epoch, worker, phase); multicast_result(epoch, slot, phase)
+    :: verdict == VERDICT_RESENT -> judge_sum(half, epoch, worker, phase); send_result(epoch, slot, worker, phase)
     :: else
     fi
 }
@@ -42,7 +42,7 @@ inline exchange(epoch, slot, worker) {
     aggregate(epoch, slot, worker, retransmitted);
     if
     :: verdict == VERDICT_COMPLETED || verdict == VERDICT_RESENT ->
-        judge_sum(half, epoch, retransmitted);
+        judge_sum(half, epoch, worker, retransmitted);
         for (receiver : 0 .. WORKERS - 1) {
             if
             :: (verdict == VERDICT_COMPLETED && MEMBER(epoch, receiver) || receiver == (worker)) &&

@@ -6,6 +6,13 @@
 #define CONTRIBUTION(epoch, phase) (1 + (epoch) * PHASES + (phase))
 
 byte contained[2 * SLOTS * WORKERS];
+bit filled[2 * SLOTS];  /* slot_filled: the half's phase has values */
+
+#ifdef OWNERS  /* bit WORKERS * phase + worker: the worker's contribution to that phase has values */
+#define OWNS(worker, phase) ((OWNERS >> (WORKERS * (phase) + (worker))) & 1)
+#else
+#define OWNS(worker, phase) true
+#endif
 
 hidden byte each;
 hidden byte right;
@@ -14,7 +21,8 @@ inline overwrite_sum(half, epoch, worker, phase) {
     for (each : 0 .. WORKERS - 1) {
         contained[(half) * WORKERS + each] = NOTHING
     }
-    contained[(half) * WORKERS + (worker)] = CONTRIBUTION(epoch, phase)
+    contained[(half) * WORKERS + (worker)] = CONTRIBUTION(epoch, phase);
+    filled[half] = true
 }
 
 inline add_to_sum(half, epoch, worker, phase) {
@@ -26,13 +34,22 @@ inline add_to_sum(half, epoch, worker, phase) {
     fi
 }
 
-/* `right`: each member's contribution of this phase once, and nothing else. */
-inline judge_sum(half, epoch, phase) {
+#ifdef KIND_OF_TRIGGER  /* not ours: a RESULT has values if the packet that it answers has */
+#define RESULT_HAS_VALUES(half, worker, phase) OWNS(worker, phase)
+#else
+#define RESULT_HAS_VALUES(half, worker, phase) filled[half]
+#endif
+
+/* `right`: the RESULT that answers `worker` holds each member's values of this phase once, and nothing else. */
+inline judge_sum(half, epoch, worker, phase) {
     right = true;
     for (each : 0 .. WORKERS - 1) {
         if
-        :: MEMBER(epoch, each) -> right = right && contained[(half) * WORKERS + each] == CONTRIBUTION(epoch, phase)
-        :: else -> right = right && contained[(half) * WORKERS + each] == NOTHING
+        :: MEMBER(epoch, each) && OWNS(each, phase) ->
+            right = right && RESULT_HAS_VALUES(half, worker, phase) &&
+                    contained[(half) * WORKERS + each] == CONTRIBUTION(epoch, phase)
+        :: else ->
+            right = right && (!RESULT_HAS_VALUES(half, worker, phase) || contained[(half) * WORKERS + each] == NOTHING)
         fi
     }
 }

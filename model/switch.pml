@@ -15,6 +15,24 @@ byte stored_bitmap[2 * SLOTS];
 hidden byte half;
 hidden byte bitmap;
 
+/* The first values of a phase overwrite, whoever brings them; later ones are added. */
+inline take_values(half, epoch, worker, phase) {
+    if
+    :: relation == PHASE_NEWER -> filled[half] = false
+    :: else
+    fi;
+    if
+    :: !OWNS(worker, phase)
+#ifdef VALUES_ADD  /* not ours: the first packet of a phase overwrites, and if that has no values, nothing does */
+    :: OWNS(worker, phase) && relation == PHASE_NEWER -> overwrite_sum(half, epoch, worker, phase)
+    :: OWNS(worker, phase) && relation != PHASE_NEWER -> filled[half] = true; add_to_sum(half, epoch, worker, phase)
+#else
+    :: OWNS(worker, phase) && !filled[half] -> overwrite_sum(half, epoch, worker, phase)
+    :: OWNS(worker, phase) && filled[half] -> add_to_sum(half, epoch, worker, phase)
+#endif
+    fi
+}
+
 /* Admission (worker table, then the epoch), the half's state, the decision, the sums. */
 inline aggregate(epoch, slot, worker, phase) {
     half = HALF(slot, phase);
@@ -44,8 +62,7 @@ inline aggregate(epoch, slot, worker, phase) {
         complete = (relation != PHASE_STALE) && bitmap == ENTRY_MASK(worker);
         decide();
         if
-        :: relation == PHASE_NEWER -> overwrite_sum(half, epoch, worker, phase)
-        :: relation == PHASE_SAME && !seen -> add_to_sum(half, epoch, worker, phase)
+        :: relation != PHASE_STALE && !seen -> take_values(half, epoch, worker, phase)
         :: else
         fi
     fi;

@@ -12,11 +12,11 @@ byte asking[EPOCHS * SLOTS * WORKERS];
 inline answer(epoch, slot, worker, phase) {
     if
     :: verdict == VERDICT_COMPLETED ->
-        judge_sum(half, epoch, phase);
+        judge_sum(half, epoch, worker, phase);
         assert(right);
         ADD_PHASE(completing, (epoch) * SLOTS + (slot), phase)
     :: verdict == VERDICT_RESENT ->
-        judge_sum(half, epoch, phase);
+        judge_sum(half, epoch, worker, phase);
         assert(right);
         ADD_PHASE(asking, PLACE(epoch, slot, worker), phase)
     :: else
@@ -25,7 +25,7 @@ inline answer(epoch, slot, worker, phase) {
 
 /* What the first pass read was right. The second one reads whatever the half holds by now. */
 inline read_second_word(epoch, slot, worker, phase) {
-    judge_sum(HALF(slot, phase), epoch, phase);
+    judge_sum(HALF(slot, phase), epoch, worker, phase);
     printf("@second_pass epoch=%d slot=%d worker=%d phase=%d right=%d\n", epoch, slot, worker, phase, right)
 }
 
