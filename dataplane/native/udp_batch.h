@@ -74,9 +74,9 @@ size_t largest_datagram(const std::string& address, const sockaddr_in& destinati
 // gets a packet, as part_of_slot() says (slot_blocks.h). Of packets that the kernel has put together on the way (GRO)
 // the first decides, so a thread may get those of others, too.
 //
-// As long as they live, the port cannot be bound on any other address of this machine. Another user could otherwise bind
-// it there and send with `address` as the source (IP_PKTINFO), which no receiver could tell apart. Throws as UdpSocket
-// does, with EADDRINUSE where another program has the port on any address.
+// As long as they live, the port cannot be bound on any other address of this machine. Another user could otherwise
+// bind it there and send with `address` as the source (IP_PKTINFO), which no receiver could tell apart. Throws as
+// UdpSocket does, with EADDRINUSE where another program has the port on any address.
 std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes, unsigned count);
 
 // A socket that gets what is sent to an IPv4 multicast group on the segment of the interface with address `interface`:

@@ -89,9 +89,9 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   const bool empty = (header.flags & flag::without_values) != 0;
   const size_t payload = empty ? 0 : assignment_.values * sizeof(uint32_t);
   if (header.version != protocol::version || header.kind != static_cast<uint8_t>(Kind::result) ||
-      header.job != assignment_.job || header.epoch != assignment_.epoch ||
-      header.secret != assignment_.secret || index >= assignment_.slots ||
-      (header.slot & 1) != (header.phase & 1) || datagram.length != protocol::header_bytes + payload) {
+      header.job != assignment_.job || header.epoch != assignment_.epoch || header.secret != assignment_.secret ||
+      index >= assignment_.slots || (header.slot & 1) != (header.phase & 1) ||
+      datagram.length != protocol::header_bytes + payload) {
     return ignore(header);
   }
   const unsigned thread = part_of_slot(header.slot >> 1, threads_);

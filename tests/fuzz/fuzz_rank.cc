@@ -25,13 +25,14 @@ constexpr uint32_t kValues = 4;
 constexpr uint16_t kJob = 1;
 constexpr uint16_t kEpoch = 3;
 constexpr uint16_t kSlotBase = 8;
+constexpr uint32_t kSecret = 0x5EC2E7;
 
 // A job with two ranks, of which one is here.
 struct Bench {
   UdpSocket the_switch{"127.0.0.1", 0, 1 << 16};
   UdpSocket own{"127.0.0.1", 0, 1 << 16};
-  RankAssignment assignment{"127.0.0.1", "127.0.0.1", the_switch.port(), kJob, 1, kEpoch, 2,
-                            kSlotBase,   kSlots,      kValues,           ""};
+  RankAssignment assignment{"127.0.0.1", "127.0.0.1", the_switch.port(), kJob, 1,      kEpoch, 2,
+                            kSlotBase,   kSlots,      kValues,           "",   kSecret};
   SharedMemory results{"fuzz-results", Channel::result_bytes(kSlots, kValues), SharedMemory::Others::may_read};
   RankChannel channel{assignment, results.data(), 1};
   JobRanks ranks{
@@ -94,6 +95,7 @@ void send(Bench* bench, FuzzedDataProvider* input) {
     header.slot = input->ConsumeIntegralInRange<uint16_t>(2 * kSlotBase - 1, 2 * (kSlotBase + kSlots));
     header.phase = input->ConsumeIntegralInRange<uint32_t>(0, 3);
     header.epoch = kEpoch;
+    header.secret = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? kSecret : input->ConsumeIntegral<uint32_t>();
     header.chunk = input->ConsumeIntegralInRange<uint32_t>(0, 4 * kSlots);
     header.flags = input->ConsumeIntegralInRange<uint16_t>(0, 7);
     datagram.resize(protocol::header_bytes + ((header.flags & flag::without_values) != 0 ? 0 : 4 * kValues));

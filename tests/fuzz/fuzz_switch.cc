@@ -26,6 +26,7 @@ constexpr size_t kValues = 4;
 constexpr size_t kFull = protocol::header_bytes + kValues * sizeof(uint32_t);
 constexpr uint16_t kPortCount = 4;  // 1 and 2 carry frames, 3 and 4 datagrams
 constexpr uint32_t kHosts = 0x0A000000;
+constexpr uint32_t kSecret = 0x5EC2E7;  // of all jobs
 constexpr SwitchAddress kOwn{0x020000000001, 0x0A0000FE};
 
 uint64_t mac_of(unsigned worker) { return 0x020000000100 + worker; }
@@ -70,7 +71,7 @@ struct Bench {
   }
 
   static WorkerKey key_of(uint16_t job, uint8_t worker, uint16_t port) {
-    return {port, port <= 2 ? mac_of(worker) : 0, kHosts + worker, 50000, job, worker};
+    return {port, port <= 2 ? mac_of(worker) : 0, kHosts + worker, 50000, job, worker, kSecret};
   }
 
   uint64_t verdicts() {
@@ -112,6 +113,7 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
   header.flags = input->ConsumeIntegralInRange<int>(0, 3) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 7);
   header.count = (header.flags & flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(1, 4);
   header.check = input->ConsumeIntegral<uint8_t>();
+  header.secret = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? kSecret : input->ConsumeIntegral<uint32_t>();
   const size_t payload = (header.flags & flag::without_values) != 0 ? 0 : kValues * sizeof(uint32_t);
   const size_t ours = protocol::header_bytes + payload;
   const size_t before = port <= 2 ? kHeadersBeforeUdpPayload : 0;
@@ -168,7 +170,8 @@ void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t h
   bench->packets += view.content == PacketView::Content::ordinary ? 0 : 1;
   if (!known || accepted() == before) return;
   if ((header.flags & flag::without_values) != 0) return;
-  const bool first = state.epoch != header.epoch || header.phase > state.phase;
+  // The first values of a phase overwrite.
+  const bool first = state.epoch != header.epoch || header.phase > state.phase || !state.filled;
   for (size_t lane = 0; lane < kValues; ++lane) {
     uint32_t& sum = bench->sums[header.slot][lane];
     sum = (first ? 0 : sum) + wire::load32(view.payload + protocol::header_bytes + 4 * lane);

@@ -145,7 +145,8 @@ void bind_counters(nb::class_<Switch>* cls) {
       "worker_counter",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
          Int slot_mask, Int priority, Int secret) {
-        const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+        const auto key =
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
         return read(self, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
@@ -155,7 +156,8 @@ void bind_counters(nb::class_<Switch>* cls) {
       "write_worker_counter",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
          Int slot_mask, Int priority, Int packets, Int byte_count, Int secret) {
-        const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+        const auto key =
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
         const Counter value{number<uint64_t>(packets, "packets"), number<uint64_t>(byte_count, "byte_count")};
         write(self, value, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
       },

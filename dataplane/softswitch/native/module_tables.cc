@@ -44,7 +44,8 @@ void bind_tables(nb::class_<Switch>* cls) {
       "set_worker",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
          Int slot_mask, Int priority, Int bit, Int mask, Int epoch, Int group, Int secret) {
-        const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+        const auto key =
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
         const Admission admission{number<uint64_t>(bit, "bit"), number<uint64_t>(mask, "mask"),
                                   number<uint16_t>(epoch, "epoch"), number<uint16_t>(group, "group")};
         control(self, [&](Pipeline& p) { p.tables.workers.set(key.first, key.second, admission); });
@@ -57,7 +58,8 @@ void bind_tables(nb::class_<Switch>* cls) {
       "delete_worker",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
          Int slot_mask, Int priority, Int secret) {
-        const auto key = worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+        const auto key =
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
         control(self, [&](Pipeline& p) { p.tables.workers.remove(key.first, key.second); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),

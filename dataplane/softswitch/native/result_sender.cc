@@ -7,8 +7,8 @@
 namespace switchml {
 
 bool ResultSender::Receivers::operator==(const Receivers& other) const {
-  return multicast == other.multicast && job == other.job &&
-         group_or_port == other.group_or_port && worker == other.worker && payload_bytes == other.payload_bytes;
+  return multicast == other.multicast && job == other.job && group_or_port == other.group_or_port &&
+         worker == other.worker && payload_bytes == other.payload_bytes;
 }
 
 ResultSender::ResultSender(const Tables* tables, Egress* egress, DropCounters* drops)

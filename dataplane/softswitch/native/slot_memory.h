@@ -46,8 +46,9 @@ class SlotMemory {
   const uint8_t* values(size_t half) const { return memory_ + half * stride_; }
 
   // A register by the name it has in the P4 program: slot_epoch, slot_phase, slot_bitmap, slot_filled,
-  // slot_exponent, slot_check, lane_0 and up. Throw std::out_of_range for an unknown name and std::invalid_argument for a bad index or value.
-  // Where ranks share memory with the switch, a lane's value may be elsewhere (Pipeline::read_register).
+  // slot_exponent, slot_check, lane_0 and up. Throw std::out_of_range for an unknown name and std::invalid_argument for
+  // a bad index or value. Where ranks share memory with the switch, a lane's value may be elsewhere
+  // (Pipeline::read_register).
   uint64_t read_register(const std::string& name, size_t index);
   void write_register(const std::string& name, size_t index, uint64_t value);
   // The number of the lane that a register holds, or that of the values in a packet.

@@ -1,0 +1,57 @@
+"""The secret of an epoch: in every contribution, asked for in every RESULT, and told to nobody else."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from collective_harness import ADDRESS, running_fabric
+from soft_switch import wait_until
+
+from controller.proto import switchml_pb2 as pb
+from dataplane.constants import Kind
+from dataplane.wire import Packet
+
+VALUES = 64
+SECRET = 0x5EC2E7E1
+
+
+def test_an_agent_takes_only_results_with_the_secret(tmp_path: Path) -> None:
+    """The switch is a socket of this test, so that it can answer wrongly."""
+    with running_fabric(tmp_path, VALUES) as fabric, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as switch:
+        switch.bind((ADDRESS, 0))
+        switch.settimeout(10)
+        assignment = pb.Assignment(
+            job=1,
+            epoch=1,
+            name="job-1",
+            world_size=1,
+            ranks=[0],
+            slots=4,
+            values_per_packet=VALUES,
+            switch_address=ADDRESS,
+            switch_udp_port=switch.getsockname()[1],
+            secret=SECRET,
+        )
+        fabric.call(fabric.jobs.open, assignment)
+        fabric.call(fabric.jobs.activate, pb.Activation(job=1, epoch=1))
+        with fabric.connect(0) as comm:
+            array = np.arange(VALUES, dtype=np.int32)
+            work = comm.all_reduce(array, async_op=True)
+            assert work is not None
+            data, agent = switch.recvfrom(65536)
+            contribution = Packet.unpack(data)
+            assert contribution.secret == SECRET
+
+            forged = replace(contribution, kind=Kind.RESULT, values=(7,) * VALUES)
+            for secret in (0, SECRET ^ 1, SECRET ^ 1 << 31):
+                switch.sendto(replace(forged, secret=secret).pack(), agent)
+            ((_, _, handle),) = fabric.jobs.open_ranks()
+            wait_until(lambda: fabric.engines[0].status(handle)["ignored"] == 3, "the forged ones were looked at")
+            assert not work.is_completed()
+
+            switch.sendto(replace(contribution, kind=Kind.RESULT).pack(), agent)
+            work.wait()
+            np.testing.assert_array_equal(array, np.arange(VALUES))
