@@ -10,6 +10,7 @@ import json
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ _VERDICT_SECONDS: Final = 10.0  # how long a failed check waits for the controll
 _LOSS_CHARACTERS: Final = 500
 _SEND_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 5.0
+_CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def attach(
         doorbell and, where a switch on this host shares that memory, the results of the job.
 
     Raises:
-        ConnectError: no agent answers there within `timeout` seconds, or it refuses.
+        ConnectError: no agent answers there within `timeout` seconds, it is another user's, or it refuses.
 
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -122,6 +124,23 @@ def _connect(sock: socket.socket, path: Path) -> None:
     except OSError as error:
         what = "its agent has ended" if isinstance(error, ConnectionRefusedError) else str(error)
         raise ConnectError(f"the agent socket {path} cannot be used: {what}; start the agent again") from error
+    _require_own(sock, path)
+
+
+def _require_own(sock: socket.socket, path: Path) -> None:
+    """Check, before anything is sent, that this user or root listens at `path`: the agent gets the tensors.
+
+    Raises:
+        ConnectError: another user does.
+
+    """
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, owner, _ = _CREDENTIALS.unpack(credentials)
+    if owner not in (os.geteuid(), 0):
+        raise ConnectError(
+            f"user {owner} listens at the agent socket {path}, and this process is user {os.geteuid()}'s: nothing was "
+            "sent; an agent serves the user that it runs as, so start one as this user, or correct SWITCHML_AGENT"
+        )
 
 
 def _parse(data: bytes) -> dict[str, Any]:

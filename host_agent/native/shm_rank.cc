@@ -24,6 +24,20 @@ constexpr timeval kPatience{5, 0};  // the switch only makes the rank's memory m
 
 std::system_error failure(const std::string& what) { return {errno, std::generic_category(), what}; }
 
+/// Requires that this process's user or root listens at the other end: the switch gets the ranks' tensors.
+void require_own_listener(int connected, const std::string& path) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    throw failure("who listens at " + path);
+  }
+  if (peer.uid != geteuid() && peer.uid != 0) {
+    throw std::system_error(EACCES, std::generic_category(),
+                            "user " + std::to_string(peer.uid) + " listens at " + path +
+                                ", where a switch of the agent's own user is expected");
+  }
+}
+
 void close_all(const std::array<int, kShmDescriptors>& descriptors) {
   for (const int descriptor : descriptors) {
     if (descriptor >= 0) {
@@ -50,6 +64,12 @@ ShmConnector::ShmConnector(const std::string& path) : socket_(socket(AF_UNIX, SO
     const std::system_error nobody = failure("no switch at " + path);
     close(socket_);
     throw nobody;
+  }
+  try {
+    require_own_listener(socket_, path);
+  } catch (...) {
+    close(socket_);
+    throw;
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from shm_process import ShmProcess
 from soft_switch import Client, running_switch
 from tls_harness import secured_fabric
 
+import switchml
 from dataplane.softswitch._native import Switch
 from host_agent._engine import Engine, shm_port_at
 
@@ -41,6 +43,17 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         print(client.recv(4096))
     except PermissionError:
         print("denied")
+"""
+# Listens as an agent would, tells that it does, and then what it was sent.
+_LISTEN = """
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+    server.bind(sys.argv[1])
+    os.chmod(sys.argv[1], 0o666)
+    server.listen()
+    print("listens", flush=True)
+    with server.accept()[0] as client:
+        client.settimeout(10)
+        print(client.recv(4096))
 """
 _OPEN = """
 for path in sys.argv[1:]:
@@ -100,6 +113,38 @@ def test_the_agents_socket_is_its_own_users(place: Path) -> None:
     finally:
         process.terminate()
         process.wait(DEADLINE)
+
+
+@contextlib.contextmanager
+def listening_nobody(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another user's process that listens at `path`, in a directory where it can."""
+    path.parent.chmod(0o777)
+    command = [sys.executable, "-c", _BECOME + _LISTEN, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "listens\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@as_root
+def test_a_process_sends_nothing_to_another_users_agent(place: Path) -> None:
+    path = place / "agent.sock"
+    with listening_nobody(path) as agent:
+        with pytest.raises(switchml.ConnectError, match=f"user {NOBODY} listens at the agent socket {path}"):
+            switchml.connect(agent=path, job="job", rank=0, world_size=1)
+        assert agent.communicate(timeout=DEADLINE)[0] == "b''\n"
+
+
+@as_root
+def test_an_agent_shares_no_memory_with_another_users_switch(place: Path) -> None:
+    path = place / "switch.sock"
+    with listening_nobody(path) as switch:
+        with pytest.raises(OSError, match=f"user {NOBODY} listens at {path}"):
+            shm_port_at(str(path))
+        assert switch.communicate(timeout=DEADLINE)[0] == "b''\n"
 
 
 @as_root
