@@ -62,7 +62,9 @@ Examples:
 @_directory
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True)
 @click.option("--name", metavar="NAME", help="Of the person, agent or switch.  [default: the role]")
-@click.option("--tenant", default="", metavar="TENANT", help="Whose quotas hold for its jobs.")
+@click.option(
+    "--tenant", default="", metavar="TENANT", help="Whose quotas hold for its jobs; whose ranks an agent carries."
+)
 @_days
 @json_option
 def issue_certificate(directory: Path, role: str, name: str | None, tenant: str, days: int, as_json: bool) -> None:

@@ -428,12 +428,13 @@ def show_losses(losses: Sequence[pb.PortLoss]) -> None:
 
 def show_agents(agents: Iterable[pb.Agent]) -> None:
     """One line an agent."""
-    columns = ("name", "host", "address", "socket", "switch", "port", "ranks", "heartbeat", "version", "state")
-    table = _table(*columns, right=("port", "ranks", "heartbeat"))
+    of_agent = ("name", "tenant", "host", "address", "socket", "switch", "port", "ranks", "heartbeat")
+    table = _table(*of_agent, "version", "state", right=of_agent[6:])
     for agent in agents:
         registration = agent.registration
         table.add_row(
             registration.name,
+            "shared" if agent.shared else agent.tenant,
             registration.host,
             registration.address,
             registration.socket,

@@ -152,11 +152,8 @@ class AgentMessages:
         if error is None:
             answer.set_result(None)
         else:
-            # Who waits for the other agents need not wait any longer.
-            for other in live.ready.values():
-                if not other.done():
-                    other.set_exception(error)
-                    other.exception()  # seen, even if the job has been stopped and nobody waits any more
+            answer.set_exception(error)
+            answer.exception()  # marks it as seen: the job may have been stopped, and its start not wait any more
 
     def _rank_event(self, session: AgentSession, event: pb.RankEvent) -> None:
         live = self._job_of(session, event.job, event.epoch)

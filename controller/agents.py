@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from ipaddress import AddressValueError, IPv4Address
 
 from controller.admission import NAME
@@ -16,10 +16,12 @@ from controller.version import VERSION, require_same_release
 from dataplane.clock import Clock, stood_still
 from dataplane.constants import PROTOCOL_VERSION
 
-__all__ = ["HEARTBEAT_SECONDS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]
+__all__ = ["EVERY_AGENT", "HEARTBEAT_SECONDS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]
 
 _LOG = logging.getLogger(__name__)
 
+EVERY_AGENT = "*"
+"""Stands for all agents among those that are shared."""
 HEARTBEAT_SECONDS = 1.0
 SILENCE_SECONDS = 4.0
 _CHECK_SECONDS = 0.5
@@ -33,11 +35,19 @@ _MAX_AGENTS = 1024
 class AgentSession:
     """One stream of an agent: what it registered, what waits to be sent to it, and why it ended."""
 
-    def __init__(self, registration: pb.Register, switch: str, tenant: str = "", clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        registration: pb.Register,
+        switch: str,
+        tenant: str = "",
+        shared: bool = False,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self._clock = clock
         self.registration = registration
         self.switch = switch
         self.tenant = tenant
+        self.shared = shared
         self.last_heartbeat = time.time()
         self.heard = clock()
         self.outgoing: asyncio.Queue[pb.ControllerMessage] = asyncio.Queue()
@@ -52,6 +62,10 @@ class AgentSession:
     def live(self) -> bool:
         """Whether it can be given ranks."""
         return not self.ended.done()
+
+    def serves(self, tenant: str) -> bool:
+        """Return whether ranks of this tenant's jobs may be placed at it."""
+        return self.shared or self.tenant == tenant
 
     def heartbeat(self) -> None:
         """Note that it was heard."""
@@ -74,17 +88,20 @@ class Agents:
     """Sessions by agent name; a name's last session is kept after its end, to be shown.
 
     ``stopping`` is set by ``shut_down``: sessions that end afterwards have not lost their ranks. Silence is measured by
-    ``clock``.
+    ``clock``. Agents in ``shared`` carry ranks of every tenant; with EVERY_AGENT there all do.
     """
 
-    def __init__(self, find_switch: Callable[[str], str], clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, find_switch: Callable[[str], str], clock: Clock = time.monotonic, shared: Container[str] = frozenset()
+    ) -> None:
         self._clock = clock
+        self._shared = shared
         self._find_switch = find_switch
         self._sessions: dict[str, AgentSession] = {}
         self.stopping = False
 
     def register(self, registration: pb.Register, tenant: str = "") -> AgentSession:
-        """Open a session; jobs that begin at its processes belong to `tenant`.
+        """Open a session of an agent of `tenant`, to which jobs belong that begin at its processes.
 
         Raises:
             InvalidRequest: a field holds what is not allowed.
@@ -105,7 +122,8 @@ class Agents:
                 )
             present.end("it opened another session")
         self._make_room(registration.name)
-        session = AgentSession(registration, switch, tenant, self._clock)
+        shared = registration.name in self._shared or EVERY_AGENT in self._shared
+        session = AgentSession(registration, switch, tenant, shared, self._clock)
         self._sessions[registration.name] = session
         _LOG.info("agent %s on %s registered for switch %s", session.name, registration.host, switch)
         return session
@@ -146,6 +164,8 @@ class Agents:
                 live=session.live,
                 last_heartbeat=session.last_heartbeat,
                 ranks_in_use=ranks_in_use(name),
+                tenant=session.tenant,
+                shared=session.shared,
             )
             for name, session in sorted(self._sessions.items())
         ]

@@ -15,6 +15,9 @@ Example::
     slots = 4096
     members = ["alice"]              # names (CN) of certificates that belong to it besides
 
+    [agents]
+    shared = ["host-1"]              # carry ranks of every tenant, not only of their certificate's; "*": all agents
+
     [[switches]]
     name = "s1"
     target = "soft"                  # or "bmv2"
@@ -64,6 +67,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
+from controller.agents import EVERY_AGENT
 from controller.errors import ConfigError
 from controller.jobs import parse_mac
 from controller.quotas import TenantConfig
@@ -273,7 +277,8 @@ class SwitchConfig:
 class ControllerConfig:
     """The whole file; `listen` is host:port with port 0 for any free one, or unix:PATH.
 
-    `tls` is a directory of certificates, or empty; `insecure` allows connections beyond loopback without.
+    `tls` is a directory of certificates, or empty; `insecure` allows connections beyond loopback without. Agents in
+    `shared_agents` carry ranks of every tenant.
     """
 
     switches: tuple[SwitchConfig, ...] = ()
@@ -282,6 +287,7 @@ class ControllerConfig:
     tls: str = ""
     insecure: bool = False
     tenants: tuple[TenantConfig, ...] = ()
+    shared_agents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check what concerns more than one switch.
@@ -327,10 +333,10 @@ def load_config(path: Path) -> ControllerConfig:
 
 
 def _config(data: Mapping[str, Any]) -> ControllerConfig:
-    unknown = data.keys() - {"controller", "switches", "tenants"}
+    unknown = data.keys() - {"agents", "controller", "switches", "tenants"}
     _require(
         not unknown,
-        f"unknown table {', '.join(sorted(unknown))}; there are [controller], [[switches]] and [[tenants]]",
+        f"unknown table {', '.join(sorted(unknown))}; there are [controller], [agents], [[switches]] and [[tenants]]",
     )
     own = data.get("controller", {})
     _require(isinstance(own, dict), "controller must be a table: [controller]")
@@ -338,10 +344,27 @@ def _config(data: Mapping[str, Any]) -> ControllerConfig:
         _require(isinstance(data.get(name, []), list), f"{name} must be an array of tables: [[{name}]]")
     switches = tuple(_switch(table) for table in data.get("switches", []))
     tenants = tuple(_tenant(table) for table in data.get("tenants", []))
-    values = _values(ControllerConfig, own, "[controller]", but={"switches", "tenants"})
+    values = _values(ControllerConfig, own, "[controller]", but={"switches", "tenants", "shared_agents"})
     if "store" in values:
         values["store"] = Path(values["store"])
-    return ControllerConfig(switches=switches, tenants=tenants, **values)
+    shared = _shared_agents(data.get("agents", {}))
+    return ControllerConfig(switches=switches, tenants=tenants, shared_agents=shared, **values)
+
+
+def _shared_agents(table: Any) -> tuple[str, ...]:
+    _require(isinstance(table, dict), "agents must be a table: [agents]")
+    unknown = table.keys() - {"shared"}
+    _require(not unknown, f"[agents]: unknown key {', '.join(sorted(unknown))}; known is shared")
+    names = table.get("shared", [])
+    _require(
+        isinstance(names, list) and all(name == EVERY_AGENT or _is_name(name) for name in names),
+        f"[agents]: shared is {names!r} and must be an array of names of agents, or {[EVERY_AGENT]!r} for all",
+    )
+    return tuple(names)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(_NAME.fullmatch(value))
 
 
 def _switch(table: Any) -> SwitchConfig:

@@ -68,6 +68,7 @@ class Change:
     def __init__(self) -> None:
         self.why: list[str] = []  # the losses, in words
         self.lost: list[int] = []  # ranks of the epoch that is left
+        self.refused: set[str] = set()  # agents that take no ranks
         self.successor: Job | None = None
         self.positions: _Answers[pb.Positions] | None = None
         self.fetching = False
@@ -76,7 +77,7 @@ class Change:
         self.task: asyncio.Task[None] | None = None
 
     def add(self, ranks: Sequence[int], why: str) -> None:
-        """Take note of a loss, and begin again."""
+        """Take note of a loss, or of ranks that need another agent, and begin again."""
         self.why.append(why)
         self.lost += [rank for rank in ranks if rank not in self.lost]
         if not self.interrupted.done():
@@ -129,9 +130,17 @@ class EpochChanges:
             live.change.ready.set(agent, ready)
 
     def refused(self, live: LiveJob, agent: str, reason: str) -> None:
-        """Take an agent's refusal of the assignment in the new epoch."""
-        if live.change is not None and live.change.ready is not None:
-            live.change.ready.fail(agent, AgentFailed(f"agent {agent} refused its ranks in the new epoch: {reason}"))
+        """Take an agent's refusal in the new epoch: another agent can have its ranks if none has a process yet."""
+        change = live.change
+        carried = change.successor.ranks_by_agent().get(agent) if change is not None and change.successor else None
+        if change is None or change.ready is None or carried is None:
+            return
+        why = f"agent {agent} refused its ranks in the new epoch: {reason}"
+        if all(rank.worker in _lost_workers(live) for rank in carried):
+            change.refused.add(agent)
+            change.add([], why)
+        else:
+            change.ready.fail(agent, AgentFailed(why))
 
     # ---- the steps -------------------------------------------------------------------------------------------------
 
@@ -161,7 +170,7 @@ class EpochChanges:
         """Go through all steps. False when more was lost meanwhile."""
         change.interrupted = asyncio.get_running_loop().create_future()
         try:
-            successor = change.successor = self._succeed(live)
+            successor = change.successor = self._succeed(live, change)
             next_live = LiveJob(successor, live.switch)
             self._store.begin_change(live.job, successor.epoch)
             live.job.changing = True
@@ -178,7 +187,7 @@ class EpochChanges:
             return False
         return True
 
-    def _succeed(self, live: LiveJob) -> Job:
+    def _succeed(self, live: LiveJob, change: Change) -> Job:
         """Return the job as it will be, with an epoch of its own; endpoints are still to come.
 
         Raises:
@@ -196,7 +205,7 @@ class EpochChanges:
             closed = [rank.rank for rank in job.ranks if rank.state is RankState.CLOSED]
             if closed:
                 raise AgentFailed(f"{printed_ranks(closed)} had closed already, so that not all can go on")
-            members = [replace(rank) if rank in left else self._replacement(live, rank) for rank in job.ranks]
+            members = [replace(rank) if rank in left else self._replacement(live, change, rank) for rank in job.ranks]
         for member in members:
             member.move_to(0)
             member.counters = pb.RankCounters()
@@ -210,21 +219,25 @@ class EpochChanges:
             changes=list(job.changes),
         )
 
-    def _replacement(self, live: LiveJob, rank: Rank) -> Rank:
-        """Return a rank for a process that is to come, at the same agent where that lives."""
-        session = self._agents.live_session(rank.agent) or self._other_agent(live, rank)
+    def _replacement(self, live: LiveJob, change: Change, rank: Rank) -> Rank:
+        """Return a rank for a process that is to come, at the same agent where that lives and takes it."""
+        session = self._agents.live_session(rank.agent)
+        if session is None or session.name in change.refused:
+            session = self._other_agent(live, change, rank)
         return rank_at(session, rank.rank, rank.worker)
 
-    def _other_agent(self, live: LiveJob, rank: Rank) -> AgentSession:
+    def _other_agent(self, live: LiveJob, change: Change, rank: Rank) -> AgentSession:
         pipe = live.switch.driver.pipe(rank.switch_port)
         room = [
             session
             for session in self._agents.live_on(live.switch.name)
-            if live.switch.driver.pipe(session.registration.switch_port) == pipe
+            if session.serves(live.job.tenant)
+            and session.name not in change.refused
+            and live.switch.driver.pipe(session.registration.switch_port) == pipe
             and self._ranks_in_use(session.name) < session.registration.max_ranks
         ]
         if not room:
-            raise NoAgent(f"agent {rank.agent} is gone, and no other has room for rank {rank.rank}")
+            raise NoAgent(f"agent {rank.agent} is gone or refuses, and no other has room for rank {rank.rank}")
         return min(room, key=lambda session: (self._ranks_in_use(session.name), session.name))
 
     async def _quiesce(self, live: LiveJob, change: Change) -> None:

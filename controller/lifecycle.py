@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 from controller.admission import next_job_id, validate_job
 from controller.agents import Agents
+from controller.assignments import Assignments
 from controller.drivers import JobTables
 from controller.epoch_change import EpochChanges
 from controller.errors import (
-    AgentTimeout,
     ControllerError,
     InvalidRequest,
     JobEnded,
@@ -27,18 +27,17 @@ from controller.errors import (
 from controller.events import EventKind
 from controller.jobs import Job, JobState, OnFailure, Rank, RankState, counters_by_name, new_secret, printed_ranks
 from controller.live_job import LiveJob, revocation, why_not_taken_over
-from controller.pipes import choose_in_one_pipe, require_one_pipe, require_width
-from controller.placement import Placement, rank_at, require_room
+from controller.pipes import require_one_pipe, require_width
+from controller.placement import Placement, require_room
 from controller.proto import switchml_pb2 as pb
 from controller.quotas import Quotas
 from controller.store import Store
 from controller.switches import ManagedSwitch, Switches
 
-__all__ = ["ASSIGNMENT_SECONDS", "RECOVERY_SECONDS", "Lifecycle"]
+__all__ = ["RECOVERY_SECONDS", "Lifecycle"]
 
 _LOG = logging.getLogger(__name__)
 
-ASSIGNMENT_SECONDS = 10.0
 RECOVERY_SECONDS = 10.0
 _WATCH_SECONDS = 1.0
 _LIST_LIMIT = 200
@@ -67,6 +66,7 @@ class Lifecycle:
         self.events = store.events
         self._switches = switches
         self._agents = agents
+        self._assignments = Assignments(agents, self.ranks_in_use)
         self._live: dict[int, LiveJob] = {}  # by key
         self._tasks: set[asyncio.Task[None]] = set()  # that free what ended jobs held
         self.epoch_changes = EpochChanges(store, switches, agents, self.ranks_in_use, self._fail_after_loss)
@@ -197,8 +197,7 @@ class Lifecycle:
         self._quotas.check(tenant, (live.job for live in self.live_jobs()), request.workers, slots)
         require_width(request.workers, switch)
         if placement is None:
-            live_agents = self._agents.live_on(switch.name)
-            placement = choose_in_one_pipe(request.workers, live_agents, self.ranks_in_use, switch)
+            placement = self._assignments.choose(switch, request.workers, tenant)
         else:
             require_room(placement, self.ranks_in_use)
             require_one_pipe(placement, switch)
@@ -214,7 +213,7 @@ class Lifecycle:
             slots=slots,
             values_per_packet=switch.driver.capabilities.values_per_packet,
             created=time.time(),
-            ranks=[rank_at(session, number, number) for number, session in enumerate(placement.sessions)],
+            ranks=placement.ranks(),
             on_failure=OnFailure(request.on_failure),
             tenant=tenant,
             secret=new_secret(),
@@ -242,7 +241,7 @@ class Lifecycle:
 
     async def _bring_up(self, live: LiveJob) -> None:
         try:
-            await self._collect_endpoints(live)
+            await self._assignments.collect_endpoints(live)
             async with live.switch.lock:
                 live.installed = True
                 await live.switch.driver.install_job(live.tables())
@@ -254,24 +253,6 @@ class Lifecycle:
         except Exception:
             self.end(live, JobState.FAILED, "a defect of the controller; its log has the traceback", pb.JOB_FAILED)
             raise
-
-    async def _collect_endpoints(self, live: LiveJob) -> None:
-        """Let the agents open sockets; their answers fill in the ranks' addresses."""
-        loop = asyncio.get_running_loop()
-        for name in live.job.ranks_by_agent():
-            live.ready[name] = loop.create_future()
-            session = self._agents.live_session(name)
-            assert session is not None, "admission took live agents, and nothing has run since"
-            session.send(pb.ControllerMessage(assignment=live.assignment(name)))
-        done, pending = await asyncio.wait(live.ready.values(), timeout=ASSIGNMENT_SECONDS)
-        refusals = [error for answer in done if (error := answer.exception()) is not None]
-        if refusals:
-            raise refusals[0]
-        if pending:
-            silent = [name for name, answer in live.ready.items() if answer in pending]
-            raise AgentTimeout(
-                f"agent {', '.join(silent)} opened no sockets for job {live.job.name} within {ASSIGNMENT_SECONDS:g} s"
-            )
 
     # ---- while it lives --------------------------------------------------------------------------------------------
 

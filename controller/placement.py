@@ -21,6 +21,10 @@ class Placement:
     sessions: Sequence[AgentSession]
     announcements: Sequence[int] = ()
 
+    def ranks(self) -> list[Rank]:
+        """Return the ranks; their addresses are still to come."""
+        return [rank_at(session, number, number) for number, session in enumerate(self.sessions)]
+
 
 def choose(workers: int, sessions: Sequence[AgentSession], in_use: Callable[[str], int], switch: str) -> Placement:
     """Spread ranks over the live agents of a switch, which carry `in_use(name)` ranks already.

@@ -125,6 +125,8 @@ class ScriptedAgent:
     instance: str = "instance-1"
     socket_address: str = "127.0.0.1"
     answer: Callable[[pb.Assignment], pb.AgentMessage | None] | None = None
+    refuses: bool = False
+    quiesces: bool = False  # answers Quiesce: none of its ranks has begun anything
     heartbeats: bool = True
     tls: Path | None = None
     received: list[pb.ControllerMessage] = field(default_factory=list)
@@ -182,6 +184,19 @@ class ScriptedAgent:
         ready = pb.AssignmentReady(job=assignment.job, epoch=assignment.epoch, endpoints=endpoints)
         return pb.AgentMessage(assignment_ready=ready)
 
+    def refuse(self, assignment: pb.Assignment) -> pb.AgentMessage:
+        failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason="no sockets left")
+        return pb.AgentMessage(assignment_failed=failed)
+
+    def positions(self, quiesce: pb.Quiesce) -> pb.AgentMessage:
+        (assignment,) = (
+            one for one in self.messages("assignment") if (one.job, one.epoch) == (quiesce.job, quiesce.epoch)
+        )
+        positions = pb.Positions(job=quiesce.job, epoch=quiesce.epoch, fetched=bool(quiesce.targets))
+        for rank in assignment.ranks:
+            positions.ranks.add(rank=rank, phases=[0] * assignment.slots)
+        return pb.AgentMessage(positions=positions)
+
     def messages(self, kind: str) -> list[object]:
         return [getattr(m, kind) for m in list(self.received) if m.WhichOneof("message") == kind]
 
@@ -194,9 +209,11 @@ class ScriptedAgent:
             for message in self._stream:
                 self.received.append(message)
                 if message.HasField("assignment"):
-                    reply = (self.answer or self.ready)(message.assignment)
+                    reply = (self.answer or (self.refuse if self.refuses else self.ready))(message.assignment)
                     if reply is not None:
                         self.send(reply)
+                if message.HasField("quiesce") and self.quiesces:
+                    self.send(self.positions(message.quiesce))
         except grpc.RpcError as error:
             self.error = error
         finally:

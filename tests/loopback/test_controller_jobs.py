@@ -15,6 +15,7 @@ from soft_switch import SwitchProcess, running_switch
 
 from controller import errors
 from controller.client import ControllerClient
+from controller.jobs import OnFailure
 from controller.proto import switchml_pb2 as pb
 from dataplane.wire import Packet
 
@@ -215,12 +216,42 @@ def failed_start(client: ControllerClient, agent: ScriptedAgent, error: type[Exc
     assert agent.wait_for("revocation").reason == pb.JOB_FAILED
 
 
-def test_an_agent_that_refuses(client: ControllerClient):
-    def refuse(assignment: pb.Assignment) -> pb.AgentMessage:
-        failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason="no sockets left")
-        return pb.AgentMessage(assignment_failed=failed)
+def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient):
+    """Also where that changes which ranks another agent has opened already."""
+    with (
+        ScriptedAgent(client.address, "a", refuses=True),
+        ScriptedAgent(client.address, "b", max_ranks=2) as b,
+        ScriptedAgent(client.address, "c", refuses=True),
+        ScriptedAgent(client.address, "d") as d,
+    ):
+        job = client.start_job(5)
+        assert [(rank.agent, rank.rank) for rank in job.ranks] == [("b", 0), ("b", 1), ("d", 2), ("d", 3), ("d", 4)]
+        assert [list(assignment.ranks) for assignment in d.messages("assignment")] == [[4], [2, 3, 4]]
+        assert b.wait_for("activation") == d.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
+        client.stop_job(job.id)
+        d.disconnect()
+        with pytest.raises(errors.AgentFailed, match="agent a refused its ranks: no sockets left"):
+            client.start_job(5)  # b has no room for what a and c refuse
 
-    with ScriptedAgent(client.address, answer=refuse) as agent:
+
+def test_a_rank_that_begins_again_goes_past_an_agent_that_refuses(client: ControllerClient):
+    with (
+        ScriptedAgent(client.address, "a") as first,
+        ScriptedAgent(client.address, "b", quiesces=True),
+    ):
+        job = client.start_job(2, on_failure=OnFailure.RESTART)
+        assert [rank.agent for rank in job.ranks] == ["a", "b"]
+        with ScriptedAgent(client.address, "c", refuses=True), ScriptedAgent(client.address, "d"):
+            first.disconnect()
+            wait_until(lambda: client.get_job(job.id).changes, "the job goes on")
+            job = client.get_job(job.id)
+            assert [rank.agent for rank in job.ranks] == ["d", "b"]
+            assert "agent c refused its ranks in the new epoch: no sockets left" in job.changes[0].reason
+            client.stop_job(job.id)
+
+
+def test_an_agent_that_refuses(client: ControllerClient):
+    with ScriptedAgent(client.address, refuses=True) as agent:
         failed_start(client, agent, errors.AgentFailed, "agent a1 refused its ranks: no sockets left")
 
 

@@ -51,6 +51,18 @@ def test_as_many_workers_as_the_bitmap_has_bits(client: ControllerClient):
         assert caught.value.figures == {"workers": "33", "workers_maximum": "32"}
 
 
+def test_ranks_that_an_agent_refuses_go_to_another_pipe(client: ControllerClient):
+    with (
+        ScriptedAgent(client.address, "a1", switch_port=1, max_ranks=3, refuses=True),
+        ScriptedAgent(client.address, "a2", switch_port=2, max_ranks=2) as left_out,
+        ScriptedAgent(client.address, "b1", switch_port=3, max_ranks=4),
+    ):
+        job = client.start_job(3, slots=32)
+        assert {rank.agent for rank in job.ranks} == {"b1"}
+        over = left_out.wait_for("revocation")
+        assert (over.job, over.epoch, over.message) == (job.id, job.epoch, "its ranks went to other agents")
+
+
 def test_ranks_go_to_one_pipe(client: ControllerClient):
     with (
         ScriptedAgent(client.address, "a1", switch_port=1, max_ranks=3),

@@ -12,13 +12,18 @@ from soft_switch import SwitchProcess
 from tls_harness import SecuredFabric, secured_fabric
 
 from controller.client import ControllerClient
-from controller.errors import ControllerError, JobNotFound, PermissionDenied, QuotaExceeded
+from controller.errors import AgentFailed, ControllerError, JobNotFound, NoAgent, PermissionDenied, QuotaExceeded
+from controller.jobs import OnFailure
 from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from controller.roles import RIGHTS
 from dataplane.tls import Role
 from topologies.certificates import issue
 
+SHARED = """
+[agents]
+shared = ["a1"]
+"""
 TENANTS = """
 [[tenants]]
 name = "vision"
@@ -35,9 +40,11 @@ ROLES = ("viewer", "agent", "operator", "admin")
 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredFabric]:
-    with secured_fabric(tmp_path_factory.mktemp("roles"), TENANTS) as made:
+    with secured_fabric(tmp_path_factory.mktemp("roles"), SHARED + TENANTS) as made:
         for name, tenant in (("alice", "vision"), ("bob", "elsewhere"), ("carol", "speech")):
             issue(made.certificates, Role.OPERATOR, name, tenant)
+        for name, tenant in (("v1", "vision"), ("s1", "speech")):
+            issue(made.certificates, Role.AGENT, name, tenant)
         yield made
 
 
@@ -135,6 +142,54 @@ def test_operators_change_the_jobs_of_their_tenant(fabric: SecuredFabric, agent:
         other = carol.start_job(1, "carols", slots=2)
         with fabric.client("admin") as admin:
             admin.stop_job(other.id)
+
+
+def agent_of(fabric: SecuredFabric, name: str, **options: object) -> ScriptedAgent:
+    return ScriptedAgent(fabric.address, name, tls=fabric.certificates / f"agent-{name}", **options)  # type: ignore[arg-type]
+
+
+def test_ranks_go_to_agents_of_their_tenant(fabric: SecuredFabric) -> None:
+    """Or to one that an administrator shares; never to another tenant's, also when their own refuses them."""
+    with (
+        agent_of(fabric, "a2"),  # of no tenant
+        agent_of(fabric, "s1"),
+        fabric.client("operator-alice") as alice,
+        fabric.client("operator-carol") as carol,
+        fabric.client("admin") as admin,
+    ):
+        with pytest.raises(NoAgent, match=r"the 0 live agents of switch s1 .* Agents of other tenants .* there are 2"):
+            alice.start_job(1, slots=2)
+        with agent_of(fabric, "v1", max_ranks=1):
+            job = alice.start_job(1, slots=2)
+            assert [rank.agent for rank in job.ranks] == ["v1"]
+            with pytest.raises(NoAgent, match="the 1 live agents of switch s1 have room for 0"):
+                alice.start_job(1, slots=2)
+            with agent_of(fabric, "a1"):
+                assert [rank.agent for rank in alice.start_job(1, slots=2).ranks] == ["a1"]
+                found = {one.registration.name: (one.tenant, one.shared) for one in alice.list_agents() if one.live}
+            for left in alice.list_jobs():
+                alice.stop_job(left.id)
+        with agent_of(fabric, "v1", refuses=True), pytest.raises(AgentFailed, match="agent v1 refused its ranks"):
+            alice.start_job(1, slots=2)
+        job = carol.start_job(1, slots=2)
+        assert [rank.agent for rank in job.ranks] == ["s1"]
+        carol.stop_job(job.id)
+        job = admin.start_job(1, slots=2)
+        assert [rank.agent for rank in job.ranks] == ["a2"]
+        admin.stop_job(job.id)
+    assert found == {"a1": ("", True), "a2": ("", False), "s1": ("speech", False), "v1": ("vision", False)}
+
+
+def test_a_lost_rank_begins_again_at_an_agent_of_its_tenant(fabric: SecuredFabric) -> None:
+    with agent_of(fabric, "v1", quiesces=True), fabric.client("operator-alice") as alice:
+        with agent_of(fabric, "a1") as first:
+            job = alice.start_job(2, slots=2, on_failure=OnFailure.RESTART)
+            assert [rank.agent for rank in job.ranks] == ["a1", "v1"]
+            with agent_of(fabric, "s1"):  # which carries fewer ranks than v1
+                first.disconnect()
+                wait_until(lambda: alice.get_job(job.id).changes, "the job goes on")
+                assert [rank.agent for rank in alice.get_job(job.id).ranks] == ["v1", "v1"]
+        alice.stop_job(job.id)
 
 
 def test_quotas(fabric: SecuredFabric, agent: ScriptedAgent) -> None:

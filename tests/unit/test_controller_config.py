@@ -54,6 +54,19 @@ def test_everything_given(tmp_path: Path):
     assert [config.switches[0].pool(workers) for workers in (1, 2, 3)] == [4, 4, 8]
 
 
+def test_shared_agents(tmp_path: Path):
+    assert load(tmp_path, SWITCH).shared_agents == ()
+    assert load(tmp_path, '[agents]\nshared = ["host-1", "host-2"]\n').shared_agents == ("host-1", "host-2")
+    assert load(tmp_path, '[agents]\nshared = ["*"]\n').shared_agents == ("*",)
+    for value in ('"host-1"', "[1]", '[""]', '["a b"]'):
+        with pytest.raises(ConfigError, match=r"\[agents\]: shared is .* must be an array of names of agents"):
+            load(tmp_path, f"[agents]\nshared = {value}\n")
+    with pytest.raises(ConfigError, match=r"\[agents\]: unknown key owner; known is shared"):
+        load(tmp_path, '[agents]\nowner = "vision"\n')
+    with pytest.raises(ConfigError, match=r"agents must be a table"):
+        load(tmp_path, "agents = 1\n")
+
+
 def test_a_tofino(tmp_path: Path):
     returns = PORT.replace("number = 1", 'role = "recirculation"').replace("1/0", "32/0")
     inside = '[[switches.ports]]\nname = "68"\nrole = "recirculation"\n'
