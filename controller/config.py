@@ -79,6 +79,7 @@ from dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
 )
+from dataplane.grpc_address import parse_grpc_address
 from dataplane.tls import Security
 
 if sys.version_info >= (3, 11):
@@ -86,14 +87,13 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["ControllerConfig", "PortConfig", "SwitchConfig", "load_config", "split_address", "unix_path"]
+__all__ = ["ControllerConfig", "PortConfig", "SwitchConfig", "load_config"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_POOL = {"soft": 512, "bmv2": 32, "tofino": 256}
 _DEFAULT_VALUES = {"soft": 256, "bmv2": 64, "tofino": 0}
 _DEFAULT_DEVICE = {"soft": 1, "bmv2": 1, "tofino": 0}
 _COMPILED_VALUES = (64, 256)  # dataplane/p4/build/bmv2
-_UNIX = "unix:"
 _TYPES: dict[str, type] = {"int": int, "bool": bool}
 _TLS = ("auto", "on", "off")
 _PORT_NAME = re.compile(r"[0-9]{1,3}/[0-7]")
@@ -241,8 +241,7 @@ class SwitchConfig:
         mine, other = ("bfrt", "p4runtime") if self.target == "tofino" else ("p4runtime", "bfrt")
         _require(not getattr(self, other), f"{where}: {other} is not an interface of target {self.target}; set {mine}")
         _require(bool(self.control), f"{where}: {mine} missing; it is the address of its control interface")
-        if unix_path(self.control, f"{where}: {mine}") is None:
-            split_address(self.control, f"{where}: {mine}")
+        _require_address(self.control, f"{where}: {mine}")
         _require(self.target == "tofino" or not self.ports, f"{where}: only a tofino has ports that are set up")
         _require(self.target == "tofino" or self.device != 0, f"{where}: device_id is 0 and P4Runtime counts from 1")
         hosts = [port.number for port in self.ports if port.role == "host"]
@@ -296,8 +295,7 @@ class ControllerConfig:
             ConfigError: two switches or tenants have one name, a member two tenants, or `listen` is no address.
 
         """
-        if unix_path(self.listen, "listen") is None:
-            split_address(self.listen, "listen")
+        _require_address(self.listen, "listen")
         names = [switch.name for switch in self.switches]
         for name in names:
             _require(names.count(name) == 1, f"{names.count(name)} switches have the name {name!r}")
@@ -398,33 +396,11 @@ def _values(
     return dict(table)
 
 
-def unix_path(text: str, what: str) -> Path | None:
-    """Return the path of "unix:PATH", None when `text` is something else.
-
-    Raises:
-        ConfigError: the path is not absolute.
-
-    """
-    if not text.startswith(_UNIX):
-        return None
-    path = Path(text.removeprefix(_UNIX))
-    _require(path.is_absolute(), f"{what}: {text!r} has no absolute path after {_UNIX}")
-    return path
-
-
-def split_address(text: str, what: str) -> tuple[str, int]:
-    """Return host and port of "host:port".
-
-    Raises:
-        ConfigError: it is no such text.
-
-    """
-    host, _, port = text.rpartition(":")
-    _require(
-        bool(host) and port.isascii() and port.isdigit() and int(port) <= 65535,
-        f"{what}: {text!r} is not HOST:PORT with a port from 0 to 65535, nor unix:PATH",
-    )
-    return host, int(port)
+def _require_address(text: str, what: str) -> None:
+    try:
+        parse_grpc_address(text)
+    except ValueError as error:
+        raise ConfigError(f"{what}: {error}") from None
 
 
 def _require(condition: bool, message: str) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import errno
 import getpass
 import json
 import logging
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ import grpc
 
 from controller.agent_messages import AgentMessages
 from controller.agents import Agents
-from controller.config import ControllerConfig, load_config, split_address, unix_path
+from controller.config import ControllerConfig, load_config
 from controller.errors import ConfigError, ControllerError
 from controller.events import EventKind
 from controller.lifecycle import Lifecycle
@@ -37,11 +35,12 @@ from controller.store import Store, stand_by
 from controller.switches import Switches
 from controller.version import VERSION
 from dataplane.clock import Clock, chosen_clock
+from dataplane.grpc_address import listen
 from dataplane.grpc_guard import Guard
 from dataplane.grpc_stop import stop_server
 from dataplane.metrics_address import MetricsPlace, metrics_options
 from dataplane.process_logs import configure, log_options
-from dataplane.tls import TlsError, is_local, tls_options
+from dataplane.tls import TlsError, tls_options
 
 __all__ = ["main", "serve"]
 
@@ -169,55 +168,12 @@ def _server(
 
 
 def _listen(server: grpc.aio.Server, config: ControllerConfig) -> str:
-    listen, security = config.listen, config.security
-    path = unix_path(listen, "listen")
-    if path is not None:
-        return _listen_at(server, path)
-    host, port = split_address(listen, "listen")
     try:
-        certificates = security.certificates_for(listen)
-        # gRPC does not say why it could not listen, so the system is asked first.
-        with socket.create_server((host.strip("[]"), port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
-            pass
-        port = security.listen(server, listen)
+        return listen(server, config.listen, config.security)
     except TlsError as error:
         raise ConfigError(f"listen: {error}") from None
-    except (OSError, RuntimeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"cannot listen on {listen}: {why}; give another --listen HOST:PORT, or port 0") from None
-    if certificates is None and not is_local(listen):
-        _LOG.warning("listening on %s without TLS: whoever reaches it is an administrator", listen)
-    return f"{host}:{port}"
-
-
-def _listen_at(server: grpc.aio.Server, path: Path) -> str:
-    """Listen on a Unix socket; one that nobody listens on any more is replaced."""
-    address = f"unix:{path}"
-    try:
-        _require_unused(path)
-        umask = os.umask(0o177)  # whoever reaches it is an administrator, so the file never has a wider mode
-        try:
-            server.add_insecure_port(address)
-        finally:
-            os.umask(umask)
-    except (OSError, RuntimeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ConfigError(f"cannot listen on {address}: {why}; give another --listen") from None
-    return address
-
-
-def _require_unused(path: Path) -> None:
-    """Raise OSError unless a Unix socket can be made at `path`: gRPC does not say why, and replaces what it finds."""
-    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(FileNotFoundError):
-        try:
-            probe.connect(str(path))
-            raise OSError(errno.EADDRINUSE, "another process does")
-        except ConnectionRefusedError:
-            if path.is_socket():
-                path.unlink()
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.bind(str(path))
-    path.unlink()
+    except OSError as error:
+        raise ConfigError(f"{error.strerror}; give another --listen, or port 0") from None
 
 
 def _note_configuration(store: Store, config: ControllerConfig) -> None:

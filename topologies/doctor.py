@@ -20,7 +20,7 @@ from topologies.config import DEFAULT_VALUES, Settings
 from topologies.errors import NamespaceError, ProgramNotFoundError, TopologyError
 from topologies.fabric import connect
 from topologies.fabric_state import Fabric, inspect
-from topologies.layouts import BMV2_PROGRAM
+from topologies.layouts import BMV2_PROGRAM, CONTROL_SOCKETS
 from topologies.namespaces import require_privileges
 from topologies.processes import find_program
 from topologies.run_directory import UNIX_PATH_LIMIT, RunDirectory
@@ -116,7 +116,7 @@ def _run_directory(settings: Settings) -> Check:
 
 
 def _socket_paths(settings: Settings) -> Check:
-    length = len(os.fsencode(settings.run_dir / "agent-63.sock"))
+    length = max(len(os.fsencode(settings.run_dir / name)) for name in CONTROL_SOCKETS)
     if length > UNIX_PATH_LIMIT:
         return Check(
             "Unix sockets",

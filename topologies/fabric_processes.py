@@ -15,7 +15,7 @@ from controller.version import VERSION
 from topologies.config import FabricOptions
 from topologies.errors import FabricStartError
 from topologies.fabric_state import Fabric
-from topologies.layouts import layout_of, resolve
+from topologies.layouts import CONTROL_SOCKETS, layout_of, resolve
 from topologies.namespaces import Namespaces
 from topologies.processes import StartingProcess, boot_id, find_program
 from topologies.run_directory import RunDirectory
@@ -43,8 +43,7 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
     left behind then.
     """
     options = resolve(options)
-    longest = f"agent-{options.agents - 1}.sock" if not options.switch else "controller.sock"
-    socket_directory = run_directory.socket_directory(longest)
+    socket_directory = run_directory.socket_directory(max(CONTROL_SOCKETS, key=len))
     try:
         layout = layout_of(options, run_directory.path, socket_directory)
         places = layout.agents()
@@ -195,7 +194,8 @@ def end_processes(fabric: Fabric) -> list[str]:
     directory = fabric.run_directory
     if fabric.topology is not None:
         Namespaces(directory.path).remove()
-        (fabric.socket_directory / "controller.sock").unlink(missing_ok=True)
+    for name in CONTROL_SOCKETS:
+        (fabric.socket_directory / name).unlink(missing_ok=True)
     for agent in fabric.agents:
         Path(agent["socket"]).unlink(missing_ok=True)
     for process in fabric.processes:

@@ -18,14 +18,19 @@ from topologies.namespaces import SWITCHES, Namespaces, require_privileges, swit
 from topologies.processes import find_program
 from topologies.topology import TOFINO, Host, Topology, load, single_switch
 
-__all__ = ["BMV2_PROGRAM", "AgentPlace", "Layout", "layout_of", "resolve"]
+__all__ = ["BMV2_PROGRAM", "CONTROL_SOCKETS", "AgentPlace", "Layout", "layout_of", "resolve"]
 
 BMV2_PROGRAM: Final = "simple_switch_grpc"
 """BMv2's switch that speaks P4Runtime."""
 
 _DEFAULT_HOSTS: Final = 8
 _BMV2_VALUES: Final = (64, 256)  # what the P4 program is compiled for
-_P4RUNTIME: Final = "127.0.0.1:9559"  # in a namespace of its own, where every port is free
+_BMV2_P4RUNTIME: Final = "127.0.0.1:9559"  # in a namespace of its own, which other users cannot enter
+_CONTROLLER_SOCKET: Final = "controller.sock"
+_P4RUNTIME_SOCKET: Final = "p4runtime.sock"
+
+CONTROL_SOCKETS: Final = (_CONTROLLER_SOCKET, _P4RUNTIME_SOCKET)
+"""The Unix sockets of controller and soft switch, for this user and root only."""
 _IPV4_UDP_HEADER_BYTES: Final = 28
 
 
@@ -39,12 +44,15 @@ class AgentPlace:
 
 
 class Layout(abc.ABC):
-    """How one fabric is laid out."""
+    """How one fabric is laid out; what commands its processes goes over Unix sockets in `socket_directory`."""
 
     switch_name: str
-    listen: str
     topology: Topology | None = None
     switch_has_ready_file = True
+
+    def __init__(self, socket_directory: Path) -> None:
+        self.listen = f"unix:{socket_directory / _CONTROLLER_SOCKET}"
+        self._p4runtime = f"unix:{socket_directory / _P4RUNTIME_SOCKET}"
 
     def prepare(self) -> None:  # noqa: B027 (not every layout needs anything)
         """Make what the processes need before they start. Raises NamespaceError."""
@@ -158,17 +166,17 @@ def _soft_arguments(options: FabricOptions) -> list[str]:
 
 
 class _Loopback(Layout):
-    """The embedded fabric: one soft switch with a UDP port and one for shared memory, all on 127.0.0.0/8."""
+    """The embedded fabric: one soft switch with a UDP port on 127.0.0.0/8, and one for shared memory."""
 
     switch_name = "switch-0"
-    listen = "127.0.0.1:0"
 
     def __init__(self, options: FabricOptions, socket_directory: Path) -> None:
+        super().__init__(socket_directory)
         self._options = options
         self._switch_socket = socket_directory / "switch.sock"
 
     def switch_command(self) -> list[str]:
-        ports = ["--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0"]
+        ports = ["--grpc", self._p4runtime, "--udp-port", "1=127.0.0.1:0"]
         if self._options.transport == "udp":
             ports += ["--shards", str(self._options.threads)]
         else:
@@ -218,19 +226,19 @@ class _Loopback(Layout):
 
 
 class _InNamespaces(Layout):
-    """A topology in network namespaces; control traffic goes over Unix sockets, which no namespace keeps apart."""
+    """A topology in network namespaces, which do not keep Unix sockets apart."""
 
     def __init__(
         self, options: FabricOptions, topology: Topology, namespaces: Namespaces, socket_directory: Path
     ) -> None:
         require_privileges()
+        super().__init__(socket_directory)
         self._options = options
         self._namespaces = namespaces
         self._switch = topology.switch
         self.topology = self._topology = topology
         self.switch_name = self._switch.name
         self.switch_has_ready_file = self._switch.target == "soft"
-        self.listen = f"unix:{socket_directory / 'controller.sock'}"
         if self._switch.target == "bmv2":
             _require_bmv2()
 
@@ -240,19 +248,19 @@ class _InNamespaces(Layout):
     def switch_command(self) -> list[str]:
         links = [(host.port, switch_interface(host.switch, host.port)) for host in self._topology.hosts]
         if self._switch.target == "soft":
-            command = [find_program("switchml-switch"), "--grpc", _P4RUNTIME, *_soft_arguments(self._options)]
+            command = [find_program("switchml-switch"), "--grpc", self._p4runtime, *_soft_arguments(self._options)]
             command += [part for port, interface in links for part in ("--packet-port", f"{port}={interface}")]
         else:
             command = [_require_bmv2(), "--no-p4", "--device-id", "1"]
             command += [part for port, interface in links for part in ("--interface", f"{port}@{interface}")]
-            command += ["--", "--grpc-server-addr", _P4RUNTIME]
+            command += ["--", "--grpc-server-addr", _BMV2_P4RUNTIME]
         return self._namespaces.command(SWITCHES, command)
 
     def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
         return {
             "name": self._switch.name,
             "target": self._switch.target,
-            "p4runtime": ready.get("grpc", _P4RUNTIME),
+            "p4runtime": ready.get("grpc", _BMV2_P4RUNTIME),
             "address": str(self._switch.ipv4),
             "udp_port": PROTOCOL_UDP_PORT,
             "mac": self._switch.mac,

@@ -18,6 +18,7 @@ import click
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
 from dataplane.devices import Poll
+from dataplane.grpc_address import parse_grpc_address
 from dataplane.grpc_stop import last_tasks_end, stop_server
 from dataplane.metrics_address import MetricsPlace, metrics_options
 from dataplane.process_logs import configure, log_options
@@ -39,7 +40,7 @@ from dataplane.softswitch.ports import (
     parse_udp_port,
     parse_xdp_port,
 )
-from dataplane.softswitch.server import create_server, parse_host_port
+from dataplane.softswitch.server import create_server
 from dataplane.softswitch.servicer import Servicer
 from dataplane.tls import Security, tls_options
 
@@ -59,12 +60,17 @@ def version() -> str:
         return "0+not-installed"
 
 
+def _checked_address(text: str) -> str:
+    """Return a gRPC address as it stands. Raises ValueError when it is none."""
+    parse_grpc_address(text)
+    return text
+
+
 @dataclass(frozen=True)
 class Options:
     """What the process is started with. Drop, duplicate, delay and flip are fractions of the packets, 0 to 1."""
 
-    grpc_host: str
-    grpc_port: int
+    grpc: str  # HOST:PORT or unix:/PATH
     device_id: int
     ports: tuple[Port, ...]
     dimensions: Dimensions
@@ -100,7 +106,7 @@ async def serve(options: Options) -> None:
     Raises OSError, with a message for the user, when a port cannot be had or the ready file cannot be written, and
     TlsError when certificates are missing or not usable.
     """
-    options.security.certificates_for(f"{options.grpc_host}:{options.grpc_port}")  # before anything else is there
+    options.security.certificates_for(options.grpc)  # before anything else is there
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
     stop = asyncio.Event()
@@ -122,7 +128,7 @@ async def serve(options: Options) -> None:
         jobs = on_loop(lambda: jobs_of(device))
         metrics = MetricsServer(options.metrics, SwitchMetrics(switch, ports, version(), jobs)).address
         _LOG.info("metrics at http://%s/metrics", metrics)
-    server, grpc_address = create_server(servicer, options.grpc_host, options.grpc_port, options.security)
+    server, grpc_address = create_server(servicer, options.grpc, options.security)
     await server.start()
     switch.start()
     try:
@@ -186,10 +192,10 @@ _FRACTION = click.FloatRange(0, 1)
     "--grpc",
     "endpoint",
     envvar="SWITCHML_SWITCH_GRPC",
-    type=_option(parse_host_port),
-    metavar="HOST:PORT",
+    type=_option(_checked_address),
+    metavar="HOST:PORT|unix:/PATH",
     default="127.0.0.1:9559",
-    help="Where the P4Runtime server listens; port 0 lets the kernel choose.",
+    help="Where the P4Runtime server listens; port 0 lets the kernel choose. A Unix socket is for this user alone.",
 )
 @click.option("--device-id", type=click.IntRange(1, 2**64 - 1), default=1, help="P4Runtime device id.")
 @click.option(
@@ -299,7 +305,7 @@ _FRACTION = click.FloatRange(0, 1)
 @log_options
 @click.version_option(version(), prog_name="switchml-switch")
 def main(
-    endpoint: tuple[str, int],
+    endpoint: str,
     device_id: int,
     udp_ports: tuple[UdpPort, ...],
     frame_ports: tuple[FramePort, ...],
@@ -352,10 +358,8 @@ def main(
     if shards > 1 and len(udp_ports) + len(dpdk_ports) != len(ports) and ports != (_DEFAULT_PORT,):
         raise click.UsageError("with several --shards all ports must be UDP or DPDK ports")
     configure(log_format, log_level)
-    host, port = endpoint
     options = Options(
-        grpc_host=host,
-        grpc_port=port,
+        grpc=endpoint,
         device_id=device_id,
         ports=ports,
         dimensions=Dimensions(values, slots),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dataplane.devices import Device, Poll, open_dpdk, open_xdp
+from dataplane.grpc_address import parse_host_port
 from dataplane.softswitch._native import Switch
-from dataplane.softswitch.server import parse_host_port
 
 __all__ = [
     "DpdkPort",

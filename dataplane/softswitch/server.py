@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import re
-import socket
 
 import grpc
 from finsy.proto import p4r_grpc
 from google.protobuf.message import DecodeError
 
+from dataplane.grpc_address import listen
 from dataplane.grpc_guard import Guard
 from dataplane.softswitch.servicer import Servicer
 from dataplane.tls import Role, Security, identity_of
 
-__all__ = ["create_server", "parse_host_port"]
+__all__ = ["create_server"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,38 +38,18 @@ _OPTIONS = (
 )
 
 
-def parse_host_port(text: str) -> tuple[str, int]:
-    """Split ``host:port`` or ``[IPv6]:port``. Raises ValueError when it is neither."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:9559")
-    if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 0xFFFF:
-        raise ValueError(f"{text!r} is not host:port, as in 127.0.0.1:9559")
-    return host, int(port)
-
-
-def create_server(
-    servicer: Servicer, host: str, port: int, security: Security | None = None
-) -> tuple[grpc.aio.Server, str]:
-    """Return a server, still to be started, and the ``host:port`` that it listens on; port 0 lets the kernel choose.
+def create_server(servicer: Servicer, address: str, security: Security | None = None) -> tuple[grpc.aio.Server, str]:
+    """Return a server, still to be started, and the address that it listens on; port 0 lets the kernel choose.
 
     With TLS it serves controllers and administrators. Must run in the event loop that will serve. Raises OSError with
     the address in its message, and TlsError when certificates are missing or not usable.
     """
-    _check_address(host, port)
     logging.getLogger("grpc._cython.cygrpc").addFilter(_without_needless_traceback)
     server = grpc.aio.server(
         options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS, interceptors=[Guard(_require_role)]
     )
     p4r_grpc.add_P4RuntimeServicer_to_server(servicer, server)
-    shown = f"[{host}]" if ":" in host else host
-    try:
-        bound = (security or Security()).listen(server, f"{shown}:{port}")
-    except RuntimeError as error:
-        raise OSError(f"cannot listen on {shown}:{port} for gRPC: {error}") from None
-    return server, f"{shown}:{bound}"
+    return server, listen(server, address, security or Security())
 
 
 async def _require_role(_method: str, context: grpc.aio.ServicerContext) -> None:
@@ -98,16 +76,3 @@ def _without_needless_traceback(record: logging.LogRecord) -> bool:
         record.msg, record.args = f"request refused: {record.exc_info[1]}", None
         record.exc_info = None
     return True
-
-
-def _check_address(host: str, port: int) -> None:
-    """Bind once as gRPC will, because gRPC does not say why it cannot."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {host}:{port} for gRPC: {error.strerror}") from None

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,51 @@ def test_up_status_down(ctl: Ctl) -> None:
     assert not any(runs(process["pid"]) for process in up["processes"])
     assert not list(ctl.run_dir.glob("*.sock"))
     assert ctl.json("status", status=4)["state"] == "none"
+
+
+# Becomes another user, then connects to each of these sockets.
+CONNECT_AS_NOBODY = """
+import os, socket, sys
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+for path in sys.argv[1:]:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+        with socket.socket(socket.AF_UNIX, kind) as client:
+            try:
+                client.connect(path)
+                print(path, "connected")
+            except OSError as error:
+                print(path, error.strerror)
+"""
+
+
+def listening_at(pid: int) -> set[str]:
+    """The TCP addresses that a process listens at (proc(5), /proc/net/tcp)."""
+    links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.exists()]
+    own = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table.splitlines()]
+    return {row[1] for row in rows if row[3] == "0A" and row[9] in own}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_can_command_nothing_of_a_fabric(fabric: Ctl) -> None:
+    """Not even where the run directory has been opened to all; what listens on TCP serves metrics."""
+    served = json.loads((fabric.run_dir / "prometheus.json").read_text())
+    metrics = {f"0100007F:{int(one['targets'][0].rpartition(':')[2]):04X}" for one in served}
+    listening = {address for process in fabric.processes() for address in listening_at(process["pid"])}
+    assert listening == metrics
+    assert fabric.json("status")["controller"] == f"unix:{fabric.run_dir}/controller.sock"
+
+    sockets = sorted(str(path) for path in fabric.run_dir.glob("*.sock"))
+    assert [Path(path).name for path in sockets] == ["agent-0.sock", "controller.sock", "p4runtime.sock", "switch.sock"]
+    for directory in (fabric.run_dir, fabric.run_dir.parent):
+        directory.chmod(0o755)
+    command = [sys.executable, "-c", CONNECT_AS_NOBODY, *sockets]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, cwd="/")
+    fabric.run_dir.chmod(0o700)
+    assert found.stdout.splitlines() == [f"{path} Permission denied" for path in sockets for _ in range(2)]
 
 
 def test_up_twice_is_one_fabric(fabric: Ctl) -> None:

@@ -89,7 +89,7 @@ def test_a_unix_socket_instead_of_a_port(tmp_path: Path):
             assert client.list_jobs() == []
             assert path.stat().st_mode & 0o777 == 0o600
             line = refused("--listen", process.listen, "--store", str(tmp_path / "other.sqlite"))
-            assert f"cannot listen on unix:{path}: another process does" in line
+            assert f"cannot listen on unix:{path} for gRPC: another process does" in line
             assert client.list_jobs() == []
     finally:
         process.stop()

@@ -276,5 +276,7 @@ def test_over_loopback_without_tls_everybody_is_an_administrator(switch_process:
                 client.stop_job(3)
             (event,) = [event for event in client.read_events() if event.kind == "switch-undrained"]
             assert " at ipv4:127.0.0.1:" in event.actor  # who runs this program, as it says
+        said = f"listening on {process.listen} without TLS: every user of this machine can command this process"
+        assert said in process.log.read_text()
     finally:
         process.stop()

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,24 @@ def test_busy_grpc_port(tmp_path: Path) -> None:
     assert not stale.exists()
 
 
+def test_a_unix_socket_instead_of_a_grpc_port(tmp_path: Path) -> None:
+    path = tmp_path / "p4runtime.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))  # the file stays, as after a crash
+    address = f"unix:{path}"
+    with running_switch(tmp_path, *EPHEMERAL[2:], "--grpc", address) as switch:
+        assert switch.address == address
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with Client(address) as client:
+            client.set_config()
+        assert_refused(run_to_end(*EPHEMERAL[2:], "--grpc", address), address, "another process does")
+        assert "without TLS" not in switch.log.read_text()
+    (tmp_path / "second").mkdir()
+    with running_switch(tmp_path / "second", *EPHEMERAL[2:]) as switch:
+        said = f"listening on {switch.address} without TLS: every user of this machine can command this process"
+        assert said in switch.log.read_text()
+
+
 def test_two_switches_do_not_share_a_grpc_port(tmp_path: Path) -> None:
     with running_switch(tmp_path, *EPHEMERAL[2:]) as switch:
         assert_refused(run_to_end(*EPHEMERAL[2:], "--grpc", switch.address), "Address already in use")
@@ -179,9 +198,10 @@ def test_ready_file_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--grpc", "127.0.0.1"), "not host:port"),
+        (("--grpc", "127.0.0.1"), "is not HOST:PORT"),
         (("--grpc", "::1:9559"), "brackets"),
-        (("--grpc", "127.0.0.1:70000"), "not host:port"),
+        (("--grpc", "unix:p4.sock"), "no absolute path after unix:"),
+        (("--grpc", "127.0.0.1:70000"), "is not HOST:PORT"),
         (("--udp-port", "127.0.0.1:5000"), "PORT=ADDRESS:UDPPORT"),
         (("--udp-port", "0=127.0.0.1:5000"), "1 to 511"),
         (("--udp-port", "512=127.0.0.1:5000"), "1 to 511"),

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataplane.grpc_address import parse_host_port
 from dataplane.softswitch import bytestring
 from dataplane.softswitch.errors import P4RuntimeError, status_details
 from dataplane.softswitch.pipeline_config import (
@@ -18,7 +19,6 @@ from dataplane.softswitch.pipeline_config import (
     parse_device_config,
 )
 from dataplane.softswitch.schema import Schema
-from dataplane.softswitch.server import parse_host_port
 from dataplane.softswitch.table_entry import decode_key, encode_match
 
 DEFAULT = Dimensions()
@@ -159,5 +159,5 @@ def test_host_and_port(text: str, expected: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:-1", "host:65536", "::1:5", "[::1]", "host:\u0663"])
 def test_not_host_and_port(text: str) -> None:
-    with pytest.raises(ValueError, match=r"host:port|brackets"):
+    with pytest.raises(ValueError, match=r"HOST:PORT|brackets"):
         parse_host_port(text)
