@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -173,6 +174,7 @@ class Store:
             ) from None
         try:
             with store_errors(path):
+                _keep_private(path)
                 self._database = sqlite3.connect(path, isolation_level=None)
                 # A lost epoch would be given twice, so a commit is on the disk before a job starts.
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
@@ -446,6 +448,14 @@ async def stand_by(path: Path, clock: Clock = time.monotonic) -> Store:
 def lock_path(path: Path) -> Path:
     """Return the lock file of a store."""
     return path.with_name(f"{path.name}.lock")
+
+
+def _keep_private(path: Path) -> None:
+    """Let only this user read the store: make it with mode 0600, of which SQLite's other files take theirs."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with contextlib.suppress(FileNotFoundError):
+            file.chmod(0o600)  # one of an earlier version may be open to others
 
 
 def _numbers(text: str) -> tuple[int, ...]:

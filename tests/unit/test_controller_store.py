@@ -1,5 +1,8 @@
+import os
 import random
+import shutil
 import sqlite3
+import stat
 from pathlib import Path
 
 import pytest
@@ -124,6 +127,31 @@ def test_the_newest_job_of_a_name_or_id(path: Path):
     assert older is not None
     assert older.key == 1
     store.close()
+
+
+def modes(path: Path) -> dict[str, int]:
+    return {file.name.removeprefix(path.name): stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+
+
+def test_the_store_is_for_its_own_user_alone(path: Path):
+    """Also one that an earlier version has made and left in a hurry."""
+    private = dict.fromkeys(("", "-wal", "-shm", ".lock"), 0o600)
+    umask = os.umask(0)
+    try:
+        store = Store(path)
+        store.create_job(job())
+        assert modes(path) == private
+        for name in private:
+            path.with_name(path.name + name).chmod(0o644)
+        again = path.parent.with_name("copy") / path.name
+        shutil.copytree(path.parent, again.parent)  # as it is after a crash
+        store.close()
+        store = Store(again)
+        assert store.job_of_id(1) is not None
+        assert modes(again) == {**private, ".lock": 0o644}  # which has nothing in it
+        store.close()
+    finally:
+        os.umask(umask)
 
 
 def test_a_second_controller_is_refused(path: Path):
