@@ -35,6 +35,7 @@ __all__ = [
     "Identity",
     "Pem",
     "Role",
+    "SERVICES",
     "Security",
     "TlsError",
     "identity_of",
@@ -49,7 +50,10 @@ CA_FILE: Final = "ca.crt"
 CERTIFICATE_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
 
-CONTROLLER_NAME: Final = "controller.switchml"
+SERVICES: Final = ".switchml"
+"""How the DNS names of services end; no agent or person has such a name."""
+
+CONTROLLER_NAME: Final = f"controller{SERVICES}"
 """The DNS name in a controller's certificate: what a client asks for, at whatever address it found it."""
 
 _FILE_BYTES: Final = 1 << 20
@@ -61,7 +65,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def switch_name(switch: str) -> str:
     """Return the DNS name in the certificate of the switch that the controller's configuration calls so."""
-    return f"{switch}.switch.switchml"
+    return f"{switch}.switch{SERVICES}"
 
 
 class TlsError(ValueError):

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dataplane.tls import CA_FILE, CERTIFICATE_FILE, CONTROLLER_NAME, KEY_FILE, Role, switch_name
+from dataplane.tls import CA_FILE, CERTIFICATE_FILE, CONTROLLER_NAME, KEY_FILE, SERVICES, Role, switch_name
 from topologies.errors import CertificateError
 
 __all__ = ["AUTHORITY", "Issued", "init", "issue"]
@@ -132,6 +132,10 @@ def issue(
 def _require_allowed(what: str, text: str) -> None:
     if not _NAME.fullmatch(text):
         raise CertificateError(f"the {what} {text!r} must be 1 to 64 of A-Z a-z 0-9 _ . -")
+    if text.lower().rstrip(".").endswith(SERVICES):  # a dot at the end means nothing in a DNS name
+        raise CertificateError(
+            f"the {what} {text!r} ends with {SERVICES}, as the names of services do that clients ask for; take another"
+        )
 
 
 def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
