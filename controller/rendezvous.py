@@ -15,20 +15,22 @@ from controller.admission import validate_job
 from controller.agents import AgentSession
 from controller.errors import ControllerError, InternalError, InvalidRequest, JobExists, NoRoom
 from controller.events import EventKind
-from controller.jobs import printed_ranks
+from controller.jobs import Job, printed_ranks
 from controller.lifecycle import Lifecycle
 from controller.live_job import Changes, LiveJob
 from controller.placement import Placement
 from controller.proto import switchml_pb2 as pb
 
-__all__ = ["MAX_KEY", "MAX_SECONDS", "MAX_WAITING_KEYS", "Rendezvous", "job_name"]
+__all__ = ["MAX_KEY", "MAX_KEYS_OF_AGENT", "MAX_KEYS_OF_TENANT", "MAX_SECONDS", "Rendezvous", "job_name"]
 
 _LOG = logging.getLogger(__name__)
 
 MAX_KEY = 200
 """Characters of a key."""
-MAX_WAITING_KEYS = 1024
-"""Keys whose ranks are not complete."""
+MAX_KEYS_OF_TENANT = 1024
+"""Keys of one tenant whose ranks are not complete."""
+MAX_KEYS_OF_AGENT = 256
+"""Those of them whose first rank came from one agent."""
 MAX_SECONDS = 86400.0
 """The longest that a rank may wait for the others."""
 
@@ -36,9 +38,10 @@ _NAME_LENGTH = 64  # of a job, as admission has it
 _DIGEST_LENGTH = 8
 
 
-def job_name(key: str) -> str:
-    """Return the name of the job of a key: what can be read of the key, and a digest that tells it from others."""
-    digest = hashlib.sha256(key.encode()).hexdigest()[:_DIGEST_LENGTH]
+def job_name(key: str, tenant: str = "") -> str:
+    """Return the name of the job of a tenant's key: what can be read of the key, and a digest of both."""
+    told = f"{tenant}\0{key}" if tenant else key
+    digest = hashlib.sha256(told.encode()).hexdigest()[:_DIGEST_LENGTH]
     readable = re.sub(r"[^A-Za-z0-9_.]+", "-", key)[: _NAME_LENGTH - _DIGEST_LENGTH - 1].strip("-")
     return f"{readable or 'job'}-{digest}"
 
@@ -58,16 +61,22 @@ class _Waiting:
 
 
 class _Meeting:
-    """The ranks of one key that are there."""
+    """The ranks of one key of a tenant that are there."""
 
-    def __init__(self, announcement: pb.RankAnnouncement) -> None:
+    def __init__(self, announcement: pb.RankAnnouncement, first: AgentSession) -> None:
         self.key = announcement.key
-        self.name = job_name(announcement.key)
+        self.tenant = first.tenant
+        self.opened_by = first.name
+        self.name = job_name(announcement.key, self.tenant)
         self.world_size = announcement.world_size
         self.slots = announcement.slots
         self.on_failure = announcement.on_failure
         self.ranks: dict[int, _Waiting] = {}
         self.changes = Changes()
+
+    def is_of(self, job: Job) -> bool:
+        """Return whether this is the job that its ranks begin, or have begun."""
+        return (job.name, job.tenant) == (self.name, self.tenant)
 
     def missing(self) -> list[int]:
         """Return the ranks that are not there yet; an agent whose stream has just broken announces its ranks again."""
@@ -80,14 +89,14 @@ class _Meeting:
 
 
 class Rendezvous:
-    """The keys that ranks wait with.
+    """The keys that ranks wait with; each tenant has keys of its own.
 
     Nothing of it is stored: after a restart of the controller the agents announce again what still waits.
     """
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
-        self._meetings: dict[str, _Meeting] = {}
+        self._meetings: dict[tuple[str, str], _Meeting] = {}  # by tenant and key
         self._tasks: set[asyncio.Task[None]] = set()
         lifecycle.on_freed = self._freed
         lifecycle.epoch_changes.on_changed = self._changed
@@ -105,7 +114,7 @@ class Rendezvous:
         number = announcement.announcement
         try:
             _validate(announcement)
-            meeting = self._meetings.get(announcement.key) or self._open(announcement)
+            meeting = self._meetings.get((session.tenant, announcement.key)) or self._open(session, announcement)
         except ControllerError as error:
             _refuse(session, number, type(error).__name__, error.message)
             return
@@ -118,7 +127,7 @@ class Rendezvous:
             return
         meeting.ranks[announcement.rank] = waiting
         for live in self._lifecycle.live_jobs():
-            if live.job.name == meeting.name:
+            if meeting.is_of(live.job):
                 self._return(live, meeting)
         meeting.changes.notify()
 
@@ -144,7 +153,7 @@ class Rendezvous:
 
     def _changed(self, live: LiveJob) -> None:
         for meeting in list(self._meetings.values()):
-            if meeting.name == live.job.name:
+            if meeting.is_of(live.job):
                 self._return(live, meeting)
 
     def _return(self, live: LiveJob, meeting: _Meeting) -> None:
@@ -167,12 +176,16 @@ class Rendezvous:
 
     # ---- until they are complete -----------------------------------------------------------------------------------
 
-    def _open(self, announcement: pb.RankAnnouncement) -> _Meeting:
-        if len(self._meetings) >= MAX_WAITING_KEYS:
-            raise NoRoom(
-                f"ranks of {MAX_WAITING_KEYS} jobs wait for others already; end some of them", keys=MAX_WAITING_KEYS
-            )
-        meeting = self._meetings[announcement.key] = _Meeting(announcement)
+    def _open(self, session: AgentSession, announcement: pb.RankAnnouncement) -> _Meeting:
+        tenants = [meeting for meeting in self._meetings.values() if meeting.tenant == session.tenant]
+        agents = sum(meeting.opened_by == session.name for meeting in tenants)
+        for whose, count, most in (
+            (f"agent {session.name}", agents, MAX_KEYS_OF_AGENT),
+            (f"tenant {session.tenant}" if session.tenant else "agents of no tenant", len(tenants), MAX_KEYS_OF_TENANT),
+        ):
+            if count >= most:
+                raise NoRoom(f"ranks of {count} jobs of {whose} wait for others already; end some of them", keys=most)
+        meeting = self._meetings[session.tenant, announcement.key] = _Meeting(announcement, session)
         task = asyncio.create_task(self._meet(meeting), name=f"rendezvous {meeting.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -184,7 +197,10 @@ class Rendezvous:
         while meeting.ranks:
             remaining, missing = meeting.remaining(), meeting.missing()
             before = self._lifecycle.holder(meeting.name)
-            if remaining <= 0:
+            if before is not None and not meeting.is_of(before):
+                taken = f"a job of another tenant has the name of this key's job, {meeting.name}; use another key"
+                self._refuse_all(meeting, JobExists.__name__, taken)
+            elif remaining <= 0:
                 refusal = _too_late(meeting, missing, before.name if before is not None else "")
                 self._note_refusal(meeting, refusal)
                 self._refuse_all(meeting, *refusal)
@@ -200,18 +216,13 @@ class Rendezvous:
             [meeting.ranks[rank].session for rank in range(meeting.world_size)],
             [meeting.ranks[rank].announcement for rank in range(meeting.world_size)],
         )
-        switch, tenant = placement.sessions[0].switch, placement.sessions[0].tenant
+        switch = placement.sessions[0].switch
         try:
             for session in placement.sessions:
                 if session.switch != switch:
                     raise InvalidRequest(
                         f"agent {session.name} hangs on switch {session.switch} and agent"
                         f" {placement.sessions[0].name} on switch {switch}; all ranks of a job need the same switch"
-                    )
-                if session.tenant != tenant:
-                    raise InvalidRequest(
-                        f"agent {session.name} is of tenant {session.tenant!r} and agent {placement.sessions[0].name}"
-                        f" of tenant {tenant!r}; ranks that meet by a key need agents of one tenant"
                     )
             request = pb.StartJobRequest(
                 workers=meeting.world_size,
@@ -220,7 +231,7 @@ class Rendezvous:
                 switch=switch,
                 on_failure=pb.OnFailure.Name(meeting.on_failure),
             )
-            await self._lifecycle.start(request, placement, tenant)
+            await self._lifecycle.start(request, placement, meeting.tenant)
         except ControllerError as error:
             self._refuse_all(meeting, type(error).__name__, error.message)
         except Exception as error:
@@ -241,8 +252,8 @@ class Rendezvous:
         self._lifecycle.events.record(EventKind.JOB_REFUSED, f"{what}: {refusal[1]}")
 
     def _forget(self, meeting: _Meeting) -> None:
-        if self._meetings.get(meeting.key) is meeting:
-            del self._meetings[meeting.key]
+        if self._meetings.get((meeting.tenant, meeting.key)) is meeting:
+            del self._meetings[meeting.tenant, meeting.key]
 
     def _freed(self, name: str) -> None:
         for meeting in self._meetings.values():

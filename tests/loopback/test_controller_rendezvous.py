@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from soft_switch import SwitchProcess, running_switch
 
 from controller.client import ControllerClient
 from controller.proto import switchml_pb2 as pb
-from controller.rendezvous import MAX_WAITING_KEYS, job_name
+from controller.rendezvous import MAX_KEYS_OF_AGENT, MAX_KEYS_OF_TENANT, job_name
 
 SLOTS = 1024
 
@@ -293,8 +294,28 @@ def test_an_agent_that_refuses_its_ranks(client: ControllerClient, agents: tuple
     assert (refusal.error, "does not wait any more" in refusal.message) == ("AgentFailed", True)
 
 
-def test_keys_that_wait_are_limited(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:
-    for number in range(MAX_WAITING_KEYS + 1):
-        agents[0].announce(0, key=f"key {number}")
-    [refusal] = agents[0].refusals()
-    assert (refusal.announcement, refusal.error) == (MAX_WAITING_KEYS + 1, "NoRoom")
+def test_one_agent_does_not_use_up_the_keys(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:
+    first, second = agents
+    for number in range(MAX_KEYS_OF_AGENT + 1):
+        first.announce(0, key=f"key {number}")
+    [refusal] = first.refusals()
+    assert (refusal.announcement, refusal.error) == (MAX_KEYS_OF_AGENT + 1, "NoRoom")
+    assert f"ranks of {MAX_KEYS_OF_AGENT} jobs of agent a1 wait for others already" in refusal.message
+    second.announce(0, key="another")
+    second.settle()
+    first.announce(1, key="another")  # which the other agent has begun
+    assert live_job(client, "another").state == pb.READY
+
+
+def test_the_keys_of_a_tenant_are_limited(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:
+    with contextlib.ExitStack() as stack:
+        several = [stack.enter_context(Agent(client.address, f"b{number}")) for number in range(4)]
+        for agent in several:
+            for number in range(MAX_KEYS_OF_TENANT // len(several)):
+                agent.announce(0, key=f"key {agent.name} {number}")
+            agent.settle()
+            assert not agent.messages("rendezvous_refusal")
+        agents[0].announce(0)
+        [refusal] = agents[0].refusals()
+    assert refusal.error == "NoRoom"
+    assert "ranks of 1024 jobs of agents of no tenant wait for others already" in refusal.message

@@ -15,7 +15,9 @@ from controller.client import ControllerClient
 from controller.errors import AgentFailed, ControllerError, JobNotFound, NoAgent, PermissionDenied, QuotaExceeded
 from controller.jobs import OnFailure
 from controller.proto import events_pb2_grpc as events_grpc
+from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
+from controller.rendezvous import job_name
 from controller.roles import RIGHTS
 from dataplane.tls import Role
 from topologies.certificates import issue
@@ -190,6 +192,36 @@ def test_a_lost_rank_begins_again_at_an_agent_of_its_tenant(fabric: SecuredFabri
                 wait_until(lambda: alice.get_job(job.id).changes, "the job goes on")
                 assert [rank.agent for rank in alice.get_job(job.id).ranks] == ["v1", "v1"]
         alice.stop_job(job.id)
+
+
+def announce(agent: ScriptedAgent, rank: int, world_size: int, key: str = "k") -> None:
+    announcement = pb.RankAnnouncement(announcement=rank + 1, key=key, rank=rank, world_size=world_size, slots=2)
+    announcement.seconds = 20.0
+    agent.send(pb.AgentMessage(rank_announcement=announcement))
+
+
+def test_tenants_use_the_same_key_without_meeting(fabric: SecuredFabric) -> None:
+    with agent_of(fabric, "v1") as v1, agent_of(fabric, "s1") as s1, fabric.client("admin") as admin:
+        announce(v1, 0, 2)
+        announce(s1, 0, 1)  # another world size, and complete
+        assignment = s1.wait_for("assignment")
+        announce(v1, 1, 2)
+        v1.wait_for("activation")
+        assert not v1.messages("rendezvous_refusal")
+        found = {job.tenant: (job.name, {rank.agent for rank in job.ranks}) for job in admin.list_jobs()}
+        assert found == {"vision": (job_name("k", "vision"), {"v1"}), "speech": (assignment.name, {"s1"})}
+        for job in admin.list_jobs():
+            admin.stop_job(job.id)
+
+
+def test_another_tenants_job_of_a_keys_name_is_named_at_once(fabric: SecuredFabric) -> None:
+    with agent_of(fabric, "v1") as v1, agent_of(fabric, "s1"), fabric.client("operator-carol") as carol:
+        job = carol.start_job(1, job_name("k", "vision"), slots=2)
+        announce(v1, 0, 1)
+        refusal = v1.wait_for("rendezvous_refusal", seconds=5)
+        assert refusal.error == "JobExists"
+        assert f"a job of another tenant has the name of this key's job, {job.name}; use another key" in refusal.message
+        carol.stop_job(job.id)
 
 
 def test_quotas(fabric: SecuredFabric, agent: ScriptedAgent) -> None:

@@ -21,6 +21,11 @@ def test_different_keys_make_different_names(keys: list[str]) -> None:
     assert len({job_name(key) for key in keys}) == len(keys)
 
 
+@given(st.text(min_size=1, max_size=MAX_KEY))
+def test_a_key_makes_another_name_for_each_tenant(key: str) -> None:
+    assert len({job_name(key, tenant) for tenant in ("", "vision", "speech")}) == 3
+
+
 @pytest.mark.parametrize(
     ("key", "begins"),
     [
