@@ -22,7 +22,7 @@ from controller.drivers import LOSS_TABLES
 from controller.proto import switchml_pb2 as pb
 from topologies.doctor import Check
 from topologies.fabric_state import FabricStatus
-from topologies.jobs import JobRun, JobStarted, attach_environment, switch_counters
+from topologies.jobs import JobRun, JobStarted, attach_environment, shell_variables, switch_counters
 from topologies.stragglers import Straggler
 
 __all__ = [
@@ -52,8 +52,8 @@ _STATE_STYLES = {"RUNNING": "green", "COMPLETED": "green", "READY": "cyan", "FAI
 
 
 def console() -> Console:
-    """Where results go. What is not a terminal has no width to wrap at."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    """Where results go: texts as they are, without markup. What is not a terminal has no width to wrap at."""
+    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
 
 
 def note(text: str) -> None:
@@ -279,8 +279,7 @@ def show_attach(job: pb.Job) -> None:
     out.print(Text.assemble((job.name, "bold"), f" (id {job.id}) is ", _state(pb.JobState.Name(job.state))))
     out.print("Each rank attaches with `switchml.connect()` in a process that has on its host:")
     for rank in job.ranks:
-        variables = " ".join(f"{name}={value}" for name, value in attach_environment(job, rank).items())
-        out.print(f"  {rank.host}:  {variables}", soft_wrap=True)
+        out.print(f"  {rank.host}:  {shell_variables(job, rank)}", soft_wrap=True)
     out.print(f"Watch it with `switchml-ctl job watch {job.name}`, end it with `switchml-ctl job stop {job.name}`.")
 
 

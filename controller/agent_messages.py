@@ -16,6 +16,7 @@ from controller.profiles import Profiles
 from controller.proto import switchml_pb2 as pb
 from controller.rendezvous import Rendezvous
 from controller.store import Store
+from dataplane.printable import printable
 
 __all__ = ["CHECK_SECONDS", "AgentMessages"]
 
@@ -85,7 +86,7 @@ class AgentMessages:
                     self._lifecycle.epoch_changes.positions(live, session.name, positions)
             case "assignment_failed":
                 failed = message.assignment_failed
-                reason = failed.reason[:_MAX_REASON]
+                reason = printable(failed.reason, _MAX_REASON)
                 changing = self._changing_to(failed.job, failed.epoch)
                 if changing is not None:
                     self._lifecycle.epoch_changes.refused(changing, session.name, reason)
@@ -162,13 +163,14 @@ class AgentMessages:
             return
         if live.job.state is JobState.PENDING and event.kind != pb.RankEvent.LOST:
             return  # only a process that waits since the rendezvous can have done anything, which is to go away
+        detail = printable(event.detail, _MAX_REASON)
         if event.kind == pb.RankEvent.CHECK_FAILED:
             self._check_failed(live, rank, event)
         elif event.kind == pb.RankEvent.SWITCH_GONE:
-            why = f"agent {session.name} on {rank.host} says: {event.detail[:_MAX_REASON]}"
+            why = f"agent {session.name} on {rank.host} says: {detail}"
             self._lifecycle.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
         elif event.kind in _EVENTS:
-            self._lifecycle.rank_changed(live, rank, _EVENTS[event.kind], event.detail[:_MAX_REASON])
+            self._lifecycle.rank_changed(live, rank, _EVENTS[event.kind], detail)
         else:
             _LOG.warning("agent %s sent rank event %d, which this controller does not know", session.name, event.kind)
 
@@ -177,7 +179,7 @@ class AgentMessages:
         if rank.rank in live.calls:
             return
         for name in ("operation", "dtype"):  # every rank is told of them
-            setattr(event.call, name, getattr(event.call, name)[:_MAX_WORD])
+            setattr(event.call, name, printable(getattr(event.call, name), _MAX_WORD))
         live.calls[rank.rank] = event.call
         live.failed_at[rank.rank] = event.position
         call = str(event.call).replace("\n", " ")

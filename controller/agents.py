@@ -186,6 +186,13 @@ class Agents:
 
 
 def _validate(registration: pb.Register) -> None:
+    for field in ("name", "version", "host", "address", "mac", "socket", "switch", "instance"):
+        value = getattr(registration, field)
+        if len(value) > _MAX_TEXT or not value.isprintable():
+            raise InvalidRequest(
+                f"agent {registration.name[:_MAX_TEXT]!r}: {field} must be at most {_MAX_TEXT} printable"
+                f" characters, not {value[:_MAX_TEXT]!r}"
+            )
     if registration.protocol_version != PROTOCOL_VERSION:
         raise VersionMismatch(
             f"agent {registration.name!r} speaks protocol version {registration.protocol_version} and this controller"
@@ -197,9 +204,8 @@ def _validate(registration: pb.Register) -> None:
     if not NAME.fullmatch(registration.name):
         raise InvalidRequest(f"agent name {registration.name!r} must be 1 to 64 of A-Z a-z 0-9 _ . -")
     for field in ("host", "socket", "instance"):
-        value = getattr(registration, field)
-        if not value or len(value) > _MAX_TEXT:
-            raise InvalidRequest(f"agent {registration.name}: {field} must have 1 to {_MAX_TEXT} characters")
+        if not getattr(registration, field):
+            raise InvalidRequest(f"agent {registration.name}: {field} is empty")
     try:
         IPv4Address(registration.address)
         parse_mac(registration.mac)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from controller.errors import StoreError
 from controller.proto import events_pb2 as events_pb
 from controller.proto import switchml_pb2 as pb
+from dataplane.printable import printable
 
 if TYPE_CHECKING:
     from controller.jobs import Job
@@ -177,9 +178,9 @@ class EventLog:
             epoch=job.epoch if job is not None else 0,
             rank=rank,
             agent=agent,
-            switch=switch or (job.switch if job is not None else ""),
-            actor=_printable(ACTOR.get() if actor is None else actor),
-            detail=_printable(detail),
+            switch=printable(switch, _MAX_TEXT) or (job.switch if job is not None else ""),
+            actor=printable(ACTOR.get() if actor is None else actor, _MAX_TEXT),
+            detail=printable(detail, _MAX_TEXT),
         )
         self._next += 1
         self._events.append(event)
@@ -246,8 +247,3 @@ class EventLog:
             return
         self._failing = False
         self._unwritten.clear()
-
-
-def _printable(text: str) -> str:
-    """One line of bounded length, whatever somebody sent."""
-    return "".join(character if character.isprintable() else " " for character in text[:_MAX_TEXT])

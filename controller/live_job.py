@@ -13,11 +13,14 @@ from controller.errors import ControllerError
 from controller.jobs import Job, JobState, Rank, RankState
 from controller.proto import switchml_pb2 as pb
 from controller.switches import ManagedSwitch, Switches
+from dataplane.printable import printable
 
 if TYPE_CHECKING:
     from controller.epoch_change import Change
 
 __all__ = ["Changes", "LiveJob", "revocation", "why_not_taken_over"]
+
+_MAX_ADDRESS = 64  # characters of one that is not an address
 
 
 class Changes:
@@ -100,7 +103,8 @@ class LiveJob:
             except AddressValueError:
                 usable = False
             if not usable or not 1 <= endpoint.udp_port <= 65535:
-                raise ValueError(f"{endpoint.address}:{endpoint.udp_port}, which packets cannot be sent to")
+                address = printable(endpoint.address, _MAX_ADDRESS)
+                raise ValueError(f"{address}:{endpoint.udp_port}, which packets cannot be sent to")
             found.append((self.job.ranks[endpoint.rank], (endpoint.address, endpoint.udp_port)))
         return found
 

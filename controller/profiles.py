@@ -12,6 +12,7 @@ from controller.agents import Agents, AgentSession
 from controller.errors import JobEnded, NoRoom
 from controller.jobs import Job, Rank, RankState
 from controller.proto import switchml_pb2 as pb
+from dataplane.printable import printable
 
 __all__ = ["ANSWER_SECONDS", "MOST_CALLS", "Profiles"]
 
@@ -22,6 +23,7 @@ ANSWER_SECONDS: Final = 2.0
 MOST_CALLS: Final = 63
 """The most of the latest calls that a rank's profile has."""
 _MOST_BUCKETS: Final = 64
+_MAX_WORD: Final = 64  # characters of the name of an operation
 _MOST_QUESTIONS: Final = 1024  # that wait for answers at one time
 
 
@@ -92,6 +94,8 @@ class Profiles:
                 continue
             rank.agent = session.name
             del rank.latest[MOST_CALLS:], rank.calls_took[_MOST_BUCKETS:], rank.round_trips[_MOST_BUCKETS:]
+            for call in rank.latest:
+                call.operation = printable(call.operation, _MAX_WORD)
             found[rank.rank] = rank
         question.answer.set_result([found[number] for number in sorted(found)])
 

@@ -16,8 +16,9 @@ from typing import Any, Final, TextIO, TypeVar
 import click
 
 from dataplane.log_limit import begin_anew_if_long
+from dataplane.printable import printable
 
-__all__ = ["LEVELS", "JsonFormatter", "LimitedHandler", "configure", "log_options"]
+__all__ = ["LEVELS", "JsonFormatter", "LimitedHandler", "TextFormatter", "configure", "log_options"]
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -28,6 +29,15 @@ _MOST_KINDS: Final = 1000  # that are remembered
 _LIMIT: Final = "switchml.log_limit"  # in click's context
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level, logger and message on one line, whatever the message quotes; exceptions below it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Return the line."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):
@@ -45,7 +55,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             content["exception"] = self.formatException(record.exc_info)
-        return json.dumps(content, ensure_ascii=False)
+        return json.dumps(content)
 
 
 @dataclass
@@ -141,7 +151,7 @@ def configure(log_format: str, log_level: str) -> None:
     context = click.get_current_context(silent=True)
     mebibytes = context.meta.get(_LIMIT, 0) if context is not None else 0
     handler = LimitedHandler(sys.stderr, file_bytes=mebibytes << 20)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter(_TEXT))
     atexit.register(handler.summarise, all_kinds=True)
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
 

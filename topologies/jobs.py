@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 import socket
 import stat
 import threading
@@ -31,6 +32,7 @@ __all__ = [
     "attach_environment",
     "ended",
     "run_job",
+    "shell_variables",
     "start_job",
     "switch_counters",
 ]
@@ -129,6 +131,11 @@ def attach_environment(job: pb.Job, rank: pb.Rank) -> dict[str, str]:
     }
 
 
+def shell_variables(job: pb.Job, rank: pb.Rank) -> str:
+    """Return the same as assignments that a shell takes before a command."""
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in attach_environment(job, rank).items())
+
+
 def switch_counters(job: pb.Job) -> dict[str, int]:
     """What the switch counted for the job: packets by verdict, contributions and results in all."""
     return {name: job.counters.get(name, 0) for name in _JOB_COUNTERS}
@@ -207,10 +214,7 @@ def _require_local(job: pb.Job, command: Sequence[str]) -> None:
     remote = [rank for rank in job.ranks if rank.host != here or not _is_socket(Path(rank.agent_socket))]
     if not remote:
         return
-    lines = []
-    for rank in remote:
-        variables = " ".join(f"{name}={value}" for name, value in attach_environment(job, rank).items())
-        lines.append(f"  on {rank.host}:  {variables} {' '.join(command)}")
+    lines = [f"  on {rank.host}:  {shell_variables(job, rank)} {shlex.join(command)}" for rank in remote]
     numbers = ", ".join(str(rank.rank) for rank in remote)
     raise RemoteRanksError(
         f"ranks {numbers} of {job.name} belong to agents on other hosts, where this program cannot start a command. "

@@ -120,6 +120,8 @@ class ScriptedAgent:
     switch: str = ""
     switch_port: int = 1
     max_ranks: int = 8
+    host: str = "here"
+    socket: str = ""
     version: str = VERSION
     protocol_version: int = PROTOCOL_VERSION
     instance: str = "instance-1"
@@ -143,10 +145,10 @@ class ScriptedAgent:
             version=self.version,
             protocol_version=self.protocol_version,
             name=self.name,
-            host="here",
+            host=self.host,
             address="127.0.0.1",
             mac="00:00:00:00:00:00",
-            socket=f"/run/{self.name}.sock",
+            socket=self.socket or f"/run/{self.name}.sock",
             switch=self.switch,
             switch_port=self.switch_port,
             max_ranks=self.max_ranks,

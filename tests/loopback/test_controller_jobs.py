@@ -475,7 +475,12 @@ def test_an_unknown_job_is_revoked(client: ControllerClient, agent: ScriptedAgen
         ({"switch": "s9"}, "no switch has the name 's9'"),
         ({"name": "a b"}, "agent name 'a b'"),
         ({"max_ranks": 0}, "max_ranks is 0"),
-        ({"instance": ""}, "instance must have"),
+        ({"instance": ""}, "instance is empty"),
+        ({"host": "h" * 257}, "host must be at most 256 printable characters"),
+        ({"host": "h\x1b]0;x\x07"}, r"host must be at most 256 printable characters, not 'h\x1b]0;x\x07'"),
+        ({"socket": "/run/a\nb"}, r"socket must be at most 256 printable characters, not '/run/a\nb'"),
+        ({"version": "9.9.9\x1b[2J"}, "version must be at most 256 printable"),
+        ({"name": "a\n" * 1000}, "name must be at most 256 printable"),
     ],
 )
 def test_agents_that_are_refused(client: ControllerClient, values, words: str):
@@ -483,6 +488,40 @@ def test_agents_that_are_refused(client: ControllerClient, values, words: str):
         assert agent.ended.wait(5)
         assert agent.error is not None
         assert words in agent.error.details()
+
+
+def test_what_agents_say_is_shown_and_does_nothing_else(running: tuple[ControllerProcess, ControllerClient]):
+    """In errors, in what became of jobs, in events and in the log."""
+    process, client = running
+    evil = "no\x1b]0;title\x07\n2026-11-22 ERROR controller: forged\u202e"
+    shown = r"no\x1b]0;title\x07\n2026-11-22 ERROR controller: forged\u202e"
+
+    def refuse(assignment: pb.Assignment) -> pb.AgentMessage:
+        failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason=evil)
+        return pb.AgentMessage(assignment_failed=failed)
+
+    def forge(assignment: pb.Assignment) -> pb.AgentMessage:
+        ready = pb.AssignmentReady(job=assignment.job, epoch=assignment.epoch)
+        ready.endpoints.add(rank=0, address=evil, udp_port=1)
+        return pb.AgentMessage(assignment_ready=ready)
+
+    for answer in (refuse, forge):
+        with ScriptedAgent(client.address, answer=answer), pytest.raises(errors.AgentFailed) as raised:
+            client.start_job(1, name="evil")
+        assert shown in raised.value.message
+        assert shown in client.get_job("evil").failure
+    with ScriptedAgent(client.address) as agent:
+        for kind in (pb.RankEvent.LOST, pb.RankEvent.SWITCH_GONE):
+            job = client.start_job(1, name="evil")
+            agent.event(job, 0, pb.RankEvent.ATTACHED, detail=evil)
+            agent.event(job, 0, kind, detail=evil)
+            wait_until(lambda job=job: client.get_job(job.id).state == pb.FAILED, "the job has failed")  # type: ignore[misc]
+            assert shown in client.get_job(job.id).failure
+    said = [event.detail for event in client.read_events()]
+    assert sum(shown in detail for detail in said) >= 4
+    assert all(detail.isprintable() for detail in said)
+    assert all(line.isprintable() for line in process.log.read_text().splitlines())
+    assert not [line for line in process.log.read_text().splitlines() if line.startswith("2026-11-22 ERROR")]
 
 
 def test_two_agents_of_one_name(client: ControllerClient, agent: ScriptedAgent):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dataplane.process_logs import JsonFormatter, LimitedHandler
+from dataplane.process_logs import JsonFormatter, LimitedHandler, TextFormatter
 
 
 def logger_of(handler: logging.Handler, name: str) -> logging.Logger:
@@ -43,6 +43,24 @@ def test_json_lines() -> None:
     assert (first["level"], first["logger"], first["message"]) == ("warning", "controller.jobs", "job ä:\n3 ranks")
     assert time.strptime(first["time"][:19], "%Y-%m-%dT%H:%M:%S")
     assert "ValueError: no" in second["exception"]
+
+
+def test_a_line_of_text_shows_what_others_said_and_does_nothing_else() -> None:
+    """What an agent or a peer says can neither forge a line of the log nor command the terminal that shows it."""
+    stream = io.StringIO()
+    handler = LimitedHandler(stream)
+    handler.setFormatter(TextFormatter("%(levelname)s %(name)s: %(message)s"))
+    logger = logger_of(handler, "controller.jobs")
+    logger.warning("agent %s says: %s", "größe", "no\nERROR controller: forged\x1b]0;title\x07\x9b2J\u202e")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        logger.exception("it failed")
+    first, second, *traceback = stream.getvalue().splitlines()
+    said = r"no\nERROR controller: forged\x1b]0;title\x07\x9b2J\u202e"
+    assert first == f"WARNING controller.jobs: agent größe says: {said}"
+    assert second == "ERROR controller.jobs: it failed"
+    assert traceback[-1] == "ValueError: no"
 
 
 def test_what_is_repeated_is_summarised_by_itself() -> None:
