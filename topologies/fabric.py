@@ -10,9 +10,10 @@ from controller.client import ControllerClient
 from controller.errors import ControllerError
 from topologies.config import FabricOptions, Settings
 from topologies.errors import FabricBusyError, NoFabricError
-from topologies.fabric_processes import Reporter, end_processes, launch, live_jobs, stop_jobs
+from topologies.fabric_processes import Reporter, end_orphans, end_processes, launch, live_jobs, stop_jobs
 from topologies.fabric_state import Fabric, FabricStatus, inspect
 from topologies.namespaces import Namespaces
+from topologies.orphans import orphans
 from topologies.processes import last_lines
 from topologies.run_directory import RunDirectory
 
@@ -104,6 +105,7 @@ def _start_locked(
             )
         report(f"clearing away the fabric whose {names} has ended")
         end_processes(status.fabric)
+    _end_orphans(run_directory, report)
     _clear_stale_namespaces(run_directory, report)
     return launch(run_directory, options, keep=keep, report=report), True
 
@@ -113,6 +115,19 @@ def _clear_stale_namespaces(run_directory: RunDirectory, report: Reporter) -> No
     removed = Namespaces(run_directory.path).remove()
     if removed:
         report(f"removed network namespaces that an earlier fabric had left behind: {', '.join(removed)}")
+
+
+def _end_orphans(run_directory: RunDirectory, report: Reporter) -> None:
+    """End the processes of a fabric whose fabric.json is lost. Raises FabricBusyError when jobs still use them."""
+    names = ", ".join(process.name for process in orphans(run_directory.path))
+    if names and run_directory.used_by_others():
+        raise FabricBusyError(
+            f"{run_directory.state_file} is lost, and jobs still use the processes that it named ({names}); wait for "
+            "them to end or end all with `switchml-ctl down`"
+        )
+    if names:
+        report(f"ending the processes of a fabric whose {run_directory.state_file.name} is lost: {names}")
+        end_orphans(run_directory)
 
 
 def keep(run_directory: RunDirectory) -> None:
@@ -126,24 +141,28 @@ def keep(run_directory: RunDirectory) -> None:
 def stop(run_directory: RunDirectory, *, report: Reporter = _silent) -> tuple[list[str], list[str]]:
     """End the run directory's fabric: names of the jobs stopped and of the processes ended, both empty without one.
 
+    Processes whose fabric.json is lost are ended as well.
+
     Raises RunDirectoryError, and NamespaceError when its network namespaces cannot be removed.
     """
     if not run_directory.exists():
+        ended = end_orphans(run_directory)
         _clear_stale_namespaces(run_directory, report)
-        return [], []
+        return [], ended
     run_directory.check()
     with run_directory.lock(LOCK_SECONDS):
         fabric = Fabric.read(run_directory)
         if fabric is None:
+            ended = end_orphans(run_directory)
             _clear_stale_namespaces(run_directory, report)
-            return [], []
+            return [], ended
         jobs: list[str] = []
         if fabric.phase == "running" and not fabric.dead_processes():
             try:
                 jobs = stop_jobs(fabric.controller)
             except ControllerError as error:
                 report(f"jobs could not be stopped in order: {error}")
-        return jobs, end_processes(fabric)
+        return jobs, end_processes(fabric) + end_orphans(run_directory)
 
 
 @contextlib.contextmanager

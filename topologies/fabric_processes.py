@@ -17,10 +17,20 @@ from topologies.errors import FabricStartError
 from topologies.fabric_state import Fabric
 from topologies.layouts import CONTROL_SOCKETS, layout_of, resolve
 from topologies.namespaces import Namespaces
+from topologies.orphans import mark, orphans
 from topologies.processes import StartingProcess, boot_id, find_program
 from topologies.run_directory import RunDirectory
 
-__all__ = ["METRICS_TOKEN", "PROMETHEUS_TARGETS", "Reporter", "end_processes", "launch", "live_jobs", "stop_jobs"]
+__all__ = [
+    "METRICS_TOKEN",
+    "PROMETHEUS_TARGETS",
+    "Reporter",
+    "end_orphans",
+    "end_processes",
+    "launch",
+    "live_jobs",
+    "stop_jobs",
+]
 
 START_SECONDS: Final = 30.0
 LOG_MEBIBYTES: Final = 16  # of each process, and as much again of what was before
@@ -85,7 +95,8 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
         ready_file = run_directory.path / f"{name}.ready" if has_ready_file else None
         if has_ready_file:  # it is one of our programs
             command = [*command, "--log-limit", str(LOG_MEBIBYTES)]
-        child = StartingProcess(name, command, run_directory.logs / f"{name}.log", ready_file)
+        environment = mark(name, run_directory.path)
+        child = StartingProcess(name, command, run_directory.logs / f"{name}.log", ready_file, environment)
         fabric = dataclasses.replace(fabric, processes=(*fabric.processes, child.record))
         fabric.save()  # at once: should we be killed, the next starter finds what to end
         return child
@@ -205,4 +216,15 @@ def end_processes(fabric: Fabric) -> list[str]:
     for name in (PROMETHEUS_TARGETS, METRICS_TOKEN):
         (directory.path / name).unlink(missing_ok=True)
     directory.clear_state()
+    return ended
+
+
+def end_orphans(run_directory: RunDirectory) -> list[str]:
+    """End processes that were started for the run directory and stand in no fabric.json; return their names."""
+    found = orphans(run_directory.path)
+    ended = [process.name for process in found if process.end(END_GRACE_SECONDS)]
+    if ended:
+        for pattern in ("*.sock", "*.ready", PROMETHEUS_TARGETS, METRICS_TOKEN):
+            for path in run_directory.path.glob(pattern):
+                path.unlink(missing_ok=True)
     return ended

@@ -20,6 +20,7 @@ UNIX_PATH_LIMIT: Final = 107
 """Bytes of a Unix socket's path, its ending zero not counted (unix(7): sun_path has 108)."""
 
 _LOCK_RETRY_SECONDS: Final = 0.05
+_WITHOUT_STATE: Final = "remove it, and `switchml-ctl down` ends the processes that it named"
 
 
 class RunDirectory:
@@ -121,9 +122,9 @@ class RunDirectory:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise RunDirectoryError(f"{self.state_file} cannot be read: {error}; remove it and try again") from error
+            raise RunDirectoryError(f"{self.state_file} cannot be read: {error}; {_WITHOUT_STATE}") from error
         if not isinstance(content, dict):
-            raise RunDirectoryError(f"{self.state_file} is not a JSON object; remove it and try again")
+            raise RunDirectoryError(f"{self.state_file} is not a JSON object; {_WITHOUT_STATE}")
         return content
 
     def write_state(self, state: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fabric_harness import Ctl, runs
+from fabric_harness import Ctl, runs, wait_until
 
 from topologies.processes import ProcessRecord
 
@@ -80,6 +81,39 @@ def test_another_user_can_command_nothing_of_a_fabric(fabric: Ctl) -> None:
     found = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, cwd="/")
     fabric.run_dir.chmod(0o700)
     assert found.stdout.splitlines() == [f"{path} Permission denied" for path in sockets for _ in range(2)]
+
+
+@pytest.mark.parametrize("lost", ["fabric.json", "run directory"])
+def test_down_ends_a_fabric_whose_state_is_lost(fabric: Ctl, lost: str) -> None:
+    pids = [process["pid"] for process in fabric.processes()]
+    if lost == "fabric.json":
+        (fabric.run_dir / "fabric.json").unlink()
+    else:
+        shutil.rmtree(fabric.run_dir)
+    # A controller without its store may have ended by itself.
+    assert {"agent-0", "switch-0"} <= set(fabric.json("down")["ended"]) <= {"agent-0", "controller", "switch-0"}
+    assert not any(runs(pid) for pid in pids)
+    assert not list(fabric.run_dir.glob("*.sock"))
+    assert fabric.json("down")["ended"] == []
+
+
+def test_up_replaces_a_fabric_whose_state_is_lost(fabric: Ctl) -> None:
+    """But not under a job that still uses it."""
+    pids = [process["pid"] for process in fabric.processes()]
+    job = fabric.start("job", "start", "--workers", "1", *fabric.worker("waits"))
+    wait_until(lambda: fabric.json("job", "list")["jobs"], "the job uses the fabric")
+    (fabric.run_dir / "fabric.json").unlink()
+    (fabric.run_dir / "fabric.json").write_text("{")
+    assert "`switchml-ctl down` ends the processes that it named" in fabric.run("up", status=1).stderr
+    (fabric.run_dir / "fabric.json").unlink()
+    assert "jobs still use the processes that it named" in fabric.run("up", status=1).stderr
+    assert all(runs(pid) for pid in pids)
+    job.terminate()
+    job.communicate(timeout=60)
+    again = fabric.run("up")
+    assert "ending the processes of a fabric whose fabric.json is lost: agent-0, controller, switch-0" in again.stderr
+    assert not any(runs(pid) for pid in pids)
+    assert fabric.json("status")["state"] == "running"
 
 
 def test_up_twice_is_one_fabric(fabric: Ctl) -> None:
