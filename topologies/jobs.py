@@ -39,6 +39,7 @@ __all__ = [
 
 _END_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 1.0
+_ANSWER_SECONDS: Final = 15.0  # for the controller to say how the job ended
 _PLACE_SECONDS: Final = 10.0  # for the job to be in an epoch in which a lost rank has its place
 _JOB_COUNTERS: Final = ("contributions", "results", "resent", "duplicate", "stale", "wrong_epoch")
 
@@ -175,7 +176,7 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
             directory = run_directory.job_directory(job.key, job.name)
             drops_before = _drops(client, job.switch)
             observer.started(job, directory)
-            with _watching(settings, controller, job.id, observer), reserved_port() as port:
+            with _watching(settings, controller, job, observer) as seen, reserved_port() as port:
                 began = time.monotonic()
                 environments = _environments(job, controller, run_directory.path, directory, port)
                 failures = _Failures(client, job.id, request, environments, observer)
@@ -189,14 +190,28 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
                     on_failure=failures.follow,
                 )
                 seconds = time.monotonic() - began
-                job = _wait_end(client, job.id)
+                job, dropped = _outcome(client, seen, drops_before, observer)
         except BaseException:
             _stop(client, job.id, observer)
             raise
-        drops = _drops(client, job.switch)
-    dropped = {name: count - drops_before.get(name, 0) for name, count in drops.items()}
-    dropped = {name: count for name, count in dropped.items() if count}
     return JobRun(job, launch, switch_counters(job), dropped, directory, seconds)
+
+
+def _outcome(
+    client: ControllerClient, seen: _Seen, drops_before: Mapping[str, int], observer: JobObserver
+) -> tuple[pb.Job, dict[str, int]]:
+    """Return the job that has ended, and what its switch dropped meanwhile.
+
+    Where the controller does not say, it is the job as it was seen last: the workers' exit codes do not depend on it.
+    """
+    try:
+        job = _wait_end(client, seen.job.id)
+        dropped = {name: count - drops_before.get(name, 0) for name, count in _drops(client, job.switch).items()}
+        return job, {name: count for name, count in dropped.items() if count}
+    except ControllerError as error:
+        seen.job.failure = f"the controller does not say how the job ended, and this is its last known state: {error}"
+        observer.note(seen.job.failure)
+        return seen.job, {}
 
 
 def _start(client: ControllerClient, request: JobRequest) -> pb.Job:
@@ -340,7 +355,7 @@ def _stop(client: ControllerClient, job: int, observer: JobObserver) -> None:
 def _wait_end(client: ControllerClient, job: int) -> pb.Job:
     """The ended job. Workers that never attached leave it alive: then it is stopped."""
     began = time.monotonic()
-    for state in client.watch_job(job):
+    for state in client.watch_job(job, timeout=_ANSWER_SECONDS):
         if ended(state):
             return state
         attached = any(rank.state == pb.ATTACHED for rank in state.ranks)
@@ -354,15 +369,24 @@ def _drops(client: ControllerClient, switch: str) -> dict[str, int]:
     return dict(client.show_switch(switch).drop_reasons)
 
 
+@dataclasses.dataclass
+class _Seen:
+    """The job as the controller showed it last."""
+
+    job: pb.Job
+
+
 @contextlib.contextmanager
-def _watching(settings: Settings, controller: str, job: int, observer: JobObserver) -> Iterator[None]:
-    """Show the job's progress to the observer from a thread of its own."""
+def _watching(settings: Settings, controller: str, job: pb.Job, observer: JobObserver) -> Iterator[_Seen]:
+    """Show the job's progress to the observer from a thread of its own, and keep the last of it."""
     stopping = threading.Event()
+    seen = _Seen(job)
 
     def watch() -> None:
         try:
             with fabric.connect(settings, controller) as client:
-                for state in client.watch_job(job):
+                for state in client.watch_job(job.id):
+                    seen.job = state
                     observer.progress(state)
                     if stopping.is_set():
                         return
@@ -373,7 +397,7 @@ def _watching(settings: Settings, controller: str, job: int, observer: JobObserv
     thread = threading.Thread(target=watch, name="watch-job", daemon=True)
     thread.start()
     try:
-        yield
+        yield seen
     finally:
         stopping.set()
         thread.join(2.0)

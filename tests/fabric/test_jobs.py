@@ -1,6 +1,7 @@
 """Jobs from admission to their end, through the command line."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fabric_harness import Ctl, runs
+from fabric_harness import Ctl, runs, wait_until
 
 RESULT_KEYS = {"job_id", "name", "workers", "state", "exit_codes", "switch", "run_dir", "seconds"}
 
@@ -31,6 +32,47 @@ def test_a_job_brings_its_fabric_up_and_takes_it_down(ctl: Ctl) -> None:
 def test_a_job_leaves_a_fabric_of_up_alone(fabric: Ctl) -> None:
     fabric.run("job", "start", "--workers", "2", *fabric.worker("sums"))
     assert fabric.json("status")["state"] == "running"
+
+
+ENDS = """
+import pathlib, sys, time
+import numpy as np
+import switchml
+directory, *statuses = sys.argv[1:]
+with switchml.connect() as comm:
+    comm.all_reduce(np.ones(10, np.float32))
+    rank = comm.rank
+pathlib.Path(directory, f"ended-{rank}").touch()
+end = time.monotonic() + 60
+while not pathlib.Path(directory, "go").exists() and time.monotonic() < end:
+    time.sleep(0.02)
+sys.exit(int(statuses[rank]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("sent", "statuses"),
+    [
+        (signal.SIGKILL, (0, 0)),
+        (signal.SIGKILL, (0, 7)),
+        pytest.param(signal.SIGSTOP, (0, 7), marks=pytest.mark.long),  # every call ends at its deadline
+    ],
+)
+def test_exit_codes_do_not_need_the_controller(
+    fabric: Ctl, tmp_path: Path, sent: signal.Signals, statuses: tuple[int, int]
+) -> None:
+    command = ["--", sys.executable, "-c", ENDS, str(tmp_path), *map(str, statuses)]
+    job = fabric.start("job", "start", "--workers", "2", "--json", *command)
+    wait_until(lambda: len(list(tmp_path.glob("ended-*"))) == 2, "the ranks have done their work")
+    [controller] = [process["pid"] for process in fabric.processes() if process["name"] == "controller"]
+    os.kill(controller, sent)
+    (tmp_path / "go").touch()
+    result, notes = job.communicate(timeout=90)
+    assert job.returncode == max(statuses), notes
+    content = json.loads(result)
+    assert content["exit_codes"] == list(statuses)
+    assert "the controller does not say how the job ended" in content["failure"]
+    assert content["failure"] in notes
 
 
 def test_workers_find_their_environment(fabric: Ctl) -> None:
