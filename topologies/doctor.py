@@ -22,6 +22,7 @@ from topologies.fabric import connect
 from topologies.fabric_state import Fabric, inspect
 from topologies.layouts import BMV2_PROGRAM, CONTROL_SOCKETS
 from topologies.namespaces import require_privileges
+from topologies.orphans import orphans
 from topologies.processes import find_program
 from topologies.run_directory import UNIX_PATH_LIMIT, RunDirectory
 
@@ -214,7 +215,11 @@ def _fabric(settings: Settings) -> Iterable[Check]:
     except TopologyError as error:
         yield Check("fabric", FAILURE, str(error), "Choose another run directory with --run-dir.")
         return
-    if status.fabric is None:
+    left = ", ".join(process.name for process in orphans(settings.run_dir))
+    if status.fabric is None and left:
+        found = f"{settings.run_dir / 'fabric.json'} is lost, and processes that it named still run: {left}"
+        yield Check("fabric", FAILURE, found, "`switchml-ctl down` ends them.")
+    elif status.fabric is None:
         yield Check("fabric", OK, "none in the run directory; `switchml-ctl up` starts one")
     elif status.state == "running":
         yield Check("fabric", OK, f"{len(status.fabric.processes)} processes run")

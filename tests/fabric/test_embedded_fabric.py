@@ -90,6 +90,8 @@ def test_down_ends_a_fabric_whose_state_is_lost(fabric: Ctl, lost: str) -> None:
         (fabric.run_dir / "fabric.json").unlink()
     else:
         shutil.rmtree(fabric.run_dir)
+    [check] = [check for check in fabric.json("doctor", status=1)["checks"] if check["name"] == "fabric"]
+    assert (check["status"], check["remedy"]) == ("failure", "`switchml-ctl down` ends them.")
     # A controller without its store may have ended by itself.
     assert {"agent-0", "switch-0"} <= set(fabric.json("down")["ended"]) <= {"agent-0", "controller", "switch-0"}
     assert not any(runs(pid) for pid in pids)
