@@ -72,7 +72,7 @@ def listen(server: grpc.aio.Server, address: str, security: Security) -> str:
         raise OSError(number, f"cannot listen on {address} for gRPC: {why or error}") from None
     bound = f"{address.rpartition(':')[0]}:{port}"
     if certificates is None:
-        who = "every user of this machine" if is_local(address) else "whoever reaches it"
+        who = "every user of this machine" if is_local(address) else "everyone who reaches it"
         _LOG.warning(
             "listening on %s without TLS: %s can command this process; a Unix socket (unix:/PATH) is for its own user"
             " alone, and --tls asks for certificates",

@@ -200,7 +200,7 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
 def _outcome(
     client: ControllerClient, seen: _Seen, drops_before: Mapping[str, int], observer: JobObserver
 ) -> tuple[pb.Job, dict[str, int]]:
-    """Return the job that has ended, and what its switch dropped meanwhile.
+    """Return the job that has ended, and what its switch dropped while it ran.
 
     Where the controller does not say, it is the job as it was seen last: the workers' exit codes do not depend on it.
     """

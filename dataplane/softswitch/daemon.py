@@ -61,7 +61,7 @@ def version() -> str:
 
 
 def _checked_address(text: str) -> str:
-    """Return a gRPC address as it stands. Raises ValueError when it is none."""
+    """Return a text that is a gRPC address. Raises ValueError when it is not."""
     parse_grpc_address(text)
     return text
 

@@ -124,7 +124,9 @@ def test_who_asks_for_it_does_without(tmp_path: Path) -> None:
         address = json.loads(ready.read_text())["address"]
         with ControllerClient(address, insecure=True) as client:
             assert client.list_jobs() == []
-        assert f"listening on {address} without TLS: whoever reaches it can command this process" in log.read_text()
+        assert (
+            f"listening on {address} without TLS: everyone who reaches it can command this process" in log.read_text()
+        )
     finally:
         process.terminate()
         assert process.wait(DEADLINE) == 0
