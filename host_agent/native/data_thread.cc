@@ -132,11 +132,6 @@ void DataThread::remove_rank(JobKey key, uint8_t rank, int doorbell) {
   }
 }
 
-RankStatus DataThread::status(JobKey key, uint8_t rank) {
-  const Pause pause(*this);
-  return jobs_.at(key)->status(rank);
-}
-
 std::vector<uint32_t> DataThread::freeze(JobKey key, uint8_t rank) {
   const Pause pause(*this);
   JobRanks& job = *jobs_.at(key);

@@ -38,7 +38,6 @@ class DataThread {
   void add_rank(JobKey key, const RankAssignment& assignment, RankChannel* channel, int doorbell);
   // Removes the job, too, if it was the last.
   void remove_rank(JobKey key, uint8_t rank, int doorbell);
-  RankStatus status(JobKey key, uint8_t rank);
   // A change of epoch: as JobRanks'; return what is held of this thread's slots, and 0 of the others.
   std::vector<uint32_t> freeze(JobKey key, uint8_t rank);
   std::vector<uint32_t> fetch(JobKey key, uint8_t rank, const std::vector<uint32_t>& targets);

@@ -115,7 +115,7 @@ void Engine::open_job(const RankAssignment& assignment, Job* job) {
 void Engine::add_rank(const RankAssignment& assignment, Job* job) {
   const auto count = static_cast<unsigned>(threads_.size());
   auto& channel = job->ranks[assignment.rank];
-  channel = std::make_unique<RankChannel>(assignment, job->results.data(), count);
+  channel = std::make_shared<RankChannel>(assignment, job->results.data(), count);
   for (unsigned index = 0; index < count; ++index) {
     const bool is_home = index == home_of(assignment.rank);
     threads_[index]->add_rank(job->key, assignment, channel.get(), is_home ? channel->doorbell() : -1);
@@ -138,9 +138,25 @@ void Engine::remove_rank(const JobName& name, uint8_t rank) {
   }
 }
 
+uint64_t Engine::add(OpenRank rank) {
+  const std::lock_guard<std::mutex> lock(handles_);
+  const uint64_t handle = next_handle_++;
+  ranks_.emplace(handle, std::make_shared<const OpenRank>(std::move(rank)));
+  return handle;
+}
+
+std::shared_ptr<const Engine::OpenRank> Engine::rank_at(uint64_t handle) {
+  const std::lock_guard<std::mutex> lock(handles_);
+  const auto found = ranks_.find(handle);
+  if (found == ranks_.end()) {
+    throw std::out_of_range("no open rank has handle " + std::to_string(handle));
+  }
+  return found->second;
+}
+
 uint64_t Engine::open_rank(const RankAssignment& given) {
   const RankAssignment assignment = checked(given);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(operations_);
   const JobName name{assignment.address, assignment.switch_address, assignment.switch_udp_port, assignment.job,
                      assignment.epoch};
   Job& job = jobs_[name];
@@ -156,60 +172,42 @@ uint64_t Engine::open_rank(const RankAssignment& given) {
     remove_rank(name, assignment.rank);
     throw;
   }
-  const uint64_t handle = next_handle_++;
-  ranks_.emplace(handle, OpenRank{name, assignment.rank});
-  return handle;
+  return add({nullptr, name, job.key, assignment.rank, job.udp_port, job.ranks.at(assignment.rank)});
 }
 
 uint64_t Engine::open_shm_rank(const std::string& path, const RankAssignment& assignment) {
-  auto rank = std::make_unique<ShmRank>(path, assignment);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const uint64_t handle = next_handle_++;
-  shm_ranks_.emplace(handle, std::move(rank));
-  return handle;
-}
-
-Engine::OpenRank& Engine::rank_at(uint64_t handle) {
-  const auto found = ranks_.find(handle);
-  if (found == ranks_.end()) {
-    throw std::out_of_range("no open rank has handle " + std::to_string(handle));
-  }
-  return found->second;
+  OpenRank open;
+  open.shm = std::make_shared<ShmRank>(path, assignment);
+  return add(std::move(open));
 }
 
 uint16_t Engine::udp_port(uint64_t handle) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
-    return found->second->connection();
-  }
-  return jobs_.at(rank_at(handle).job).udp_port;
+  const auto open = rank_at(handle);
+  return open->shm != nullptr ? open->shm->connection() : open->udp_port;
 }
 
 int Engine::switch_socket(uint64_t handle) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = shm_ranks_.find(handle);
-  return found == shm_ranks_.end() ? -1 : found->second->switch_socket();
+  const auto open = rank_at(handle);
+  return open->shm != nullptr ? open->shm->switch_socket() : -1;
 }
 
 bool Engine::switch_ended(uint64_t handle) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = shm_ranks_.find(handle);
-  return found != shm_ranks_.end() && found->second->switch_ended();
+  const auto open = rank_at(handle);
+  return open->shm != nullptr && open->shm->switch_ended();
 }
 
 Engine::Descriptors Engine::open_channel(uint64_t handle) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
-    const auto descriptors = found->second->take_descriptors();
+  const std::lock_guard<std::mutex> lock(operations_);
+  const auto open = rank_at(handle);
+  if (open->shm != nullptr) {
+    const auto descriptors = open->shm->take_descriptors();
     return {descriptors[0], descriptors[1], -1};
   }
-  const OpenRank& open = rank_at(handle);
-  Job& job = jobs_.at(open.job);
-  RankChannel& channel = *job.ranks.at(open.rank);
+  RankChannel& channel = *open->channel;
   Descriptors descriptors{-1, -1, -1};
   try {
     descriptors.doorbell = duplicate(channel.doorbell(), "the doorbell");
-    descriptors.results = duplicate(job.results.fd(), "the job's results");
+    descriptors.results = duplicate(jobs_.at(open->job).results.fd(), "the job's results");
     descriptors.memory = channel.open();
     for_each_link([&](FrameLink& link) { link.share(channel.memory()); });
   } catch (...) {
@@ -224,35 +222,20 @@ Engine::Descriptors Engine::open_channel(uint64_t handle) {
 }
 
 void Engine::close_rank(uint64_t handle) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (shm_ranks_.erase(handle) != 0) {
-    return;
+  const std::lock_guard<std::mutex> lock(operations_);
+  const auto closing = rank_at(handle);
+  {
+    const std::lock_guard<std::mutex> handles(handles_);
+    ranks_.erase(handle);
   }
-  const OpenRank closing = rank_at(handle);
-  ranks_.erase(handle);
-  remove_rank(closing.job, closing.rank);
+  if (closing->shm == nullptr) {
+    remove_rank(closing->job, closing->rank);
+  }
 }
 
 RankStatus Engine::status(uint64_t handle) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
-    return found->second->status();
-  }
-  const OpenRank& open = rank_at(handle);
-  const DataThread::JobKey key = jobs_.at(open.job).key;
-  RankStatus sum;
-  for (const auto& thread : threads_) {
-    const RankStatus part = thread->status(key, open.rank);
-    sum.position += part.position;
-    sum.sent += part.sent;
-    sum.received += part.received;
-    sum.retransmissions += part.retransmissions;
-    sum.early_retransmissions += part.early_retransmissions;
-    sum.ignored += part.ignored;
-    sum.packets_together = std::max(sum.packets_together, part.packets_together);
-    sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
-  }
-  return sum;
+  const auto open = rank_at(handle);
+  return open->shm != nullptr ? open->shm->status() : open->channel->status();
 }
 
 Engine::LinkCounters Engine::link_counters() {
@@ -268,12 +251,10 @@ Engine::LinkCounters Engine::link_counters() {
 }
 
 template <class Act>
-std::vector<uint32_t> Engine::held_after(uint64_t handle, Act&& act) {
-  const OpenRank& open = rank_at(handle);
-  const DataThread::JobKey key = jobs_.at(open.job).key;
+std::vector<uint32_t> Engine::held_after(const OpenRank& open, Act&& act) {
   std::vector<uint32_t> held;
   for (const auto& thread : threads_) {
-    const std::vector<uint32_t> part = act(*thread, key, open.rank);
+    const std::vector<uint32_t> part = act(*thread, open.key, open.rank);
     held.resize(part.size());
     std::transform(part.begin(), part.end(), held.begin(), held.begin(),
                    [](uint32_t own, uint32_t others) { return std::max(own, others); });
@@ -282,36 +263,36 @@ std::vector<uint32_t> Engine::held_after(uint64_t handle, Act&& act) {
 }
 
 std::vector<uint32_t> Engine::freeze(uint64_t handle) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
-    return found->second->freeze();
+  const std::lock_guard<std::mutex> lock(operations_);
+  const auto open = rank_at(handle);
+  if (open->shm != nullptr) {
+    return open->shm->freeze();
   }
-  return held_after(handle,
+  return held_after(*open,
                     [](DataThread& thread, DataThread::JobKey key, uint8_t rank) { return thread.freeze(key, rank); });
 }
 
 std::vector<uint32_t> Engine::fetch(uint64_t handle, const std::vector<uint32_t>& targets) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
-    return found->second->fetch(targets);
+  const std::lock_guard<std::mutex> lock(operations_);
+  const auto open = rank_at(handle);
+  if (open->shm != nullptr) {
+    return open->shm->fetch(targets);
   }
-  return held_after(handle, [&targets](DataThread& thread, DataThread::JobKey key, uint8_t rank) {
+  return held_after(*open, [&targets](DataThread& thread, DataThread::JobKey key, uint8_t rank) {
     return thread.fetch(key, rank, targets);
   });
 }
 
 RankProfile Engine::profile(uint64_t handle, uint64_t calls) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto found = shm_ranks_.find(handle); found != shm_ranks_.end()) {
-    return found->second->profile(calls);
+  const auto open = rank_at(handle);
+  if (open->shm != nullptr) {
+    return open->shm->profile(calls);
   }
-  const OpenRank& open = rank_at(handle);
-  const Job& job = jobs_.at(open.job);
-  const RankChannel& channel = *job.ranks.at(open.rank);
+  const RankChannel& channel = *open->channel;
   RankProfile profile = channel.is_open() ? profile_of(channel.channel().control(), calls) : RankProfile{};
-  profile.summing = 0;  // nobody but the process writes there
+  profile.summing = 0;  // only the process writes there
   for (const auto& thread : threads_) {
-    thread->add_to(job.key, open.rank, &profile);
+    thread->add_to(open->key, open->rank, &profile);
   }
   return profile;
 }

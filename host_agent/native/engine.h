@@ -18,6 +18,9 @@
 namespace switchml {
 
 // Calls come from any thread. A handle that is not open raises std::out_of_range.
+//
+// Operations that open, close or stop ranks go one at a time and may take seconds, since they make memory and ask the
+// switch. What only looks at a rank waits for none of them, and its status does not wait for a data thread either.
 class Engine {
  public:
   static constexpr unsigned kMostThreads = 64;
@@ -77,11 +80,15 @@ class Engine {
     DataThread::JobKey key = 0;
     uint16_t udp_port = 0;
     SharedMemory results;
-    std::map<uint8_t, std::unique_ptr<RankChannel>> ranks;
+    std::map<uint8_t, std::shared_ptr<RankChannel>> ranks;
   };
   struct OpenRank {
+    std::shared_ptr<ShmRank> shm;  // where it shares memory with the switch; the rest is of all others
     JobName job;
-    uint8_t rank;
+    DataThread::JobKey key = 0;
+    uint8_t rank = 0;
+    uint16_t udp_port = 0;
+    std::shared_ptr<RankChannel> channel;
   };
 
   // The ways of all threads to the switch, and the UDP port that they share.
@@ -94,7 +101,8 @@ class Engine {
   // Takes a rank, or what there is of it, from all threads; the job with its last rank.
   void remove_rank(const JobName& name, uint8_t rank);
   unsigned home_of(uint8_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
-  OpenRank& rank_at(uint64_t handle);
+  uint64_t add(OpenRank rank);
+  std::shared_ptr<const OpenRank> rank_at(uint64_t handle);
   // Calls act(link) for each link, while its thread stands still.
   template <class Act>
   void for_each_link(Act&& act) {
@@ -104,16 +112,16 @@ class Engine {
   }
   // Calls act(thread, key, rank) for each thread, and returns how many phases of each slot are held in all.
   template <class Act>
-  std::vector<uint32_t> held_after(uint64_t handle, Act&& act);
+  std::vector<uint32_t> held_after(const OpenRank& open, Act&& act);
 
-  std::mutex mutex_;  // guards all but the threads' own
-  Links links_;       // one for each thread, or none
+  std::mutex operations_;  // held by the one that is under way
+  Links links_;            // one for each thread, or none
   DataThread::Peers threads_;
-  std::map<JobName, Job> jobs_;
-  std::map<uint64_t, OpenRank> ranks_;
-  std::map<uint64_t, std::unique_ptr<ShmRank>> shm_ranks_;  // in which the data threads have no part
-  uint64_t next_handle_ = 1;
+  std::map<JobName, Job> jobs_;  // guarded by operations_
   DataThread::JobKey next_job_ = 1;
+  std::mutex handles_;  // guards what follows, for a moment at a time
+  std::map<uint64_t, std::shared_ptr<const OpenRank>> ranks_;
+  uint64_t next_handle_ = 1;
 };
 
 }  // namespace switchml

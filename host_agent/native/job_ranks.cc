@@ -41,12 +41,6 @@ Rank& JobRanks::find(uint8_t rank) const {
   throw std::out_of_range("rank " + std::to_string(rank) + " is not here");
 }
 
-RankStatus JobRanks::status(uint8_t rank) const {
-  RankStatus status = find(rank).status();
-  status.packets_together = transport_->packets_together();
-  return status;
-}
-
 void JobRanks::add_to(uint8_t rank, RankProfile* profile) const { find(rank).add_to(profile); }
 
 bool JobRanks::receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
@@ -145,7 +139,7 @@ void JobRanks::transmit(SendBatch& batch, Clock::time_point now) {
 
 void JobRanks::publish(bool nothing_left) {
   for (const auto& rank : ranks_) {
-    rank->publish(nothing_left);
+    rank->publish(nothing_left, transport_->packets_together());
   }
 }
 

@@ -39,8 +39,6 @@ class JobRanks {
   void add(const RankAssignment& assignment, RankChannel* channel);
   void remove(uint8_t rank);
   bool empty() const { return ranks_.empty(); }
-  // Throws std::out_of_range for a rank that is not here.
-  RankStatus status(uint8_t rank) const;
   // As Rank's. Throws std::out_of_range for a rank that is not here, and what those throw.
   void freeze(uint8_t rank) { find(rank).freeze(); }
   void fetch(uint8_t rank, const std::vector<uint32_t>& targets) { find(rank).fetch(targets); }

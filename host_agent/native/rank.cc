@@ -35,7 +35,19 @@ Rank::Rank(const RankAssignment& assignment, unsigned thread, RankChannel* chann
       slots_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
       overtaken_by_(kOvertakenBy),
-      window_(assignment.slots) {}
+      window_(assignment.slots) {
+  for (uint32_t index = 0; index < assignment.slots; ++index) {
+    slots_[index].chunk = index;
+  }
+}
+
+// A slot serves one chunk in one or several phases, then the chunk one pool further on. No chunk is more than a pool
+// behind the furthest: its slot would not have been free for that one.
+bool Rank::in_stream_order(uint32_t chunk, uint16_t index) const {
+  const uint32_t before = slots_[index].chunk;
+  return (chunk == before || chunk == before + assignment_.slots) &&
+         !is_before(chunk, submitted_end_ - assignment_.slots);
+}
 
 bool Rank::take_submissions() {
   submitted_.clear();
@@ -44,7 +56,7 @@ bool Rank::take_submissions() {
   }
   for (const uint16_t index : submitted_) {
     const Header header = header_of(index);
-    if (slots_[index].state != SlotState::with_process || header.chunk % assignment_.slots != index) {
+    if (slots_[index].state != SlotState::with_process || !in_stream_order(header.chunk, index)) {
       channel_->fail();
       return false;
     }
@@ -279,10 +291,10 @@ void Rank::retransmit_frozen(SendBatch& batch, Clock::time_point now) {
   }
 }
 
-RankStatus Rank::status() const {
-  RankStatus status = status_;
-  status.round_trip_seconds = round_trip_.smoothed().count();
-  return status;
+void Rank::publish(bool nothing_left, uint64_t packets_together) {
+  status_.packets_together = packets_together;
+  status_.round_trip_seconds = round_trip_.smoothed().count();
+  channel_->complete(thread_, status_, &finished_, nothing_left);
 }
 
 void Rank::add_to(RankProfile* profile) const {

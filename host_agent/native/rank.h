@@ -47,11 +47,11 @@ class Rank {
   // Queues what the window allows, and again what is overdue; `batch` must be sent before anything else happens.
   void transmit(SendBatch& batch, Clock::time_point now);
   // Gives the process the results since the last call, and wakes it if that is worth while or nothing else is left.
-  void publish(bool nothing_left) { channel_->complete(&finished_, nothing_left); }
+  // Lets everyone see the rank's status of now; `packets_together` is the transport's.
+  void publish(bool nothing_left, uint64_t packets_together);
   // When transmit() must be called even if nothing happens; Clock::time_point::max() when never.
   Clock::time_point next_deadline() const { return next_deadline_; }
 
-  RankStatus status() const;
   // The rank's part of the time in which its thread worked for all ranks of the job.
   void count_sending(uint64_t nanoseconds) { status_.sending += nanoseconds; }
   void count_receiving(uint64_t nanoseconds) { status_.receiving += nanoseconds; }
@@ -70,7 +70,7 @@ class Rank {
   enum class SlotState : uint8_t { with_process, queued, in_flight };
   struct Slot {
     uint32_t phase = 0;
-    uint32_t chunk = 0;  // position in the stream, as the process said
+    uint32_t chunk = 0;  // position in the stream of the last submission; at first the first that the slot can have
     SlotState state = SlotState::with_process;
     uint8_t transmissions = 0;
     bool timed_out = false;       // sent again because of a timeout
@@ -86,6 +86,8 @@ class Rank {
   static constexpr size_t kHeaderStride = protocol::header_bytes;
 
   void send(uint16_t slot, SendBatch& batch, Clock::time_point now);
+  // Whether `chunk` can be what the process submits next in the slot at `index`.
+  bool in_stream_order(uint32_t chunk, uint16_t index) const;
   // The slot of a chunk, or null when it is not the agent's.
   Slot* slot_of(uint32_t chunk);
   void send_window(SendBatch& batch, Clock::time_point now);

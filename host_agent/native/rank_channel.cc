@@ -26,7 +26,8 @@ RankChannel::RankChannel(const RankAssignment& assignment, uint8_t* results, uns
     : assignment_(assignment),
       results_(results),
       doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      slots_of_thread_(threads) {
+      slots_of_thread_(threads),
+      status_of_thread_(threads) {
   if (doorbell_ < 0) {
     throw failure("eventfd");
   }
@@ -111,12 +112,13 @@ bool RankChannel::has_slots_for(unsigned thread) {
   return !slots_of_thread_[thread].empty();
 }
 
-void RankChannel::complete(std::vector<uint16_t>* slots, bool nothing_left) {
+void RankChannel::complete(unsigned thread, const RankStatus& status, std::vector<uint16_t>* slots, bool nothing_left) {
   if (!is_open()) {
     return;
   }
   ChannelControl& control = channel_.control();
   const std::lock_guard<std::mutex> lock(mutex_);
+  status_of_thread_[thread] = status;
   if (!slots->empty()) {
     for (const uint16_t slot : *slots) {
       channel_.completion_ring()[completed_++ % assignment_.slots] = slot;
@@ -127,6 +129,22 @@ void RankChannel::complete(std::vector<uint16_t>* slots, bool nothing_left) {
   if (sleeps_until(control, completed_, nothing_left)) {
     wake_process(control);
   }
+}
+
+RankStatus RankChannel::status() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RankStatus sum;
+  for (const RankStatus& part : status_of_thread_) {
+    sum.position += part.position;
+    sum.sent += part.sent;
+    sum.received += part.received;
+    sum.retransmissions += part.retransmissions;
+    sum.early_retransmissions += part.early_retransmissions;
+    sum.ignored += part.ignored;
+    sum.packets_together = std::max(sum.packets_together, part.packets_together);
+    sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
+  }
+  return sum;
 }
 
 }  // namespace switchml

@@ -44,8 +44,10 @@ class RankChannel {
   bool take(unsigned thread, std::vector<uint16_t>* slots);
   bool has_slots_for(unsigned thread);
   // Lets the process see that these slots have their results, and wakes it when it wants to be, or when there is
-  // nothing left to do here. Empties `slots`.
-  void complete(std::vector<uint16_t>* slots, bool nothing_left);
+  // nothing left to do here. Empties `slots`. `status` is the thread's part of the rank's.
+  void complete(unsigned thread, const RankStatus& status, std::vector<uint16_t>* slots, bool nothing_left);
+  // The rank's status as the threads last published it. Any thread may ask, and never waits for a data thread's round.
+  RankStatus status() const;
   // The process wrote what no process of ours writes: it is served no more.
   void fail() { broken_ = true; }
   bool broken() const { return broken_; }
@@ -60,9 +62,10 @@ class RankChannel {
   std::atomic<bool> broken_{false};
   uint32_t submitted_ = 0;  // entries taken from the submission ring
 
-  std::mutex mutex_;  // guards what follows, for a few slots at a time
+  mutable std::mutex mutex_;  // guards what follows, for a few slots at a time
   std::vector<std::vector<uint16_t>> slots_of_thread_;
   uint32_t completed_ = 0;  // entries put into the completion ring
+  std::vector<RankStatus> status_of_thread_;
 };
 
 }  // namespace switchml

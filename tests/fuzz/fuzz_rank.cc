@@ -45,7 +45,8 @@ struct Bench {
   uint32_t submitted = 0;
   uint32_t completed = 0;
   std::array<bool, kSlots> with_agent{};
-  bool honest = true;  // so far
+  std::array<uint32_t, kSlots> chunks{0, 1, 2, 3, 4, 5, 6, 7};  // that each slot is at, in the order of the stream
+  bool honest = true;                                           // so far
   Clock::time_point now{std::chrono::hours(1)};
   SendBatch sent;
   std::vector<StrayDatagram> strays;
@@ -60,12 +61,20 @@ struct Bench {
   }
 };
 
+// The chunk that a slot is at, in its next phase; the one after it; or any number at all.
+uint32_t chunk_of(Bench* bench, uint16_t index, FuzzedDataProvider* input) {
+  const int choice = input->ConsumeIntegralInRange<int>(0, 15);
+  if (choice == 0) return input->ConsumeIntegral<uint32_t>();
+  if (choice % 2 == 0) bench->chunks[index] += kSlots;
+  return bench->chunks[index];
+}
+
 void submit(Bench* bench, FuzzedDataProvider* input) {
   const auto index = input->ConsumeIntegralInRange<uint16_t>(0, kSlots - 1);
   if (bench->with_agent[index]) return;
   Ticket& ticket = bench->process.contribution_tickets()[index];
   ticket = Ticket{};
-  ticket.chunk = index + kSlots * input->ConsumeIntegralInRange<uint32_t>(0, 3);
+  ticket.chunk = chunk_of(bench, index, input);
   ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
   ticket.count = (ticket.flags & flag::without_values) != 0 ? 0 : kValues;
   ticket.format = 1;
@@ -96,7 +105,7 @@ void send(Bench* bench, FuzzedDataProvider* input) {
     header.phase = input->ConsumeIntegralInRange<uint32_t>(0, 3);
     header.epoch = kEpoch;
     header.secret = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? kSecret : input->ConsumeIntegral<uint32_t>();
-    header.chunk = input->ConsumeIntegralInRange<uint32_t>(0, 4 * kSlots);
+    header.chunk = input->ConsumeIntegral<uint32_t>();
     header.flags = input->ConsumeIntegralInRange<uint16_t>(0, 7);
     datagram.resize(protocol::header_bytes + ((header.flags & flag::without_values) != 0 ? 0 : 4 * kValues));
     wire::store_header(datagram.data(), header);
@@ -156,7 +165,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bench.ranks.publish(true);
   take_completed(&bench);
   REQUIRE(bench.strays.empty());  // every slot belongs to the one thread
-  const RankStatus status = bench.ranks.status(1);
+  const RankStatus status = bench.channel.status();
   REQUIRE(status.received <= status.position && status.position <= status.sent);
   return 0;
 }

@@ -1,4 +1,4 @@
-"""A training process's end of a rank that shares memory with the switch, by hand, byte by byte."""
+"""A training process's end of the memory that a rank shares, with the agent or with a switch, byte by byte."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import mmap
 import os
 import struct
 from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ SUBMITTED = 128
 COMPLETED = 256
 SERVER_SLEEPS = 384
 RINGS = 6400  # after ChannelControl
+Process = TypeVar("Process", bound="RankProcess")
 _TICKET = struct.Struct("<IIHHHH")  # chunk, check, exponent, count, flags, format
 
 
@@ -26,33 +28,23 @@ def _round_up(number: int, to: int) -> int:
     return -(-number // to) * to
 
 
-class ShmProcess:
-    """One rank of a job, bound to the switch at `path`; job, epoch and slots are as in worker_table."""
+class RankProcess:
+    """The process of the open rank `handle`, whose job has pools of `slots` slots of `values` values."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        path: str,
-        job: int,
-        rank: int,
-        world_size: int,
-        slot_base: int,
-        slots: int,
-        values: int,
-        address: str = "127.0.0.1",
-    ) -> None:
+    def __init__(self, engine: Engine, handle: int, slots: int, values: int) -> None:
         self._engine = engine
-        self.handle = engine.open_shm_rank(path, address, job, rank, 1, world_size, slot_base, slots, values)
-        self.connection = engine.udp_port(self.handle)
+        self.handle = handle
         self.slots, self.values = slots, values
-        self.memory_fd, self.doorbell_fd = engine.open_channel(self.handle)
+        self.memory_fd, self.doorbell_fd, *others = engine.open_channel(handle)
+        for descriptor in others:  # the results that an agent writes, which nothing here reads
+            os.close(descriptor)
         self.memory = mmap.mmap(self.memory_fd, 0)
         self._tickets = _round_up(RINGS + 4 * slots, 128)
         self._payload = _round_up(self._tickets + 2 * slots * _TICKET.size, 4096)
         self._stride = _round_up(4 * values, 64)
         self._submitted = 0
 
-    def __enter__(self) -> ShmProcess:
+    def __enter__(self: Process) -> Process:
         return self
 
     def __exit__(
@@ -111,3 +103,23 @@ class ShmProcess:
     def result(self, slot: int) -> npt.NDArray[np.int32]:
         at = self._payload + slot * self._stride
         return np.frombuffer(self.memory[at : at + 4 * self.values], ">i4").astype(np.int32)
+
+
+class ShmProcess(RankProcess):
+    """One rank of a job, bound to the switch at `path`; job, epoch and slots are as in worker_table."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        path: str,
+        job: int,
+        rank: int,
+        world_size: int,
+        slot_base: int,
+        slots: int,
+        values: int,
+        address: str = "127.0.0.1",
+    ) -> None:
+        handle = engine.open_shm_rank(path, address, job, rank, 1, world_size, slot_base, slots, values)
+        super().__init__(engine, handle, slots, values)
+        self.connection = engine.udp_port(handle)

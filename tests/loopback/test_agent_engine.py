@@ -1,0 +1,91 @@
+"""The agent's engine: one rank's process or switch cannot hold up what others need of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from shm_process import RankProcess, ShmProcess
+from soft_switch import running_switch, wait_until
+
+from host_agent._engine import Engine
+
+SLOTS = 64
+VALUES = 64
+SECONDS = 0.5
+"""How long others are watched: counting to 2^31, or the patience with a switch, takes several times as long."""
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    engine = Engine()
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+def open_rank(engine: Engine, job: int) -> int:
+    """Open the only rank of a job over UDP; no switch answers at its address."""
+    return engine.open_rank("127.0.0.1", "127.0.0.1", 9, job, 0, 1, 1, 0, SLOTS, VALUES)
+
+
+@pytest.mark.parametrize(
+    "chunk", [2**31 - SLOTS + 1, 2**31 + 1, 2**32 - SLOTS + 1, 2 * SLOTS + 1], ids=["ahead", "behind", "last", "near"]
+)
+def test_a_chunk_outside_of_the_pool_ends_the_service_of_its_rank(engine: Engine, chunk: int) -> None:
+    bystander = open_rank(engine, 2)
+    with RankProcess(engine, open_rank(engine, 1), SLOTS, VALUES) as process:
+        process.contribute_nothing(chunk % SLOTS, chunk)
+        begun = time.monotonic()
+        while time.monotonic() - begun < SECONDS:
+            engine.status(bystander)
+            engine.freeze(bystander)
+        assert time.monotonic() - begun < 2 * SECONDS
+        process.contribute_nothing(0, 0)
+        time.sleep(SECONDS / 10)  # a rank that is served takes microseconds
+        assert engine.status(process.handle)["sent"] == 0
+
+
+def test_chunks_in_the_order_of_the_stream_are_sent(engine: Engine) -> None:
+    with RankProcess(engine, open_rank(engine, 1), SLOTS, VALUES) as process:
+        for chunk in range(SLOTS):
+            process.contribute_nothing(chunk, chunk)
+        wait_until(lambda: engine.status(process.handle)["position"] == SLOTS, "all chunks are sent")
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """Stop a process, with all its threads."""
+    process.send_signal(signal.SIGSTOP)
+    threads = Path(f"/proc/{process.pid}/task")
+    wait_until(
+        lambda: all("\nState:\tT" in (one / "status").read_text() for one in threads.iterdir()), "it has stopped"
+    )
+
+
+def test_statuses_do_not_wait_for_a_switch_that_is_stopped(tmp_path: Path, engine: Engine) -> None:
+    path = tmp_path / "shm.sock"
+    handles = [open_rank(engine, 2)]
+    arguments = ("--shm-port", f"2={path}", "--values", str(VALUES), "--slots", str(SLOTS))
+    with (
+        running_switch(tmp_path, *arguments) as switch,
+        ThreadPoolExecutor(1) as pool,
+        ShmProcess(engine, str(path), 1, 0, 1, 0, SLOTS, VALUES) as process,
+    ):
+        handles.append(process.handle)
+        stop(switch.process)
+        try:
+            freezing = pool.submit(engine.freeze, process.handle)
+            begun = time.monotonic()
+            while time.monotonic() - begun < SECONDS:
+                assert all(engine.status(handle)["sent"] == 0 for handle in handles)
+                engine.profile(handles[0], 0)
+            assert time.monotonic() - begun < 2 * SECONDS
+            assert not freezing.done()
+        finally:
+            switch.process.send_signal(signal.SIGCONT)
+        assert freezing.result() == [0] * SLOTS
