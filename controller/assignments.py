@@ -14,12 +14,9 @@ from controller.placement import Placement
 from controller.proto import switchml_pb2 as pb
 from controller.switches import ManagedSwitch
 
-__all__ = ["ASSIGNMENT_SECONDS", "Assignments"]
+__all__ = ["Assignments"]
 
 _LOG = logging.getLogger(__name__)
-
-ASSIGNMENT_SECONDS = 10.0
-"""How long agents may take to open the sockets of a new job."""
 
 
 class Assignments:
@@ -77,7 +74,8 @@ class Assignments:
             session.send(pb.ControllerMessage(assignment=live.assignment(name)))
         # Ranks can only be placed elsewhere once no answer to the first assignment is on its way any more.
         until = asyncio.FIRST_EXCEPTION if live.announcements else asyncio.ALL_COMPLETED
-        _, silent = await asyncio.wait(live.ready.values(), timeout=ASSIGNMENT_SECONDS, return_when=until)
+        seconds = live.seconds_to_open()
+        _, silent = await asyncio.wait(live.ready.values(), timeout=seconds, return_when=until)
         refusals = {
             name: error
             for name, answer in live.ready.items()
@@ -87,9 +85,7 @@ class Assignments:
             raise next(iter(refusals.values()))
         if silent:
             names = ", ".join(name for name, answer in live.ready.items() if answer in silent)
-            raise AgentTimeout(
-                f"agent {names} opened no sockets for job {live.job.name} within {ASSIGNMENT_SECONDS:g} s"
-            )
+            raise AgentTimeout(f"agent {names} opened no sockets for job {live.job.name} within {seconds:.0f} s")
         return refusals
 
     def _place_elsewhere(self, live: LiveJob, refused: dict[str, AgentFailed]) -> None:

@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 ANSWER_SECONDS = 3.0
-"""How long an agent may take for one step; one that takes longer is lost to the job."""
+"""How long an agent may take to stop its ranks, or to let them fetch; one that takes longer is lost to the job."""
 RETURN_SECONDS = 60.0
 """How long the other ranks wait for a process that takes the place of a lost one."""
 _MAX_PHASE = 2**31
@@ -277,7 +277,7 @@ class EpochChanges:
             )
             messages[name] = pb.ControllerMessage(assignment=assignment)
         change.ready = _Answers(list(messages))
-        answers = await self._ask(live, change, change.ready, messages)
+        answers = await self._ask(live, change, change.ready, messages, next_live.seconds_to_open())
         try:
             for name, ready in answers.items():
                 next_live.take_endpoints(name, ready)
@@ -289,7 +289,12 @@ class EpochChanges:
         successor.changes.append(change_record)
 
     async def _ask(
-        self, live: LiveJob, change: Change, answers: _Answers[_T], messages: Mapping[str, pb.ControllerMessage]
+        self,
+        live: LiveJob,
+        change: Change,
+        answers: _Answers[_T],
+        messages: Mapping[str, pb.ControllerMessage],
+        seconds: float = ANSWER_SECONDS,
     ) -> dict[str, _T]:
         """Send each agent its message and return what they answer.
 
@@ -304,7 +309,7 @@ class EpochChanges:
                 session.send(message)
         waiting: set[asyncio.Future[object]] = {change.interrupted}
         pending = dict(answers.futures)
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + seconds
         while pending:
             waiting = {change.interrupted, *pending.values()}  # type: ignore[arg-type]
             await asyncio.wait(
@@ -314,18 +319,18 @@ class EpochChanges:
                 raise _Interrupted
             pending = {name: future for name, future in pending.items() if not future.done()}
             if pending and time.monotonic() >= deadline:
-                self._give_up(live, change, list(pending))
+                self._give_up(live, change, list(pending), seconds)
                 raise _Interrupted
             for future in answers.futures.values():
                 if future.done():
                     future.result()  # a refusal is raised here
         return {name: future.result() for name, future in answers.futures.items()}
 
-    def _give_up(self, live: LiveJob, change: Change, names: Sequence[str]) -> None:
+    def _give_up(self, live: LiveJob, change: Change, names: Sequence[str], seconds: float) -> None:
         silent = [rank for rank in live.job.ranks if rank.agent in names and not rank.ended]
         for rank in silent:
             rank.state = RankState.LOST
-        why = f"agent {', '.join(names)} did not answer within {ANSWER_SECONDS:g} s"
+        why = f"agent {', '.join(names)} did not answer within {seconds:.0f} s"
         numbers = [rank.rank for rank in silent]
         change.add(numbers, f"{printed_ranks(numbers)} {'was' if len(numbers) == 1 else 'were'} lost: {why}")
 

@@ -13,6 +13,7 @@ from controller.errors import ControllerError
 from controller.jobs import Job, JobState, Rank, RankState
 from controller.proto import switchml_pb2 as pb
 from controller.switches import ManagedSwitch, Switches
+from dataplane.opening_time import seconds_to_open
 from dataplane.printable import printable
 
 if TYPE_CHECKING:
@@ -85,6 +86,12 @@ class LiveJob:
             generation=job.generation,
             secret=job.secret,
         )
+
+    def seconds_to_open(self) -> float:
+        """Return how long its agents may take to open their ranks."""
+        job = self.job
+        most = max(len(ranks) for ranks in job.ranks_by_agent().values())
+        return seconds_to_open(most, job.slots, job.values_per_packet)
 
     def endpoints(self, agent: str, ready: pb.AssignmentReady) -> list[tuple[Rank, tuple[str, int]]]:
         """Return an agent's ranks with the addresses that it gives them.

@@ -180,7 +180,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        jobs.end_all(Failure("AgentLost", (), f"agent {options.name} was stopped"))
+        await jobs.end_all(Failure("AgentLost", (), f"agent {options.name} was stopped"))
         await server.close()
         if options.ready_file is not None:
             options.ready_file.unlink(missing_ok=True)

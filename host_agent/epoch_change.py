@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from controller.proto import switchml_pb2 as pb
 from host_agent.local_job import LocalJob, LocalRank
 from host_agent.messages import Failure
-
-if TYPE_CHECKING:
-    from host_agent._engine import Engine
 
 __all__ = ["follows", "have_reached", "switch_over"]
 
@@ -32,7 +28,7 @@ def have_reached(positions: pb.Positions, quiesce: pb.Quiesce) -> bool:
     )
 
 
-def switch_over(old: LocalJob, new: LocalJob, engine: Engine, record: _Record) -> None:
+def switch_over(old: LocalJob, new: LocalJob, record: _Record) -> None:
     """Give each process of the old epoch its rank in the new one.
 
     What became of processes that have gone meanwhile is recorded of their new ranks. Those that the new epoch has no
@@ -51,17 +47,10 @@ def switch_over(old: LocalJob, new: LocalJob, engine: Engine, record: _Record) -
                 why = next((event.detail for event in previous.events if event.kind == pb.RankEvent.LOST), "")
                 record(rank, pb.RankEvent.CLOSED if closed else pb.RankEvent.LOST, why)
             continue
-        assert rank.handle is not None, "it has just been opened"
         rank.attached = True
-        try:
-            descriptors = engine.open_channel(rank.handle)
-        except OSError as error:
-            process.fail(Failure("AgentLost", (), f"the agent cannot share memory for the new epoch: {error}"))
-            record(rank, pb.RankEvent.LOST, f"the agent cannot share memory: {error}")
-            continue
         rank.process = process
         record(rank, pb.RankEvent.ATTACHED, f"process {process.pid}")
-        process.move(new, rank, descriptors)
+        process.move(new, rank, rank.take_descriptors())
     for previous in old.ranks.values():
         process, previous.process = previous.process, None
         if process is not None:

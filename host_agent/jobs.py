@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -17,8 +17,9 @@ from host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
 from host_agent.local_job import LocalJob, LocalRank, Process
 from host_agent.messages import Attach, CheckFailed, Failure
 from host_agent.profiles import rank_counters, rank_profile
+from host_agent.ranks import EngineRanks
 from host_agent.switch_watch import SwitchWatch
-from host_agent.waiting import WaitingRanks
+from host_agent.waiting import Waiting, WaitingRanks
 
 if TYPE_CHECKING:
     from host_agent._engine import Engine, RankStatus
@@ -28,7 +29,7 @@ __all__ = ["Jobs"]
 _log = logging.getLogger(__name__)
 
 _REMEMBERED_JOBS: Final = 64  # that have ended, to tell late processes so
-_ACTIVATION_SECONDS: Final = 10.0  # how long an attaching process waits for the job's tables to be installed
+_RETURN_SECONDS: Final = 10.0  # how long an attaching process waits for the epoch in which its rank is free again
 _CONTROLLER_SECONDS: Final = 2.0  # for the controller to say that the other ranks did not come in time
 
 
@@ -44,10 +45,12 @@ class Jobs:
     ) -> None:
         self._engine = engine
         self._address = address
-        self._switch_socket = switch_socket
+        self._ranks = EngineRanks(engine, address, switch_socket)
         self._max_ranks = max_ranks
         self._agent = agent
         self._jobs: dict[int, LocalJob] = {}  # by id, which is unique among live jobs
+        self._opening: dict[int, LocalJob] = {}  # by id: those whose ranks are being opened
+        self._tasks: set[asyncio.Task[None]] = set()  # that open them
         self._ended: OrderedDict[str, str] = OrderedDict()  # what became of jobs, by name and by id
         self._waiting = WaitingRanks()
         self._switches = SwitchWatch(engine)
@@ -55,43 +58,90 @@ class Jobs:
 
     # ---- what the controller orders ----
 
-    def open(self, assignment: pb.Assignment) -> pb.AssignmentReady:
+    def assign(self, assignment: pb.Assignment) -> None:
+        """Open the assignment's ranks, and report when they are open or why they cannot be."""
+        task = asyncio.create_task(self._answer(assignment), name=f"opening of job {assignment.job}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, assignment: pb.Assignment) -> None:
+        try:
+            answer = pb.AgentMessage(assignment_ready=await self.open(assignment))
+        except AssignmentRefused as refused:
+            _log.error("%s", refused)
+            failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason=str(refused))
+            answer = pb.AgentMessage(assignment_failed=failed)
+        self.report(answer)
+
+    async def open(self, assignment: pb.Assignment) -> pb.AssignmentReady:
         """Open the assignment's ranks and return where they listen. The same assignment again changes nothing.
 
         Raises:
-            AssignmentRefused: it is not one that can be carried out; nothing remains open.
+            AssignmentRefused: it is not one that can be carried out, or is not wanted any more; nothing remains open.
 
         """
         held = self._jobs.get(assignment.job)
         if held is not None and held.assignment == assignment:
             return self._ready(held)
-        taken = sum(len(job.ranks) for job in self._jobs.values() if job.assignment.job != assignment.job)
-        check_assignment(assignment, self._agent, taken, self._max_ranks)
-        waiting = self._waiting.named_by(assignment) if assignment.announcements else []
-        succeeds = held is not None and follows(held, assignment)
+        check_assignment(assignment, self._agent, self._ranks_of_others(assignment.job), self._max_ranks)
+        self._waiting_for(assignment)
         if held is not None and held.successor is not None:
             self._close_ranks(held.successor)
             held.successor = None
-        if held is not None and not succeeds:
+        if held is not None and not follows(held, assignment):
             self._end(held, Failure("JobFailed", (), f"{held} was replaced by epoch {assignment.epoch}"))
-        job = LocalJob(assignment, {})
+        job = self._opening[assignment.job] = LocalJob(assignment, {})
         try:
-            for rank in assignment.ranks:
-                job.ranks[rank] = self._open_rank(assignment, rank)
-        except (OSError, ValueError) as error:
+            await self._open_ranks(job)
+            self._take_up(job)
+        except AssignmentRefused:
             self._close_ranks(job)
-            raise AssignmentRefused(f"agent {self._agent} cannot open rank {rank} of {job}: {error}") from error
-        if held is not None and succeeds:
+            raise
+        finally:
+            if self._opening.get(assignment.job) is job:
+                del self._opening[assignment.job]
+        return self._ready(job)
+
+    def _ranks_of_others(self, number: int) -> int:
+        """Return how many ranks of other jobs are open, or about to be."""
+        jobs = {**self._jobs, **self._opening}
+        return sum(len(job.assignment.ranks) for other, job in jobs.items() if other != number)
+
+    def _waiting_for(self, assignment: pb.Assignment) -> list[Waiting]:
+        return self._waiting.named_by(assignment) if assignment.announcements else []
+
+    async def _open_ranks(self, job: LocalJob) -> None:
+        """Open the ranks of a job, as long as it is wanted."""
+        for rank in job.assignment.ranks:
+            try:
+                job.ranks[rank] = await self._ranks.open(job.assignment, rank)
+            except (OSError, ValueError) as error:
+                raise AssignmentRefused(f"agent {self._agent} cannot open rank {rank} of {job}: {error}") from error
+            if self._opening.get(job.assignment.job) is not job:
+                raise AssignmentRefused(f"{job} ended, or has another epoch, while its ranks were opened")
+
+    def _take_up(self, job: LocalJob) -> None:
+        """Take a job whose ranks are open for one of this agent's, or for what one becomes.
+
+        Raises:
+            AssignmentRefused: processes that were to get its ranks have gone meanwhile.
+
+        """
+        waiting = self._waiting_for(job.assignment)
+        for rank in job.ranks.values():
+            if rank.handle is not None:
+                self._switches.begin(rank.handle, lambda: self._switch_gone(job.assignment.job))
+        held = self._jobs.get(job.assignment.job)
+        if held is not None:
             held.successor = job
-            return self._ready(job)
-        self._jobs[assignment.job] = job
-        for reference in (job.name, str(assignment.job)):
+            return
+        self._jobs[job.assignment.job] = job
+        for reference in (job.name, str(job.assignment.job)):
             self._ended.pop(reference, None)
-        for rank, one in zip(assignment.ranks, waiting, strict=False):
-            job.ranks[rank].process = one.process  # nobody else can take it
+        for number, one in zip(job.assignment.ranks, waiting, strict=False):
+            job.ranks[number].process = one.process  # no other process can take it
         self._waiting.assigned(waiting, job)
         _log.info("%s: opened rank %s", job, ", ".join(map(str, job.ranks)))
-        return self._ready(job)
 
     def activate(self, activation: pb.Activation) -> None:
         """Let processes attach to a job."""
@@ -104,35 +154,31 @@ class Jobs:
         job.activated.set()
         _log.info("%s: active", job)
 
-    def freeze(self, quiesce: pb.Quiesce) -> pb.Positions | None:
+    async def freeze(self, quiesce: pb.Quiesce) -> pb.Positions | None:
         """Stop a job's ranks, which begin nothing and take no result any more, and say how far they are.
 
         None for a job that is not here. A rank whose switch does not answer is left out.
         """
-        return self._quiesce(quiesce, lambda rank: self._engine.freeze(rank))
+        job = self._to_quiesce(quiesce)
+        return None if job is None else _positions(quiesce, await self._ranks.freeze(job.ranks.values()))
 
-    def fetch(self, quiesce: pb.Quiesce) -> pb.Positions | None:
+    async def fetch(self, quiesce: pb.Quiesce) -> pb.Positions | None:
         """Let a frozen job's ranks fetch what others hold, and say how far they are by now. As `freeze`."""
-        targets = list(quiesce.targets)
-        return self._quiesce(quiesce, lambda rank: self._engine.fetch(rank, targets))
+        job = self._to_quiesce(quiesce)
+        if job is None:
+            return None
+        return _positions(quiesce, await self._ranks.fetch(job.ranks.values(), list(quiesce.targets)))
 
-    def _quiesce(self, quiesce: pb.Quiesce, act: Callable[[int], list[int]]) -> pb.Positions | None:
+    def _to_quiesce(self, quiesce: pb.Quiesce) -> LocalJob | None:
         job = self._jobs.get(quiesce.job)
         if job is None or job.assignment.epoch != quiesce.epoch:
             _log.warning("no job %d in epoch %d is here to be stopped", quiesce.job, quiesce.epoch)
             return None
-        positions = pb.Positions(job=quiesce.job, epoch=quiesce.epoch, fetched=bool(quiesce.targets))
-        for rank in job.ranks.values():
-            if rank.handle is not None:
-                try:
-                    positions.ranks.add(rank=rank.rank, phases=act(rank.handle))
-                except (OSError, ValueError) as error:
-                    _log.error("%s: rank %d cannot be stopped: %s", job, rank.rank, error)
-        return positions
+        return job
 
     def _switch_over(self, old: LocalJob, new: LocalJob) -> LocalJob:
         self._jobs[new.assignment.job] = new
-        switch_over(old, new, self._engine, lambda rank, kind, why: self._record(new, rank, kind, why))
+        switch_over(old, new, lambda rank, kind, why: self._record(new, rank, kind, why))
         for rank in new.ranks.values():
             if rank.attached and rank.process is None:
                 self._close_rank(rank)
@@ -142,6 +188,10 @@ class Jobs:
 
     def revoke(self, revocation: pb.Revocation, failure: Failure) -> None:
         """End a job: its processes get `failure`, its ranks are closed."""
+        opening = self._opening.get(revocation.job)
+        if opening is not None and opening.assignment.epoch == revocation.epoch:
+            del self._opening[revocation.job]
+            return
         job = self._jobs.get(revocation.job)
         if job is None or job.assignment.epoch != revocation.epoch:
             _log.info("revocation of job %d epoch %d, which is not here", revocation.job, revocation.epoch)
@@ -163,10 +213,13 @@ class Jobs:
         """Tell a process that waits for a job to begin that none will."""
         self._waiting.refuse(refusal)
 
-    def end_all(self, failure: Failure) -> None:
-        """End every job, because the agent ends."""
+    async def end_all(self, failure: Failure) -> None:
+        """End every job, because the agent ends; return when all ranks are closed."""
+        self._opening.clear()
         for job in list(self._jobs.values()):
             self._end(job, failure)
+        await asyncio.gather(*self._tasks)
+        await self._ranks.shut_down()
 
     # ---- what the controller is told ----
 
@@ -241,11 +294,9 @@ class Jobs:
                 "`switchml-ctl job show` lists the agents",
             )
         try:
-            await within(_ACTIVATION_SECONDS, job.activated.wait())
+            await within(job.activation_seconds, job.activated.wait())
         except asyncio.TimeoutError:
-            raise AttachRefused(
-                "UnknownJob", f"{job} was not active within {_ACTIVATION_SECONDS:g} s; see the controller's log"
-            ) from None
+            raise _not_active(job) from None
         if job.failure is not None:
             raise AttachRefused("JobEnded", job.failure.message)
         if rank.process is not None:
@@ -262,7 +313,7 @@ class Jobs:
         if rank is None or not rank.attached or job.assignment.on_failure != pb.RESTART:
             return False
         try:
-            await within(_ACTIVATION_SECONDS, job.replaced.wait())
+            await within(_RETURN_SECONDS, job.replaced.wait())
         except asyncio.TimeoutError:
             return False
         return True
@@ -288,7 +339,7 @@ class Jobs:
         try:
             activated = asyncio.ensure_future(job.activated.wait())
             try:
-                await first_of(activated, gone, _ACTIVATION_SECONDS)
+                await first_of(activated, gone, job.activation_seconds)
             finally:
                 activated.cancel()
             if job.failure is not None:
@@ -297,7 +348,8 @@ class Jobs:
                 _give_up(gone)
             if not job.activated.is_set():
                 raise AttachRefused(
-                    "UnknownJob", f"{job} was not active within {_ACTIVATION_SECONDS:g} s; see the controller's log"
+                    "UnknownJob",
+                    f"{job} was not active within {job.activation_seconds:.0f} s; see the controller's log",
                 )
             return job, rank, self._give(job, rank, process)
         except BaseException as error:
@@ -331,13 +383,9 @@ class Jobs:
         """Make the process the rank's, and return the descriptors that it needs."""
         if rank.handle is None:
             raise AttachRefused("JobEnded", f"{job} has gone on to another epoch meanwhile; try again")
-        try:
-            descriptors = self._engine.open_channel(rank.handle)
-        except OSError as error:
-            raise AttachRefused("BadRequest", f"agent {self._agent} cannot share memory: {error}") from error
         rank.process, rank.attached = process, True
         self._record(job, rank, pb.RankEvent.ATTACHED, f"process {process.pid}")
-        return descriptors
+        return rank.take_descriptors()
 
     def detach(self, job: LocalJob, rank: LocalRank, loss: str) -> None:
         """Take note that a rank has ended: in order, or lost for a reason."""
@@ -369,30 +417,6 @@ class Jobs:
         )
 
     # ---- inside ----
-
-    def _open_rank(self, assignment: pb.Assignment, rank: int) -> LocalRank:
-        binding = (
-            assignment.job,
-            rank,
-            assignment.epoch,
-            assignment.world_size,
-            assignment.slot_base,
-            assignment.slots,
-            assignment.values_per_packet,
-            assignment.secret,
-        )
-        if self._switch_socket is not None:
-            handle = self._engine.open_shm_rank(str(self._switch_socket), self._address, *binding)
-        else:
-            handle = self._engine.open_rank(
-                self._address,
-                assignment.switch_address,
-                assignment.switch_udp_port,
-                *binding,
-                assignment.multicast_address,
-            )
-        self._switches.begin(handle, lambda: self._switch_gone(assignment.job))
-        return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle))
 
     def _ready(self, job: LocalJob) -> pb.AssignmentReady:
         endpoints = [
@@ -427,6 +451,7 @@ class Jobs:
         self._close_ranks(job)
         if job.successor is not None:
             self._close_ranks(job.successor)
+        self._opening.pop(job.assignment.job, None)
         del self._jobs[job.assignment.job]
         for reference in (job.name, str(job.assignment.job)):
             self._ended[reference] = f"{job} is over: {failure.message}"
@@ -448,8 +473,7 @@ class Jobs:
         if rank.handle is not None:
             self._read_status(rank)
             self._switches.end(rank.handle)
-            self._engine.close_rank(rank.handle)
-            rank.handle = None
+            self._ranks.close(rank)
 
     def _read_status(self, rank: LocalRank) -> RankStatus:
         if rank.handle is not None:
@@ -492,6 +516,19 @@ class Jobs:
         rank.events.append(event)
         _log.info("%s: rank %d %s %s", job, rank.rank, pb.RankEvent.Kind.Name(kind).lower(), detail)
         self.report(pb.AgentMessage(rank_event=event))
+
+
+def _not_active(job: LocalJob) -> AttachRefused:
+    seconds = job.activation_seconds
+    return AttachRefused("UnknownJob", f"{job} was not active within {seconds:.0f} s; see the controller's log")
+
+
+def _positions(quiesce: pb.Quiesce, phases: Mapping[int, Sequence[int]]) -> pb.Positions:
+    """Return the answer to a step of a change of epoch."""
+    positions = pb.Positions(job=quiesce.job, epoch=quiesce.epoch, fetched=bool(quiesce.targets))
+    for rank, held in phases.items():
+        positions.ranks.add(rank=rank, phases=held)
+    return positions
 
 
 def _give_up(gone: asyncio.Future[bytes]) -> NoReturn:

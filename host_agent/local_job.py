@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from controller.proto import switchml_pb2 as pb
+from dataplane.opening_time import seconds_to_open
 from host_agent.messages import Failure
 
 if TYPE_CHECKING:
@@ -38,11 +39,17 @@ class LocalRank:
     udp_port: int
     handle: int | None  # of the engine; None once the rank has ended
     status: RankStatus  # as last read from the engine
+    descriptors: tuple[int, ...] = ()  # of its memory and doorbell, until its process gets them
     process: Process | None = None
     attached: bool = False  # now or before: a rank is attached to once in an epoch
     events: list[pb.RankEvent] = field(
         default_factory=list
     )  # all that the controller must know, also after its restart
+
+    def take_descriptors(self) -> tuple[int, ...]:
+        """Hand out the descriptors for the process, once; the caller closes them."""
+        descriptors, self.descriptors = self.descriptors, ()
+        return descriptors
 
 
 @dataclass
@@ -60,6 +67,12 @@ class LocalJob:
     def name(self) -> str:
         """The name that users gave it."""
         return self.assignment.name
+
+    @property
+    def activation_seconds(self) -> float:
+        """How long its processes wait until it is active: other agents may still open ranks."""
+        job = self.assignment
+        return seconds_to_open(job.world_size, job.slots, job.values_per_packet)
 
     def __str__(self) -> str:
         return f"job {self.assignment.job} ({self.name!r}, epoch {self.assignment.epoch})"

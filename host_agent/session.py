@@ -20,7 +20,7 @@ from dataplane.clock import Clock, stood_still
 from dataplane.tls import CONTROLLER_NAME, Security, TlsError
 from host_agent.deadlines import within
 from host_agent.epoch_change import have_reached
-from host_agent.errors import AssignmentRefused, RegistrationRefused
+from host_agent.errors import RegistrationRefused
 from host_agent.jobs import Jobs
 from host_agent.local_job import LocalJob
 from host_agent.messages import Failure
@@ -105,7 +105,7 @@ class Session:
         self._jobs = jobs
         self._outgoing: asyncio.Queue[pb.AgentMessage] | None = None  # while registered
         self._channel: Any = None
-        self._fetching: dict[int, asyncio.Task[None]] = {}  # by job
+        self._quiescing: dict[int, asyncio.Task[None]] = {}  # by job
         self.on_registered: Callable[[], None] = lambda: None
         jobs.report = self._report
 
@@ -196,8 +196,8 @@ class Session:
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                tasks += self._fetching.values()
-                self._fetching.clear()
+                tasks += self._quiescing.values()
+                self._quiescing.clear()
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
@@ -243,7 +243,7 @@ class Session:
             if kind == "alive":
                 pass
             elif kind == "assignment":
-                self._open(message.assignment)
+                self._jobs.assign(message.assignment)
             elif kind == "activation":
                 self._jobs.activate(message.activation)
             elif kind == "revocation":
@@ -260,37 +260,28 @@ class Session:
                 _log.warning("the controller sent a message that this agent does not know (%s)", kind)
 
     def _quiesce(self, quiesce: pb.Quiesce) -> None:
-        before = self._fetching.pop(quiesce.job, None)
+        before = self._quiescing.pop(quiesce.job, None)
         if before is not None:
             before.cancel()
-        if quiesce.targets:
-            self._fetching[quiesce.job] = asyncio.create_task(self._fetch(quiesce), name=f"fetch of job {quiesce.job}")
-        else:
-            self._report_positions(self._jobs.freeze(quiesce))
+        step = self._fetch(quiesce) if quiesce.targets else self._freeze(quiesce)
+        self._quiescing[quiesce.job] = asyncio.create_task(step, name=f"quiesce of job {quiesce.job}")
 
-    def _report_positions(self, positions: pb.Positions | None) -> None:
+    async def _freeze(self, quiesce: pb.Quiesce) -> None:
+        positions = await self._jobs.freeze(quiesce)
         if positions is not None:
             self._report(pb.AgentMessage(positions=positions))
 
     async def _fetch(self, quiesce: pb.Quiesce) -> None:
         """Let ranks fetch what others hold, and report when they have; the controller does not wait for ever."""
         deadline = time.monotonic() + _FETCH_SECONDS
-        while (positions := self._jobs.fetch(quiesce)) is not None:
+        while (positions := await self._jobs.fetch(quiesce)) is not None:
             if have_reached(positions, quiesce):
-                self._report_positions(positions)
+                self._report(pb.AgentMessage(positions=positions))
                 return
             if time.monotonic() >= deadline:
                 _log.error("job %d: what others hold was not fetched within %g s", quiesce.job, _FETCH_SECONDS)
                 return
             await asyncio.sleep(_FETCH_STEP_SECONDS)
-
-    def _open(self, assignment: pb.Assignment) -> None:
-        try:
-            self._report(pb.AgentMessage(assignment_ready=self._jobs.open(assignment)))
-        except AssignmentRefused as refused:
-            _log.error("%s", refused)
-            failed = pb.AssignmentFailed(job=assignment.job, epoch=assignment.epoch, reason=str(refused))
-            self._report(pb.AgentMessage(assignment_failed=failed))
 
 
 async def _raise_status(call: Any) -> None:

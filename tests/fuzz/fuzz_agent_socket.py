@@ -125,7 +125,7 @@ async def converse(data: atheris.FuzzedDataProvider) -> None:
             elif step == 1:
                 announced = [m.rank_announcement for m in reported if m.HasField("rank_announcement")]
                 with contextlib.suppress(AssignmentRefused):
-                    jobs.open(assignment(data, announced))
+                    await jobs.open(assignment(data, announced))
             elif step == 2:
                 jobs.activate(pb.Activation(job=data.ConsumeIntInRange(1, 2), epoch=data.ConsumeIntInRange(1, 3)))
             elif step == 3:
@@ -149,7 +149,7 @@ async def converse(data: atheris.FuzzedDataProvider) -> None:
             process.socket.close()
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        jobs.end_all(Failure("AgentLost", (), "the end"))
+        await jobs.end_all(Failure("AgentLost", (), "the end"))
         assert not list(jobs.statuses())
         await server.close()
 

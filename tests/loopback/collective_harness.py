@@ -21,6 +21,7 @@ from dataplane.constants import PROTOCOL_UDP_PORT, Verdict
 from dataplane.softswitch._native import Switch
 from host_agent._engine import Engine
 from host_agent.jobs import Jobs, LocalJob
+from host_agent.messages import Failure
 from host_agent.session import failure_of
 from host_agent.socket_server import SocketServer
 
@@ -133,7 +134,7 @@ class Fabric:
                 switch_udp_port=self.switch_udp_port,
                 multicast_address=multicast,
             )
-            ready = self.call(agent.jobs.open, assignment)
+            ready = self.wait(agent.jobs.open(assignment))
             for endpoint in ready.endpoints:
                 rank, udp_port = endpoint.rank, self.seen_port(endpoint.udp_port)
                 listeners.setdefault((agent.port, udp_port), rank)
@@ -204,6 +205,7 @@ class Fabric:
 
     def close(self) -> None:
         for agent in self.agents:
+            self.wait(agent.jobs.end_all(Failure("AgentLost", (), "the test is over")))
             self.wait(agent.server.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE)

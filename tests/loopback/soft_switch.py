@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -61,6 +62,18 @@ def running_switch(directory: Path, *arguments: str) -> Iterator[SwitchProcess]:
         finally:
             process.kill()
     assert "Traceback" not in log.read_text(), log.read_text()
+
+
+@contextlib.contextmanager
+def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Stop a process, with all its threads, and let it go on afterwards."""
+    process.send_signal(signal.SIGSTOP)
+    threads = Path(f"/proc/{process.pid}/task")
+    try:
+        wait_until(lambda: all("\nState:\tT" in (one / "status").read_text() for one in threads.iterdir()), "it stops")
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def wait_until(condition: Any, what: str, deadline: float = DEADLINE) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from shm_process import RankProcess, ShmProcess
-from soft_switch import running_switch, wait_until
+from soft_switch import running_switch, stopped, wait_until
 
 from host_agent._engine import Engine
 
@@ -58,15 +56,6 @@ def test_chunks_in_the_order_of_the_stream_are_sent(engine: Engine) -> None:
         wait_until(lambda: engine.status(process.handle)["position"] == SLOTS, "all chunks are sent")
 
 
-def stop(process: subprocess.Popen[str]) -> None:
-    """Stop a process, with all its threads."""
-    process.send_signal(signal.SIGSTOP)
-    threads = Path(f"/proc/{process.pid}/task")
-    wait_until(
-        lambda: all("\nState:\tT" in (one / "status").read_text() for one in threads.iterdir()), "it has stopped"
-    )
-
-
 def test_statuses_do_not_wait_for_a_switch_that_is_stopped(tmp_path: Path, engine: Engine) -> None:
     path = tmp_path / "shm.sock"
     handles = [open_rank(engine, 2)]
@@ -77,8 +66,7 @@ def test_statuses_do_not_wait_for_a_switch_that_is_stopped(tmp_path: Path, engin
         ShmProcess(engine, str(path), 1, 0, 1, 0, SLOTS, VALUES) as process,
     ):
         handles.append(process.handle)
-        stop(switch.process)
-        try:
+        with stopped(switch.process):
             freezing = pool.submit(engine.freeze, process.handle)
             begun = time.monotonic()
             while time.monotonic() - begun < SECONDS:
@@ -86,6 +74,4 @@ def test_statuses_do_not_wait_for_a_switch_that_is_stopped(tmp_path: Path, engin
                 engine.profile(handles[0], 0)
             assert time.monotonic() - begun < 2 * SECONDS
             assert not freezing.done()
-        finally:
-            switch.process.send_signal(signal.SIGCONT)
         assert freezing.result() == [0] * SLOTS

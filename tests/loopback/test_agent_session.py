@@ -7,8 +7,9 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from agent_harness import RawProcess, RunningAgent, expect_event, in_thread, running_agent
+from agent_harness import VALUES, RawProcess, RunningAgent, expect_event, in_thread, running_agent
 from agents_server import DEADLINE, AgentsServer, serving
+from soft_switch import running_switch, stopped
 
 import switchml
 from controller.proto import switchml_pb2 as pb
@@ -63,6 +64,34 @@ async def until_no_ranks(agent: RunningAgent) -> None:
     end = time.monotonic() + DEADLINE
     while (await agent.controller.next_heartbeat()).ranks:
         assert time.monotonic() < end, "the ranks of an ended job are still in the heartbeats"
+
+
+async def test_heartbeats_go_on_while_ranks_are_opened(tmp_path: Path) -> None:
+    path = tmp_path / "shm.sock"
+    with running_switch(tmp_path, "--shm-port", f"2={path}", "--values", str(VALUES)) as switch:
+        async with running_agent(tmp_path, transport="shm", switch_socket=path) as agent:
+            with stopped(switch.process):  # it answers nothing, as one that makes memory for many ranks
+                await agent.controller.send(assignment=agent.assignment(1))
+                for _ in range(10):
+                    await agent.controller.next_heartbeat()
+                assert not agent.controller.messages
+            ready = await agent.controller.next("assignment_ready")
+            assert [endpoint.rank for endpoint in ready.endpoints] == [0, 1]
+
+
+async def test_a_job_that_is_revoked_while_its_ranks_are_opened(tmp_path: Path) -> None:
+    path = tmp_path / "shm.sock"
+    with running_switch(tmp_path, "--shm-port", f"2={path}", "--values", str(VALUES)) as switch:
+        async with running_agent(tmp_path, transport="shm", switch_socket=path) as agent:
+            with stopped(switch.process):
+                await agent.controller.send(assignment=agent.assignment(1))
+                await agent.revoke(pb.JOB_STOPPED)
+                for _ in range(10):
+                    await agent.controller.next_heartbeat()
+            failed = await agent.controller.next("assignment_failed")
+            assert "while its ranks were opened" in failed.reason
+            ready = await agent.assign(agent.assignment(1, epoch=2))
+            assert [endpoint.rank for endpoint in ready.endpoints] == [0, 1]
 
 
 async def test_the_same_assignment_twice_opens_nothing_twice(tmp_path: Path) -> None:

@@ -1,0 +1,15 @@
+"""How long an agent may take to open the ranks of a job."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["seconds_to_open"]
+
+_ANY_JOB_SECONDS: Final = 10.0
+_SECONDS_PER_GIB: Final = 5.0  # to make the ranks' memory, on a machine that does other work as well
+
+
+def seconds_to_open(ranks: int, slots: int, values: int) -> float:
+    """Return the limit for `ranks` ranks on one host, each of which has a buffer of `values` words for each slot."""
+    return _ANY_JOB_SECONDS + _SECONDS_PER_GIB * ranks * slots * values * 4 / 2**30

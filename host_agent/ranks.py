@@ -1,0 +1,116 @@
+"""Opens, stops and closes the engine's ranks on a thread of its own.
+
+Each takes from milliseconds to seconds, because memory is made and the switch is asked. On the event loop it would hold
+up the heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from controller.proto import switchml_pb2 as pb
+from host_agent.local_job import LocalRank
+
+if TYPE_CHECKING:
+    from host_agent._engine import Engine
+
+__all__ = ["EngineRanks"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class EngineRanks:
+    """The ranks of one engine, which are opened, stopped and closed one at a time, in the order of the requests.
+
+    `address` is that of the host's data interface. With a `switch_socket`, a shm port of the switch, ranks share memory
+    with the switch; else packets go over UDP.
+    """
+
+    def __init__(self, engine: Engine, address: str, switch_socket: Path | None) -> None:
+        self._engine = engine
+        self._address = address
+        self._switch_socket = switch_socket
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="switchml-ranks")
+
+    async def open(self, assignment: pb.Assignment, rank: int) -> LocalRank:
+        """Open a rank and make its process's memory.
+
+        Raises:
+            OSError, ValueError: it cannot be opened; nothing remains open.
+
+        """
+        return await self._run(lambda: self._open(assignment, rank))
+
+    def close(self, rank: LocalRank) -> None:
+        """Close a rank that is open. This only asks for it; what is asked for later happens later."""
+        handle, rank.handle = rank.handle, None
+        if handle is not None:
+            self._thread.submit(self._engine.close_rank, handle)
+        for descriptor in rank.take_descriptors():
+            os.close(descriptor)
+
+    async def freeze(self, ranks: Iterable[LocalRank]) -> dict[int, list[int]]:
+        """Stop ranks, and return how many phases of each slot every one holds. A rank that cannot be is left out."""
+        return await self._of_each(ranks, self._engine.freeze)
+
+    async def fetch(self, ranks: Iterable[LocalRank], targets: list[int]) -> dict[int, list[int]]:
+        """Let stopped ranks fetch up to `targets`, and return what they hold by now. As `freeze`."""
+        return await self._of_each(ranks, lambda handle: self._engine.fetch(handle, targets))
+
+    async def shut_down(self) -> None:
+        """Wait for all that was asked for; nothing can be asked for any more."""
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+
+    async def _run(self, operation: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, operation)
+
+    async def _of_each(self, ranks: Iterable[LocalRank], act: Callable[[int], list[int]]) -> dict[int, list[int]]:
+        handles = {rank.rank: rank.handle for rank in ranks if rank.handle is not None}
+        return await self._run(lambda: _phases(handles, act))
+
+    def _open(self, assignment: pb.Assignment, rank: int) -> LocalRank:
+        binding = (
+            assignment.job,
+            rank,
+            assignment.epoch,
+            assignment.world_size,
+            assignment.slot_base,
+            assignment.slots,
+            assignment.values_per_packet,
+            assignment.secret,
+        )
+        if self._switch_socket is not None:
+            handle = self._engine.open_shm_rank(str(self._switch_socket), self._address, *binding)
+        else:
+            handle = self._engine.open_rank(
+                self._address,
+                assignment.switch_address,
+                assignment.switch_udp_port,
+                *binding,
+                assignment.multicast_address,
+            )
+        try:
+            descriptors = self._engine.open_channel(handle)
+        except BaseException:
+            self._engine.close_rank(handle)
+            raise
+        return LocalRank(rank, self._engine.udp_port(handle), handle, self._engine.status(handle), descriptors)
+
+
+def _phases(handles: Mapping[int, int], act: Callable[[int], list[int]]) -> dict[int, list[int]]:
+    found = {}
+    for rank, handle in handles.items():
+        try:
+            found[rank] = act(handle)
+        except KeyError:  # noqa: PERF203
+            _log.info("rank %d has closed meanwhile", rank)
+        except (OSError, ValueError) as error:
+            _log.error("rank %d cannot be stopped: %s", rank, error)
+    return found
