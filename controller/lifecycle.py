@@ -247,6 +247,8 @@ class Lifecycle:
                 await live.switch.driver.install_job(live.tables())
                 live.tell_agents(self._agents, live.activation())
                 self._enter(live, JobState.READY)
+            for numbers, text in live.lost_early:
+                self.epoch_changes.begin(live, numbers, text)
         except ControllerError as error:
             self.end(live, JobState.FAILED, str(error), pb.JOB_FAILED)
             raise
@@ -283,12 +285,15 @@ class Lifecycle:
         verb = "was" if len(numbers) == 1 else "were"
         text = f"{printed_ranks(numbers)} {verb} lost: {why}"
         job = live.job
-        if job.on_failure is OnFailure.ABORT or job.state not in (JobState.READY, JobState.RUNNING):
+        if job.on_failure is OnFailure.ABORT:
             self._fail_after_loss(live, text, numbers)
             return
         _LOG.warning("job %s: %s", job.name, text)
         self._store.save_progress(job)
-        self.epoch_changes.begin(live, numbers, text)
+        if job.state is JobState.PENDING:
+            live.lost_early.append((numbers, text))  # its epoch changes once it has begun
+        else:
+            self.epoch_changes.begin(live, numbers, text)
         live.changes.notify()
 
     def _fail_after_loss(self, live: LiveJob, why: str, ranks: Sequence[int]) -> None:

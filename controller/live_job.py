@@ -56,6 +56,7 @@ class LiveJob:
         self.installed = False
         self.announcements: dict[int, int] = {}  # rank -> the announcement that it answers, after a rendezvous
         self.ready: dict[str, asyncio.Future[None]] = {}  # agent -> it has opened sockets for its ranks
+        self.lost_early: list[tuple[list[int], str]] = []  # ranks that were lost while it was PENDING, and how
         self.unconfirmed: set[str] = set()  # agents that have not come back since the controller started
         self.calls: dict[int, pb.Call] = {}  # rank -> the call in which its check failed
         self.failed_at: dict[int, int] = {}  # rank -> at which chunk that was
@@ -68,7 +69,8 @@ class LiveJob:
     def assignment(self, agent: str) -> pb.Assignment:
         """Return what one agent is to do for the job."""
         job = self.job
-        ranks = [rank.rank for rank in job.ranks_by_agent()[agent]]
+        carried = job.ranks_by_agent()[agent]
+        ranks = [rank.rank for rank in carried]
         return pb.Assignment(
             job=job.id,
             epoch=job.epoch,
@@ -85,6 +87,7 @@ class LiveJob:
             on_failure=job.on_failure.name,
             generation=job.generation,
             secret=job.secret,
+            workers=[rank.worker for rank in carried],
         )
 
     def seconds_to_open(self) -> float:

@@ -40,6 +40,10 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
             not assignment.multicast_address or _is_multicast(assignment.multicast_address),
             f"multicast address {assignment.multicast_address!r}",
         ),
+        (
+            len(assignment.workers) == len(ranks) or not assignment.generation,
+            f"{len(assignment.workers)} numbers of processes for {len(ranks)} ranks",
+        ),
         (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
         (
             taken + len(ranks) <= max_ranks,

@@ -47,8 +47,10 @@ def switch_over(old: LocalJob, new: LocalJob, record: _Record) -> None:
                 why = next((event.detail for event in previous.events if event.kind == pb.RankEvent.LOST), "")
                 record(rank, pb.RankEvent.CLOSED if closed else pb.RankEvent.LOST, why)
             continue
-        rank.attached = True
         rank.process = process
+        if not previous.attached:
+            continue  # it waits for its rank still, and will get this one
+        rank.attached = True
         record(rank, pb.RankEvent.ATTACHED, f"process {process.pid}")
         process.move(new, rank, rank.take_descriptors())
     for previous in old.ranks.values():

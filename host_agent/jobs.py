@@ -17,6 +17,7 @@ from host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
 from host_agent.local_job import LocalJob, LocalRank, Process
 from host_agent.messages import Attach, CheckFailed, Failure
 from host_agent.profiles import rank_counters, rank_profile
+from host_agent.rank_requests import rank_asked_for
 from host_agent.ranks import EngineRanks
 from host_agent.switch_watch import SwitchWatch
 from host_agent.waiting import Waiting, WaitingRanks
@@ -280,19 +281,7 @@ class Jobs:
         job = self._find(request.job)
         if await self._wait_for_return(job, request.rank):
             job = self._find(request.job)
-        size = job.assignment.world_size
-        if request.world_size not in (None, size):
-            raise AttachRefused("WrongWorldSize", f"{job} has {size} ranks, not {request.world_size}")
-        if request.rank >= size:
-            raise AttachRefused("BadRequest", f"{job} has ranks 0 to {size - 1}; there is no rank {request.rank}")
-        rank = job.ranks.get(request.rank)
-        if rank is None:
-            here = ", ".join(map(str, job.ranks))
-            raise AttachRefused(
-                "RankElsewhere",
-                f"rank {request.rank} of {job} belongs to another agent; agent {self._agent} has rank {here}. "
-                "`switchml-ctl job show` lists the agents",
-            )
+        rank = rank_asked_for(job, request, self._agent)
         try:
             await within(job.activation_seconds, job.activated.wait())
         except asyncio.TimeoutError:
@@ -344,13 +333,13 @@ class Jobs:
                 activated.cancel()
             if job.failure is not None:
                 raise AttachRefused("JobEnded", job.failure.message)
+            if job.replaced.is_set():
+                job = self._jobs[job.assignment.job]
+                rank = next(rank for rank in job.ranks.values() if rank.process is process)
             if gone.done():
                 _give_up(gone)
             if not job.activated.is_set():
-                raise AttachRefused(
-                    "UnknownJob",
-                    f"{job} was not active within {job.activation_seconds:.0f} s; see the controller's log",
-                )
+                raise _not_active(job)
             return job, rank, self._give(job, rank, process)
         except BaseException as error:
             refused = isinstance(error, AttachRefused)

@@ -37,7 +37,8 @@ def connect(
             the one that `switchml-ctl up` has started.
         job: id or name of the job; else SWITCHML_JOB. With `create` a key of 1 to 200 printable characters; else
             one made from the launcher's variables (`switchml.environment.rendezvous_key`).
-        rank: this process's rank; else SWITCHML_RANK, else RANK.
+        rank: the rank that this process was started with; else SWITCHML_RANK, else RANK. `Communicator.rank` is another
+            one where the job has gone on without lost ranks since then (`on_failure` is "shrink").
         world_size: number of ranks, which is only compared with the job's unless `create` is set; else
             SWITCHML_WORLD_SIZE, else WORLD_SIZE.
         create: begin the job when all `world_size` ranks have called this with the same key, each through its own

@@ -108,6 +108,19 @@ def test_they_go_on_without_it(on: Ctl, size: str) -> None:
     assert all(0 < when - killed < SECONDS for when in value(words, "changed").values())
 
 
+@pytest.mark.parametrize("attaches", [False, True])
+def test_one_is_lost_before_the_others_attach(ctl: Ctl, attaches: bool) -> None:
+    ctl.run("up")
+    worker = ctl.worker("comes_late", "--victim", "1", *["--attaches"] * attaches)
+    done = ctl.run("job", "start", "--workers", "4", "--on-failure", "shrink", "--json", *worker)
+    assert json.loads(done.stdout)["state"] == "COMPLETED"
+    words = said(done.stderr)
+    assert value(words, "rank") == {0: 0, 2: 1, 3: 2}
+    assert value(words, "world_size") == dict.fromkeys([0, 2, 3], 3)
+    assert value(words, "generation") == dict.fromkeys([0, 2, 3], 1)
+    assert value(words, "sum") == dict.fromkeys([0, 2, 3], 1 + 2 + 3)
+
+
 @pytest.mark.long
 def test_two_are_lost_at_once(on: Ctl) -> None:
     words = run(on, "shrink", "--victim", "0", "--victim", "2", workers=4)

@@ -7,10 +7,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from controller_harness import ControllerProcess, ScriptedAgent, configuration, running_controller, wait_until
+from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, configuration, running_controller, wait_until
 from soft_switch import SwitchProcess, running_switch
 
 from controller import errors
@@ -288,6 +289,30 @@ def test_an_agent_that_dies_during_a_start(client: ControllerClient):
         threading.Timer(0.5, agent.disconnect).start()
         with pytest.raises(errors.AgentFailed, match="agent a1 on here was lost"):
             client.start_job(2)
+
+
+def test_a_rank_that_is_lost_during_a_start(client: ControllerClient):
+    """As a process that waited for the others and was killed when all were there."""
+    lost = threading.Event()
+
+    def answer_late(assignment: pb.Assignment) -> pb.AgentMessage:
+        assert lost.wait(DEADLINE)
+        return other.ready(assignment)
+
+    with (
+        ScriptedAgent(client.address, "a1") as agent,
+        ScriptedAgent(client.address, "a2", answer=answer_late) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        starting = pool.submit(client.start_job, 4, "early", on_failure=OnFailure.SHRINK)
+        agent.wait_for("assignment")
+        job = client.get_job("early")
+        agent.event(job, 1, pb.RankEvent.LOST, detail="its process was killed")
+        wait_until(lambda: client.get_job("early").ranks[1].state == pb.LOST, "the loss is known")
+        lost.set()
+        assert starting.result().state == pb.READY
+        assert agent.wait_for("quiesce").epoch == other.wait_for("quiesce").epoch == job.epoch
+        client.stop_job(job.id)
 
 
 def test_a_start_that_is_stopped(client: ControllerClient):

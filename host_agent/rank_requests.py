@@ -1,0 +1,53 @@
+"""Finds the rank of a job that a process asks for."""
+
+from __future__ import annotations
+
+from controller.proto import switchml_pb2 as pb
+from host_agent.errors import AttachRefused
+from host_agent.local_job import LocalJob, LocalRank
+from host_agent.messages import Attach
+
+__all__ = ["rank_asked_for"]
+
+
+def rank_asked_for(job: LocalJob, request: Attach, agent: str) -> LocalRank:
+    """Return the rank, which `agent` has.
+
+    A process asks for the number that it was started with. In a job that has gone on without lost ranks since then, the
+    rank has another number, and the job has fewer.
+
+    Raises:
+        AttachRefused: the job has no such rank, or not here.
+
+    """
+    assignment = job.assignment
+    size = assignment.world_size
+    has_shrunk = assignment.on_failure == pb.SHRINK and assignment.generation > 0
+    if request.world_size is not None and (request.world_size < size if has_shrunk else request.world_size != size):
+        raise AttachRefused("WrongWorldSize", f"{job} has {size} ranks, not {request.world_size}")
+    if has_shrunk:
+        return _rank_of_worker(job, request.rank, agent)
+    if request.rank >= size:
+        raise AttachRefused("BadRequest", f"{job} has ranks 0 to {size - 1}; there is no rank {request.rank}")
+    rank = job.ranks.get(request.rank)
+    if rank is None:
+        here = ", ".join(map(str, job.ranks))
+        raise AttachRefused(
+            "RankElsewhere",
+            f"rank {request.rank} of {job} belongs to another agent; agent {agent} has rank {here}. "
+            "`switchml-ctl job show` lists the agents",
+        )
+    return rank
+
+
+def _rank_of_worker(job: LocalJob, worker: int, agent: str) -> LocalRank:
+    ranks = dict(zip(job.assignment.workers, job.assignment.ranks, strict=True))
+    if worker not in ranks:
+        here = ", ".join(map(str, ranks))
+        raise AttachRefused(
+            "RankElsewhere",
+            f"the process that was started as rank {worker} of {job} has no place at agent {agent}: it was taken for"
+            " lost, and the job goes on without it, or its place is at another agent;"
+            f" here are those that were started as {here}",
+        )
+    return job.ranks[ranks[worker]]
