@@ -40,6 +40,7 @@ _LOG = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 10.0
 _WATCH_SECONDS = 1.0
+_ENDING_SECONDS = 5.0  # that a start waits for jobs which are ending
 _LIST_LIMIT = 200
 _JOB_EVENTS = {
     JobState.READY: EventKind.JOB_READY,
@@ -158,7 +159,7 @@ class Lifecycle:
             for switch in self._switches.candidates(request.switch):
                 if not any(live.switch is switch for live in self._live.values()):
                     await self._switches.renew_epochs(switch)
-            live = self._admit(request, placement, tenant)
+            live = await self._admit_when_free(request, placement, tenant)
         except ControllerError as refusal:
             name = f"job {request.name!r} with " if request.name else ""
             why = f"{name}{request.workers} workers: {refusal.message}"
@@ -177,6 +178,19 @@ class Lifecycle:
             raise JobEnded(f"job {live.job.name} was {live.job.state.name} before it was ready{why}")
         live.bring_up.result()
         return live.job
+
+    async def _admit_when_free(self, request: pb.StartJobRequest, placement: Placement | None, tenant: str) -> LiveJob:
+        """Admit a job; where there is no room, wait until the jobs that are ending have freed what they hold."""
+        try:
+            return self._admit(request, placement, tenant)
+        except (NoRoom, NoAgent) as refusal:
+            ending = [live.job.name for live in self._live.values() if live.ending is not None]
+            if not ending:
+                raise
+            if not await self.drain(_ENDING_SECONDS):
+                why = f"job {', '.join(ending)} has ended, and had not freed its slots within {_ENDING_SECONDS:g} s"
+                raise type(refusal)(f"{refusal.message}; {why}", **refusal.figures) from None
+        return self._admit(request, placement, tenant)
 
     def _admit(self, request: pb.StartJobRequest, placement: Placement | None, tenant: str) -> LiveJob:
         live_jobs = self.live_jobs()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -39,6 +39,7 @@ class Jobs:
 
     With a `switch_socket`, a shm port of the switch, ranks share memory with the switch; else packets go over UDP.
     `report` takes messages for the controller and may lose them while there is none: `summary` has all that matters.
+    `delivered` waits until the controller has acted on those, while there is one.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Jobs:
         self._waiting = WaitingRanks()
         self._switches = SwitchWatch(engine)
         self.report: Callable[[pb.AgentMessage], None] = lambda _: None
+        self.delivered: Callable[[], Awaitable[None]] = _nothing_to_deliver
 
     # ---- what the controller orders ----
 
@@ -505,6 +507,10 @@ class Jobs:
         rank.events.append(event)
         _log.info("%s: rank %d %s %s", job, rank.rank, pb.RankEvent.Kind.Name(kind).lower(), detail)
         self.report(pb.AgentMessage(rank_event=event))
+
+
+async def _nothing_to_deliver() -> None:
+    """Return at once: without a controller nothing is delivered."""
 
 
 def _not_active(job: LocalJob) -> AttachRefused:

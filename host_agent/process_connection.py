@@ -158,6 +158,7 @@ class ProcessConnection:
             request = parse(data)
             if isinstance(request, Close):
                 self._detach(request.loss)
+                await self._jobs.delivered()  # so that whoever starts a job next finds the room of this one
                 self._send({"type": "closed"})
                 return
             if isinstance(request, Missing):

@@ -9,6 +9,7 @@ import logging
 import math
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ _JOBS_GET_SECONDS: Final = 0.8  # the process that asks waits 1 s
 _FETCH_SECONDS: Final = 2.5  # the controller waits for 3
 _FETCH_STEP_SECONDS: Final = 0.005
 _HEARTBEAT_BOUNDS: Final = (0.05, 60.0)
+_DELIVERY_SECONDS: Final = 1.0  # that a process which closes its rank waits for the controller at the longest
 
 # The controller understood and said no; the same registration will be refused again.
 _FINAL: Final = (
@@ -104,10 +106,14 @@ class Session:
         self._registration = registration
         self._jobs = jobs
         self._outgoing: asyncio.Queue[pb.AgentMessage] | None = None  # while registered
+        self._heartbeats = 0  # that were reported on this stream; the controller answers each
+        self._unanswered: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits for the answer to which
+        self._answers = 0
         self._channel: Any = None
         self._quiescing: dict[int, asyncio.Task[None]] = {}  # by job
         self.on_registered: Callable[[], None] = lambda: None
         jobs.report = self._report
+        jobs.delivered = self._delivered
 
     async def run(self) -> None:
         """Stay registered until cancelled.
@@ -138,7 +144,8 @@ class Session:
             except TlsError as error:
                 reason = str(error)
             finally:
-                was_registered, self._outgoing, self._channel = self._outgoing is not None, None, None
+                was_registered = self._outgoing is not None
+                self._forget_stream()
             if was_registered:
                 backoff, reported = _FIRST_BACKOFF, ""
             if reason != reported:
@@ -166,7 +173,34 @@ class Session:
 
     def _report(self, message: pb.AgentMessage) -> None:
         if self._outgoing is not None:
+            self._heartbeats += message.HasField("heartbeat")
             self._outgoing.put_nowait(message)
+
+    async def _delivered(self) -> None:
+        """Wait until the controller has acted on all that was reported; not for long, nor for one that is away."""
+        if self._outgoing is None:
+            return
+        self._beat()
+        answered = asyncio.get_running_loop().create_future()
+        self._unanswered.append((self._heartbeats, answered))
+        await asyncio.wait({answered}, timeout=_DELIVERY_SECONDS)
+
+    def _note_answer(self) -> None:
+        """Wake those who wait for the answers that have come: the controller takes messages in their order."""
+        self._answers += 1
+        while self._unanswered and self._unanswered[0][0] <= self._answers:
+            _, answered = self._unanswered.popleft()
+            if not answered.done():
+                answered.set_result(None)
+
+    def _forget_stream(self) -> None:
+        """Begin to count again: what was not answered on a stream that has ended never will be."""
+        self._outgoing, self._channel = None, None
+        self._heartbeats = self._answers = 0
+        while self._unanswered:
+            _, answered = self._unanswered.popleft()
+            if not answered.done():
+                answered.set_result(None)
 
     async def _converse(self, channel: Any) -> None:
         """Register and serve one stream until it ends."""
@@ -188,7 +222,7 @@ class Session:
             self.on_registered()
             tasks = [
                 asyncio.create_task(self._write(call, self._outgoing)),
-                asyncio.create_task(self._beat(self._outgoing, period)),
+                asyncio.create_task(self._beat_steadily(self._outgoing, period)),
                 asyncio.create_task(self._read(call)),
             ]
             if self._has_standby:
@@ -218,11 +252,14 @@ class Session:
             while True:
                 await call.write(await outgoing.get())
 
-    async def _beat(self, outgoing: asyncio.Queue[pb.AgentMessage], period: float) -> None:
+    async def _beat_steadily(self, outgoing: asyncio.Queue[pb.AgentMessage], period: float) -> None:
         while True:
             if outgoing.empty():  # else the controller is slower than we are, and the next one will do
-                outgoing.put_nowait(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=self._jobs.statuses())))
+                self._beat()
             await asyncio.sleep(period)
+
+    def _beat(self) -> None:
+        self._report(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=self._jobs.statuses())))
 
     async def _watch(self) -> None:
         """Raise asyncio.TimeoutError once the controller has answered no heartbeat for too long."""
@@ -241,7 +278,7 @@ class Session:
             self._heard = self._clock()
             kind = message.WhichOneof("message")
             if kind == "alive":
-                pass
+                self._note_answer()
             elif kind == "assignment":
                 self._jobs.assign(message.assignment)
             elif kind == "activation":

@@ -33,6 +33,9 @@ class AgentsServer(pb_grpc.AgentsServicer, pb_grpc.JobsServicer):
         self.messages: list[pb.AgentMessage] = []  # all but heartbeats
         self.heartbeats: list[pb.Heartbeat] = []
         self.sessions = 0
+        self.answers = True  # to heartbeats
+        self._unanswered = 0
+        self._writing = asyncio.Lock()
         self._context: Any = None
         self._changed = asyncio.Condition()
 
@@ -53,17 +56,30 @@ class AgentsServer(pb_grpc.AgentsServicer, pb_grpc.JobsServicer):
                 async with self._changed:
                     if message.WhichOneof("message") == "heartbeat":
                         self.heartbeats.append(message.heartbeat)
+                        self._unanswered += 1
                     else:
                         self.messages.append(message)
                     self._changed.notify_all()
+                await self._answer()
         finally:
             self.sessions -= 1
 
     async def Get(self, _reference: pb.JobReference, _context: Any) -> pb.Job:  # noqa: N802 - the name of the RPC
         return pb.Job(ranks=[pb.Rank(rank=rank, position=position) for rank, position in self.positions.items()])
 
+    async def _answer(self) -> None:
+        while self.answers and self._unanswered:
+            self._unanswered -= 1
+            await self.send(alive=pb.Alive())
+
+    async def set_answers(self, answers: bool) -> None:
+        """Answer heartbeats, those that came before as well, or none any more."""
+        self.answers = answers
+        await self._answer()
+
     async def send(self, **message: Any) -> None:
-        await self._context.write(pb.ControllerMessage(**message))
+        async with self._writing:
+            await self._context.write(pb.ControllerMessage(**message))
 
     async def wait_for(self, condition: Callable[[], object]) -> None:
         async with self._changed:

@@ -199,6 +199,21 @@ async def test_a_process_that_goes_away_is_reported_at_once(tmp_path: Path) -> N
         assert "without closing" in event.detail
 
 
+async def test_a_close_waits_until_the_controller_knows_of_it(tmp_path: Path) -> None:
+    async with running_agent(tmp_path) as agent:
+        await agent.start_job(1, 1)
+        comm = await agent.connect(0)
+        await agent.controller.set_answers(False)
+        closing = asyncio.create_task(in_thread(comm.close))
+        await expect_event(agent.controller, pb.RankEvent.ATTACHED, 0)
+        await expect_event(agent.controller, pb.RankEvent.CLOSED, 0)
+        for _ in range(4):
+            await agent.controller.next_heartbeat()
+        assert not closing.done()
+        await agent.controller.set_answers(True)
+        await closing
+
+
 async def test_a_process_that_cannot_go_on_says_why(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
         await agent.start_job()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, configuration, running_controller, wait_until
-from soft_switch import SwitchProcess, running_switch
+from soft_switch import SwitchProcess, running_switch, stopped
 
 from controller import errors
 from controller.client import ControllerClient
@@ -313,6 +313,21 @@ def test_a_rank_that_is_lost_during_a_start(client: ControllerClient):
         assert starting.result().state == pb.READY
         assert agent.wait_for("quiesce").epoch == other.wait_for("quiesce").epoch == job.epoch
         client.stop_job(job.id)
+
+
+def test_a_start_waits_for_the_slots_of_a_job_that_is_ending(
+    client: ControllerClient, agent: ScriptedAgent, switch: SwitchProcess
+):
+    before = client.start_job(8, name="before", slots=1024)
+    with ThreadPoolExecutor(2) as pool:
+        with stopped(switch.process):
+            stopping = pool.submit(client.stop_job, before.id)
+            agent.wait_for("revocation")
+            starting = pool.submit(client.start_job, 8, "after", slots=1024)
+            time.sleep(0.3)  # one that is refused takes milliseconds
+            assert not starting.done()
+        assert stopping.result().state == pb.STOPPED
+        assert starting.result().state == pb.READY
 
 
 def test_a_start_that_is_stopped(client: ControllerClient):
