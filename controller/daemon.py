@@ -19,7 +19,9 @@ import grpc
 
 from controller.agent_messages import AgentMessages
 from controller.agents import Agents
+from controller.call_limits import CALLS_AT_ONCE
 from controller.config import ControllerConfig, load_config
+from controller.connections import Connections
 from controller.errors import ConfigError, ControllerError
 from controller.events import EventKind
 from controller.lifecycle import Lifecycle
@@ -35,10 +37,11 @@ from controller.store import Store, stand_by
 from controller.switches import Switches
 from controller.version import VERSION
 from dataplane.clock import Clock, chosen_clock
-from dataplane.grpc_address import listen
+from dataplane.grpc_address import listen, parse_grpc_address
 from dataplane.grpc_guard import Guard
 from dataplane.grpc_stop import stop_server
 from dataplane.metrics_address import MetricsPlace, metrics_options
+from dataplane.open_files import allow_open_files
 from dataplane.process_logs import configure, log_options
 from dataplane.tls import TlsError, tls_options
 
@@ -46,12 +49,13 @@ __all__ = ["main", "serve"]
 
 _LOG = logging.getLogger(__name__)
 _STOP_SECONDS = 1.0
-# Each agent's session is one, and each `job watch` and `events --follow`; gRPC refuses more with RESOURCE_EXHAUSTED.
-_MAX_CONCURRENT_RPCS = 2048
 _SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", 4 * 1024 * 1024),
     # Without this option a second controller could listen on the same port, and calls would go to either.
     ("grpc.so_reuseport", 0),
+    # Who connects must shake hands, and who makes no call is disconnected; clients connect again by themselves.
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 60_000),
 )
 
 
@@ -87,7 +91,8 @@ async def serve(
         rendezvous = Rendezvous(lifecycle)
         profiles = Profiles(agents)
         messages = AgentMessages(store, lifecycle, rendezvous, profiles)
-        server = _server(store, switches, agents, lifecycle, messages, profiles, Access(store.events, quotas))
+        access = Access(store.events, quotas)
+        server = _server(store, switches, agents, lifecycle, messages, profiles, access)
         tasks: list[asyncio.Task[None]] = []
         try:
             address = _listen(server, config)
@@ -100,6 +105,10 @@ async def serve(
                 asyncio.create_task(store.lead(), name="leadership"),
                 asyncio.create_task(store.events.run(), name="events"),
             ]
+            place = parse_grpc_address(address)
+            if isinstance(place, tuple):
+                connections = Connections(place[1], access.calls)
+                tasks.append(asyncio.create_task(connections.run(), name="connections"))
             stopping = asyncio.create_task(stop.wait(), name="stop")
             served = None
             if metrics is not None:
@@ -157,7 +166,7 @@ def _server(
     access: Access,
 ) -> grpc.aio.Server:
     server = grpc.aio.server(
-        options=_SERVER_OPTIONS, interceptors=[Guard(access.check)], maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS
+        options=_SERVER_OPTIONS, interceptors=[Guard(access.check)], maximum_concurrent_rpcs=CALLS_AT_ONCE
     )
     pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle, store.events), server)  # type: ignore[no-untyped-call]
@@ -248,6 +257,7 @@ def main(
     Example: switchml-controller --config fabric.toml --listen 127.0.0.1:0 --ready-file controller.json
     """
     configure(log_format, log_level)
+    allow_open_files()
     # What goes wrong with a switch is an exception here, and told once; finsy logs it as well.
     logging.getLogger("finsy").setLevel(logging.CRITICAL + 1)
     try:

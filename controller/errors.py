@@ -24,6 +24,7 @@ __all__ = [
     "SwitchRefused",
     "PermissionDenied",
     "QuotaExceeded",
+    "TooManyCalls",
     "VersionMismatch",
     "ConfigError",
     "StoreError",
@@ -82,6 +83,12 @@ class JobEnded(ControllerError):
 
 class NoRoom(ControllerError):
     """Slots, job ids or epochs are used up; the figures say how many there are."""
+
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class TooManyCalls(ControllerError):
+    """The caller has as many calls under way as it may; the figures say how many."""
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
 

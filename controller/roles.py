@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
 import grpc
 
-from controller.errors import ACTOR_KEY, PermissionDenied, abort
+from controller.call_limits import CallLimits
+from controller.errors import ACTOR_KEY, PermissionDenied, TooManyCalls, abort
 from controller.events import ACTOR, EventKind, EventLog
 from controller.jobs import Job
 from controller.quotas import Quotas
-from dataplane.tls import Role, identity_of
+from dataplane.tls import Identity, Role, identity_of
 
 __all__ = ["CALLER", "RIGHTS", "Access", "Caller", "require_agent", "require_tenant"]
 
@@ -63,27 +65,26 @@ class Access:
     def __init__(self, events: EventLog, quotas: Quotas) -> None:
         self._events = events
         self._quotas = quotas
+        self.calls = CallLimits()
         self._refused: OrderedDict[tuple[str, str], float] = OrderedDict()  # time.monotonic()
 
-    async def check(self, method: str, context: grpc.aio.ServicerContext) -> None:
-        """Note who calls, and abort the call if that one may not."""
+    async def check(self, method: str, context: grpc.aio.ServicerContext) -> ExitStack:
+        """Note who calls, and abort the call if that one may not; the returned context counts it while it lasts."""
         identity = identity_of(context)
         if identity is None:
             ACTOR.set(_said(context))
             CALLER.set(Caller())
-            return
+            return self.calls.begin(context.peer())
         ACTOR.set(f"{identity.subject} at {context.peer()}")
-        allowed = RIGHTS.get(method, frozenset())
-        if identity.role in allowed and identity.name:
+        try:
+            role = _allowed_role(identity, method)
             tenant = self._quotas.tenant(identity.name, identity.tenant)
-            CALLER.set(Caller(identity.name, identity.role, tenant, known=True))
-            return
-        named = identity.role.value if identity.role is not None else "no known role (OU)"
-        who = f"{identity.subject} has the role {named}" if identity.name else f"{identity.subject} has no name (CN)"
-        needed = ", ".join(sorted(role.value for role in allowed)) or "nobody has"
-        message = f"{who}, and {method.rpartition('.')[2]} needs one of: {needed}"
-        self._note(identity.subject, method, message)
-        await abort(context, PermissionDenied(message))
+            CALLER.set(Caller(identity.name, role, tenant, known=True))
+            return self.calls.begin(context.peer(), identity.subject, role)
+        except (PermissionDenied, TooManyCalls) as refusal:
+            self._note(identity.subject, method, refusal.message)
+            await abort(context, refusal)
+            raise
 
     def _note(self, subject: str, method: str, message: str) -> None:
         now = time.monotonic()
@@ -94,6 +95,22 @@ class Access:
         if len(self._refused) > _MOST_REPEATS:
             self._refused.popitem(last=False)
         self._events.record(EventKind.ACCESS_REFUSED, message)
+
+
+def _allowed_role(identity: Identity, method: str) -> Role:
+    """Return the role of a caller that may make a call.
+
+    Raises:
+        PermissionDenied: it may not.
+
+    """
+    allowed = RIGHTS.get(method, frozenset())
+    if identity.role in allowed and identity.name:
+        return identity.role
+    named = identity.role.value if identity.role is not None else "no known role (OU)"
+    who = f"{identity.subject} has the role {named}" if identity.name else f"{identity.subject} has no name (CN)"
+    needed = ", ".join(sorted(role.value for role in allowed)) or "nobody has"
+    raise PermissionDenied(f"{who}, and {method.rpartition('.')[2]} needs one of: {needed}")
 
 
 def _said(context: grpc.aio.ServicerContext) -> str:

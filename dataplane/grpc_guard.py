@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import grpc
 
 __all__ = ["Guard"]
 
-Check: TypeAlias = "Callable[[str, grpc.aio.ServicerContext], Awaitable[None]]"
+Check: TypeAlias = "Callable[[str, grpc.aio.ServicerContext], Awaitable[AbstractContextManager[object]]]"
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Awaits `check` with a call's method (/PACKAGE.SERVICE/METHOD) and context; it aborts what is not allowed.
 
-    The check runs in the task of the call, so that what it sets in context variables holds for the call.
+    The call is served within the context manager that the check returns. The check runs in the task of the call, so
+    that what it sets in context variables holds for the call.
     """
 
     def __init__(self, check: Check) -> None:
@@ -37,13 +39,13 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def _guarded(self, method: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
         async def generate(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            await self._check(method, context)
-            async for response in behaviour(request, context):
-                yield response
+            with await self._check(method, context):
+                async for response in behaviour(request, context):
+                    yield response
 
         async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            await self._check(method, context)
-            return await behaviour(request, context)
+            with await self._check(method, context):
+                return await behaviour(request, context)
 
         return generate if inspect.isasyncgenfunction(behaviour) else call
 

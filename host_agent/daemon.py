@@ -21,6 +21,7 @@ from dataplane.clock import chosen_clock
 from dataplane.constants import PROTOCOL_VERSION
 from dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
 from dataplane.metrics_address import MetricsPlace, metrics_options
+from dataplane.open_files import allow_open_files
 from dataplane.process_logs import configure, log_options
 from dataplane.tls import Security, tls_options
 from host_agent._engine import SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
@@ -387,6 +388,7 @@ def main(
     Exit status: 0 when stopped by SIGTERM or SIGINT, 1 when it cannot go on, 2 for wrong options.
     """
     configure(log_format, log_level)
+    allow_open_files()
     options = AgentOptions(
         controller=controller,
         name=name,

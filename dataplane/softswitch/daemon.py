@@ -21,6 +21,7 @@ from dataplane.devices import Poll
 from dataplane.grpc_address import parse_grpc_address
 from dataplane.grpc_stop import last_tasks_end, stop_server
 from dataplane.metrics_address import MetricsPlace, metrics_options
+from dataplane.open_files import allow_open_files
 from dataplane.process_logs import configure, log_options
 from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
 from dataplane.softswitch.device import Device
@@ -358,6 +359,7 @@ def main(
     if shards > 1 and len(udp_ports) + len(dpdk_ports) != len(ports) and ports != (_DEFAULT_PORT,):
         raise click.UsageError("with several --shards all ports must be UDP or DPDK ports")
     configure(log_format, log_level)
+    allow_open_files()
     options = Options(
         grpc=endpoint,
         device_id=device_id,

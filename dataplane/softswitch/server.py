@@ -52,7 +52,7 @@ def create_server(servicer: Servicer, address: str, security: Security | None = 
     return server, listen(server, address, security or Security())
 
 
-async def _require_role(_method: str, context: grpc.aio.ServicerContext) -> None:
+async def _require_role(_method: str, context: grpc.aio.ServicerContext) -> contextlib.nullcontext[None]:
     """Abort a call over TLS whose certificate is not for one of _ROLES."""
     identity = identity_of(context)
     if identity is not None and identity.role not in _ROLES:
@@ -62,6 +62,7 @@ async def _require_role(_method: str, context: grpc.aio.ServicerContext) -> None
             f"{identity.subject} may not drive this switch: its certificate's role (OU) must be one of"
             f" {', '.join(role.value for role in _ROLES)}",
         )
+    return contextlib.nullcontext()
 
 
 def _without_needless_traceback(record: logging.LogRecord) -> bool:

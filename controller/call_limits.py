@@ -1,0 +1,70 @@
+"""How many calls callers may have under way at one time: agents and administrators always find room."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, TypeVar
+
+from controller.connections import Peer, peer_of
+from controller.errors import TooManyCalls
+from dataplane.tls import Role
+
+__all__ = ["CALLS_AT_ONCE", "CALLS_OF_A_CALLER", "CALLS_OF_OTHERS", "CallLimits"]
+
+CALLS_AT_ONCE: Final = 2048
+"""Of all callers: each agent's session is one, and each `job watch` and `events --follow`."""
+CALLS_OF_A_CALLER: Final = 256
+"""Of one certificate's subject, unless it is an administrator's."""
+CALLS_OF_OTHERS: Final = 1024
+"""Of all callers that are neither agents nor administrators."""
+
+_Key = TypeVar("_Key")
+_OTHERS: Final = "the group of all viewers and operators"
+
+
+class CallLimits:
+    """Counts the calls that are under way, by caller and by connection. Callers without a certificate have no limit."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+        self._peers: Counter[Peer] = Counter()
+
+    def __iter__(self) -> Iterator[Peer]:
+        """Yield the peers that have calls under way."""
+        return iter(self._peers)
+
+    def begin(self, grpc_peer: str, subject: str = "", role: Role = Role.ADMIN) -> contextlib.ExitStack:
+        """Count a call until the returned context ends; `subject` and `role` are those of the caller's certificate.
+
+        Raises:
+            TooManyCalls: the caller, or all like it, have as many as they may.
+
+        """
+        limits = {} if role is Role.ADMIN else {subject: CALLS_OF_A_CALLER}
+        if role not in (Role.ADMIN, Role.AGENT):
+            limits[_OTHERS] = CALLS_OF_OTHERS
+        for who, most in limits.items():
+            if self._calls[who] >= most:
+                raise TooManyCalls(
+                    f"{who} has {most} calls under way, and may have no more; end some of them", calls=most
+                )
+        ended = contextlib.ExitStack()
+        for who in limits:
+            _count(self._calls, who, ended)
+        peer = peer_of(grpc_peer)
+        if peer is not None:
+            _count(self._peers, peer, ended)
+        return ended
+
+
+def _count(calls: Counter[_Key], key: _Key, ended: contextlib.ExitStack) -> None:
+    calls[key] += 1
+    ended.callback(_uncount, calls, key)
+
+
+def _uncount(calls: Counter[_Key], key: _Key) -> None:
+    calls[key] -= 1
+    if not calls[key]:
+        del calls[key]

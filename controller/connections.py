@@ -1,0 +1,127 @@
+"""Closes connections that are held open without a call, where there are too many of them.
+
+gRPC accepts whatever connects, and has no limit for each peer. Its sockets are found among this process's descriptors
+and shut down, which it takes for the peer's end of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import ip_address
+from typing import Final, TypeAlias, TypeVar
+from urllib.parse import unquote
+
+__all__ = ["CONNECTIONS_OF_A_PEER", "Connections", "Peer", "peer_of"]
+
+_T = TypeVar("_T")
+_LOG = logging.getLogger(__name__)
+
+CONNECTIONS_OF_A_PEER: Final = 256
+"""From one address, beyond which those without a call are closed."""
+_SHARE_OF_DESCRIPTORS: Final = 0.75
+"""How many of the descriptors connections may have, beyond which those without a call are closed from any address."""
+_LOOK_SECONDS: Final = 0.2
+
+Peer: TypeAlias = "tuple[str, int]"
+"""Address and port of the other end of a connection."""
+
+
+def peer_of(grpc_peer: str) -> Peer | None:
+    """Return the peer that gRPC names, like ipv4:10.0.0.1:4000 or ipv6:%5B::1%5D:4000; None for a Unix socket."""
+    kind, _, rest = unquote(grpc_peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    return (_normal(host.strip("[]")), int(port)) if kind in ("ipv4", "ipv6") else None
+
+
+def _normal(address: str) -> str:
+    parsed = ip_address(address.partition("%")[0])
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+
+
+class Connections:
+    """The connections at this process's TCP port. `busy` tells which peers have a call under way."""
+
+    def __init__(self, port: int, busy: Iterable[Peer]) -> None:
+        self._port = port
+        self._busy = busy
+        self._seen: dict[Peer, float] = {}  # when each was first seen
+        self._told = False
+
+    async def run(self) -> None:
+        """Look at them from time to time, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self.limit()
+
+    def limit(self) -> None:
+        """Close connections without a call, oldest first, of peers that have too many, and where there are too many."""
+        descriptors = _descriptors()
+        if len(descriptors) <= CONNECTIONS_OF_A_PEER:
+            self._seen.clear()
+            self._told = False
+            return
+        found = ((_with_socket(descriptor, self._peer), descriptor) for descriptor in descriptors)
+        open_now = {peer: descriptor for peer, descriptor in found if peer is not None}
+        now = time.monotonic()
+        self._seen = {peer: self._seen.get(peer, now) for peer in open_now}
+        closed = self._surplus()
+        for peer in closed:
+            _with_socket(open_now[peer], lambda connection: connection.shutdown(socket.SHUT_RDWR))
+        if closed and not self._told:
+            self._told = True
+            _LOG.warning(
+                "%d connections without a call were closed, the first from %s: there are too many from one address, or"
+                " in all",
+                *(len(closed), closed[0][0]),
+            )
+
+    def _peer(self, connection: socket.socket) -> Peer | None:
+        """Return the peer of a connection at the port, or None for any other socket."""
+        is_tcp = connection.family in (socket.AF_INET, socket.AF_INET6)
+        if not is_tcp or connection.getsockname()[1] != self._port:
+            return None
+        host, port = connection.getpeername()[:2]
+        return _normal(host), port
+
+    def _surplus(self) -> list[Peer]:
+        """Return what is to be closed."""
+        by_address: dict[str, list[Peer]] = defaultdict(list)
+        for peer in self._seen:
+            by_address[peer[0]].append(peer)
+        busy = set(self._busy)
+        surplus = []
+        for peers in by_address.values():
+            idle = sorted((peer for peer in peers if peer not in busy), key=self._seen.__getitem__)
+            surplus += idle[: max(0, len(peers) - CONNECTIONS_OF_A_PEER)]
+        most = int(_SHARE_OF_DESCRIPTORS * resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        left = sorted(self._seen.keys() - busy - set(surplus), key=self._seen.__getitem__)
+        return surplus + left[: max(0, len(self._seen) - len(surplus) - most)]
+
+
+def _descriptors() -> Sequence[int]:
+    """Return the numbers of this process's descriptors."""
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names alone
+    except OSError:  # not one is left, so all numbers are in use
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _with_socket(descriptor: int, act: Callable[[socket.socket], _T]) -> _T | None:
+    """Return what `act` does with a socket of gRPC's, or None where it is none, or has been closed meanwhile."""
+    try:
+        borrowed = socket.socket(fileno=descriptor)
+    except OSError:
+        return None
+    try:
+        return act(borrowed)
+    except OSError:
+        return None
+    finally:
+        borrowed.detach()
