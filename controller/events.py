@@ -28,7 +28,8 @@ __all__ = ["ACTOR", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level"]
 _LOG = logging.getLogger(__name__)
 
 EVENTS_KEPT: Final = 20_000
-"""How many events the log holds; older ones are forgotten."""
+"""How many events the log holds. Beyond, the oldest of the kind that has the most is forgotten, so that a flood of one
+kind, such as starts that are refused, leaves the others."""
 _WRITE_SECONDS: Final = 0.25
 _MAX_TEXT: Final = 500
 
@@ -134,20 +135,24 @@ class Event:
 class EventLog:
     """The latest events, oldest first. Everything but `run` and `read` returns at once; one event loop uses it.
 
-    `stored` are those of earlier runs; `write` stores new ones and raises StoreError.
+    `stored` are those of earlier runs; `write` stores new ones, deletes those of some numbers, and raises StoreError.
     """
 
     def __init__(
         self,
         stored: Iterable[Event],
-        write: Callable[[Sequence[Event]], None],
+        write: Callable[[Sequence[Event], Sequence[int]], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._events = deque(stored, EVENTS_KEPT)
+        self._events: dict[int, Event] = {}  # by number, oldest first
+        self._numbers: dict[str, deque[int]] = {}  # by kind
         self._write = write
         self._clock = clock
-        self._next = self._events[-1].number + 1 if self._events else 1
-        self._unwritten: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._next = 1
+        self._unwritten: dict[int, Event] = {}
+        self._forgotten: list[int] = []  # those that the store has still
+        for event in stored:
+            self._keep(event)
         self._followers: set[asyncio.Event] = set()
         self._failing = False
         self.counts: dict[str, int] = {}  # of this process, by word
@@ -182,19 +187,29 @@ class EventLog:
             actor=printable(ACTOR.get() if actor is None else actor, _MAX_TEXT),
             detail=printable(detail, _MAX_TEXT),
         )
-        self._next += 1
-        self._events.append(event)
-        self._unwritten.append(event)
+        self._unwritten[event.number] = event
+        self._keep(event)
         self.counts[event.kind] = self.counts.get(event.kind, 0) + 1
         for follower in self._followers:
             follower.set()
         return event
 
+    def _keep(self, event: Event) -> None:
+        """Add the newest event, and forget one where there are too many."""
+        self._next = event.number + 1
+        self._events[event.number] = event
+        self._numbers.setdefault(event.kind, deque()).append(event.number)
+        if len(self._events) > EVENTS_KEPT:
+            number = max(self._numbers.values(), key=len).popleft()
+            del self._events[number]
+            if self._unwritten.pop(number, None) is None:
+                self._forgotten.append(number)
+
     def latest(self, job: pb.JobReference | None = None, most: int = EVENTS_KEPT, after: int = 0) -> list[Event]:
         """Return the newest `most` events with a number above `after` that concern a job, oldest first."""
         wanted = pb.JobReference() if job is None else job
         found: list[Event] = []
-        for event in reversed(self._events):
+        for event in reversed(self._events.values()):
             if event.number <= after or len(found) >= most:
                 break
             if event.concerns(wanted):
@@ -237,9 +252,8 @@ class EventLog:
         """Write what is new to the store; what cannot be written is kept for the next time."""
         if not self._unwritten:
             return
-        events = list(self._unwritten)
         try:
-            self._write(events)
+            self._write(list(self._unwritten.values()), self._forgotten)
         except StoreError as error:
             if not self._failing:
                 _LOG.error("events are not in the store, and kept in memory until they can be: %s", error)
@@ -247,3 +261,4 @@ class EventLog:
             return
         self._failing = False
         self._unwritten.clear()
+        self._forgotten.clear()

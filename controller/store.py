@@ -13,7 +13,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 
 from controller.errors import StoreError, StoreInUse
-from controller.events import EVENTS_KEPT, Event, EventLog
+from controller.events import Event, EventLog
 from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
 from controller.proto import switchml_pb2 as pb
 from controller.store_errors import require_sound, sound_rows, store_errors
@@ -182,7 +182,7 @@ class Store:
                 require_sound(path, self._database)
                 self._migrate()
                 self.term = self._begin_term()
-            self.events = EventLog(self._stored_events(), self._append_events)
+            self.events = EventLog(self._stored_events(), self._write_events)
         except BaseException:
             self._lock.close()
             raise
@@ -389,14 +389,14 @@ class Store:
             rows = self._database.execute(f"SELECT {columns} FROM events ORDER BY number").fetchall()  # noqa: S608
         return [Event(*row) for row in rows]
 
-    def _append_events(self, events: Sequence[Event]) -> None:
+    def _write_events(self, events: Sequence[Event], forgotten: Sequence[int]) -> None:
         places = ", ".join("?" * len(_EVENT_COLUMNS))
         with self._transaction() as database:
             database.executemany(
                 f"INSERT INTO events VALUES ({places})",  # noqa: S608 - question marks
                 [astuple(event) for event in events],
             )
-            database.execute("DELETE FROM events WHERE number <= ?", (events[-1].number - EVENTS_KEPT,))
+            database.executemany("DELETE FROM events WHERE number = ?", [(number,) for number in forgotten])
 
     def _jobs(self, where: str, values: Sequence[object]) -> list[Job]:
         with sound_rows(self.path):

@@ -51,11 +51,42 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
         )
 
 
+def test_a_flood_of_one_kind_leaves_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    store = Store(path)
+    drained = store.events.record(EventKind.SWITCH_DRAINED, switch="s1", actor="operator")
+    for number in range(EVENTS_KEPT + 500):
+        store.events.record(EventKind.JOB_REFUSED, f"start {number}", actor="attacker")
+        if number % 7000 == 0:
+            store.events.flush()
+    for _ in range(300):  # even if all that follows is refused as well
+        store.events.record(EventKind.ACCESS_REFUSED, actor="attacker")
+    kept = store.events.latest()
+    assert kept[0] == drained
+    assert len(kept) == EVENTS_KEPT
+    assert [event.number for event in kept] == sorted(event.number for event in kept)
+    store.close()
+    store = Store(path)
+    assert store.events.latest() == kept
+    store.close()
+
+
+def test_a_log_of_another_release_is_cut() -> None:
+    events = [Event(number, 1.0, "job-refused", "warning") for number in range(2, EVENTS_KEPT + 12)]
+    drained = Event(1, 1.0, "switch-drained", "warning")
+    forgotten: list[int] = []
+    log = EventLog([drained, *events], lambda _, gone: forgotten.extend(gone))
+    assert log.latest()[:2] == [drained, events[11]]
+    log.record(EventKind.JOB_READY)
+    log.flush()
+    assert forgotten == list(range(2, 14))
+
+
 def test_a_store_that_cannot_be_written_stops_nobody() -> None:
     written: list[Event] = []
     full = True
 
-    def write(events: Sequence[Event]) -> None:
+    def write(events: Sequence[Event], _forgotten: Sequence[int]) -> None:
         if full:
             raise StoreError("disk full")
         written.extend(events)
@@ -70,7 +101,7 @@ def test_a_store_that_cannot_be_written_stops_nobody() -> None:
 
 
 def test_text_from_outside_is_one_bounded_line() -> None:
-    log = EventLog((), lambda _: None)
+    log = EventLog((), lambda *_: None)
     event = log.record(EventKind.AGENT_REFUSED, "a\nb\x1b[31m" + 1000 * "x", actor="\0evil\r")
     assert event.detail.startswith(r"a\nb\x1b[31mx")
     assert len(event.detail) == 500
@@ -78,7 +109,7 @@ def test_text_from_outside_is_one_bounded_line() -> None:
 
 
 def test_who_asked_is_taken_from_the_request() -> None:
-    log = EventLog((), lambda _: None)
+    log = EventLog((), lambda *_: None)
     token = ACTOR.set("alice")
     try:
         assert log.record(EventKind.JOB_STOPPED).actor == "alice"
@@ -88,7 +119,7 @@ def test_who_asked_is_taken_from_the_request() -> None:
 
 
 def test_what_is_asked_for() -> None:
-    log = EventLog((), lambda _: None)
+    log = EventLog((), lambda *_: None)
     for number in range(10):
         log.record(EventKind.JOB_READY, job=job("even" if number % 2 == 0 else "odd", number))
     numbers = lambda events: [event.number for event in events]  # noqa: E731
@@ -99,7 +130,7 @@ def test_what_is_asked_for() -> None:
 
 
 async def test_a_follower_gets_each_new_event_once() -> None:
-    log = EventLog((), lambda _: None)
+    log = EventLog((), lambda *_: None)
     log.record(EventKind.JOB_STARTED)
     seen: list[int] = []
 
