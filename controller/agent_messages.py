@@ -111,13 +111,15 @@ class AgentMessages:
         for status in heartbeat.ranks:
             live = self._lifecycle.live_job(status.job, status.epoch)
             rank = _rank_of(live, session, status.rank) if live is not None else None
-            if rank is None:
+            if live is None or rank is None:
                 continue
             if status.position > _MAX_CHUNKS:
                 _LOG.warning("agent %s says that rank %d is at chunk %d", session.name, status.rank, status.position)
             else:
                 rank.move_to(status.position)
                 rank.counters.CopyFrom(status.counters)
+            if status.epoch_spent and not rank.ended:
+                self._lifecycle.epoch_spent(live, rank)
 
     def _assignment_ready(self, session: AgentSession, ready: pb.AssignmentReady) -> None:
         changing = self._changing_to(ready.job, ready.epoch)

@@ -310,6 +310,15 @@ class Lifecycle:
             self.epoch_changes.begin(live, numbers, text)
         live.changes.notify()
 
+    def epoch_spent(self, live: LiveJob, rank: Rank) -> None:
+        """End an epoch before a slot is used more often than phases can tell: those of a new one begin at 0."""
+        why = f"rank {rank.rank} at agent {rank.agent} has used a slot nearly as often as an epoch allows"
+        if live.job.on_failure is OnFailure.ABORT:
+            self.end(live, JobState.FAILED, why, pb.EPOCH_SPENT)
+        elif live.change is None:
+            _LOG.warning("job %s: %s", live.job.name, why)
+            self.epoch_changes.begin(live, [], why)
+
     def _fail_after_loss(self, live: LiveJob, why: str, ranks: Sequence[int]) -> None:
         self.end(live, JobState.FAILED, why, pb.WORKER_LOST, ranks)
 

@@ -14,6 +14,7 @@ class RankStatus(TypedDict):
     ignored: int
     packets_together: int  # that leave in one message at most, over udp; 0 before that was measured
     round_trip_seconds: float
+    epoch_spent: bool  # a slot was used nearly as often as it may be in one epoch
 
 class LinkCounters(TypedDict):
     """Frames of an engine's device, in this process."""
@@ -31,6 +32,7 @@ class LinkCounters(TypedDict):
     unknown_port: int  # UDP, but to no job
     unresolved: int  # not sent, because nobody had answered for the switch's address yet
 
+SLOT_USES: int  # how often a slot can be used in one epoch
 SOCKET_BUFFER_BYTES: int  # what a job's socket is to be given in each direction
 
 # What it is given here, receiving and sending, in bytes. Raises OSError when there is no socket to be had.
@@ -93,6 +95,7 @@ class Engine:
         address: str = "",
         next_hop: int | None = None,
         busy: bool = False,
+        slot_uses: int = ...,
     ) -> None: ...
     # Raises ValueError without a device.
     def link_counters(self) -> LinkCounters: ...

@@ -24,7 +24,7 @@ from dataplane.metrics_address import MetricsPlace, metrics_options
 from dataplane.open_files import allow_open_files
 from dataplane.process_logs import configure, log_options
 from dataplane.tls import Security, tls_options
-from host_agent._engine import SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
+from host_agent._engine import SLOT_USES, SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
 from host_agent.errors import AgentError
 from host_agent.jobs import Jobs
 from host_agent.messages import Failure
@@ -57,6 +57,7 @@ class AgentOptions:
     poll: Poll = "adaptive"
     next_hop: str | None = None
     threads: int = 1
+    slot_uses: int = SLOT_USES  # in one epoch; fewer for tests
     ready_file: Path | None = None
     metrics: MetricsPlace | None = None  # where to serve them
     tls: Path | None = None
@@ -122,7 +123,7 @@ def _make_engine(options: AgentOptions) -> tuple[Engine, AgentOptions]:
 
     """
     if options.transport not in DEVICE_TRANSPORTS:
-        return Engine(options.threads), options
+        return Engine(options.threads, slot_uses=options.slot_uses), options
     if options.transport == "dpdk":
         device = open_dpdk(options.device, options.dpdk_eal, options.dpdk_mtu, queues=options.threads)
     else:

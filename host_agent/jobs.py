@@ -479,6 +479,7 @@ class Jobs:
             rank=rank.rank,
             position=status["position"],
             counters=rank_counters(status),
+            epoch_spent=status["epoch_spent"],
         )
 
     def _all_ranks(self) -> Iterator[tuple[LocalJob, LocalRank]]:

@@ -66,6 +66,7 @@ _ERRORS: Final = {
     pb.INTEGRITY: "IntegrityError",
     pb.JOB_FAILED: "JobFailed",
     pb.SWITCH_LOST: "SwitchLost",
+    pb.EPOCH_SPENT: "EpochSpent",
 }
 
 

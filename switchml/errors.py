@@ -20,6 +20,7 @@ __all__ = [
     "WorldChanged",
     "JobEnded",
     "SwitchLost",
+    "EpochSpent",
     "AgentLost",
     "CommunicatorClosed",
 ]
@@ -91,9 +92,10 @@ class WorldChanged(WorkerLost):
     """Other ranks of the job are gone, and the job goes on: the communicator is usable, in a new epoch.
 
     Every rank that goes on gets this error once at least: from each call that was under way, else from its next one.
-    `ranks` are those that were lost, with their numbers in the epoch before; `epoch`, `rank` and `world_size` are those
-    of now; `joined` are the ranks whose processes begin anew. `completed` calls of the epoch before have been completed
-    by all, counted from its first: it is the same number at every rank, so that they can agree where to go on.
+    `ranks` are those that were lost, with their numbers in the epoch before; none where the epoch was used up. `epoch`,
+    `rank` and `world_size` are those of now; `joined` are the ranks whose processes begin anew. `completed` calls of
+    the epoch before have been completed by all, counted from its first: it is the same number at every rank, so that
+    they can agree where to go on.
     """
 
     def __init__(
@@ -124,6 +126,10 @@ class JobEnded(SwitchMLError):
 
 class SwitchLost(SwitchMLError):
     """The switch lost the state of the job."""
+
+
+class EpochSpent(SwitchMLError):
+    """The job has used its slots as often as one epoch allows, and was not started to go on in another one."""
 
 
 class AgentLost(SwitchMLError):

@@ -7,6 +7,7 @@ from switchml.calls import Call
 from switchml.errors import (
     AgentLost,
     CollectiveMismatch,
+    EpochSpent,
     IntegrityError,
     JobEnded,
     SwitchLost,
@@ -33,6 +34,8 @@ def error_of(failure: Failure, who: str, call: Call | None) -> SwitchMLError:
         return JobEnded(f"{what} {again}", failed=failure.error == "JobFailed")
     if failure.error == "SwitchLost":
         return SwitchLost(f"{what} {again}")
+    if failure.error == "EpochSpent":
+        return EpochSpent(f"{what} {again} With a larger pool, or --on-failure shrink or restart, it lasts longer.")
     if failure.error == "AgentLost":
         return AgentLost(f"{what} See the agent's log; start it and the job again.")
     return JobEnded(f"{what} ({failure.error}) {again}", failed=True)

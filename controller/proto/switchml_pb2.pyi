@@ -41,6 +41,7 @@ class RevocationReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INTEGRITY: _ClassVar[RevocationReason]
     JOB_FAILED: _ClassVar[RevocationReason]
     SWITCH_LOST: _ClassVar[RevocationReason]
+    EPOCH_SPENT: _ClassVar[RevocationReason]
 ABORT: OnFailure
 SHRINK: OnFailure
 RESTART: OnFailure
@@ -64,6 +65,7 @@ CALL_MISMATCH: RevocationReason
 INTEGRITY: RevocationReason
 JOB_FAILED: RevocationReason
 SWITCH_LOST: RevocationReason
+EPOCH_SPENT: RevocationReason
 
 class StartJobRequest(_message.Message):
     __slots__ = ("workers", "name", "slots", "switch", "on_failure")
@@ -409,21 +411,23 @@ class Heartbeat(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ...) -> None: ...
 
 class RankStatus(_message.Message):
-    __slots__ = ("job", "epoch", "rank", "position", "counters")
+    __slots__ = ("job", "epoch", "rank", "position", "counters", "epoch_spent")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_SPENT_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     rank: int
     position: int
     counters: RankCounters
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ...) -> None: ...
+    epoch_spent: bool
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., position: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., epoch_spent: bool = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret")
+    __slots__ = ("job", "epoch", "name", "world_size", "ranks", "slot_base", "slots", "values_per_packet", "switch_address", "switch_udp_port", "announcements", "multicast_address", "on_failure", "generation", "succession", "secret", "workers")
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -440,6 +444,7 @@ class Assignment(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SUCCESSION_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     job: int
     epoch: int
     name: str
@@ -456,7 +461,8 @@ class Assignment(_message.Message):
     generation: int
     succession: Succession
     secret: int
-    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ...) -> None: ...
+    workers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., name: _Optional[str] = ..., world_size: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., switch_address: _Optional[str] = ..., switch_udp_port: _Optional[int] = ..., announcements: _Optional[_Iterable[int]] = ..., multicast_address: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., succession: _Optional[_Union[Succession, _Mapping]] = ..., secret: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Succession(_message.Message):
     __slots__ = ("previous_epoch", "previous_ranks", "lost", "joined", "message")

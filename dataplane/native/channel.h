@@ -43,7 +43,7 @@ struct Ticket {
 // Constant once the server has made the memory.
 struct Geometry {
   static constexpr uint32_t kInPlace = 2;
-  static constexpr uint64_t kMagic = 0x53574D4C43483035;  // "SWMLCH05": changes with any change of layout
+  static constexpr uint64_t kMagic = 0x53574D4C43483036;  // "SWMLCH06": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
@@ -64,6 +64,7 @@ struct ServerCounters {
   std::atomic<uint64_t> received;  // results
   std::atomic<uint64_t> retransmissions;
   std::atomic<uint64_t> ignored;  // results of no slot in flight
+  std::atomic<uint64_t> uses;     // of the slot that was used most, in this epoch
   std::atomic<uint64_t> summing;  // nanoseconds of a switch that added up the job's values; this rank's share
 };
 

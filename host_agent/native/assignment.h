@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "dataplane/native/epoch_limit.h"
+
 namespace switchml {
 
 // One rank of a job in one epoch.
@@ -15,11 +17,12 @@ struct RankAssignment {
   uint8_t rank;
   uint16_t epoch;
   uint32_t world_size;
-  uint16_t slot_base;             // first pool index
-  uint32_t slots;                 // a power of two
-  uint32_t values;                // per packet
-  std::string multicast_address;  // IPv4 group that results come to as well; empty: none
-  uint32_t secret;                // of the epoch: stands in every packet of the job
+  uint16_t slot_base;              // first pool index
+  uint32_t slots;                  // a power of two
+  uint32_t values;                 // per packet
+  std::string multicast_address;   // IPv4 group that results come to as well; empty: none
+  uint32_t secret = 0;             // of the epoch: stands in every packet of the job
+  uint32_t slot_uses = kSlotUses;  // how often a slot may be used in the epoch
 };
 
 // `assignment` again. Throws std::invalid_argument for what cannot be.
@@ -38,6 +41,8 @@ struct RankStatus {
   uint64_t received_bytes = 0;
   uint64_t packets_together = 0;  // as JobTransport's
   double round_trip_seconds = 0;
+  uint64_t uses = 0;         // of the slot that was used most
+  bool epoch_spent = false;  // the epoch must end soon: a slot was used nearly as often as it may be
 };
 
 }  // namespace switchml

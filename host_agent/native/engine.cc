@@ -27,7 +27,7 @@ int duplicate(int descriptor, const char* what) {
 
 }  // namespace
 
-Engine::Engine(unsigned threads, Links links) : links_(std::move(links)) {
+Engine::Engine(unsigned threads, Links links, uint32_t slot_uses) : links_(std::move(links)), slot_uses_(slot_uses) {
   if (!links_.empty() && links_.size() != threads) {
     throw std::invalid_argument("a device with " + std::to_string(links_.size()) +
                                 " queues is for as many data threads, not " + std::to_string(threads));
@@ -155,7 +155,8 @@ std::shared_ptr<const Engine::OpenRank> Engine::rank_at(uint64_t handle) {
 }
 
 uint64_t Engine::open_rank(const RankAssignment& given) {
-  const RankAssignment assignment = checked(given);
+  RankAssignment assignment = checked(given);
+  assignment.slot_uses = slot_uses_;
   const std::lock_guard<std::mutex> lock(operations_);
   const JobName name{assignment.address, assignment.switch_address, assignment.switch_udp_port, assignment.job,
                      assignment.epoch};
@@ -235,7 +236,9 @@ void Engine::close_rank(uint64_t handle) {
 
 RankStatus Engine::status(uint64_t handle) {
   const auto open = rank_at(handle);
-  return open->shm != nullptr ? open->shm->status() : open->channel->status();
+  RankStatus status = open->shm != nullptr ? open->shm->status() : open->channel->status();
+  status.epoch_spent = epoch_is_spent(status.uses, slot_uses_);
+  return status;
 }
 
 Engine::LinkCounters Engine::link_counters() {

@@ -31,7 +31,8 @@ class Engine {
 
   // Each rank's slots are divided among `threads` data threads. With links of an interface's queues, one for each
   // thread, packets travel over those instead of the kernel's UDP. Throws std::invalid_argument and std::system_error.
-  explicit Engine(unsigned threads, Links links = {});
+  // `slot_uses` is how often a slot may be used in an epoch, by ranks that share no memory with the switch.
+  explicit Engine(unsigned threads, Links links = {}, uint32_t slot_uses = kSlotUses);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -117,6 +118,7 @@ class Engine {
   std::mutex operations_;  // held by the one that is under way
   Links links_;            // one for each thread, or none
   DataThread::Peers threads_;
+  uint32_t slot_uses_;
   std::map<JobName, Job> jobs_;  // guarded by operations_
   DataThread::JobKey next_job_ = 1;
   std::mutex handles_;  // guards what follows, for a moment at a time

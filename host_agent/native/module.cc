@@ -65,13 +65,13 @@ uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::strin
 }
 
 void make_engine(Engine* self, unsigned threads, const nb::sequence& queues, const std::string& address,
-                 const std::optional<uint64_t>& next_hop, bool busy) {
+                 const std::optional<uint64_t>& next_hop, bool busy, uint32_t slot_uses) {
   Engine::Links links;
   if (nb::len(queues) > 0) {
     const switchml::FrameLinkOptions options{switchml::parse_ipv4(address), next_hop, busy};
     links = switchml::links_of(switchml::take_devices(queues), options);
   }
-  new (self) Engine(threads, std::move(links));
+  new (self) Engine(threads, std::move(links), slot_uses);
 }
 
 nb::dict link_counters(Engine& engine) {
@@ -111,6 +111,7 @@ nb::dict status(Engine& engine, uint64_t handle) {
   result["ignored"] = status.ignored;
   result["packets_together"] = status.packets_together;
   result["round_trip_seconds"] = status.round_trip_seconds;
+  result["epoch_spent"] = status.epoch_spent;
   return result;
 }
 
@@ -196,13 +197,15 @@ NB_MODULE(_engine, module) {
       },
       nb::arg("path"));
   module.attr("SOCKET_BUFFER_BYTES") = Engine::kSocketBufferBytes;
+  module.attr("SLOT_USES") = switchml::kSlotUses;
   module.def("granted_socket_buffers", [] {
     const switchml::UdpSocket socket("0.0.0.0", 0, Engine::kSocketBufferBytes);
     return nb::make_tuple(socket.receive_buffer(), socket.send_buffer());
   });
   nb::class_<Engine>(module, "Engine")
       .def("__init__", &make_engine, nb::arg("threads") = 1, nb::arg("queues") = nb::make_tuple(),
-           nb::arg("address") = "", nb::arg("next_hop") = nb::none(), nb::arg("busy") = false)
+           nb::arg("address") = "", nb::arg("next_hop") = nb::none(), nb::arg("busy") = false,
+           nb::arg("slot_uses") = switchml::kSlotUses)
       .def("link_counters", &link_counters)
       .def("start", &Engine::start, free)
       .def("stop", &Engine::stop, free)

@@ -56,7 +56,8 @@ bool Rank::take_submissions() {
   }
   for (const uint16_t index : submitted_) {
     const Header header = header_of(index);
-    if (slots_[index].state != SlotState::with_process || !in_stream_order(header.chunk, index)) {
+    if (slots_[index].state != SlotState::with_process || slots_[index].phase >= assignment_.slot_uses ||
+        !in_stream_order(header.chunk, index)) {
       channel_->fail();
       return false;
     }
@@ -241,6 +242,7 @@ void Rank::take_result(const TakenResult& result, Clock::time_point now) {
   next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   slot.state = SlotState::with_process;
   slot.phase += 1;
+  status_.uses = std::max<uint64_t>(status_.uses, slot.phase);
   in_flight_ -= 1;
   status_.received += 1;
   status_.received_bytes += result.bytes;

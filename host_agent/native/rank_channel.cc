@@ -141,6 +141,7 @@ RankStatus RankChannel::status() const {
     sum.retransmissions += part.retransmissions;
     sum.early_retransmissions += part.early_retransmissions;
     sum.ignored += part.ignored;
+    sum.uses = std::max(sum.uses, part.uses);
     sum.packets_together = std::max(sum.packets_together, part.packets_together);
     sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
   }

@@ -198,6 +198,7 @@ RankStatus ShmRank::status() const {
   status.received = control->server.received.load(std::memory_order_relaxed);
   status.retransmissions = control->server.retransmissions.load(std::memory_order_relaxed);
   status.ignored = control->server.ignored.load(std::memory_order_relaxed);
+  status.uses = control->server.uses.load(std::memory_order_relaxed);
   return status;
 }
 

@@ -93,6 +93,7 @@ def test_every_reason_has_an_error(reason: pb.RevocationReason) -> None:
     failure = failure_of(pb.Revocation(reason=reason, ranks=[4], message="why"))
     assert failure.to_message() == {"type": "failed", "error": failure.error, "ranks": [4], "message": "why"}
     assert failure.error in {
+        "EpochSpent",
         "WorkerLost",
         "CollectiveMismatch",
         "IntegrityError",

@@ -63,6 +63,7 @@ CALL = Call(12, "all_reduce", "sum", None, 0)
         ("JobFailed", switchml.JobEnded),
         ("SwitchLost", switchml.SwitchLost),
         ("AgentLost", switchml.AgentLost),
+        ("EpochSpent", switchml.EpochSpent),
         ("SomethingNew", switchml.JobEnded),
     ],
 )

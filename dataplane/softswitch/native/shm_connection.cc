@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "dataplane/native/epoch_limit.h"
 #include "dataplane/softswitch/native/accumulate.h"
 
 namespace switchml {
@@ -51,7 +52,7 @@ bool ShmConnection::take(Header* header) {
   const uint32_t waiting = control().submitted.load(std::memory_order_acquire) - submitted_;
   const auto slots = static_cast<uint32_t>(slots_.size());
   const uint16_t index = channel_.submission_ring()[submitted_ % slots];
-  if (waiting > slots || index >= slots || slots_[index].in_flight) {
+  if (waiting > slots || index >= slots || slots_[index].in_flight || slots_[index].phase >= kSlotUses) {
     broken_ = true;
     return false;
   }
@@ -102,6 +103,7 @@ void ShmConnection::complete(const Header& result, const uint8_t* words) {
   Slot& slot = slots_[index];
   slot.in_flight = false;
   slot.phase += 1;
+  uses_ = std::max(uses_, slot.phase);
   in_flight_ -= 1;
   channel_.result_tickets()[index] = {result.chunk,
                                       result.check,
@@ -118,6 +120,7 @@ bool ShmConnection::publish(bool nothing_left) {
     shared.server.received.store(shared.server.received.load(std::memory_order_relaxed) + (completed_ - published_),
                                  std::memory_order_relaxed);
     published_ = completed_;
+    shared.server.uses.store(uses_, std::memory_order_relaxed);
     shared.server.summing.store(job_->summing() / rank_.job.world_size, std::memory_order_relaxed);
     repetitions_ = 0;
     if (overdue_at_ != Clock::time_point::max()) {

@@ -116,6 +116,7 @@ class ShmConnection {
   uint32_t submitted_ = 0;        // entries taken from the submission ring
   uint32_t completed_ = 0;        // entries put into the completion ring
   uint32_t published_ = 0;
+  uint32_t uses_ = 0;  // of the slot that was used most
   uint32_t in_flight_ = 0;
   bool expects_ring_ = false;
   unsigned repetitions_ = 0;  // in a row, without a result between them
