@@ -1,4 +1,4 @@
-"""How many calls callers may have under way at one time: agents and administrators always find room."""
+"""Limits on the calls that are under way at one time, so that agents and administrators always find room."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dataplane.tls import Role
 __all__ = ["CALLS_AT_ONCE", "CALLS_OF_A_CALLER", "CALLS_OF_OTHERS", "CallLimits"]
 
 CALLS_AT_ONCE: Final = 2048
-"""Of all callers: each agent's session is one, and each `job watch` and `events --follow`."""
+"""The most of all callers; each agent's session is one, and each `job watch` and `events --follow`."""
 CALLS_OF_A_CALLER: Final = 256
-"""Of one certificate's subject, unless it is an administrator's."""
+"""The most of one certificate's subject, unless it is an administrator's."""
 CALLS_OF_OTHERS: Final = 1024
-"""Of all callers that are neither agents nor administrators."""
+"""The most of all callers that are neither agents nor administrators."""
 
 _Key = TypeVar("_Key")
 _OTHERS: Final = "the group of all viewers and operators"

@@ -24,9 +24,9 @@ _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
 
 CONNECTIONS_OF_A_PEER: Final = 256
-"""From one address, beyond which those without a call are closed."""
+"""The most from one address; beyond, those without a call are closed."""
 _SHARE_OF_DESCRIPTORS: Final = 0.75
-"""How many of the descriptors connections may have, beyond which those without a call are closed from any address."""
+"""The share of the descriptors that connections may have; beyond, those without a call are closed from any address."""
 _LOOK_SECONDS: Final = 0.2
 
 Peer: TypeAlias = "tuple[str, int]"

@@ -28,8 +28,11 @@ __all__ = ["ACTOR", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level"]
 _LOG = logging.getLogger(__name__)
 
 EVENTS_KEPT: Final = 20_000
-"""How many events the log holds. Beyond, the oldest of the kind that has the most is forgotten, so that a flood of one
-kind, such as starts that are refused, leaves the others."""
+"""The number of events that the log holds.
+
+Beyond, the oldest of the kind that has the most is forgotten, so that a flood of one kind, such as starts that are
+refused, leaves the others.
+"""
 _WRITE_SECONDS: Final = 0.25
 _MAX_TEXT: Final = 500
 

@@ -1,4 +1,4 @@
-"""How long an agent may take to open the ranks of a job."""
+"""The time that an agent may take to open the ranks of a job."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class LinkCounters(TypedDict):
     unknown_port: int  # UDP, but to no job
     unresolved: int  # not sent, because nobody had answered for the switch's address yet
 
-SLOT_USES: int  # how often a slot can be used in one epoch
+SLOT_USES: int  # of one slot, that an epoch allows
 SOCKET_BUFFER_BYTES: int  # what a job's socket is to be given in each direction
 
 # What it is given here, receiving and sending, in bytes. Raises OSError when there is no socket to be had.

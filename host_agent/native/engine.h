@@ -31,7 +31,7 @@ class Engine {
 
   // Each rank's slots are divided among `threads` data threads. With links of an interface's queues, one for each
   // thread, packets travel over those instead of the kernel's UDP. Throws std::invalid_argument and std::system_error.
-  // `slot_uses` is how often a slot may be used in an epoch, by ranks that share no memory with the switch.
+  // `slot_uses` is the number of uses of a slot that an epoch allows to ranks that share no memory with the switch.
   explicit Engine(unsigned threads, Links links = {}, uint32_t slot_uses = kSlotUses);
   ~Engine();
   Engine(const Engine&) = delete;

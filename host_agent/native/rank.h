@@ -86,7 +86,7 @@ class Rank {
   static constexpr size_t kHeaderStride = protocol::header_bytes;
 
   void send(uint16_t slot, SendBatch& batch, Clock::time_point now);
-  // Whether `chunk` can be what the process submits next in the slot at `index`.
+  // Returns true if `chunk` can be what the process submits next in the slot at `index`.
   bool in_stream_order(uint32_t chunk, uint16_t index) const;
   // The slot of a chunk, or null when it is not the agent's.
   Slot* slot_of(uint32_t chunk);

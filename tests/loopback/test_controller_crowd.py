@@ -40,7 +40,7 @@ def connect(address: str, source: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("sources", [1, 6])
-def test_idle_connections_keep_nobody_out(fabric: SecuredFabric, sources: int) -> None:
+def test_others_get_through_a_crowd_of_idle_connections(fabric: SecuredFabric, sources: int) -> None:
     with (
         ScriptedAgent(fabric.address, "a1", tls=fabric.certificates / "agent-a1") as agent,
         contextlib.ExitStack() as crowd,
