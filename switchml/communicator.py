@@ -271,10 +271,7 @@ class Communicator(Membership):
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._pid:
-            raise CommunicatorClosed(
-                f"this communicator belongs to process {self._pid}, from which this one was forked; a rank is one "
-                "process: connect in the child instead (start it with the spawn method). No array was changed."
-            )
+            raise CommunicatorClosed(f"{_forked_from(self._pid)} No array was changed.")
 
     def _interrupted(self, error: BaseException) -> None:
         """An exception out of nowhere (KeyboardInterrupt) leaves the communicator failed, never half-way."""
@@ -463,7 +460,9 @@ class Communicator(Membership):
     def disown(self) -> None:
         """Leave the communicator to the process that this one was forked from."""
         self._connection.disown()
-        lifetime.inherit(self._generation.native)
+        self._lock = threading.RLock()  # a thread of the parent may have held the old one
+        self._state = threading.Condition(self._lock)
+        self._error = self._error or CommunicatorClosed(_forked_from(self._pid))
 
     def _who(self) -> str:
         return f"rank {self.rank} of job {self.name!r}"
@@ -486,6 +485,13 @@ def _move(
 ) -> int | None:
     communicator = this()
     return None if communicator is None else communicator._move(attachment, descriptors, loss)
+
+
+def _forked_from(pid: int) -> str:
+    return (
+        f"this communicator belongs to process {pid}, from which this one was forked; a rank is one process: connect "
+        "in the child instead (start it with the spawn method)."
+    )
 
 
 def _positive(timeout: float) -> float:

@@ -1,14 +1,15 @@
-"""What becomes of open communicators when their process ends or forks."""
+"""What becomes of open communicators, and of what else has threads of its own, when their process ends or forks."""
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import sys
 import weakref
 from typing import Protocol
 
-__all__ = ["forget", "inherit", "track"]
+__all__ = ["forget", "never_destroy_in_children", "track"]
 
 
 class Tracked(Protocol):
@@ -18,16 +19,19 @@ class Tracked(Protocol):
         """End this rank's part in the job; with a `loss`, it is reported as lost for that reason."""
 
     def disown(self) -> None:
-        """Leave the communicator to the process that this one was forked from."""
+        """Leave the communicator to the process that this one was forked from, and refuse every call."""
 
 
 _open: weakref.WeakSet[Tracked] = weakref.WeakSet()
-_inherited: list[object] = []
+_with_threads: weakref.WeakSet[object] = weakref.WeakSet()
 
 
-def inherit(native: object) -> None:
-    """Keep the native end of a forked parent's communicator: its threads are not here, so it cannot be destroyed."""
-    _inherited.append(native)
+def never_destroy_in_children(thing: object) -> None:
+    """Keep `thing` out of the hands of a forked child's garbage collector.
+
+    Destructors wait for threads, and a child does not have those of its parent: Gloo's would crash.
+    """
+    _with_threads.add(thing)
 
 
 def track(communicator: Tracked) -> None:
@@ -49,6 +53,8 @@ def _end_all() -> None:
 
 
 def _disown_all() -> None:
+    for thing in list(_with_threads):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # a reference that outlives even the interpreter
     for communicator in list(_open):
         communicator.disown()
     _open.clear()

@@ -41,6 +41,10 @@ class MetricsServer:
         self._server.server_close()
         self._thread.join(_CLOSE_SECONDS)
 
+    def disown(self) -> None:
+        """Close a forked child's copy of the socket, which would keep the port from being closed with the parent."""
+        self._server.socket.close()
+
 
 def track(communicator: Communicator) -> None:
     """Let a communicator be counted as long as it lives."""
@@ -133,6 +137,18 @@ class _Collector:
             position.add_metric(of_rank, comm.position)
             failed.add_metric(of_rank, comm.failure is not None)
         yield from (threads, calls, tensor_bytes, sleeps, took, position, failed)
+
+
+def _disown() -> None:
+    """Leave communicators and server to the process that this one was forked from."""
+    global _lock, _communicators, _from_environment
+    _lock, _communicators = threading.Lock(), weakref.WeakSet()  # a thread of the parent may have held the old lock
+    if _from_environment is not None:
+        _from_environment.disown()
+        _from_environment = None
+
+
+os.register_at_fork(after_in_child=_disown)
 
 
 def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:

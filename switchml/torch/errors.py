@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from switchml.errors import SwitchMLError
 
-__all__ = ["SwitchMLBackendError", "backend_error"]
+__all__ = ["SwitchMLBackendError", "backend_error", "forked_error"]
 
 
 class SwitchMLBackendError(dist.DistBackendError):  # type: ignore[misc]
@@ -42,3 +42,12 @@ def backend_error(error: BaseException, group: str, global_ranks: Sequence[int])
     made = SwitchMLBackendError(f"switchml, {group}: {kind}{error}{where}", named, type(error).__name__)
     made.__cause__ = error
     return made
+
+
+def forked_error(group: str, pid: int) -> SwitchMLBackendError:
+    """Return what a child of process `pid` is told that uses `group`, which that process made."""
+    return SwitchMLBackendError(
+        f"switchml: {group} belongs to process {pid}, from which this one was forked; a rank is one process: make the "
+        "group in the child instead (start it with the spawn method)",
+        reason="CommunicatorClosed",
+    )

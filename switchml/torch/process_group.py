@@ -7,8 +7,10 @@ backend for the CPU, so that whatever is not overridden here goes to Gloo withou
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -16,8 +18,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 
+from switchml import lifetime
 from switchml.errors import UnsupportedTensor
 from switchml.torch.collectives import AllReduce, Barrier, Broadcast, Collective, Reduce, broadcast_over_gloo
+from switchml.torch.errors import forked_error
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.joining import Group
 from switchml.torch.operands import Operand, require_device
@@ -68,11 +72,13 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         # A store of its own for each time that this group was made; torch counts from zero again after a destroy.
         generation = backend_options.store.add(f"switchml/made/{rank}", 1)
         self._store = dist.PrefixStore(f"switchml/{generation}/", backend_options.store)
-        self._gloo = self._make_gloo("gloo/", backend_options.timeout)
+        make_gloo = partial(_make_gloo, self._store, rank, size, backend_options.timeout)
+        self._gloo = make_gloo("gloo/")
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         global_ranks = tuple(backend_options.global_ranks_in_group)
-        group = Group(
+        self._pid = os.getpid()
+        self._group = group = Group(
             name=str(backend_options.group_id),
             rank=rank,
             size=size,
@@ -86,16 +92,10 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._queue = NetworkQueue(
                 group,
                 self._options.fallback is not None,
-                lambda: self._make_gloo("network-gloo/", backend_options.timeout),
+                partial(make_gloo, "network-gloo/"),
             )
             if group.is_default:  # others join with their first collective in the network
                 self._queue.join()
-
-    def _make_gloo(self, prefix: str, timeout: timedelta) -> Any:
-        store = dist.PrefixStore(prefix, self._store)
-        gloo = dist.ProcessGroupGloo(store, self.rank(), self.size(), timeout=timeout)
-        gloo._set_sequence_number_for_group()
-        return gloo
 
     # ---- what the group is -----------------------------------------------------------------------------------------
 
@@ -127,16 +127,23 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._gloo.options._timeout = timeout
 
     def shutdown(self) -> None:
-        """Leave the job; collectives in flight fail."""
+        """Leave the job; collectives in flight fail. Nothing is done in a forked child."""
+        if not self._is_own_process():
+            return
         if self._queue is not None:
             self._queue.end()
         self._gloo.shutdown()
 
     def abort(self) -> None:
-        """Leave the job at once; the others learn that this rank is lost."""
+        """Leave the job at once; the others learn that this rank is lost. Nothing is done in a forked child."""
+        if not self._is_own_process():
+            return
         if self._queue is not None:
             self._queue.end("its process group was aborted")
         self._gloo.abort()
+
+    def _is_own_process(self) -> bool:
+        return os.getpid() == self._pid
 
     # ---- reductions ------------------------------------------------------------------------------------------------
 
@@ -159,7 +166,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         if any(tensor.is_sparse for tensor in tensors):
             for tensor in tensors:
                 require_device(tensor, self._options)
-            count("gloo_calls")
+            self._enter_gloo()
             works = [self._gloo.allreduce([tensor], _reduce_options(reduction, timeout)) for tensor in tensors]
             return FinishedGlooWork(works, tensors, lambda: None)
         return self._reduce_over_gloo(
@@ -202,7 +209,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         for operand in operands:
             operand.ready()
         parts = [GlooReduction(operand.target, reduction, self.size()) for operand in operands]
-        count("gloo_calls")
+        self._enter_gloo()
         works = [start(part) for part in parts]
 
         def finish() -> None:
@@ -266,7 +273,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         require_device(output, self._options)
         direct = output.is_contiguous() and output.device.type == "cpu" and output.dtype == parts[0].buffer.dtype
         result = output.detach() if direct else torch.empty(output.shape, dtype=parts[0].buffer.dtype)
-        count("gloo_calls")
+        self._enter_gloo()
         work = call(result, [part.buffer for part in parts], options)
         return FinishedGlooWork([work], [output], lambda: parts[0].finish(result, output.detach()))
 
@@ -283,7 +290,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             return self._submit(Broadcast(tensor, root, queue.fallback, self._options, timeout), opts)
         operand = Operand(tensor, False, self._options)
         operand.ready()
-        count("gloo_calls")
+        self._enter_gloo()
         work = broadcast_over_gloo(self._gloo, operand.target, root, timeout)
         return FinishedGlooWork([work], [tensor], operand.deliver)
 
@@ -292,6 +299,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         timeout = self._timeout(opts, timeout)
         if self._queue is not None:
             return self._submit(Barrier(self._options, timeout), opts)
+        self._enter_gloo()
         options = dist.BarrierOptions()
         options.timeout = timeout
         return self._gloo.barrier(options)
@@ -393,7 +401,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Wait until all ranks have come here; rank 0 raises an error that names those that have not."""
-        count("gloo_calls")
+        self._enter_gloo()
         # A timeout of zero is one here: whether all have come already.
         self._gloo.monitored_barrier(self._timeout(None, None) if timeout is None else timeout, wait_all_ranks)
 
@@ -408,7 +416,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         flat = [*_flat(outputs), *_flat(inputs)]
         for tensor in flat:
             require_device(tensor, self._options)
-        count("gloo_calls")
+        self._enter_gloo()
         if any(tensor.dtype in _MOVED_AS for tensor in flat):
             outputs, inputs = _mapped(outputs, _as_moved), _mapped(inputs, _as_moved)
         if all(tensor.device.type == "cpu" for tensor in flat):
@@ -421,6 +429,12 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 tensor.detach().copy_(copy)
 
         return FinishedGlooWork([work], flat, finish)
+
+    def _enter_gloo(self) -> None:
+        """Count a call of Gloo; raise in a forked child, which would wait for Gloo's threads for ever."""
+        if not self._is_own_process():
+            raise forked_error(str(self._group), self._pid)
+        count("gloo_calls")
 
     # ---- arguments -------------------------------------------------------------------------------------------------
 
@@ -452,6 +466,13 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _with_timeout(self, options: Any, opts: Any, timeout: timedelta | None) -> Any:
         options.timeout = self._timeout(opts, timeout)
         return options
+
+
+def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta, prefix: str) -> Any:
+    gloo = dist.ProcessGroupGloo(dist.PrefixStore(prefix, store), rank, size, timeout=timeout)
+    gloo._set_sequence_number_for_group()
+    lifetime.never_destroy_in_children(gloo)
+    return gloo
 
 
 def _one(tensors: Any, name: str) -> list[Tensor]:

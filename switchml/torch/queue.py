@@ -9,6 +9,7 @@ thread waits for results, without the GIL, and completes the calls in the same o
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from switchml.errors import (
 )
 from switchml.torch.callbacks import run_callback
 from switchml.torch.collectives import Collective, broadcast_over_gloo
-from switchml.torch.errors import SwitchMLBackendError, backend_error
+from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error
 from switchml.torch.joining import Group, NotJoined, RanksAbsent, join
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 from switchml.torch.statistics import count
@@ -58,6 +59,7 @@ class NetworkQueue:
         self._group = group
         self._fallback = fallback
         self._make_gloo = make_gloo
+        self._pid = os.getpid()
         self._state = threading.Condition()  # guards all below
         self._comm: Communicator | None = None
         self._gloo: Any = None
@@ -170,7 +172,9 @@ class NetworkQueue:
 
     def disown(self) -> None:
         """Leave everything to the process that this one was forked from; its threads exist there only."""
-        self._closed = True
+        self._state = threading.Condition()  # a thread of the parent may have held the old one
+        self._closed, self._comm = True, None
+        self._error = self._error or forked_error(str(self._group), self._pid)
 
     # ---- joining -----------------------------------------------------------------------------------------------------
 

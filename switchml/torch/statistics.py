@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from typing import Final
@@ -33,3 +34,11 @@ def statistics() -> dict[str, int]:
     """Return all counters of this process, as `COUNTERS` explains them."""
     with _lock:
         return {name: _counts[name] for name in COUNTERS}
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread of the parent may have held the old one
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from switchml.torch.callbacks import run_callback
+from switchml.torch.errors import forked_error
 
 __all__ = ["CompletedLater", "FinishedGlooWork"]
 
@@ -26,6 +28,7 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         super().__init__()
         self._description = description
         self._tensors = list(tensors)
+        self._pid = os.getpid()
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._error: Exception | None = None
@@ -64,6 +67,8 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
 
         """
         seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else None
+        if os.getpid() != self._pid and not self._ended.is_set():
+            raise forked_error(self._description, self._pid)
         if not self._ended.wait(seconds):
             raise dist.DistBackendError(f"{self._description} has not ended within {seconds:g} s; it goes on")
         self._outcome()

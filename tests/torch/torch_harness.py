@@ -78,8 +78,9 @@ class Ranks:
         *arguments: Any,
         backend: str = "switchml",
         environment: dict[str, str] | None = None,
+        daemon: bool = True,
     ) -> list[Rank]:
-        """Start the ranks; `finish` waits for them."""
+        """Start the ranks; `finish` waits for them. Those that are not daemons may start processes themselves."""
         variables = {"OMP_NUM_THREADS": "1", "SWITCHML_RUN_DIR": str(self._run_dir or "/nonexistent")}
         number = next(_numbers)
         started = []
@@ -94,7 +95,7 @@ class Ranks:
                     function,
                     arguments,
                 ),
-                daemon=True,
+                daemon=daemon,
             )
             process.start()
             theirs.close()
