@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from switchml.errors import UnsupportedTensor
 
-__all__ = ["Buffer", "Tensor", "TorchTensor", "buffer_of"]
+__all__ = ["Buffer", "Tensor", "TorchTensor", "buffer_of", "torch_address"]
 
 
 class TorchTensor(Protocol):
@@ -95,7 +95,26 @@ def _torch_buffer(torch: Any, x: Any) -> Buffer:
         raise _unsupported(x, "is not contiguous", "pass x.contiguous(), which is a copy, and copy the result back")
     if x.is_conj() or x.is_neg():
         raise _unsupported(x, "is a lazy conjugate or negative", "pass x.resolve_conj().resolve_neg()")
-    return Buffer(x, x.data_ptr(), x.numel(), x.numel() * x.element_size(), name)
+    address = torch_address(x)
+    if address % (x.element_size() // (2 if x.is_complex() else 1)) != 0:
+        raise _unsupported(x, "is not aligned to its dtype", "pass a copy (x.clone())")
+    return Buffer(x, address, x.numel(), x.numel() * x.element_size(), name)
+
+
+def torch_address(x: Any) -> int:
+    """Return where the elements of a torch tensor are; 0 only where it has none.
+
+    Raises:
+        UnsupportedTensor: it has elements, but no memory of its own that holds them.
+
+    """
+    try:
+        address = int(x.data_ptr())
+    except RuntimeError:  # a tensor that only stands for another one, as in tracing
+        address = 0
+    if address == 0 and x.numel() > 0:
+        raise _unsupported(x, "has no memory that holds its elements", "pass x.clone(), once it has values")
+    return address
 
 
 def _unsupported(x: Any, what: str, remedy: str) -> UnsupportedTensor:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from switchml.errors import UnsupportedTensor
+from switchml.tensors import torch_address
 from switchml.torch.options import Options
 
-__all__ = ["Operand", "require_device"]
+__all__ = ["Operand", "may_overlap", "require_device", "require_writable"]
 
 
 def require_device(tensor: Tensor, options: Options) -> None:
@@ -30,9 +31,37 @@ def require_device(tensor: Tensor, options: Options) -> None:
         )
     else:
         remedy = "pass x.cpu() and copy the result back"
-    raise UnsupportedTensor(
-        f"the tensor of shape {tuple(tensor.shape)} and dtype {tensor.dtype} is on device {tensor.device}. "
-        f"It is unchanged; {remedy}."
+    raise _unsupported(tensor, f"is on device {tensor.device}", remedy)
+
+
+def require_writable(tensor: Tensor) -> None:
+    """Check that a result can be written to the strided `tensor`.
+
+    Raises:
+        UnsupportedTensor: it has no memory of its own, or several of its elements share memory.
+
+    """
+    torch_address(tensor)
+    if may_overlap(tensor):
+        raise _unsupported(tensor, "has elements that share memory, as those of x.expand() do", "pass x.clone()")
+
+
+def may_overlap(tensor: Tensor) -> bool:
+    """Tell whether elements may share memory: always right for what slicing, transposing and expanding make."""
+    if tensor.numel() == 0 or tensor.is_contiguous():
+        return False
+    reach = 0  # from the first element to the last, of the dimensions with the smaller strides
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False
+
+
+def _unsupported(tensor: Tensor, what: str, remedy: str) -> UnsupportedTensor:
+    return UnsupportedTensor(
+        f"the tensor of shape {tuple(tensor.shape)} and dtype {tensor.dtype} {what}. It is unchanged; {remedy}."
     )
 
 
@@ -41,16 +70,22 @@ class Operand:
 
     `target` is the caller's memory itself where that is possible and not `private`; else a copy, which `deliver`
     copies back. A CUDA tensor is copied on its device's current stream, and back on a stream of its own.
+    Without `written` the tensor is only read, and `deliver` is not called.
     """
 
-    def __init__(self, tensor: Tensor, private: bool, options: Options) -> None:
+    def __init__(self, tensor: Tensor, private: bool, options: Options, written: bool = True) -> None:
         require_device(tensor, options)
         if tensor.layout is not torch.strided or tensor.is_quantized:
-            raise UnsupportedTensor(
-                f"the tensor of shape {tuple(tensor.shape)} is {tensor.layout}, dtype {tensor.dtype}, which this "
-                "collective does not take. It is unchanged; pass a dense one (x.to_dense(), x.dequantize())."
+            raise _unsupported(
+                tensor,
+                f"is {'quantized' if tensor.is_quantized else tensor.layout}, which this collective does not take",
+                "pass a dense one (x.to_dense(), x.dequantize())",
             )
         source = tensor.detach()
+        if written:
+            require_writable(source)
+        else:
+            torch_address(source)
         self._source = torch.view_as_real(source.resolve_conj()) if source.is_complex() else source
         self._complex = source if source.is_complex() and source.is_conj() else None
         self._copied: Any = None  # torch.cuda.Event, once the copy to the CPU has been queued
@@ -59,7 +94,7 @@ class Operand:
             self.target = torch.empty(self._source.shape, dtype=self._source.dtype, pin_memory=True)
             self.target.copy_(self._source, non_blocking=True)
             self._copied = torch.cuda.current_stream(self._source.device).record_event()
-        elif private or not self._source.is_contiguous() or self._source.is_neg():
+        elif private or not _usable_in_place(self._source):
             self.target = self._source.clone(memory_format=torch.contiguous_format).resolve_neg()
         else:
             self.target = self._source
@@ -94,6 +129,10 @@ class Operand:
                 self.delivered = stream.record_event()
         else:
             self._source.copy_(self.target)
+
+
+def _usable_in_place(source: Tensor) -> bool:
+    return source.is_contiguous() and not source.is_neg() and source.data_ptr() % source.element_size() == 0
 
 
 _copy_streams: dict[torch.device, Any] = {}

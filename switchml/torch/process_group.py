@@ -20,11 +20,12 @@ from torch._C._distributed_c10d import AllgatherOptions
 
 from switchml import lifetime
 from switchml.errors import UnsupportedTensor
+from switchml.tensors import torch_address
 from switchml.torch.collectives import AllReduce, Barrier, Broadcast, Collective, Reduce, broadcast_over_gloo
 from switchml.torch.errors import forked_error
 from switchml.torch.gloo_reductions import GlooReduction
 from switchml.torch.joining import Group
-from switchml.torch.operands import Operand, require_device
+from switchml.torch.operands import Operand, may_overlap, require_device, require_writable
 from switchml.torch.options import Options, current_options
 from switchml.torch.paths import Path, path_of
 from switchml.torch.queue import NetworkQueue
@@ -265,12 +266,13 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     ) -> Any:
         reduction = self._reduction(opts, op)
         options = dist.ReduceScatterOptions()
-        operands = [Operand(tensor, False, self._options) for tensor in inputs]
+        operands = [Operand(tensor, False, self._options, written=False) for tensor in inputs]
         for operand in operands:
             operand.ready()
         parts = [GlooReduction(operand.target, reduction, self.size()) for operand in operands]
         options.reduceOp, options.timeout = parts[0].op, self._timeout(opts, timeout)
         require_device(output, self._options)
+        require_writable(output)
         direct = output.is_contiguous() and output.device.type == "cpu" and output.dtype == parts[0].buffer.dtype
         result = output.detach() if direct else torch.empty(output.shape, dtype=parts[0].buffer.dtype)
         self._enter_gloo()
@@ -416,6 +418,10 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         flat = [*_flat(outputs), *_flat(inputs)]
         for tensor in flat:
             require_device(tensor, self._options)
+            torch_address(tensor)
+        for tensor in _flat(outputs):
+            require_writable(tensor)
+        inputs = _mapped(inputs, lambda tensor: tensor.contiguous() if may_overlap(tensor) else tensor)
         self._enter_gloo()
         if any(tensor.dtype in _MOVED_AS for tensor in flat):
             outputs, inputs = _mapped(outputs, _as_moved), _mapped(inputs, _as_moved)

@@ -130,9 +130,18 @@ class NetworkQueue:
                 failure = self._destroyed() if self._closed else self._as_backend_error(error)
                 self._fail_all(failure, collective)
         else:
-            if non_finite:
-                count("non_finite_results")
-            collective.complete()
+            collective.complete(self._delivered(collective, non_finite))
+
+    def _delivered(self, collective: Collective, non_finite: bool) -> SwitchMLBackendError | None:
+        """Write the results of an ended collective; return the error where that fails, which concerns no other one."""
+        try:
+            with torch.inference_mode():
+                non_finite |= collective.finish()
+        except Exception as error:
+            return self._as_backend_error(error)
+        if non_finite:
+            count("non_finite_results")
+        return None
 
     @property
     def fallback(self) -> bool:
@@ -310,14 +319,13 @@ class NetworkQueue:
         if over_network and self._fallback:
             for handle in collective.handles:
                 self._watch(handle)
-        if _all_ended(collective):
-            count("non_finite_results")
+        error = self._delivered(collective, _all_ended(collective))
         with self._state:
             self._in_flight.popleft()
             self._finished += 1
             if over_network and self._fallback:
                 self._keep(collective)
-        collective.complete()
+        collective.complete(error)
 
     def _keep(self, collective: Collective) -> None:
         """Keep the result for ranks that may lack it: those that are less than a pool of chunks behind."""
@@ -439,15 +447,13 @@ class NetworkQueue:
 
 
 def _all_ended(collective: Collective) -> bool:
-    """Wait for all calls, and write the results; whether these hold NaN or infinity that ranks contributed."""
+    """Wait for all calls, and tell whether ranks contributed NaN or infinity to any of them."""
     non_finite = [_ended_non_finite(handle) for handle in collective.handles]
-    with torch.inference_mode():
-        non_finite.append(collective.finish())
     return any(non_finite)
 
 
 def _ended_non_finite(handle: Any) -> bool:
-    """Wait for a call; whether ranks contributed NaN or infinity, which is no error: the result is NaN there."""
+    """Wait for a call, and tell whether ranks contributed NaN or infinity: the result is NaN there, no error here."""
     try:
         handle.wait()
     except NonFiniteError:

@@ -1,0 +1,126 @@
+"""Tensors that no collective can take: an error at their call alone, and the group lives on."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch_harness import Ranks
+
+import switchml
+import switchml.torch
+
+BAD = {
+    "shared by expand": lambda: torch.ones(1).expand(4),
+    "shared by as_strided": lambda: torch.arange(10.0).as_strided((4, 3), (2, 1)),
+    "zeros without memory": lambda: torch._efficientzerotensor((4,)),
+    "a freed storage": lambda: _freed(torch.ones(4)),
+    "meta": lambda: torch.ones(4, device="meta"),
+    "sparse rows": lambda: torch.eye(4).to_sparse_csr(),
+}
+
+
+def _freed(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def one_bad_tensor(rank: int, name: str) -> None:
+    group = dist.new_group([0, 1])  # joins with its first call, which is a bad one
+    calls = [
+        lambda x: dist.all_reduce(x, group=group),
+        lambda x: dist.all_reduce(x, dist.ReduceOp.MAX, group=group),
+        lambda x: dist.broadcast(x, 0, group=group),
+        lambda x: dist.reduce(x, 0, group=group),
+        lambda x: dist.all_reduce_coalesced([torch.ones(4), x], group=group),
+    ]
+    for call in calls:
+        with pytest.raises(switchml.UnsupportedTensor, match="unchanged"):
+            call(BAD[name]())
+        good = torch.ones(3)
+        dist.all_reduce(good, group=group)
+        assert good[0] == 2
+
+
+@pytest.mark.parametrize("name", list(BAD))
+def test_a_tensor_that_cannot_be_used_is_refused_and_the_group_lives_on(ranks: Ranks, name: str) -> None:
+    ranks.run(2, one_bad_tensor, name)
+
+
+def read_only_parts(rank: int) -> None:
+    """What is only read may share memory: it is copied, where Gloo would read beyond its end."""
+    gathered = torch.zeros(8)
+    dist.all_gather_single(gathered, torch.full((1,), float(rank)).expand(4))
+    assert gathered.tolist() == [0.0] * 4 + [1.0] * 4
+    output = torch.zeros(2)
+    dist.reduce_scatter_single(output, torch.full((1,), rank + 1.0).expand(4))
+    assert output.tolist() == [3.0, 3.0]
+    with pytest.raises(switchml.UnsupportedTensor, match="memory"):
+        dist.all_gather_single(gathered, torch._efficientzerotensor((4,)))
+
+
+def test_expanded_tensors_can_be_read(ranks: Ranks) -> None:
+    ranks.run(2, read_only_parts)
+
+
+def misaligned(rank: int) -> None:
+    x = torch.frombuffer(bytearray(21), offset=1, dtype=torch.float32)
+    x.fill_(rank + 1.0)
+    assert x.data_ptr() % 4
+    dist.all_reduce(x)
+    assert x.tolist() == [3.0] * 5
+
+
+def test_a_tensor_at_an_odd_address_is_copied(ranks: Ranks) -> None:
+    ranks.run(2, misaligned)
+
+
+class ReadOnly(torch.Tensor):
+    """A tensor of a kind that lets nothing be copied into it."""
+
+    @classmethod
+    def __torch_function__(
+        cls, function: object, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        if getattr(function, "__name__", "") == "copy_":
+            raise RuntimeError("this tensor is read-only")
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def cannot_be_written(rank: int) -> None:
+    """The result of rank 0 cannot be written; only this call fails, and only there."""
+    x = torch.ones(500, 2)[:, 0]
+    # dist.all_reduce would turn it into an ordinary tensor.
+    work = dist.group.WORLD.allreduce([x.as_subclass(ReadOnly) if rank == 0 else x])
+    if rank == 0:
+        with pytest.raises(switchml.torch.SwitchMLBackendError, match="this tensor is read-only"):
+            work.wait()
+    else:
+        assert work.wait()
+        assert x[0] == 2
+    good = torch.ones(3)
+    dist.all_reduce(good)
+    assert good[0] == 2
+
+
+@pytest.mark.parametrize("environment", [{}, {"SWITCHML_TORCH_FALLBACK": "gloo"}])
+def test_a_result_that_cannot_be_written_fails_alone(ranks: Ranks, environment: dict[str, str]) -> None:
+    ranks.run(2, cannot_be_written, environment=environment)
+
+
+def in_the_library(rank: int, path: str) -> None:
+    """The same for those who call the library with torch tensors."""
+    with switchml.connect(job=path, rank=rank, world_size=2, create=True) as comm:
+        refused = [
+            torch._efficientzerotensor((4,)),
+            _freed(torch.ones(4)),
+            torch.frombuffer(bytearray(21), offset=1, dtype=torch.float32),
+        ]
+        for bad in refused:
+            with pytest.raises(switchml.UnsupportedTensor, match="unchanged"):
+                comm.all_reduce(bad)
+            good = torch.ones(3)
+            comm.all_reduce(good)
+            assert good[0] == 2
+
+
+def test_the_library_refuses_them_too(ranks: Ranks) -> None:
+    ranks.run(2, in_the_library, "bad-tensors")
