@@ -48,7 +48,8 @@ class Communicator(Membership):
     Sums of int32 are exact modulo 2^32. Sums of float32 are exact up to a bound: with N ranks, and M the power of two
     above the largest magnitude in a block (the values of one packet) of any rank, a sum differs from the exact one by
     at most N/2 * M * 2^-(31 - ceil(log2 N)) plus half a unit in the last place of the float32 result; a sum beyond
-    float32 is infinite. The same holds for float16 and bfloat16, with their last place and their range: a sum or an
+    float32 is infinite. An average is that of the sum before it is rounded, so it is finite where the average is a
+    float32. The same holds for float16 and bfloat16, with their last place and their range: a sum or an
     average of them is rounded to 16 bits once, at its end. The same contributions give the same bits, in whatever order
     packets arrive.
 

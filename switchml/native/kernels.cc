@@ -1,6 +1,7 @@
 // Chooses among the sets of instructions, once.
 #include "switchml/native/kernels.h"
 
+#include <cmath>
 #include <stdexcept>
 
 #include "switchml/native/kernel_functions.h"
@@ -59,6 +60,11 @@ uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, 
 
 template <typename Value>
 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+  int binary_digits = 0;
+  if (std::frexp(divisor, &binary_digits) == 0.5F) {  // dividing by a power of two costs nothing
+    shift += binary_digits - 1;
+    divisor = 1.0F;
+  }
   const Functions& functions = shift <= kLargestShift<Value> ? *in_use : kPortable;
   return functions.of(values).dequantize(words, count, shift, divisor, values);
 }

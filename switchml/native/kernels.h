@@ -37,9 +37,8 @@ uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, 
                   const Value* next = nullptr);
 void fence_streaming_stores();
 
-// values[i] = words[i] * 2^-shift / divisor. For float32 each step is rounded once; a Float16 or BFloat16 is the exact
-// quotient rounded once. The divisor is a whole number, at most protocol::max_workers. Returns the sum of weight_i *
-// words[i].
+// values[i] = words[i] * 2^-shift / divisor: the exact quotient, rounded once. The divisor is a whole number, at most
+// protocol::max_workers. Returns the sum of weight_i * words[i].
 template <typename Value>
 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values);
 

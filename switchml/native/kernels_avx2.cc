@@ -146,17 +146,24 @@ SWITCHML_AVX2 inline __m256 float_of_words(__m256i words) {
   }
 }
 
-// words * factor / parts, ready to be rounded to Value. A half's quotient is scaled last, so that no product overflows
-// whose quotient does not.
+// words / parts * factor in double, whose rounding to float32 is that of the exact quotient (kernels_portable.cc).
+SWITCHML_AVX2 inline __m128 divided(__m128i words, __m256 factor, __m256 parts) {
+  const __m256d quotient = _mm256_div_pd(_mm256_cvtepi32_pd(words), _mm256_cvtps_pd(_mm256_castps256_ps128(parts)));
+  return _mm256_cvtpd_ps(_mm256_mul_pd(quotient, _mm256_cvtps_pd(_mm256_castps256_ps128(factor))));
+}
+
+// words * factor / parts, ready to be rounded to Value. A quotient is scaled last, so that no product overflows whose
+// quotient does not.
 template <typename Value>
 SWITCHML_AVX2 inline __m256 scaled(__m256i words, __m256 factor, bool divides, __m256 parts) {
-  __m256 value = float_of_words<Value>(words);
   if constexpr (std::is_same_v<Value, float>) {
-    value = _mm256_mul_ps(value, factor);
-    return divides ? _mm256_div_ps(value, parts) : value;
-  } else {
-    return _mm256_mul_ps(divides ? _mm256_div_ps(value, parts) : value, factor);
+    if (divides) {
+      return _mm256_set_m128(divided(_mm256_extracti128_si256(words, 1), factor, parts),
+                             divided(_mm256_castsi256_si128(words), factor, parts));
+    }
   }
+  const __m256 value = float_of_words<Value>(words);
+  return _mm256_mul_ps(divides ? _mm256_div_ps(value, parts) : value, factor);
 }
 
 // The largest magnitude, sign bits cleared, of as many whole vectors as there are; `done` values are in them.

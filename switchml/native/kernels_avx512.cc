@@ -128,17 +128,25 @@ SWITCHML_AVX512 inline __m512 float_of_words(__m512i words) {
   }
 }
 
-// words * factor / parts, ready to be rounded to Value. A half's quotient is scaled last, so that no product overflows
-// whose quotient does not.
+// words / parts * factor in double, whose rounding to float32 is that of the exact quotient (kernels_portable.cc).
+SWITCHML_AVX512 inline __m256 divided(__m256i words, __m512 factor, __m512 parts) {
+  const __m512d quotient = _mm512_div_pd(_mm512_cvtepi32_pd(words), _mm512_cvtps_pd(_mm512_castps512_ps256(parts)));
+  return _mm512_cvtpd_ps(_mm512_mul_pd(quotient, _mm512_cvtps_pd(_mm512_castps512_ps256(factor))));
+}
+
+// words * factor / parts, ready to be rounded to Value. A quotient is scaled last, so that no product overflows whose
+// quotient does not.
 template <typename Value>
 SWITCHML_AVX512 inline __m512 scaled(__m512i words, __m512 factor, bool divides, __m512 parts) {
-  __m512 value = float_of_words<Value>(words);
   if constexpr (std::is_same_v<Value, float>) {
-    value = _mm512_mul_ps(value, factor);
-    return divides ? _mm512_div_ps(value, parts) : value;
-  } else {
-    return _mm512_mul_ps(divides ? _mm512_div_ps(value, parts) : value, factor);
+    if (divides) {
+      const __m512 low = _mm512_castps256_ps512(divided(_mm512_castsi512_si256(words), factor, parts));
+      const __m256 high = divided(_mm512_extracti64x4_epi64(words, 1), factor, parts);
+      return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(low), _mm256_castps_pd(high), 1));
+    }
   }
+  const __m512 value = float_of_words<Value>(words);
+  return _mm512_mul_ps(divides ? _mm512_div_ps(value, parts) : value, factor);
 }
 
 // The largest magnitude, sign bits cleared, of as many whole vectors as there are; `done` values are in them.

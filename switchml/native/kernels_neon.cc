@@ -51,15 +51,18 @@ inline void store_values(BFloat16* to, float32x4_t values) {
 // words * factor / divisor, ready to be rounded to Value.
 template <typename Value>
 inline float32x4_t scaled_words(int32x4_t words, float factor, float divisor) {
-  if constexpr (std::is_same_v<Value, float>) {
-    const float32x4_t value = vmulq_n_f32(vcvtq_f32_s32(words), factor);
-    return divisor != 1.0F ? vdivq_f32(value, vdupq_n_f32(divisor)) : value;
+  const bool whole = divisor == 1.0F;
+  if (std::is_same_v<Value, float> && whole) {
+    return vmulq_n_f32(vcvtq_f32_s32(words), factor);
+  }
+  const float64x2_t parts = vdupq_n_f64(divisor);
+  const float64x2_t low = vmulq_n_f64(vcvtq_f64_s64(vmovl_s32(vget_low_s32(words))), factor);
+  const float64x2_t high = vmulq_n_f64(vcvtq_f64_s64(vmovl_high_s32(words)), factor);
+  if constexpr (std::is_same_v<Value, float>) {  // from double it is rounded as the exact quotient is
+    return vcvt_high_f32_f64(vcvt_f32_f64(vdivq_f64(low, parts)), vdivq_f64(high, parts));
   } else {  // in double, and from there to the odd float32 (half.h)
-    const float64x2_t parts = vdupq_n_f64(divisor);
-    const float64x2_t low = vmulq_n_f64(vcvtq_f64_s64(vmovl_s32(vget_low_s32(words))), factor);
-    const float64x2_t high = vmulq_n_f64(vcvtq_f64_s64(vmovl_high_s32(words)), factor);
-    return divisor != 1.0F ? vcvtx_high_f32_f64(vcvtx_f32_f64(vdivq_f64(low, parts)), vdivq_f64(high, parts))
-                           : vcvtx_high_f32_f64(vcvtx_f32_f64(low), high);
+    return whole ? vcvtx_high_f32_f64(vcvtx_f32_f64(low), high)
+                 : vcvtx_high_f32_f64(vcvtx_f32_f64(vdivq_f64(low, parts)), vdivq_f64(high, parts));
   }
 }
 

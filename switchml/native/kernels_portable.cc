@@ -59,10 +59,12 @@ uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift,
     sum += kWeights.of[i] * word;
     // In double, an integer times a power of two is exact, so that float32 rounds once, among subnormals too.
     const double exact = static_cast<double>(static_cast<int32_t>(word)) * factor;
+    // A quotient of 31 by 7 bits in double is so near to the exact one that nothing halfway lies between.
+    const double quotient = exact / static_cast<double>(divisor);
     if constexpr (std::is_same_v<Value, float>) {
-      values[i] = static_cast<float>(exact) / divisor;
-    } else {  // a quotient in double is so near to the exact one that nothing halfway lies between
-      switchml::narrow(round_to_odd(exact / static_cast<double>(divisor)), values + i);
+      values[i] = static_cast<float>(quotient);
+    } else {
+      switchml::narrow(round_to_odd(quotient), values + i);
     }
   }
   return sum;

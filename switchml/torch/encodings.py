@@ -162,10 +162,9 @@ class Limbs:
 
     def finish(self) -> bool:
         """Put the limbs together."""
-        total = _join(self._limbs)
-        if self._reduction.name == "avg":
-            total.div_(self._world_size, rounding_mode="trunc")
-        self._target.copy_(total.view(self._target.shape))
+        average = self._reduction.name == "avg"
+        result = _average(self._limbs, self._world_size) if average else _join(self._limbs)
+        self._target.copy_(result.view(self._target.shape))
         return False
 
 
@@ -251,3 +250,17 @@ def _split(values: Tensor) -> Tensor:
 def _join(limbs: Tensor) -> Tensor:
     low, middle, high = limbs.to(torch.int64)
     return low + (middle << _LIMB_BITS) + (high << 2 * _LIMB_BITS)
+
+
+def _average(limbs: Tensor, count: int) -> Tensor:
+    """Divide sums of limbs, which may be beyond int64, and round towards zero: long division, limb by limb."""
+    low, middle, high = limbs.to(torch.int64)
+    middle += low >> _LIMB_BITS
+    high += middle >> _LIMB_BITS
+    result, rest = torch.zeros_like(low), torch.zeros_like(low)
+    for digits in (high, middle & _LIMB_MASK, low & _LIMB_MASK):
+        dividend = (rest << _LIMB_BITS) + digits
+        quotient = dividend.div(count, rounding_mode="floor")
+        rest = dividend - quotient * count
+        result = (result << _LIMB_BITS) + quotient
+    return result + ((result < 0) & (rest > 0))

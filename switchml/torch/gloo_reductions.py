@@ -51,6 +51,8 @@ def require_reducible(tensor: Tensor, reduction: Reduction) -> None:
 class GlooReduction:
     """One tensor, reduced over Gloo.
 
+    Averages of int64, whose sums may be beyond it, are made of the sums of quotients and of remainders.
+
     Attributes:
         buffer: what Gloo is given; the tensor itself where that is possible.
         op: Gloo's operation.
@@ -66,9 +68,13 @@ class GlooReduction:
             wide = torch.int64
         self._target = target
         self._average_of = world_size if reduction.name == "avg" else 0
+        self._in_two_parts = reduction.name == "avg" and target.dtype == torch.int64
         self.buffer = (
             target if wide is None and target.is_contiguous() else target.to(wide or target.dtype).contiguous()
         )
+        if self._in_two_parts:
+            parts = self.buffer.div(world_size, rounding_mode="floor"), self.buffer.remainder(world_size)
+            self.buffer = torch.stack(parts, -1)
         if reduction.factor is not None:
             self.buffer = self.buffer * reduction.factor
         kind = "sum" if reduction.name in ("avg", "premul_sum") else reduction.name
@@ -81,11 +87,24 @@ class GlooReduction:
         options.timeout = timeout
         return gloo.allreduce([self.buffer], options)
 
+    def empty_result(self, shape: torch.Size) -> Tensor:
+        """Return a buffer for the result of a tensor of `shape`."""
+        return torch.empty((*shape, 2) if self._in_two_parts else shape, dtype=self.buffer.dtype)
+
+    def is_result(self, tensor: Tensor) -> bool:
+        """Tell whether Gloo can write the result to `tensor` itself."""
+        same = tensor.dtype == self.buffer.dtype and not self._in_two_parts
+        return same and tensor.is_contiguous() and tensor.device.type == "cpu"
+
     def finish(self, result: Tensor | None = None, target: Tensor | None = None) -> None:
         """Write `result` (else the buffer, which holds it) into `target` (else the tensor)."""
         result = self.buffer if result is None else result
         target = self._target if target is None else target
-        if self._average_of:
+        if self._in_two_parts:
+            whole, rest = result.unbind(-1)
+            result = whole + rest.div(self._average_of, rounding_mode="floor")
+            result += (result < 0) & (rest.remainder(self._average_of) > 0)  # towards zero
+        elif self._average_of:
             result.div_(self._average_of, rounding_mode=None if result.dtype.is_floating_point else "trunc")
         if result is not target:
             target.copy_(result != 0 if target.dtype == torch.bool else result)

@@ -273,8 +273,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         options.reduceOp, options.timeout = parts[0].op, self._timeout(opts, timeout)
         require_device(output, self._options)
         require_writable(output)
-        direct = output.is_contiguous() and output.device.type == "cpu" and output.dtype == parts[0].buffer.dtype
-        result = output.detach() if direct else torch.empty(output.shape, dtype=parts[0].buffer.dtype)
+        result = output.detach() if parts[0].is_result(output) else parts[0].empty_result(output.shape)
         self._enter_gloo()
         work = call(result, [part.buffer for part in parts], options)
         return FinishedGlooWork([work], [output], lambda: parts[0].finish(result, output.detach()))

@@ -159,6 +159,25 @@ def test_averages(fabric: Fabric) -> None:
     np.testing.assert_allclose(results[0], exact, rtol=1e-6, atol=1e-7)
 
 
+def test_averages_are_rounded_once(fabric: Fabric) -> None:
+    """Sums that no quantization changes: each average is the exact quotient's nearest float32, finite if that is."""
+    fabric.add_job(1, 3)
+    sums = np.random.default_rng(5).integers(1 << 24, 1 << 25, 1000) * 3 + 1
+    largest = np.finfo(np.float32).max
+
+    def run(comm: switchml.Communicator) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        high = (sums >> 12 << 12).astype(np.float32)
+        x = [high, (sums - high).astype(np.float32), np.zeros(1000, np.float32)][comm.rank]
+        comm.all_reduce(x, op="avg")
+        y = np.full(10, largest, np.float32)
+        comm.all_reduce(y, op="avg")
+        return x, y
+
+    for x, y in fabric.run_ranks(3, run):
+        np.testing.assert_array_equal(x, (sums / 3).astype(np.float32))
+        assert np.all(y == largest)
+
+
 def test_same_bits_whoever_is_late(tmp_path: Path, transport: str) -> None:
     def run(seed: int) -> bytes:
         def rank(comm: switchml.Communicator) -> bytes:

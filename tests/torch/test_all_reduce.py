@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 import torch
 import torch.distributed as dist
-from torch_harness import Ranks
+from torch_harness import Ranks, RendezvousServer
 
 import switchml.torch
 
@@ -43,15 +43,10 @@ def exact_sum(contributions: list[torch.Tensor], dtype: torch.dtype, average: bo
         values = [float(sum(map(Fraction, column)) / count) for column in columns]
         return torch.tensor(values, dtype=torch.float64).view(contributions[0].shape)
     elif average:
-        values = [wrapped(math.trunc(Fraction(wrapped_sum(column, dtype), count)), dtype) for column in columns]
+        values = [wrapped(math.trunc(Fraction(sum(column), count)), dtype) for column in columns]
     else:
         values = [wrapped(sum(column), dtype) for column in columns]
     return torch.tensor(values, dtype=dtype).view(contributions[0].shape)
-
-
-def wrapped_sum(column: tuple[int, ...], dtype: torch.dtype) -> int:
-    """The sum of which an average is taken: exact, except that 64 bits are all there are."""
-    return wrapped(sum(column), torch.int64) if dtype == torch.int64 else sum(column)
 
 
 def sums(rank: int, world_size: int) -> list[str]:
@@ -87,6 +82,33 @@ def sums(rank: int, world_size: int) -> list[str]:
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_sums_and_averages_of_every_dtype_go_through_the_switch(ranks: Ranks, world_size: int) -> None:
     assert ranks.run(world_size, sums, world_size) == [[]] * world_size
+
+
+def averages_of_the_largest(rank: int, world_size: int, backend: str) -> None:
+    """Averages are right where the sums would not fit, through the switch, over Gloo, and in parts."""
+    assert dist.group.WORLD.state.startswith(backend)
+    largest = torch.finfo(torch.float32).max
+    x = torch.full((300,), largest if rank else -largest)
+    y = torch.full((300,), largest)
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    dist.all_reduce(y, dist.ReduceOp.AVG)
+    if backend == "network":  # Gloo sums float32 in float32
+        assert bool((y == largest).all())
+        assert x[0] == torch.tensor(largest * (world_size - 2) / world_size, dtype=torch.float64).float()
+    ends = torch.iinfo(torch.int64)
+    for values in ([ends.max] * world_size, [ends.min] * world_size, [ends.min, *[0] * (world_size - 2), 1]):
+        expected = math.trunc(Fraction(sum(values), world_size))
+        z = torch.full((7, 5), values[rank])
+        dist.all_reduce(z, dist.ReduceOp.AVG)
+        assert bool((z == expected).all())
+        part = torch.zeros(4, dtype=torch.int64)
+        dist.reduce_scatter_single(part, torch.full((4 * world_size,), values[rank]), dist.ReduceOp.AVG)
+        assert part.tolist() == [expected] * 4
+
+
+def test_averages_of_numbers_whose_sums_do_not_fit(server: RendezvousServer, ranks: Ranks) -> None:
+    ranks.run(3, averages_of_the_largest, 3, "network")
+    Ranks(server, None).run(3, averages_of_the_largest, 3, "gloo", environment={"SWITCHML_TORCH_FALLBACK": "gloo"})
 
 
 def other_operations(rank: int, world_size: int) -> list[str]:

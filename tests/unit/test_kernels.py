@@ -155,15 +155,31 @@ def test_halves_are_quantized_as_their_floats(
 
 
 @examples
-@given(integers, st.integers(-103, 157), st.sampled_from([1, 2, 3, 7, 64]))
+@given(integers, st.integers(-103, 157), st.sampled_from([1, 2, 3, 7, 61, 64]))
 def test_dequantize_rounds_once(values: npt.NDArray[np.int32], shift: int, divisor: int) -> None:
     words = wire_words(values)
     result = np.empty(len(values), np.float32)
     weighed = kernels.dequantize(Type.FLOAT32, words, shift, divisor, raw(result))
     with np.errstate(over="ignore", under="ignore"):
-        expected = np.ldexp(values.astype(np.float64), -shift).astype(np.float32) / np.float32(divisor)
+        # As near to the exact quotient as in the test of halves below.
+        expected = (np.ldexp(values.astype(np.float64), -shift) / divisor).astype(np.float32)
     np.testing.assert_array_equal(result, expected)
     assert weighed == check_of(tuple(values.tolist()), 0, 0, 0)
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 7, 61, 64])
+def test_averages_next_to_what_lies_between_two_floats(divisor: int) -> None:
+    """Sums whose quotient is just below, at and just above a midpoint, and those of which only the sum overflows."""
+    rng = np.random.default_rng(divisor)
+    midpoints = (rng.integers(1 << 23, 1 << 24, 8000) * 2 + 1) * divisor
+    sums = midpoints + rng.integers(-1, 2, len(midpoints))
+    sums = sums[sums < 2**31] * rng.choice([-1, 1], np.count_nonzero(sums < 2**31))
+    for shift in (0, -98):
+        for part in np.array_split(sums.astype(np.int32), 4):
+            result = np.empty(len(part), np.float32)
+            kernels.dequantize(Type.FLOAT32, wire_words(part), shift, divisor, raw(result))
+            exact = np.ldexp(part.astype(np.float64), -shift) / divisor
+            np.testing.assert_array_equal(result, exact.astype(np.float32))
 
 
 @examples
