@@ -180,7 +180,7 @@ class AgentMessages:
         """Collect the calls of all ranks, then decide; the first report of a rank counts."""
         if rank.rank in live.calls:
             return
-        for name in ("operation", "dtype"):  # every rank is told of them
+        for name in ("operation", "op", "dtype"):  # every rank is told of them
             setattr(event.call, name, printable(getattr(event.call, name), _MAX_WORD))
         live.calls[rank.rank] = event.call
         live.failed_at[rank.rank] = event.position

@@ -65,4 +65,5 @@ def _where(reports: Mapping[int, pb.Call], chunks: Mapping[int, int], slots: ran
 
 def _printed(call: pb.Call) -> str:
     root = f" from rank {call.root}" if call.operation == "broadcast" else ""
-    return f"call {call.sequence}, {call.operation} of {call.elements} {call.dtype}{root}"
+    op = f" ({call.op})" if call.op else ""
+    return f"call {call.sequence}, {call.operation}{op} of {call.elements} {call.dtype}{root}"

@@ -400,6 +400,7 @@ class Jobs:
             call=pb.Call(
                 sequence=call.sequence,
                 operation=call.operation,
+                op=call.op,
                 dtype=call.dtype,
                 elements=call.elements,
                 root=call.root,

@@ -67,10 +67,14 @@ class Missing:
 
 @dataclass(frozen=True)
 class Call:
-    """One collective call as the rank made it. `elements` are those of its array, `root` is that of a broadcast."""
+    """One collective call as the rank made it.
+
+    `op` is "sum" or "avg" for an all-reduce, `elements` are those of its array, `root` is that of a broadcast.
+    """
 
     sequence: int
     operation: str
+    op: str
     dtype: str
     elements: int
     root: int
@@ -136,6 +140,7 @@ def parse(data: bytes) -> Request:
             call=Call(
                 sequence=_number(call, "sequence", _UINT64),
                 operation=_text(call, "operation"),
+                op=_text(call, "op"),
                 dtype=_text(call, "dtype"),
                 elements=_number(call, "elements", _UINT64),
                 root=_number(call, "root", _UINT32),

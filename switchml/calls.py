@@ -24,6 +24,9 @@ REDUCTIONS: Final = {
 """What the native code calls an all-reduce, by the name of the dtype and the operation; there are no others."""
 
 
+_LONGEST_NAME: Final = 64  # characters of a dtype's name that an agent takes
+
+
 class Call(NamedTuple):
     """One collective as this rank made it."""
 
@@ -61,7 +64,16 @@ class Call(NamedTuple):
         return {
             "sequence": self.sequence,
             "operation": self.operation,
-            "dtype": self.dtype[:64],
+            "op": self.op,
+            "dtype": _short(self.dtype),
             "elements": self.elements,
             "root": self.root,
         }
+
+
+def _short(dtype: str) -> str:
+    """Return a name that the agent takes: a long one is cut, and ends with a digest that tells it from others."""
+    if len(dtype) <= _LONGEST_NAME:
+        return dtype
+    digest = f"...{zlib.crc32(dtype.encode()):08x}"
+    return dtype[: _LONGEST_NAME - len(digest)] + digest

@@ -26,7 +26,7 @@ def value(data: atheris.FuzzedDataProvider, depth: int = 0) -> str:
     if kind == 6:
         return data.PickValueInList(["true", "false", "null", "NaN", "1e999", "-1", "1.5", "[]", '"shrink"'])
     if kind == 7 and depth < 3:
-        keys = ("sequence", "operation", "dtype", "elements", "root")
+        keys = ("sequence", "operation", "op", "dtype", "elements", "root")
         return "{" + ", ".join(f'"{key}": {value(data, depth + 1)}' for key in keys) + "}"
     return '"name"'
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import switchml
+from controller.calls import judge
 from controller.drivers.p4tables import MULTICAST_RANK
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_UDP_PORT, Verdict
@@ -190,18 +191,24 @@ class Fabric:
             return
         event = message.rank_event
         self.events.append(event)
-        reasons = {pb.RankEvent.LOST: pb.WORKER_LOST, pb.RankEvent.CHECK_FAILED: pb.CALL_MISMATCH}
-        reason = reasons.get(event.kind)
-        if reason is not None and event.kind not in self.held_back:
-            revocation = pb.Revocation(
-                job=event.job,
-                epoch=event.epoch,
-                reason=reason,
-                ranks=[event.rank],
-                message=event.detail or "the ranks made different calls",
-            )
-            for agent in self.agents:
-                agent.jobs.revoke(revocation, failure_of(revocation))
+        if event.kind in self.held_back:
+            return
+        if event.kind == pb.RankEvent.LOST:
+            self._revoke(event, pb.WORKER_LOST, [event.rank], event.detail)
+        elif event.kind == pb.RankEvent.CHECK_FAILED:
+            of_job = [e for e in self.events if (e.job, e.epoch) == (event.job, event.epoch)]
+            failed = {e.rank: e for e in of_job if e.kind == pb.RankEvent.CHECK_FAILED}
+            if failed.keys() == {e.rank for e in of_job if e.kind == pb.RankEvent.ATTACHED}:
+                calls = {rank: e.call for rank, e in failed.items()}
+                judgement = judge(calls, [], {rank: e.position for rank, e in failed.items()}, range(1 << 15))
+                self._revoke(event, judgement.reason, judgement.ranks, judgement.message)
+
+    def _revoke(
+        self, event: pb.RankEvent, reason: pb.RevocationReason.ValueType, ranks: list[int], message: str
+    ) -> None:
+        revocation = pb.Revocation(job=event.job, epoch=event.epoch, reason=reason, ranks=ranks, message=message)
+        for agent in self.agents:
+            agent.jobs.revoke(revocation, failure_of(revocation))
 
     def close(self) -> None:
         for agent in self.agents:

@@ -20,7 +20,7 @@ DEEP = b"[" * 16_000
 CHECK_FAILED = {
     "type": "check_failed",
     "position": 3,
-    "call": {"sequence": 1, "operation": "all_reduce", "dtype": "float32", "elements": 7, "root": 0},
+    "call": {"sequence": 1, "operation": "all_reduce", "op": "avg", "dtype": "float32", "elements": 7, "root": 0},
 }
 
 
@@ -150,7 +150,7 @@ async def test_a_failed_check_goes_to_the_controller_once(tmp_path: Path) -> Non
             await in_thread(lambda: process.send(CHECK_FAILED))
         event = await expect_event(agent.controller, pb.RankEvent.CHECK_FAILED, 0)
         assert event.position == 3
-        assert event.call == pb.Call(sequence=1, operation="all_reduce", dtype="float32", elements=7, root=0)
+        assert event.call == pb.Call(sequence=1, operation="all_reduce", op="avg", dtype="float32", elements=7, root=0)
         process.send({**CHECK_FAILED, "call": {**CHECK_FAILED["call"], "elements": -1}})  # type: ignore[dict-item]
         answer = await in_thread(process.receive) or {}
         assert "`elements`" in answer["message"]

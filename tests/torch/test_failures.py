@@ -172,15 +172,17 @@ def test_without_a_fallback_the_loss_of_the_agent_is_an_error(server: Rendezvous
         assert "agent" in rank.failure
 
 
-def mismatched(rank: int) -> str:
+def mismatched(rank: int, what: str) -> str:
+    op = dist.ReduceOp.AVG if what == "op" and rank else dist.ReduceOp.SUM
     with pytest.raises(switchml.torch.SwitchMLBackendError) as raised:
-        dist.all_reduce(torch.ones(300 + rank))
+        dist.all_reduce(torch.ones(301 if what == "size" and rank else 300), op)
     return raised.value.reason
 
 
+@pytest.mark.parametrize("what", ["size", "op"])
 @pytest.mark.parametrize("environment", [{}, GLOO])
-def test_calls_that_do_not_fit_are_no_reason_to_fall_back(ranks: Ranks, environment: dict[str, str]) -> None:
-    assert ranks.run(2, mismatched, environment=environment) == ["CollectiveMismatch"] * 2
+def test_calls_that_do_not_fit_are_no_reason_to_fall_back(ranks: Ranks, environment: dict[str, str], what: str) -> None:
+    assert ranks.run(2, mismatched, what, environment=environment) == ["CollectiveMismatch"] * 2
 
 
 # ---- the agreement itself, over a real store and threads -----------------------------------------------------------

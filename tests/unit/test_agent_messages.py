@@ -14,7 +14,7 @@ from host_agent.version import same_release
 
 ATTACH = {"type": "attach", "version": "0.1.0", "job": "j", "rank": 3, "world_size": 8, "pid": 17}
 CREATE = {**ATTACH, "create": True, "timeout": 30, "slots": 64}
-CALL = {"sequence": 2**64 - 1, "operation": "all_reduce", "dtype": "float32", "elements": 5, "root": 0}
+CALL = {"sequence": 2**64 - 1, "operation": "all_reduce", "op": "sum", "dtype": "float32", "elements": 5, "root": 0}
 
 
 def test_messages_that_are_right() -> None:
@@ -27,7 +27,7 @@ def test_messages_that_are_right() -> None:
     assert parse(b'{"type": "close", "loss": "why"}') == Close("why")
     assert parse(b'{"type": "missing"}') == Missing()
     assert parse(json.dumps({"type": "check_failed", "position": 9, "call": CALL}).encode()) == CheckFailed(
-        9, Call(2**64 - 1, "all_reduce", "float32", 5, 0)
+        9, Call(2**64 - 1, "all_reduce", "sum", "float32", 5, 0)
     )
 
 

@@ -15,6 +15,15 @@ def test_equal_calls_mean_changed_bits():
     assert where in judgement.message
 
 
+def test_sums_and_averages_are_different_calls():
+    total, average = (
+        pb.Call(sequence=5, operation="all_reduce", op=op, dtype="float32", elements=100) for op in ("sum", "avg")
+    )
+    judgement = judge({0: total, 1: average}, [], {0: 71, 1: 71}, SLOTS)
+    assert judgement.reason == pb.CALL_MISMATCH
+    assert "rank 1: call 5, all_reduce (avg) of 100 float32" in judgement.message
+
+
 def test_each_place_is_named():
     message = judge(dict.fromkeys(range(3), USUAL), [], {0: 7, 1: 9, 2: 7}, SLOTS).message
     assert (
