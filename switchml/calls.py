@@ -47,6 +47,11 @@ class Call(NamedTuple):
         return self.buffer.elements if self.buffer else 0
 
     @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Address and bytes of the array's memory."""
+        return [(self.buffer.address, self.buffer.size)] if self.buffer else []
+
+    @property
     def fingerprint(self) -> int:
         """Return 32 bits that differ between ranks whose calls do; the native code adds the sequence number."""
         return zlib.crc32(f"{self.operation}|{self.op}|{self.dtype}|{self.elements}|{self.root}".encode())

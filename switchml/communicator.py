@@ -142,7 +142,8 @@ class Communicator(Membership):
             CollectiveMismatch: another rank called with another size, dtype or operation; `x` is undefined.
             SwitchMLError: the job cannot go on (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
-            ValueError: `op` or `timeout` is none.
+            ValueError: `op` is unknown, `timeout` is not a positive number, or `x` shares memory with the array of a
+                call that has not ended.
 
         """
         if op not in ("sum", "avg"):
@@ -183,7 +184,8 @@ class Communicator(Membership):
             CollectiveTimeout: not all ranks took part in time; `x` is undefined (on the root too).
             CollectiveMismatch: another rank called with another size, dtype or root; `x` is undefined.
             SwitchMLError: the job cannot go on, as for `all_reduce`.
-            ValueError: `root` is no rank, or `timeout` is none.
+            ValueError: `root` is not a rank of the job, `timeout` is not a positive number, or `x` shares memory with
+                the array of a call that has not ended.
 
         """
         if not 0 <= root < self.world_size:
@@ -254,6 +256,7 @@ class Communicator(Membership):
             now.forget_orphans()
             call = Call(now.sequence, operation, op, buffer, root)
             size = 0 if buffer is None else buffer.size if kind == _native.KIND_BYTES else buffer.elements
+            now.memory.claim(call.ranges, call)
             now.calls[call.sequence] = call
             try:
                 contributes = operation != "broadcast" or root == self.rank

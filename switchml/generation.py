@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from switchml import _native
 from switchml.agent_connection import Attachment
 from switchml.calls import Call
+from switchml.in_flight import MemoryInFlight
 
 if TYPE_CHECKING:
     from switchml.errors import SwitchMLError
@@ -25,6 +26,9 @@ class Generation:
         self.native = native
         self.calls: dict[int, Call] = {}  # unfinished, or not yet waited for
         self.works: weakref.WeakValueDictionary[int, Work] = weakref.WeakValueDictionary()
+        self.memory: MemoryInFlight[Call] = MemoryInFlight(
+            lambda call: native.outcome(call.sequence).status != "pending"
+        )
         self.orphans: deque[int] = deque()  # calls whose Work was dropped
         self.sequence = 0  # of the next call
         self.suspect: Call | None = None  # the call whose check failed
@@ -39,15 +43,17 @@ class Generation:
         if work._outcome is None:
             ticket = work._call.sequence
             work._outcome = self.native.outcome(ticket)
-            self.native.release(ticket)
-            del self.calls[ticket]
+            self._forget(ticket)
 
     def forget_orphans(self) -> None:
         """Release ended calls that nobody can wait for any more."""
         while self.orphans and self.has_ended(self.orphans[0]):
-            ticket = self.orphans.popleft()
-            self.native.release(ticket)
-            del self.calls[ticket]
+            self._forget(self.orphans.popleft())
+
+    def _forget(self, ticket: int) -> None:
+        self.native.release(ticket)
+        call = self.calls.pop(ticket)
+        self.memory.release(call.ranges, call)
 
     def settle(self) -> int:
         """Take the results that are there, let all other calls fail, and return how many came before the first of them.

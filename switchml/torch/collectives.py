@@ -44,6 +44,11 @@ class Collective:
         self.end = 0
 
     @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The caller's memory, as addresses and bytes."""
+        return [operand.range for operand in self.operands]
+
+    @property
     def waits(self) -> bool:
         """Whether a start waits for something, so that the calling thread must not do it."""
         return any(operand.waits for operand in self.operands)

@@ -100,6 +100,13 @@ class Operand:
             self.target = self._source
 
     @property
+    def range(self) -> tuple[int, int]:
+        """Address and bytes of the caller's memory; of the first element alone where the tensor has gaps."""
+        source = self._source
+        elements = source.numel() if source.is_contiguous() else 1
+        return source.data_ptr(), elements * source.element_size()
+
+    @property
     def waits(self) -> bool:
         """Whether `target` is not there yet, and `ready` waits for it."""
         return self._copied is not None

@@ -29,6 +29,7 @@ from switchml.errors import (
     UnsupportedTensor,
     WorkerLost,
 )
+from switchml.in_flight import MemoryInFlight
 from switchml.torch.callbacks import run_callback
 from switchml.torch.collectives import Collective, broadcast_over_gloo
 from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error
@@ -70,6 +71,7 @@ class NetworkQueue:
         self._waiting: deque[Collective] = deque()  # to be started
         self._starting = False
         self._in_flight: deque[Collective] = deque()
+        self._memory: MemoryInFlight[Collective] = MemoryInFlight(lambda ended: bool(ended.work.is_completed()))
         self._finished = 0  # collectives that ended, from the first on
         self._kept: deque[tuple[int, Collective]] = deque()  # ended, but others may lack their results
         self._chunks = 0  # of all ended collectives
@@ -99,6 +101,7 @@ class NetworkQueue:
 
         Raises:
             SwitchMLBackendError: an earlier one has failed, or the group was destroyed.
+            ValueError: a tensor shares memory with that of one that has not ended.
 
         """
         with self._state:
@@ -106,11 +109,17 @@ class NetworkQueue:
                 raise self._error
             if self._closed:
                 raise SwitchMLBackendError(f"switchml: {self._group} was destroyed", reason="CommunicatorClosed")
+            self._memory.claim(collective.ranges, collective)
             self._start_threads()
             established = self._comm is not None or self._gloo is not None
             at_once = established and not collective.waits and not self._waiting and self._trouble is None
             here = False
-            if not (at_once and self._start(collective)):
+            try:
+                started = at_once and self._start(collective)
+            except Exception:  # nothing was sent
+                self._memory.release(collective.ranges, collective)
+                raise
+            if not started:
                 self._waiting.append(collective)
             elif synchronous and self._comm is not None and not self._fallback and not self._in_flight:
                 here = True
@@ -130,7 +139,12 @@ class NetworkQueue:
                 failure = self._destroyed() if self._closed else self._as_backend_error(error)
                 self._fail_all(failure, collective)
         else:
-            collective.complete(self._delivered(collective, non_finite))
+            self._complete(collective, self._delivered(collective, non_finite))
+
+    def _complete(self, collective: Collective, error: SwitchMLBackendError | None = None) -> None:
+        with self._state:
+            self._memory.release(collective.ranges, collective)
+        collective.complete(error)
 
     def _delivered(self, collective: Collective, non_finite: bool) -> SwitchMLBackendError | None:
         """Write the results of an ended collective; return the error where that fails, which concerns no other one."""
@@ -325,7 +339,7 @@ class NetworkQueue:
             self._finished += 1
             if over_network and self._fallback:
                 self._keep(collective)
-        collective.complete(error)
+        self._complete(collective, error)
 
     def _keep(self, collective: Collective) -> None:
         """Keep the result for ranks that may lack it: those that are less than a pool of chunks behind."""
@@ -378,7 +392,7 @@ class NetworkQueue:
         self._waiting.clear()
         self._kept.clear()
         for collective in failed:
-            collective.complete(error)
+            self._complete(collective, error)
 
     def _deal_with(self, error: SwitchMLError) -> None:
         """The network has failed: go on over Gloo, or fail."""
@@ -443,7 +457,7 @@ class NetworkQueue:
             with self._state:
                 self._in_flight.popleft()
                 self._finished += 1
-            collective.complete()
+            self._complete(collective)
 
 
 def _all_ended(collective: Collective) -> bool:

@@ -178,6 +178,32 @@ def test_averages_are_rounded_once(fabric: Fabric) -> None:
         assert np.all(y == largest)
 
 
+def test_calls_in_flight_may_not_share_memory(fabric: Fabric) -> None:
+    fabric.add_job(1, 2)
+    started = threading.Barrier(2)
+
+    def run(comm: switchml.Communicator) -> None:
+        x = np.ones(1000, np.float32)
+        if comm.rank == 0:
+            first = comm.all_reduce(x[:600], async_op=True)  # cannot end yet
+            for overlapping in (x[599:], x, x[:600], x[100:200]):
+                with pytest.raises(ValueError, match="shares memory"):
+                    comm.all_reduce(overlapping, async_op=True)
+                with pytest.raises(ValueError, match="shares memory"):
+                    comm.broadcast(overlapping, 0)
+        started.wait(10)
+        if comm.rank == 1:
+            first = comm.all_reduce(x[:600], async_op=True)
+        second = comm.all_reduce(x[600:], async_op=True)
+        first.wait()
+        second.wait()
+        for _ in range(3):
+            comm.all_reduce(x)
+        assert (x == 16).all()
+
+    fabric.run_ranks(2, run)
+
+
 def test_same_bits_whoever_is_late(tmp_path: Path, transport: str) -> None:
     def run(seed: int) -> bytes:
         def rank(comm: switchml.Communicator) -> bytes:

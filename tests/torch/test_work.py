@@ -38,6 +38,36 @@ def test_wait_timeout_and_result(ranks: Ranks) -> None:
     ranks.run(2, handles)
 
 
+def shares_memory(rank: int) -> None:
+    """Two calls in flight on the same memory are refused, at all ranks; the group lives on."""
+    store = dist.distributed_c10d._get_default_store()
+    matrix = torch.ones(100, 10)
+    group = dist.new_group([0, 1])
+    for number, of in enumerate((None, group)):  # the second has yet to join
+        if rank == 1:
+            store.wait([f"refused {number}"])  # till then the call of rank 0 is in flight
+        works = [dist.all_reduce(matrix[:50], group=of, async_op=True)]
+        if rank == 0:
+            for overlapping in (matrix, matrix[49], matrix[:50].t()):
+                with pytest.raises(ValueError, match="shares memory"):
+                    dist.all_reduce(overlapping, group=of, async_op=True)
+            store.set(f"refused {number}", "")
+        works.append(dist.all_reduce(matrix[50:], group=of, async_op=True))
+        assert all(work.wait() for work in works)
+        columns = [matrix[:, column] for column in range(3)]
+        works = [dist.all_reduce(column, group=of, async_op=True) for column in columns]
+        assert all(work.wait() for work in works)
+    with pytest.raises(ValueError, match="shares memory"):
+        dist.all_reduce_coalesced([columns[0], columns[0]])
+    dist.all_reduce(matrix)
+    assert matrix[:, :3].unique().item() == 32
+    assert matrix[:, 3:].unique().item() == 8
+
+
+def test_calls_in_flight_may_not_share_memory(ranks: Ranks) -> None:
+    ranks.run(2, shares_memory)
+
+
 def streamed(rank: int) -> list[int]:
     """Many sizes and types in flight; the order in which they complete."""
     ended: list[int] = []
