@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Final, Literal, overload
 
 from switchml import _native, lifetime
 from switchml.agent_connection import AgentConnection, Attachment, Failure
+from switchml.arguments import positive_seconds, whole_number
 from switchml.calls import REDUCTIONS, Call, Operation
 from switchml.errors import (
     CollectiveTimeout,
@@ -186,11 +186,13 @@ class Communicator(Membership):
             SwitchMLError: the job cannot go on, as for `all_reduce`.
             ValueError: `root` is not a rank of the job, `timeout` is not a positive number, or `x` shares memory with
                 the array of a call that has not ended.
+            TypeError: `root` is not an integer.
 
         """
+        root = whole_number(root, "root")
         if not 0 <= root < self.world_size:
             raise ValueError(f"root is {root!r}; the ranks are 0 to {self.world_size - 1}. The array is unchanged")
-        return self._start(_native.KIND_BYTES, "broadcast", "", buffer_of(x), int(root), async_op, timeout)
+        return self._start(_native.KIND_BYTES, "broadcast", "", buffer_of(x), root, async_op, timeout)
 
     @overload
     def barrier(self, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
@@ -246,7 +248,7 @@ class Communicator(Membership):
         async_op: bool,
         timeout: float | None,
     ) -> Work | None:
-        timeout = DEFAULT_TIMEOUT if timeout is None else _positive(timeout)
+        timeout = DEFAULT_TIMEOUT if timeout is None else positive_seconds(timeout)
         self._require_own_process()
         with self._lock:
             error, self._unseen = self._error or self._unseen, None
@@ -496,9 +498,3 @@ def _forked_from(pid: int) -> str:
         f"this communicator belongs to process {pid}, from which this one was forked; a rank is one process: connect "
         "in the child instead (start it with the spawn method)."
     )
-
-
-def _positive(timeout: float) -> float:
-    if not (math.isfinite(timeout) and timeout > 0):
-        raise ValueError(f"timeout is {timeout!r}; it must be a positive number of seconds")
-    return timeout

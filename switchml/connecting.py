@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Final
 
 from switchml import _native, metrics
 from switchml.agent_connection import attach
+from switchml.arguments import positive_seconds
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.environment import find_target
 from switchml.version import VERSION
@@ -55,15 +55,15 @@ def connect(
 
     Raises:
         ConnectError: something is missing, no agent answers, or the agent refuses; the message says what to do.
-        ValueError: `timeout` is none.
+        TypeError: `rank`, `world_size` or the id in `job` is not an integer.
+        ValueError: `timeout` is not a positive number.
 
     """
     metrics.serve_from_environment()
     target = find_target(os.environ, agent, job, rank, world_size, create, on_failure)
     if timeout is None:
         timeout = DEFAULT_TIMEOUT if target.create else _JOIN_TIMEOUT
-    if not (math.isfinite(timeout) and timeout > 0):
-        raise ValueError(f"timeout is {timeout!r}; it must be a positive number of seconds")
+    positive_seconds(timeout)
     request: dict[str, object] = {
         "type": "attach",
         "version": VERSION,

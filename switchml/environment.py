@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NoReturn
 
+from switchml.arguments import whole_number
 from switchml.errors import ConnectError
 from switchml.run_directory import agent_sockets, default_run_directory
 
@@ -52,9 +53,14 @@ def find_target(
     """Return the rank that the arguments name, completed from `environ`.
 
     Raises:
-        ConnectError: something is missing or no number; the message names the variable.
+        ConnectError: something is missing or not a number; the message names the variable.
+        TypeError: `rank`, `world_size` or `job` is of another type.
 
     """
+    if job is not None and not isinstance(job, str):
+        job = whole_number(job, "job")
+    rank = None if rank is None else whole_number(rank, "rank")
+    world_size = None if world_size is None else whole_number(world_size, "world_size")
     if job is None:
         job = job_of_launch(environ)
         if not job and create is not False and any(environ.get(name) for name in _TORCHRUN):
@@ -71,12 +77,12 @@ def find_target(
             _missing("SWITCHML_WORLD_SIZE", "the number of ranks", "world_size")
     socket_path = _agent_socket(environ, agent, rank, world_size)
     if not create:
-        return Target(socket_path, str(job), int(rank), world_size)
+        return Target(socket_path, str(job), rank, world_size)
     on_failure = on_failure or environ.get("SWITCHML_ON_FAILURE") or "abort"
     if on_failure not in _ON_FAILURE:
         raise ConnectError(f"on_failure (SWITCHML_ON_FAILURE) is {on_failure!r}; it is one of {', '.join(_ON_FAILURE)}")
     slots = _number(environ, "SWITCHML_SLOTS") or 0
-    return Target(socket_path, str(job), int(rank), world_size, True, slots, on_failure)
+    return Target(socket_path, str(job), rank, world_size, True, slots, on_failure)
 
 
 def job_of_launch(environ: Mapping[str, str]) -> str:

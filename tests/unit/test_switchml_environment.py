@@ -4,6 +4,7 @@ import json
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -212,3 +213,16 @@ def test_configuration_files_that_cannot_be_read(tmp_path: Path) -> None:
         file.write_text(content)
         with pytest.raises(ConnectError, match=r"c\.toml"):
             default_run_directory({"SWITCHML_CONFIG": str(file)})
+
+
+@pytest.mark.parametrize("name", ["rank", "world_size", "job"])
+@pytest.mark.parametrize("value", [0.5, 1.0, True, b"1"])
+def test_numbers_are_integers(name: str, value: object) -> None:
+    arguments: dict[str, object] = {"agent": "/agent.sock", "job": 1, "rank": 0, "world_size": 2, name: value}
+    with pytest.raises(TypeError, match=f"{name} is .*; it must be an integer"):
+        find_target({}, **arguments)  # type: ignore[arg-type]
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    target = find_target({}, "/agent.sock", np.uint16(3), np.int64(1), np.int8(2))  # type: ignore[arg-type]
+    assert (target.job, target.rank, target.world_size) == ("3", 1, 2)
