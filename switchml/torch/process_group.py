@@ -31,6 +31,7 @@ from switchml.torch.paths import Path, path_of
 from switchml.torch.queue import NetworkQueue
 from switchml.torch.reductions import Reduction, reduction_of
 from switchml.torch.statistics import count
+from switchml.torch.tracing import never_compiled
 from switchml.torch.works import FinishedGlooWork
 
 __all__ = ["SwitchMLProcessGroup"]
@@ -50,6 +51,7 @@ _MOVED_AS: Final = {
 _UNSET: Final = timedelta(0)  # c10d's "no timeout given" is below it
 
 
+@never_compiled
 class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     """A group whose sums are made by the switch. `switchml.torch.path_of` tells which collective takes which way."""
 

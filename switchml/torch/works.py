@@ -15,12 +15,14 @@ from torch.futures import Future
 
 from switchml.torch.callbacks import run_callback
 from switchml.torch.errors import forked_error
+from switchml.torch.tracing import never_compiled
 
 __all__ = ["CompletedLater", "FinishedGlooWork"]
 
 _NO_TIMEOUT: Final = timedelta(0)
 
 
+@never_compiled
 class CompletedLater(dist.Work):  # type: ignore[misc]
     """A collective in flight, completed by another thread. Its tensors are the result once `wait` has returned."""
 
@@ -119,6 +121,7 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         return f"<switchml.torch work: {self._description}, {state}>"
 
 
+@never_compiled
 class FinishedGlooWork(dist.Work):  # type: ignore[misc]
     """Works of Gloo whose results need a last step, such as the division of an average; it is done once."""
 
