@@ -8,7 +8,7 @@ Importing torch is enough where the package is installed (its entry point regist
 are turned off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), import this package first.
 """
 
-from switchml.torch.errors import SwitchMLBackendError
+from switchml.torch.errors import SwitchMLBackendError, last_error
 from switchml.torch.options import Options, configure, current_options
 from switchml.torch.paths import PATHS, path_of
 from switchml.torch.process_group import SwitchMLProcessGroup
@@ -26,6 +26,7 @@ __all__ = [
     "COUNTERS",
     "SwitchMLProcessGroup",
     "SwitchMLBackendError",
+    "last_error",
 ]
 
 register()

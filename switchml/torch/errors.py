@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch.distributed as dist
 
 from switchml.errors import SwitchMLError
 
-__all__ = ["SwitchMLBackendError", "backend_error", "forked_error"]
+__all__ = ["SwitchMLBackendError", "backend_error", "forked_error", "last_error", "remember"]
+
+_last: SwitchMLBackendError | None = None
 
 
 class SwitchMLBackendError(dist.DistBackendError):  # type: ignore[misc]
@@ -42,6 +45,23 @@ def backend_error(error: BaseException, group: str, global_ranks: Sequence[int])
     made = SwitchMLBackendError(f"switchml, {group}: {kind}{error}{where}", named, type(error).__name__)
     made.__cause__ = error
     return made
+
+
+def remember(error: SwitchMLBackendError) -> None:
+    """Let `last_error` return `error`, without the tracebacks, whose frames would keep tensors alive."""
+    global _last
+    _last = copy.copy(error)
+    _last.__cause__ = copy.copy(error.__cause__) if isinstance(error.__cause__, SwitchMLError) else None
+
+
+def last_error() -> SwitchMLBackendError | None:
+    """Return why a collective of this process last failed; None if none has. To destroy a group is not a failure.
+
+    Where C++ waits for a collective, as the backward pass of DistributedDataParallel does, its error arrives as a
+    `RuntimeError` with the same words. This is the error itself: with `ranks`, `reason`, and the library's error
+    (`switchml.WorkerLost`, ...) as its `__cause__`.
+    """
+    return _last
 
 
 def forked_error(group: str, pid: int) -> SwitchMLBackendError:

@@ -32,7 +32,7 @@ from switchml.errors import (
 from switchml.in_flight import MemoryInFlight
 from switchml.torch.callbacks import run_callback
 from switchml.torch.collectives import Collective, broadcast_over_gloo
-from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error
+from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error, remember
 from switchml.torch.joining import Group, NotJoined, RanksAbsent, join
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 from switchml.torch.statistics import count
@@ -144,6 +144,8 @@ class NetworkQueue:
     def _complete(self, collective: Collective, error: SwitchMLBackendError | None = None) -> None:
         with self._state:
             self._memory.release(collective.ranges, collective)
+        if error is not None and not self._closed:
+            remember(error)
         collective.complete(error)
 
     def _delivered(self, collective: Collective, non_finite: bool) -> SwitchMLBackendError | None:

@@ -99,15 +99,23 @@ def test_hybrid_sharding_reduces_between_replicas_in_the_network(ranks: Ranks) -
 
 def ddp_fails(rank: int) -> str:
     module = DistributedDataParallel(model())
+    assert switchml.torch.last_error() is None
     if rank == 1:
         dist.group.WORLD.abort()
         return ""
     with pytest.raises(RuntimeError) as raised:
         trains(module, rank)
+    error = switchml.torch.last_error()
+    assert error is not None
+    assert (error.ranks, error.reason) == ((1,), "WorkerLost")
+    assert isinstance(error.__cause__, switchml.WorkerLost)
+    assert error.__cause__.ranks == (1,)
+    dist.destroy_process_group()
+    assert switchml.torch.last_error() is error
     return str(raised.value)
 
 
-def test_ddp_says_what_the_backend_said(ranks: Ranks) -> None:
+def test_ddp_says_what_the_backend_said_and_the_error_itself_can_be_had(ranks: Ranks) -> None:
     message = ranks.run(2, ddp_fails, seconds=60)[0]
     assert "WorkerLost" in message or "rank 1" in message
     assert "its process group was aborted" in message
