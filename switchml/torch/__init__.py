@@ -8,6 +8,7 @@ Importing torch is enough where the package is installed (its entry point regist
 are turned off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), import this package first.
 """
 
+from switchml.torch.builtin_hooks import replace_builtin_hooks
 from switchml.torch.errors import SwitchMLBackendError, last_error
 from switchml.torch.options import Options, configure, current_options
 from switchml.torch.paths import PATHS, path_of
@@ -30,3 +31,4 @@ __all__ = [
 ]
 
 register()
+replace_builtin_hooks()

@@ -256,3 +256,25 @@ def on_cuda(rank: int) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_gradients_on_cuda_with_either_hook(ranks: Ranks) -> None:
     ranks.run(2, on_cuda, environment={"SWITCHML_STAGE_CUDA": "1"})
+
+
+def builtin_hooks(rank: int) -> None:
+    """The hooks that PyTorch has in C++ average as they do over Gloo."""
+    gloo = dist.new_group(backend="gloo")
+    for kind, tolerance in ((dist.BuiltinCommHookType.ALLREDUCE, 1e-6), (dist.BuiltinCommHookType.FP16_COMPRESS, 1e-2)):
+        gradients = []
+        for group in (gloo, dist.group.WORLD):
+            torch.manual_seed(7)
+            model = DistributedDataParallel(torch.nn.Linear(30, 20), process_group=group)
+            model._register_builtin_comm_hook(kind)
+            for step in range(3):
+                model.zero_grad()
+                x = torch.randn(8, 30, generator=torch.Generator().manual_seed(10 * step + rank))
+                model(x).square().mean().backward()
+            gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+        torch.testing.assert_close(gradients[1], gradients[0], rtol=tolerance, atol=tolerance * 0.1)
+    assert switchml.torch.statistics()["network_calls"] >= 6
+
+
+def test_pytorchs_builtin_hooks(ranks: Ranks) -> None:
+    ranks.run(3, builtin_hooks)

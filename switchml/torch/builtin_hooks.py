@@ -1,0 +1,52 @@
+"""PyTorch's built-in communication hooks (`DistributedDataParallel._register_builtin_comm_hook`) on groups of ours.
+
+They are C++, and assert that the future of an all-reduce holds C++'s list of tensors. A future that is made in Python
+holds a Python object, and PyTorch has no way to make one of the other kind. So models on a group of ours get hooks in
+Python instead, which do the same.
+
+DDP checks the annotations of hooks at run time, so this file does without postponed evaluation of annotations.
+"""
+
+import functools
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from switchml.torch.hooks import all_reduce_hook
+from switchml.torch.process_group import SwitchMLProcessGroup
+
+__all__ = ["replace_builtin_hooks"]
+
+
+def _fp16_compress_hook(
+    process_group: dist.ProcessGroup | None, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """Average `bucket` in float16."""
+    buffer = bucket.buffer()
+    compressed = buffer.to(torch.float16)
+    work = dist.all_reduce(compressed, op=dist.ReduceOp.AVG, group=process_group, async_op=True)
+    return work.get_future().then(lambda future: buffer.copy_(future.value()[0]))
+
+
+_HOOKS: Final = {
+    dist.BuiltinCommHookType.ALLREDUCE: all_reduce_hook,
+    dist.BuiltinCommHookType.FP16_COMPRESS: _fp16_compress_hook,
+}
+
+
+@functools.cache
+def replace_builtin_hooks() -> None:
+    """Let models whose group is ours register Python's hooks in the place of the built-in ones."""
+    builtin = DistributedDataParallel._register_builtin_comm_hook
+
+    @functools.wraps(builtin)
+    def register(model: Any, comm_hook_type: Any) -> None:
+        if not isinstance(model.process_group, SwitchMLProcessGroup):
+            builtin(model, comm_hook_type)
+            return
+        model.logger._set_comm_hook_name(str(comm_hook_type))
+        dist._register_comm_hook(model.reducer, model.process_group, _HOOKS[comm_hook_type])
+
+    DistributedDataParallel._register_builtin_comm_hook = register
