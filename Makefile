@@ -33,6 +33,8 @@ DEMO_RUN_DIR := $(CURDIR)/.run/demo
 
 TORCH_VENV := .venv-torch
 TORCH := torch==2.13.0
+# What trains on the backend in a test, with the versions that docs/pytorch.md names.
+TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 
 CXX_SOURCES := $(shell find benchmarks dataplane host_agent switchml -name '*.cc')
 CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h')
@@ -173,11 +175,11 @@ $(VENV)/dev.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 
 # PyTorch is large, so it has an environment of its own. Where pip is to take another build of it than the index's (for
 # the CPU alone, say), point PIP_INDEX_URL or PIP_FIND_LINKS there.
-$(TORCH_VENV)/torch.stamp: $(BUILD_INPUTS) | machine
+$(TORCH_VENV)/torch.stamp: Makefile $(BUILD_INPUTS) | machine
 	@echo "make: setting up $(TORCH_VENV) with $(TORCH); this is done once"
 	@$(PYTHON) -m venv $(TORCH_VENV)
 	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(BUILD_TOOLS) \
-	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'expecttest>=0.3' 'hypothesis>=6.100' '$(TORCH)'
+	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'expecttest>=0.3' 'hypothesis>=6.100' '$(TORCH)' $(TORCH_LIBRARIES)
 	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
 	  --config-settings build-dir=build/torch --editable '.[demo,torch]'
 	@touch $@
