@@ -593,18 +593,20 @@ class RankEvent(_message.Message):
     def __init__(self, job: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[int] = ..., kind: _Optional[_Union[RankEvent.Kind, str]] = ..., detail: _Optional[str] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("sequence", "operation", "dtype", "elements", "root")
+    __slots__ = ("sequence", "operation", "dtype", "elements", "root", "op")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     operation: str
     dtype: str
     elements: int
     root: int
-    def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., dtype: _Optional[str] = ..., elements: _Optional[int] = ..., root: _Optional[int] = ...) -> None: ...
+    op: str
+    def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., dtype: _Optional[str] = ..., elements: _Optional[int] = ..., root: _Optional[int] = ..., op: _Optional[str] = ...) -> None: ...
 
 class RankAnnouncement(_message.Message):
     __slots__ = ("announcement", "key", "rank", "world_size", "slots", "seconds", "on_failure")
