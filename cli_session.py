@@ -18,9 +18,25 @@ import click
 import cli_output as output
 from benchmarks.errors import BenchmarkError
 from controller.client import ControllerClient
-from controller.errors import ControllerError, ControllerUnavailable, DeadlineExceeded, InternalError, StoreError
+from controller.errors import (
+    ConfigError,
+    ControllerError,
+    ControllerUnavailable,
+    DeadlineExceeded,
+    InternalError,
+    InvalidRequest,
+    StoreError,
+)
 from topologies import config, fabric
-from topologies.errors import CommandNotExecutableError, CommandNotFoundError, NoFabricError, TopologyError
+from topologies.errors import (
+    CommandNotExecutableError,
+    CommandNotFoundError,
+    ConfigurationError,
+    NoFabricError,
+    NotEndedError,
+    TopologyError,
+    TopologyFileError,
+)
 
 __all__ = ["ExitCode", "Root", "Session", "exit_code", "json_option", "reference", "setting", "terminate"]
 
@@ -35,6 +51,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     REFUSED = 3
     UNREACHABLE = 4
+    NOT_ENDED = 124
     NOT_EXECUTABLE = 126
     NOT_FOUND = 127
 
@@ -42,8 +59,15 @@ class ExitCode(IntEnum):
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
+_BAD_VALUES: Final = (ConfigurationError, TopologyFileError, ConfigError, InvalidRequest)
+
+
 def exit_code(error: Exception) -> ExitCode:
-    """The exit status that an error ends the program with."""
+    """Return the exit status that an error ends the program with."""
+    if isinstance(error, _BAD_VALUES):
+        return ExitCode.USAGE
+    if isinstance(error, NotEndedError):
+        return ExitCode.NOT_ENDED
     if isinstance(error, (ControllerUnavailable, DeadlineExceeded, NoFabricError)):
         return ExitCode.UNREACHABLE
     if isinstance(error, CommandNotFoundError):

@@ -12,13 +12,21 @@ from typing import Any
 
 import grpc
 
-from controller.errors import ACTOR_KEY, ConfigError, InvalidRequest, JobNotFound, from_rpc_error
+from controller.errors import (
+    ACTOR_KEY,
+    ConfigError,
+    ControllerError,
+    ControllerUnavailable,
+    InvalidRequest,
+    JobNotFound,
+    from_rpc_error,
+)
 from controller.jobs import OnFailure
 from controller.proto import events_pb2 as events_pb
 from controller.proto import events_pb2_grpc as events_grpc
 from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
-from dataplane.tls import CONTROLLER_NAME, Security, TlsError
+from dataplane.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
 
 __all__ = ["ControllerClient"]
 
@@ -153,7 +161,7 @@ class ControllerClient:
         try:
             yield from stream
         except grpc.RpcError as error:
-            raise from_rpc_error(error, self.address) from None
+            raise self._raised(error) from None
         finally:
             stream.cancel()
 
@@ -234,7 +242,7 @@ class ControllerClient:
         try:
             yield from stream
         except grpc.RpcError as error:
-            raise from_rpc_error(error, self.address) from None
+            raise self._raised(error) from None
         finally:
             stream.cancel()
 
@@ -282,7 +290,19 @@ class ControllerClient:
         try:
             return method(request, timeout=timeout or self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise from_rpc_error(error, self.address) from None
+            raise self._raised(error) from None
+
+    def _raised(self, error: grpc.RpcError) -> ControllerError:
+        """Return the exception for a call that failed; a client without TLS is told when the other side speaks it."""
+        raised = from_rpc_error(error, self.address)
+        if isinstance(raised, ControllerUnavailable) and self._security.certificates is None:
+            for address in self.address.split(","):
+                if not address.startswith("unix:") and speaks_tls(address):
+                    return ControllerUnavailable(
+                        f"the controller at {address} speaks TLS and this client does not: give it a directory of "
+                        "certificates (--tls DIRECTORY, SWITCHML_TLS or tls in config.toml)"
+                    )
+        return raised
 
 
 def _own_name() -> str:

@@ -214,4 +214,8 @@ def from_rpc_error(error: grpc.RpcError, address: str) -> ControllerError:
         return ControllerUnavailable(f"no controller answers at {address}: {text}")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceeded(f"the controller at {address} did not answer in time")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return ControllerUnavailable(
+            f"what answers at {address} is not a controller of SwitchML, or one of another version: {text}"
+        )
     return InternalError(f"the controller at {address} answered {code.name}: {text}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import socket
+import ssl
 import stat
 import threading
 from collections.abc import Callable, Sequence
@@ -40,6 +42,7 @@ __all__ = [
     "TlsError",
     "identity_of",
     "is_local",
+    "speaks_tls",
     "switch_name",
     "tls_options",
 ]
@@ -58,6 +61,7 @@ CONTROLLER_NAME: Final = f"controller{SERVICES}"
 
 _FILE_BYTES: Final = 1 << 20
 _UNIX: Final = "unix:"
+_GREETING_SECONDS: Final = 2.0
 
 Options = Sequence[tuple[str, Any]]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -275,6 +279,22 @@ def _server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
 
 def _configuration(pem: Pem) -> Any:
     return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], pem.ca)
+
+
+def speaks_tls(address: str) -> bool:
+    """Return whether a TLS server listens at "host:port"; nothing but a greeting is sent to it."""
+    host, _, port = address.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _GREETING_SECONDS) as connection:
+            context.wrap_socket(connection).close()
+    except ssl.SSLError as error:  # a server that wants our certificate at once answers with an alert
+        return "ALERT" in (error.reason or "")
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 # ---- who the other side is ------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def _address(value: Any) -> str:
     for address in text.split(","):
         host, colon, port = address.rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{address!r} is no HOST:PORT and no unix:/PATH")
+            raise ValueError(f"{address!r} is not HOST:PORT or unix:/PATH")
     return text
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "LogNotFoundError",
     "NamespaceError",
     "NoFabricError",
+    "NotEndedError",
     "ProgramNotFoundError",
     "RemoteRanksError",
     "RunDirectoryError",
@@ -53,6 +54,10 @@ class CommandNotFoundError(TopologyError):
 
 class CommandNotExecutableError(TopologyError):
     """The command that the workers should run is not an executable program."""
+
+
+class NotEndedError(TopologyError):
+    """A job that was waited for has not ended in time."""
 
 
 class LogNotFoundError(TopologyError):

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from controller.client import ControllerClient
-from controller.errors import ControllerError
+from controller.errors import ControllerError, DeadlineExceeded
 from controller.jobs import OnFailure
 from controller.proto import switchml_pb2 as pb
 from topologies import fabric
 from topologies.config import Settings
-from topologies.errors import RemoteRanksError
+from topologies.errors import NotEndedError, RemoteRanksError
 from topologies.launcher import Launch, check_command, reserved_port, run_workers
 from topologies.run_directory import RunDirectory
 
@@ -31,10 +31,12 @@ __all__ = [
     "JobStarted",
     "attach_environment",
     "ended",
+    "exit_status",
     "run_job",
     "shell_variables",
     "start_job",
     "switch_counters",
+    "wait_job",
 ]
 
 _END_SECONDS: Final = 5.0
@@ -120,6 +122,33 @@ class JobObserver(Protocol):
 def ended(job: pb.Job) -> bool:
     """Whether the job is over, one way or another."""
     return job.state in (pb.COMPLETED, pb.FAILED, pb.STOPPED)
+
+
+def exit_status(job: pb.Job) -> int:
+    """Return the exit status that an ended job stands for: 0 if COMPLETED, else that of a rank that failed, or 1."""
+    if job.state == pb.COMPLETED:
+        return 0
+    failed = [rank for rank in job.ranks if rank.exit_code]
+    lost_first = sorted(failed, key=lambda rank: (rank.state != pb.LOST, rank.rank))
+    return lost_first[0].exit_code if lost_first else 1
+
+
+def wait_job(client: ControllerClient, job: int | str, timeout: float | None = None) -> pb.Job:
+    """Wait until a job has ended, at most `timeout` seconds, and return it.
+
+    Raises NotEndedError after that time, and what ControllerClient.watch_job raises.
+    """
+    last: pb.Job | None = None
+    try:
+        for state in client.watch_job(job, timeout):
+            last = state
+    except DeadlineExceeded:
+        if last is None:
+            raise
+        state_name = pb.JobState.Name(last.state)
+        raise NotEndedError(f"job {job} has not ended within {timeout:g} s: it is {state_name}") from None
+    assert last is not None, "the stream of a job has at least one state"
+    return last
 
 
 def attach_environment(job: pb.Job, rank: pb.Rank) -> dict[str, str]:

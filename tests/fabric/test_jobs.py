@@ -182,15 +182,15 @@ def test_a_second_job_of_the_same_name_is_refused(fabric: Ctl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "error", "status"),
     [
-        (("--switch", "nowhere"), "SwitchNotFound"),
-        (("--slots", "7"), "InvalidRequest"),
-        (("--name", "a/b"), "InvalidRequest"),
+        (("--switch", "nowhere"), "SwitchNotFound", 3),
+        (("--slots", "7"), "InvalidRequest", 2),
+        (("--name", "a/b"), "InvalidRequest", 2),
     ],
 )
-def test_what_the_controller_refuses(arguments: tuple[str, ...], error: str, fabric: Ctl) -> None:
-    assert fabric.json("job", "start", "--workers", "2", *arguments, status=3)["error"] == error
+def test_what_the_controller_refuses(arguments: tuple[str, ...], error: str, status: int, fabric: Ctl) -> None:
+    assert fabric.json("job", "start", "--workers", "2", *arguments, status=status)["error"] == error
     assert fabric.json("job", "list")["jobs"] == []
 
 

@@ -233,3 +233,20 @@ def test_a_real_agent_takes_new_certificates_when_it_connects_again(tmp_path: Pa
         finally:
             process.terminate()
             assert process.wait(DEADLINE) == 0, (tmp_path / "agent.log").read_text()
+
+
+def test_a_client_without_tls_is_told_to_use_it(fabric: SecuredFabric) -> None:
+    with ControllerClient(fabric.address) as client:
+        with pytest.raises(ControllerUnavailable, match=r"speaks TLS and this client does not: .*--tls DIRECTORY"):
+            client.list_jobs()
+        with pytest.raises(ControllerUnavailable, match="speaks TLS"):
+            list(client.watch_job("any"))
+
+
+def test_a_client_at_the_switchs_port_is_told_that_it_is_not_the_controller(tmp_path: Path) -> None:
+    with (
+        running_switch(tmp_path) as switch,
+        ControllerClient(switch.address) as client,
+        pytest.raises(ControllerUnavailable, match=f"{switch.address} is not a controller of SwitchML"),
+    ):
+        client.list_jobs()

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-import cli as switchml_ctl
+import cli_root as switchml_ctl
 from controller import errors as controller_errors
 from controller.version import VERSION
 from topologies import errors as topology_errors
@@ -43,7 +43,17 @@ COMMANDS = dict(leaves(switchml_ctl.cli))
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         *("up", "down", "status", "doctor", "completion"),
-        *("job start", "job list", "job show", "job status", "job watch", "job logs", "job stop", "job profile"),
+        *(
+            "job start",
+            "job list",
+            "job show",
+            "job status",
+            "job watch",
+            "job logs",
+            "job stop",
+            "job profile",
+            "job wait",
+        ),
         *("events", "top", "certs init", "certs issue"),
         *("switch list", "switch show", "switch loss", "switch drain", "switch undrain"),
         *("agent list", "topology show", "topology controller"),
@@ -114,6 +124,7 @@ NEED_A_CONTROLLER = [
     ("job", "list"),
     ("job", "show", "1"),
     ("job", "watch", "digits"),
+    ("job", "wait", "digits"),
     ("job", "stop", "1"),
     ("switch", "list"),
     ("switch", "show"),
@@ -155,7 +166,7 @@ def test_status_without_a_fabric(invoke) -> None:
 
 def test_workers_without_a_switch_to_lay_out_are_refused(invoke, tmp_path: Path) -> None:
     result = invoke("up", "--workers", "4", "--json")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "--switch soft or bmv2" in json.loads(result.stdout)["message"]
 
 
@@ -173,7 +184,7 @@ def test_a_topology_file_that_is_wrong_is_named(invoke, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text("name: t\n")
     for arguments in (("topology", "show"), ("up", "--topology")):
         result = invoke(*arguments, str(tmp_path / "t.yaml"))
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "t.yaml: the file: switches is missing" in result.stderr
 
 
@@ -216,8 +227,28 @@ def test_a_wrong_configuration_file_is_an_error_by_name(invoke, tmp_path: Path) 
     path = tmp_path / "config.toml"
     path.write_text("[fabric]\nspeed = 9\n")
     result = invoke("--config", str(path), "status")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "unknown key fabric.speed" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "words"),
+    [
+        (("--controller", "nonsense"), {}, "'nonsense' is not HOST:PORT or unix:/PATH"),
+        ((), {"SWITCHML_CONTROLLER": "10.0.0.1:0"}, "environment variable SWITCHML_CONTROLLER"),
+        (("--controller", "127.0.0.1:1", "--tls", "/nonexistent"), {}, "/nonexistent/ca.crt cannot be read"),
+        (("--controller", "10.0.0.1:7600"), {}, "without TLS"),
+    ],
+)
+def test_bad_values_are_usage_errors_wherever_they_come_from(
+    arguments: tuple[str, ...], variables: dict[str, str], words: str, invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    result = invoke(*arguments, "job", "list", "--json")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert json.loads(result.stdout)["exit_code"] == 2
 
 
 def test_an_open_run_directory_is_refused(invoke, tmp_path: Path) -> None:
@@ -271,9 +302,11 @@ def test_every_error_of_the_controller_and_of_the_launcher_has_a_status() -> Non
 
     unreachable = {"ControllerUnavailable", "DeadlineExceeded"}
     ours = {"InternalError", "StoreError"}
+    bad_values = {"InvalidRequest", "ConfigError"}
     for error in controller_errors.ControllerError.__subclasses__():
         name = error.__name__
         expected = ExitCode.UNREACHABLE if name in unreachable else ExitCode.ERROR if name in ours else ExitCode.REFUSED
+        expected = ExitCode.USAGE if name in bad_values else expected
         assert exit_code(error("words")) == expected, name
     assert exit_code(topology_errors.NoFabricError("words")) == ExitCode.UNREACHABLE
     assert exit_code(topology_errors.FabricStartError("words")) == ExitCode.ERROR

@@ -50,7 +50,13 @@ def test_statuses_of_grpc_itself():
     assert type(raised) is ControllerUnavailable
     assert "here:1" in str(raised)
     assert type(from_rpc_error(Failed(grpc.StatusCode.DEADLINE_EXCEEDED, "", ()), "a")) is errors.DeadlineExceeded
-    assert type(from_rpc_error(Failed(grpc.StatusCode.UNIMPLEMENTED, "", ()), "a")) is errors.InternalError
+    assert type(from_rpc_error(Failed(grpc.StatusCode.INTERNAL, "", ()), "a")) is errors.InternalError
+
+
+def test_another_server_is_not_taken_for_a_controller():
+    raised = from_rpc_error(Failed(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ()), "switch:9559")
+    assert type(raised) is ControllerUnavailable
+    assert "switch:9559 is not a controller of SwitchML" in str(raised)
 
 
 def test_statuses_promised_in_the_interface():
