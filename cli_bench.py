@@ -17,28 +17,13 @@ from benchmarks import allreduce, jobs, kernels, latency, loss, memory, options,
 from benchmarks.errors import ResultFileError
 from benchmarks.results import Result, load, save
 from benchmarks.systems import PEERS, TRANSPORTS
+from cli_session import Parsed
 
 __all__ = ["bench_group"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _STANDARD_OUTPUT: Final = "-"
-
-
-class _Words(click.ParamType[Any]):
-    """A value that a function of benchmarks.options reads."""
-
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError as error:
-            self.fail(str(error), parameter, context)
 
 
 def _one_size(text: str) -> int:
@@ -48,12 +33,12 @@ def _one_size(text: str) -> int:
     return found[0]
 
 
-_SIZES: Final = _Words("sizes", options.sizes)
-_SIZE: Final = _Words("size", _one_size)
-_WORKERS: Final = _Words("workers", options.worker_counts)
-_SHARES: Final = _Words("shares", options.shares)
-_TRANSPORTS: Final = _Words("transports", lambda text: options.names(text, TRANSPORTS))
-_PEERS: Final = _Words("peers", lambda text: options.names(text, PEERS))
+_SIZES: Final = Parsed("sizes", options.sizes)
+_SIZE: Final = Parsed("size", _one_size)
+_WORKERS: Final = Parsed("workers", options.worker_counts)
+_SHARES: Final = Parsed("shares", options.shares)
+_TRANSPORTS: Final = Parsed("transports", lambda text: options.names(text, TRANSPORTS))
+_PEERS: Final = Parsed("peers", lambda text: options.names(text, PEERS))
 
 
 def _results(command: F) -> F:

@@ -35,9 +35,11 @@ def show_events(session: Session, job: str | None, last: int, follow: bool, as_j
     """
     wanted = reference(job) if job is not None else None
     found = []
+    any_shown = False
     with session.client() as client:
         if last or follow:
             for event in client.read_events(wanted, latest=last, follow=follow):
+                any_shown = True
                 if not as_json:
                     output.console().print(_line(event), soft_wrap=True)
                 elif follow:
@@ -46,6 +48,8 @@ def show_events(session: Session, job: str | None, last: int, follow: bool, as_j
                     found.append(output.as_dict(event))
     if as_json and not follow:
         output.print_json({"events": found})
+    elif not any_shown:
+        click.echo("no events")
 
 
 def _line(event: pb.Event) -> Text:

@@ -116,7 +116,7 @@ def list_jobs(session: Session, include_ended: bool, as_json: bool) -> None:
     if as_json:
         output.print_json({"jobs": [output.as_dict(job) for job in found]})
     else:
-        output.console().print(output.jobs_table(found))
+        output.console().print(output.jobs_table(found, "no jobs" if include_ended else "no live jobs"))
 
 
 @job_group.command("show", epilog="\b\nExamples:\n  switchml-ctl job show digits\n  switchml-ctl job show 7 --json")

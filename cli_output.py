@@ -1,6 +1,7 @@
 """How switchml-ctl shows what the library functions return: tables for people, one JSON object for programs."""
 
 import dataclasses
+import io
 import json
 import sys
 import time
@@ -36,6 +37,7 @@ __all__ = [
     "live",
     "note",
     "print_json",
+    "replace_what_cannot_be_encoded",
     "show_agents",
     "show_attach",
     "show_checks",
@@ -54,6 +56,13 @@ _STATE_STYLES = {"RUNNING": "green", "COMPLETED": "green", "READY": "cyan", "FAI
 def console() -> Console:
     """Where results go: texts as they are, without markup. What is not a terminal has no width to wrap at."""
     return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
+
+
+def replace_what_cannot_be_encoded() -> None:
+    """Let standard output and error show "?" for characters that the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def note(text: str) -> None:
@@ -123,8 +132,10 @@ def _ranges(numbers: Iterable[int]) -> str:
 # ---- jobs -----------------------------------------------------------------------------------------------------------
 
 
-def jobs_table(jobs: Iterable[pb.Job]) -> Table:
-    """One line a job."""
+def jobs_table(jobs: Sequence[pb.Job], none: str = "no live jobs") -> RenderableType:
+    """Return one line per job, or `none`."""
+    if not jobs:
+        return none
     table = _table("id", "name", "state", "workers", "switch", "slots", "age", "why", right=("id", "workers", "age"))
     for job in jobs:
         slots = f"{job.slot_base}-{job.slot_base + job.slots - 1}" if job.slots else ""
@@ -354,8 +365,11 @@ def live(renderable: RenderableType) -> Live:
 # ---- switches and agents --------------------------------------------------------------------------------------------
 
 
-def show_switches(switches: Iterable[pb.Switch]) -> None:
-    """One line a switch."""
+def show_switches(switches: Sequence[pb.Switch]) -> None:
+    """Print one line per switch."""
+    if not switches:
+        console().print("the controller's configuration has no switch")
+        return
     columns = ("name", "target", "control", "data plane", "values", "slots", "free", "largest range", "state")
     table = _table(*columns, right=columns[4:8])
     for switch in switches:
@@ -406,12 +420,12 @@ def show_switch(detail: pb.SwitchDetail) -> None:
             ports[replica.port].append(replica.instance)
         for port, instances in sorted(ports.items()):
             groups.add_row(str(group.id), str(port), _ranges(instances))
-    out.print(groups)
+    out.print(groups if detail.groups else "multicast groups: none")
     for title, counts in (("packets by verdict", detail.verdicts), ("packets dropped", detail.drop_reasons)):
         table = _table("", "packets", title=title, right=("packets",))
         for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
             table.add_row(name.replace("_", " "), f"{count:,}")
-        out.print(table)
+        out.print(table if counts else f"{title}: none")
     show_losses(detail.losses)
 
 
@@ -425,10 +439,13 @@ def show_losses(losses: Sequence[pb.PortLoss]) -> None:
     console().print(table if losses else "no port loses packets on purpose")
 
 
-def show_agents(agents: Iterable[pb.Agent]) -> None:
-    """One line an agent."""
-    of_agent = ("name", "tenant", "host", "address", "socket", "switch", "port", "ranks", "heartbeat")
-    table = _table(*of_agent, "version", "state", right=of_agent[6:])
+def show_agents(agents: Sequence[pb.Agent]) -> None:
+    """Print one line per agent."""
+    if not agents:
+        console().print("no agent has registered with the controller")
+        return
+    columns = ("name", "tenant", "host", "address", "socket", "switch", "port", "ranks", "heartbeat", "version", "state")
+    table = _table(*columns, right=("port", "ranks", "heartbeat"))
     for agent in agents:
         registration = agent.registration
         table.add_row(

@@ -38,7 +38,7 @@ from topologies.errors import (
     TopologyFileError,
 )
 
-__all__ = ["ExitCode", "Root", "Session", "exit_code", "json_option", "reference", "setting", "terminate"]
+__all__ = ["ExitCode", "Parsed", "Root", "Session", "exit_code", "json_option", "reference", "setting", "terminate"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,6 +87,7 @@ class Root(click.Group):
         arguments = list(sys.argv[1:] if args is None else args)
         extra |= {"standalone_mode": False, "prog_name": "switchml-ctl"}
         try:
+            _require_text(_ours(arguments))
             status = super().main(arguments, **extra)
         except click.ClickException as error:
             error.show()
@@ -116,10 +117,21 @@ class Root(click.Group):
     def _failed(
         arguments: list[str], error: str, message: str, status: int, figures: dict[str, str] | None = None
     ) -> int:
-        ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
-        if "--json" in ours:
+        if "--json" in _ours(arguments):
             output.print_json({"error": error, "message": message, "figures": figures or {}, "exit_code": int(status)})
         return status
+
+
+def _ours(arguments: list[str]) -> list[str]:
+    """Return the arguments that are not those of a command that a job runs."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _require_text(arguments: list[str]) -> None:
+    """Refuse arguments that are not text in the encoding of the terminal, which no message could hold."""
+    for argument in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes that Python could not decode
+            raise click.UsageError(f"an argument is not text: {argument!a}")
 
 
 class _Terminated(BaseException):
@@ -159,6 +171,23 @@ class Session:
 def reference(text: str) -> int | str:
     """A job as people name it: by id or by name."""
     return int(text) if text.isdecimal() else text
+
+
+class Parsed(click.ParamType[Any]):
+    """A value that a function reads from text; it raises ValueError for what is not allowed."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return what the text stands for; defaults that are not text are taken as they are."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), parameter, context)
 
 
 def setting(name: str, option: str) -> Callable[[F], F]:

@@ -3,11 +3,13 @@
 import click
 
 import cli_output as output
-from cli_session import Session, json_option
+from cli_session import Parsed, Session, json_option
+from topologies.shares import share
 
 __all__ = ["agent_group", "switch_group"]
 
 _ALL_PORTS = "all"
+_SHARE = Parsed("share", share)
 
 
 @click.group("switch")
@@ -58,17 +60,15 @@ def _ports(_context: click.Context, _parameter: click.Parameter, values: tuple[s
     epilog="""\b
 Examples:
   switchml-ctl switch loss --ingress 0.02 --egress 0.02
-  switchml-ctl switch loss s1 --port 1 --port 3 --egress 0.5
+  switchml-ctl switch loss s1 --port 1 --port 3 --egress 5%
   switchml-ctl switch loss --off""",
 )
 @click.argument("name", required=False, default="", metavar="[SWITCH]")
 @click.option(
     "--port", "ports", multiple=True, callback=_ports, metavar="P|all", help="Repeat for more.  [default: all]"
 )
-@click.option(
-    "--ingress", type=click.FloatRange(0, 1), metavar="SHARE", help="Share of the packets that come in, 0..1."
-)
-@click.option("--egress", type=click.FloatRange(0, 1), metavar="SHARE", help="Share of those that leave, each copy.")
+@click.option("--ingress", type=_SHARE, metavar="SHARE", help="Share of the packets that come in: 0.02 or 2%.")
+@click.option("--egress", type=_SHARE, metavar="SHARE", help="Share of those that leave, each copy.")
 @click.option("--off", is_flag=True, help="Lose none any more.")
 @json_option
 @click.pass_obj
@@ -77,8 +77,8 @@ def set_loss(
 ) -> None:
     """Let a switch lose packets on purpose, at random, and show which ports do.
 
-    A direction that is not given stays as it is. `all` ports are those that live agents hang on and those that lose
-    packets now. It holds until the switch is restarted.
+    A direction that is not given stays as it is. `all` ports are those to which live agents are attached and those
+    that lose packets now. It holds until the switch is restarted.
     """
     if off == (ingress is not None or egress is not None):
         raise click.UsageError("give --ingress, --egress or both, or --off")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 from dataplane.constants import PROTOCOL_MAX_WORKERS
+from topologies.shares import share
 
 __all__ = ["names", "shares", "size_text", "sizes", "worker_counts"]
 
@@ -53,18 +54,15 @@ def worker_counts(text: str) -> list[int]:
 
 
 def shares(text: str) -> list[float]:
-    """The shares of "0,0.1%,0.01". Raises ValueError for what is not within 0 and 1."""
+    """Return the shares of "0,0.1%,0.01". Raises ValueError for one outside 0..1, or 1: nothing would arrive."""
 
-    def share(word: str) -> float:
-        try:
-            value = float(word[:-1]) / 100 if word.endswith("%") else float(word)
-        except ValueError:
-            raise ValueError(f"{word!r} is no share; write 0.001 or 0.1%") from None
-        if not 0 <= value < 1:
-            raise ValueError(f"{word} is no share of packets: 0 up to, but not, 1")
+    def below_one(word: str) -> float:
+        value = share(word)
+        if value == 1:
+            raise ValueError(f"{word} of the packets cannot be lost; the share must be below 1")
         return value
 
-    return _each(text, share)
+    return _each(text, below_one)
 
 
 def names(text: str, known: Collection[str]) -> list[str]:

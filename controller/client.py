@@ -233,7 +233,11 @@ class ControllerClient:
     ) -> Iterator[events_pb.Event]:
         """Yield the events that the controller keeps, oldest first; with ``follow`` also each new one.
 
-        ``job`` takes those of one job, ``after`` those with a higher number, ``latest`` at most so many of the past.
+        ``job`` takes those of one job, ``after`` those with a higher number, ``latest`` at most that many of the past.
+
+        Raises:
+            JobNotFound: no job has this id or name, and no event that is kept concerns one that had.
+
         """
         request = events_pb.ReadEventsRequest(
             job=None if job is None else _reference(job), after=after, latest=latest, follow=follow

@@ -171,7 +171,7 @@ def _server(
     pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle, store.events), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents, store.events), server)  # type: ignore[no-untyped-call]
-    events_grpc.add_EventsServicer_to_server(EventsService(store.events), server)  # type: ignore[no-untyped-call]
+    events_grpc.add_EventsServicer_to_server(EventsService(store.events, lifecycle), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_ControlServicer_to_server(ControlService(store), server)  # type: ignore[no-untyped-call]
     return server
 

@@ -239,11 +239,17 @@ class SwitchesService(pb_grpc.SwitchesServicer):
 class EventsService(events_grpc.EventsServicer):
     """The service Events."""
 
-    def __init__(self, events: EventLog) -> None:
+    def __init__(self, events: EventLog, lifecycle: Lifecycle) -> None:
         self._events = events
+        self._lifecycle = lifecycle
 
-    async def Read(self, request: events_pb.ReadEventsRequest, _: _Context) -> AsyncIterator[events_pb.Event]:  # noqa: N802
-        """Stream the event log."""
+    async def Read(self, request: events_pb.ReadEventsRequest, context: _Context) -> AsyncIterator[events_pb.Event]:  # noqa: N802
+        """Stream the event log; a job of which neither the log nor the store knows is refused."""
+        try:
+            if request.job.WhichOneof("reference") is not None and not self._events.latest(request.job, most=1):
+                self._lifecycle.find(request.job)
+        except ControllerError as error:
+            await abort(context, error)
         async for event in self._events.read(request):
             yield event.message()
 

@@ -1,7 +1,6 @@
 """Settings: command-line options before environment variables before the configuration file before the defaults."""
 
 import dataclasses
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
 from topologies.errors import ConfigurationError
+from topologies.shares import share
 from topologies.topology import TARGETS
 
 if sys.version_info >= (3, 11):
@@ -84,7 +84,10 @@ def _whole(low: int, high: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, str)):
             raise ValueError(f"a whole number from {low} to {high} is needed")
-        number = int(value)
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is not a whole number from {low} to {high}") from None
         if not low <= number <= high:
             raise ValueError(f"{number} is outside {low}..{high}")
         return number
@@ -94,11 +97,8 @@ def _whole(low: int, high: int) -> Callable[[Any], int]:
 
 def _probability(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError("a number from 0 to 1 is needed")
-    number = float(value)
-    if math.isnan(number) or not 0 <= number <= 1:
-        raise ValueError(f"{value} is outside 0..1")
-    return number
+        raise ValueError("a number from 0 to 1, or a percentage, is needed")
+    return share(str(value))
 
 
 def _text(value: Any) -> str:

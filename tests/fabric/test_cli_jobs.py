@@ -24,3 +24,17 @@ def test_waiting_has_a_deadline_and_ends_with_the_job(fabric: Ctl) -> None:
     stdout, _ = waiting.communicate(timeout=30)
     assert waiting.returncode == 1
     assert '"state": "STOPPED"' in stdout
+
+
+def test_what_is_empty_or_unknown_is_said(fabric: Ctl) -> None:
+    assert fabric.run("job", "list").stdout == "no live jobs\n"
+    assert fabric.run("job", "list", "--all").stdout == "no jobs\n"
+    assert "multicast groups: none" in fabric.run("switch", "show").stdout
+    assert "no job has the name 'nosuch'" in fabric.run("events", "--job", "nosuch", status=3).stderr
+    fabric.run("job", "start", "--workers", "1", "--name", "known", "--", "true")
+    assert "job-completed" in fabric.run("events", "--job", "known").stdout
+
+
+def test_shares_may_be_percentages(fabric: Ctl) -> None:
+    [loss] = fabric.json("switch", "loss", "--ingress", "5%", "--egress", "0.1%")["losses"]
+    assert (round(loss["ingress"], 4), round(loss["egress"], 4)) == (0.05, 0.001)

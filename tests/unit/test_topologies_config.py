@@ -70,9 +70,9 @@ def test_every_key_can_stand_in_the_file_and_in_a_variable(key, tmp_path: Path) 
         ("SWITCHML_FABRIC_AGENTS", "many", "many"),
         ("SWITCHML_FABRIC_DROP", "1.5", "outside 0..1"),
         ("SWITCHML_FABRIC_DELAY", "nan", "outside 0..1"),
-        ("SWITCHML_CONTROLLER", "localhost", "no HOST:PORT"),
-        ("SWITCHML_CONTROLLER", "localhost:99999", "no HOST:PORT"),
-        ("SWITCHML_CONTROLLER", "unix:relative", "no unix:/PATH"),
+        ("SWITCHML_CONTROLLER", "localhost", "not HOST:PORT"),
+        ("SWITCHML_CONTROLLER", "localhost:99999", "not HOST:PORT"),
+        ("SWITCHML_CONTROLLER", "unix:relative", "not HOST:PORT or unix:/PATH"),
         ("SWITCHML_FABRIC_SWITCH", "tofino", "none of soft, bmv2"),
     ],
 )
