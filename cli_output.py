@@ -484,7 +484,7 @@ def show_fabric(status: FabricStatus) -> None:
 
 def show_checks(checks: Iterable[Check]) -> None:
     """What the doctor found, and what to mend."""
-    styles = {"ok": "green", "warning": "yellow", "failure": "red"}
+    styles = {"ok": "green", "warning": "yellow", "failure": "red", "not found": "dim"}
     table = _table("", "check", "found")
     for check in checks:
         found = Text(check.found)

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["DEVICE_TRANSPORTS", "Device", "Poll", "built", "check_devargs", "open_dpdk", "open_xdp", "with_queues"]
+__all__ = ["DEVICE_TRANSPORTS", "Device", "Poll", "built", "check_devargs", "open_dpdk", "open_xdp"]
+__all__ += ["require_built", "with_queues"]
 
 DEVICE_TRANSPORTS: Final = ("dpdk", "xdp")
 
@@ -52,10 +53,20 @@ class Device:
 def built(kind: Literal["dpdk", "xdp"]) -> bool:
     """Return whether this build has the transport and its libraries are there."""
     try:
-        _module(kind)
+        require_built(kind)
     except OSError:
         return False
     return True
+
+
+def require_built(kind: Literal["dpdk", "xdp"]) -> None:
+    """Do nothing if this build has the transport and its libraries are there.
+
+    Raises:
+        OSError: it has not; the message says what to install.
+
+    """
+    _module(kind)
 
 
 def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = False, queues: int = 1) -> Device:

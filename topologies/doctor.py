@@ -10,12 +10,14 @@ import socket
 import stat
 import sys
 from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from controller.errors import ControllerError
 from controller.version import VERSION
 from dataplane.constants import PROTOCOL_HEADER_BYTES
+from dataplane.devices import require_built
 from topologies.config import DEFAULT_VALUES, Settings
 from topologies.errors import NamespaceError, ProgramNotFoundError, TopologyError
 from topologies.fabric import connect
@@ -31,15 +33,22 @@ __all__ = ["Check", "examine"]
 OK: Final = "ok"
 WARNING: Final = "warning"
 FAILURE: Final = "failure"
+NOT_FOUND: Final = "not found"
+"""Something optional is absent: what needs it cannot be used, everything else can."""
 
 _IPV4_UDP_HEADER_BYTES: Final = 28
 _NATIVE_MODULES: Final = ("dataplane.softswitch._native", "host_agent._engine", "switchml._native")
+_OPTIONAL_PACKAGES: Final = (
+    ("torch", "torch", 'init_process_group("switchml")'),
+    ("matplotlib", "demo", "drawing pictures"),
+    ("scikit-learn", "demo", "examples/train_digits.py"),
+)
 _PROGRAMS: Final = ("switchml-switch", "switchml-controller", "switchml-agent")
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing looked at: `status` is ok, warning or failure; `remedy` says what to do unless it is ok."""
+    """One thing looked at: `status` is OK, WARNING, FAILURE or NOT_FOUND; `remedy` says what to do unless it is OK."""
 
     name: str
     status: str
@@ -55,6 +64,8 @@ def examine(settings: Settings) -> list[Check]:
     checks += [_run_directory(settings), _socket_paths(settings), _disk(settings)]
     checks += [_udp(settings), _loopback_mtu(settings), _receive_buffer(), _processors()]
     checks += [_namespaces(), _bmv2()]
+    checks += [_package(name, extra, purpose) for name, extra, purpose in _OPTIONAL_PACKAGES]
+    checks += [_transport("DPDK", "dpdk"), _transport("AF_XDP", "xdp")]
     checks += _fabric(settings)
     return checks
 
@@ -199,13 +210,32 @@ def _namespaces() -> Check:
     try:
         require_privileges()
     except NamespaceError as error:
-        return Check("network namespaces", OK, f"not for this user, and needed for `up --switch` only: {error}")
+        return Check("network namespaces", NOT_FOUND, str(error), "Only `up --switch` needs them: run it as root.")
     return Check("network namespaces", OK, "the privileges to make them are there")
 
 
 def _bmv2() -> Check:
     found = shutil.which(BMV2_PROGRAM)
-    return Check("BMv2", OK, found or f"{BMV2_PROGRAM} is not on PATH; needed for `up --switch bmv2` only")
+    if found is None:
+        remedy = "Only `up --switch bmv2` needs it: install the package p4lang-bmv2 or build behavioral-model."
+        return Check("BMv2", NOT_FOUND, f"{BMV2_PROGRAM} is not on PATH", remedy)
+    return Check("BMv2", OK, found)
+
+
+def _package(name: str, extra: str, purpose: str) -> Check:
+    """Look for an installed package without importing it, which would take seconds."""
+    try:
+        return Check(name, OK, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, NOT_FOUND, "not installed", f"Only {purpose} needs it: `pip install '.[{extra}]'`.")
+
+
+def _transport(name: str, kind: Literal["dpdk", "xdp"]) -> Check:
+    try:
+        require_built(kind)
+    except OSError as error:
+        return Check(name, NOT_FOUND, str(error), f"Only --transport {kind} and --{kind}-port need it.")
+    return Check(name, OK, f"built in: --transport {kind}, --{kind}-port")
 
 
 def _fabric(settings: Settings) -> Iterable[Check]:
@@ -220,7 +250,7 @@ def _fabric(settings: Settings) -> Iterable[Check]:
         found = f"{settings.run_dir / 'fabric.json'} is lost, and processes that it named still run: {left}"
         yield Check("fabric", FAILURE, found, "`switchml-ctl down` ends them.")
     elif status.fabric is None:
-        yield Check("fabric", OK, "none in the run directory; `switchml-ctl up` starts one")
+        yield Check("fabric", NOT_FOUND, "none in the run directory", "`switchml-ctl up` starts one.")
     elif status.state == "running":
         yield Check("fabric", OK, f"{len(status.fabric.processes)} processes run")
         yield from (_agent_socket(agent["name"], Path(agent["socket"])) for agent in status.fabric.agents)

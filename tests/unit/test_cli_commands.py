@@ -1,5 +1,6 @@
 """The command line without any fabric: usage, help, errors, exit statuses, JSON."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 import cli_root as switchml_ctl
 from controller import errors as controller_errors
 from controller.version import VERSION
+from dataplane.devices import built
 from topologies import errors as topology_errors
 
 
@@ -287,11 +289,24 @@ def test_completion_knows_the_commands() -> None:
 def test_doctor_reports_as_json(invoke) -> None:
     result = invoke("doctor", "--json")
     content = json.loads(result.stdout)
-    assert {check["status"] for check in content["checks"]} <= {"ok", "warning", "failure"}
+    assert {check["status"] for check in content["checks"]} <= {"ok", "warning", "failure", "not found"}
     assert content["healthy"] == (result.exit_code == 0)
     assert all(check["remedy"] for check in content["checks"] if check["status"] != "ok")
     names = [check["name"] for check in content["checks"]]
     assert {"Python", "kernel", "MTU", "UDP", "run directory", "switchml._native"} <= set(names)
+
+
+def test_doctor_does_not_call_absent_things_ok(invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    content = json.loads(invoke("doctor", "--json").stdout)
+    checks = {check["name"]: check for check in content["checks"]}
+    assert checks["BMv2"]["status"] == "not found"
+    assert checks["fabric"]["status"] == "not found"
+    for package in ("torch", "matplotlib", "scikit-learn"):
+        there = importlib.util.find_spec({"scikit-learn": "sklearn"}.get(package, package)) is not None
+        assert checks[package]["status"] == ("ok" if there else "not found")
+    for name, kind in (("DPDK", "dpdk"), ("AF_XDP", "xdp")):
+        assert checks[name]["status"] == ("ok" if built(kind) else "not found")
 
 
 def test_doctor_names_a_controller_that_does_not_answer(invoke) -> None:
