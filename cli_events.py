@@ -7,6 +7,7 @@ import click
 from rich.text import Text
 
 import cli_output as output
+from cli_completion import complete_job
 from cli_session import Session, json_option, reference
 from controller.proto import events_pb2 as pb
 
@@ -23,7 +24,7 @@ Examples:
   switchml-ctl events --job digits --last 20
   switchml-ctl events --follow --json | jq 'select(.level == "error")'""",
 )
-@click.option("--job", metavar="JOB", help="Only those of this job, by id or name.")
+@click.option("--job", metavar="JOB", shell_complete=complete_job, help="Only those of this job, by id or name.")
 @click.option("--last", type=click.IntRange(0, 20_000), default=100, show_default=True, help="How many of the past.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new ones as they come.")
 @json_option

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import cli_output as output
+from cli_completion import complete_job
 from cli_profile import profile_job
 from cli_session import ExitCode, Session, json_option, reference, setting
 from cli_status import job_status
@@ -25,7 +26,7 @@ def _workers(_context: click.Context, _parameter: click.Parameter, value: int) -
     return value
 
 
-job_argument = click.argument("job", metavar="JOB")
+job_argument = click.argument("job", metavar="JOB", shell_complete=complete_job)
 
 
 @click.group("job")
@@ -212,14 +213,24 @@ def logs(session: Session, job: str, rank: int, follow: bool, as_json: bool) -> 
         output.print_json({"job": job, "rank": rank, "path": str(path), "lines": "".join(lines).splitlines()})
 
 
-@job_group.command("stop", epilog="\b\nExample:\n  switchml-ctl job stop digits")
-@job_argument
+@job_group.command("stop", epilog="\b\nExamples:\n  switchml-ctl job stop digits\n  switchml-ctl job stop --all")
+@click.argument("job", required=False, metavar="JOB", shell_complete=complete_job)
+@click.option("--all", "every", is_flag=True, help="All live jobs.")
 @json_option
 @click.pass_obj
-def stop_job(session: Session, job: str, as_json: bool) -> None:
+def stop_job(session: Session, job: str | None, every: bool, as_json: bool) -> None:
     """Stop a job and free its slots. A job that has ended is shown as it is."""
+    if (job is not None) == every:
+        raise click.UsageError("give a JOB or --all")
     with session.client() as client:
-        _show_job(client.stop_job(reference(job)), as_json)
+        if job is not None:
+            _show_job(client.stop_job(reference(job)), as_json)
+            return
+        stopped = [client.stop_job(found.id) for found in client.list_jobs()]
+    if as_json:
+        output.print_json({"jobs": [output.as_dict(found) for found in stopped]})
+    else:
+        output.console().print(output.jobs_table(stopped))
 
 
 job_group.add_command(profile_job)

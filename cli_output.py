@@ -25,9 +25,12 @@ from topologies.doctor import Check
 from topologies.fabric_state import FabricStatus
 from topologies.jobs import JobRun, JobStarted, attach_environment, shell_variables, switch_counters
 from topologies.stragglers import Straggler
+from topologies.switch_ports import PortActivity
+from topologies.versions import Version
 
 __all__ = [
     "ProgressObserver",
+    "agent_dict",
     "as_dict",
     "console",
     "job_detail",
@@ -38,14 +41,17 @@ __all__ = [
     "note",
     "print_json",
     "replace_what_cannot_be_encoded",
+    "show_agent",
     "show_agents",
     "show_attach",
     "show_checks",
     "show_fabric",
     "show_job_run",
     "show_losses",
+    "show_ports",
     "show_switch",
     "show_switches",
+    "show_versions",
     "started_dict",
 ]
 
@@ -461,6 +467,58 @@ def show_agents(agents: Sequence[pb.Agent]) -> None:
             registration.version,
             Text("live", style="green") if agent.live else Text("gone", style="red"),
         )
+    console().print(table)
+
+
+def _carried(agent: pb.Agent, jobs: Iterable[pb.Job]) -> list[tuple[pb.Job, pb.Rank]]:
+    return [(job, rank) for job in jobs for rank in job.ranks if rank.agent == agent.registration.name]
+
+
+def agent_dict(agent: pb.Agent, jobs: Iterable[pb.Job]) -> dict[str, Any]:
+    """Return what `agent show --json` prints; `jobs` are the live ones."""
+    ranks = [{"job": job.name, "job_id": job.id, **as_dict(rank)} for job, rank in _carried(agent, jobs)]
+    return {**as_dict(agent), "ranks": ranks}
+
+
+def show_agent(agent: pb.Agent, jobs: Iterable[pb.Job]) -> None:
+    """Print one agent and the ranks that it carries."""
+    show_agents([agent])
+    carried = _carried(agent, jobs)
+    table = _table(
+        "job", "rank", "state", "chunks", "sent", "sent again", right=("rank", "chunks", "sent", "sent again")
+    )
+    for job, rank in carried:
+        again = rank.counters.retransmissions + rank.counters.early_retransmissions
+        state = pb.RankState.Name(rank.state)
+        table.add_row(job.name, str(rank.rank), state, f"{rank.position:,}", f"{rank.counters.sent:,}", f"{again:,}")
+    console().print(table if carried else "it carries no ranks of live jobs")
+
+
+def show_ports(ports: Sequence[PortActivity]) -> None:
+    """Print one line per port."""
+    columns = ("port", "agents", "ranks", "contributions", "contributions/s", "results/s", "lost in", "lost out")
+    table = _table(*columns, right=(columns[0], *columns[2:]))
+    for port in ports:
+        table.add_row(
+            str(port.port),
+            ", ".join(port.agents),
+            str(port.ranks),
+            f"{port.contributions:,}",
+            f"{port.contributions_per_second:,.0f}",
+            f"{port.results_per_second:,.0f}",
+            f"{port.ingress_loss:.4%}",
+            f"{port.egress_loss:.4%}",
+        )
+    console().print(table if ports else "no agent is attached to a port of the switch")
+
+
+def show_versions(versions: Iterable[Version]) -> None:
+    """Print one line per program."""
+    table = _table("", "name", "version")
+    for version in versions:
+        style = "red" if version.same is False else ""
+        remark = "" if version.same is not False else " (another one than this program's)"
+        table.add_row(version.kind, version.name, Text(version.version + remark, style=style))
     console().print(table)
 
 

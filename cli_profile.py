@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 import cli_output as output
+from cli_completion import complete_job
 from cli_session import Session, json_option, reference
 from topologies import profile_drawing, profiles
 
@@ -26,7 +27,7 @@ Examples:
   switchml-ctl job profile digits --seconds 5 --plot timeline.svg
   switchml-ctl job profile 7 --json | jq '.ranks[].wait'""",
 )
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=complete_job)
 @click.option(
     "--seconds", type=click.FloatRange(0.01, 3600), metavar="N", help="Only what happens in the next N seconds."
 )

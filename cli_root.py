@@ -5,18 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
 
 import cli_output as output
 from cli_bench import bench_group
 from cli_certs import certs_group
+from cli_completion import completion
 from cli_events import show_events
 from cli_jobs import job_group
 from cli_session import ExitCode, Root, Session, json_option, setting
 from cli_switches import agent_group, switch_group
 from cli_top import show_top
+from controller.errors import ControllerUnavailable
 from controller.version import VERSION
-from topologies import config, controller_file, doctor, drawing, fabric, layouts, topology
+from topologies import config, controller_file, doctor, drawing, fabric, layouts, topology, versions
 from topologies.errors import NoFabricError
 from topologies.run_directory import RunDirectory
 
@@ -208,6 +209,27 @@ def _no_fabric(settings: config.Settings, found: fabric.FabricStatus, as_json: b
     return ExitCode.UNREACHABLE
 
 
+@cli.command("version", epilog="\b\nExamples:\n  switchml-ctl version\n  switchml-ctl version --json")
+@json_option
+@click.pass_obj
+def show_version(session: Session, as_json: bool) -> int:
+    """Show the version of this program, and those of the controller, the agents and the switches.
+
+    The exit status is 1 if a version differs, and 0 without a fabric too.
+    """
+    found = [versions.client_version()]
+    try:
+        with session.client() as client:
+            found += versions.server_versions(client)
+    except (ControllerUnavailable, NoFabricError) as error:
+        output.note(str(error))
+    if as_json:
+        output.print_json({"versions": [dataclasses.asdict(version) for version in found]})
+    else:
+        output.show_versions(found)
+    return ExitCode.ERROR if any(version.same is False for version in found) else ExitCode.OK
+
+
 @cli.command("doctor", epilog="\b\nExample:\n  switchml-ctl doctor")
 @json_option
 @click.pass_obj
@@ -220,25 +242,6 @@ def examine(session: Session, as_json: bool) -> int:
     else:
         output.show_checks(checks)
     return ExitCode.OK if healthy else ExitCode.ERROR
-
-
-@cli.command(
-    epilog="""\b
-Examples:
-  eval "$(switchml-ctl completion bash)"
-  switchml-ctl completion zsh > ~/.zfunc/_switchml-ctl"""
-)
-@click.argument("shell", type=click.Choice(["bash", "zsh"]))
-@json_option
-def completion(shell: str, as_json: bool) -> None:
-    """Print the completion script of a shell."""
-    complete = get_completion_class(shell)
-    assert complete is not None
-    script = complete(cli, {}, "switchml-ctl", "_SWITCHML_CTL_COMPLETE").source()
-    if as_json:
-        output.print_json({"shell": shell, "script": script})
-    else:
-        click.echo(script)
 
 
 # ---- topologies -----------------------------------------------------------------------------------------------------
@@ -303,5 +306,5 @@ def _laid_out(session: Session) -> topology.Topology | None:
     return topology.Topology.from_dict(found.topology)
 
 
-for command in (job_group, show_events, show_top, switch_group, agent_group, bench_group, certs_group):
+for command in (job_group, switch_group, agent_group, bench_group, certs_group, show_events, show_top, completion):
     cli.add_command(command)

@@ -161,10 +161,10 @@ class Session:
         return config.load({**before, **named}, config_file=self.config_file)
 
     @contextlib.contextmanager
-    def client(self) -> Iterator[ControllerClient]:
-        """A client of the controller that is meant."""
+    def client(self, timeout: float | None = None) -> Iterator[ControllerClient]:
+        """Connect to the controller that is meant; each call takes at most `timeout` seconds."""
         settings = self.settings()
-        with fabric.connect(settings, fabric.controller_address(settings)) as client:
+        with fabric.connect(settings, fabric.controller_address(settings), timeout) as client:
             yield client
 
 

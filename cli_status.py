@@ -3,6 +3,7 @@
 import click
 
 import cli_output as output
+from cli_completion import complete_job
 from cli_session import Session, json_option, reference
 from topologies import stragglers
 
@@ -16,7 +17,7 @@ Examples:
   switchml-ctl job status digits
   switchml-ctl job status 7 --json | jq .straggler""",
 )
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=complete_job)
 @json_option
 @click.pass_obj
 def job_status(session: Session, job: str, as_json: bool) -> None:

@@ -3,12 +3,17 @@
 import click
 
 import cli_output as output
+from cli_completion import complete_agent, complete_switch
 from cli_session import Parsed, Session, json_option
+from topologies import switch_ports
 from topologies.shares import share
 
 __all__ = ["agent_group", "switch_group"]
 
 _ALL_PORTS = "all"
+_switch_argument = click.argument(
+    "name", required=False, default="", metavar="[SWITCH]", shell_complete=complete_switch
+)
 _SHARE = Parsed("share", share)
 
 
@@ -33,7 +38,7 @@ def list_switches(session: Session, as_json: bool) -> None:
 @switch_group.command(
     "show", epilog="\b\nExamples:\n  switchml-ctl switch show\n  switchml-ctl switch show leaf1 --json"
 )
-@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@_switch_argument
 @json_option
 @click.pass_obj
 def show_switch(session: Session, name: str, as_json: bool) -> None:
@@ -63,7 +68,7 @@ Examples:
   switchml-ctl switch loss s1 --port 1 --port 3 --egress 5%
   switchml-ctl switch loss --off""",
 )
-@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@_switch_argument
 @click.option(
     "--port", "ports", multiple=True, callback=_ports, metavar="P|all", help="Repeat for more.  [default: all]"
 )
@@ -93,9 +98,33 @@ def set_loss(
 
 
 @switch_group.command(
+    "ports",
+    epilog="\b\nExamples:\n  switchml-ctl switch ports\n  switchml-ctl switch ports leaf1 --interval 5 --json",
+)
+@_switch_argument
+@click.option(
+    "--interval", type=click.FloatRange(0.5, 60), default=2.0, show_default=True, metavar="S",
+    help="Seconds that rates are taken over.",
+)  # fmt: skip
+@json_option
+@click.pass_obj
+def show_ports(session: Session, name: str, interval: float, as_json: bool) -> None:
+    """Show the ports of a switch: the agents attached there, packets per second, and losses on purpose.
+
+    Contributions are counted by the switch as it admits them, results by the agents.
+    """
+    with session.client() as client:
+        found = switch_ports.look_twice(client, name, interval)
+    if as_json:
+        output.print_json({"ports": [port.as_dict() for port in found]})
+    else:
+        output.show_ports(found)
+
+
+@switch_group.command(
     "drain", epilog="\b\nExamples:\n  switchml-ctl switch drain leaf1\n  switchml-ctl switch drain leaf1 --wait"
 )
-@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@_switch_argument
 @click.option("--wait", is_flag=True, help="Return when no job is left on it.")
 @json_option
 @click.pass_obj
@@ -105,7 +134,7 @@ def drain_switch(session: Session, name: str, wait: bool, as_json: bool) -> None
 
 
 @switch_group.command("undrain", epilog="\b\nExample:\n  switchml-ctl switch undrain leaf1")
-@click.argument("name", required=False, default="", metavar="[SWITCH]")
+@_switch_argument
 @json_option
 @click.pass_obj
 def undrain_switch(session: Session, name: str, as_json: bool) -> None:
@@ -141,3 +170,19 @@ def list_agents(session: Session, as_json: bool) -> None:
         output.print_json({"agents": [output.as_dict(agent) for agent in found]})
     else:
         output.show_agents(found)
+
+
+@agent_group.command(
+    "show", epilog="\b\nExamples:\n  switchml-ctl agent show host-1\n  switchml-ctl agent show host-1 --json"
+)
+@click.argument("name", metavar="AGENT", shell_complete=complete_agent)
+@json_option
+@click.pass_obj
+def show_agent(session: Session, name: str, as_json: bool) -> None:
+    """Show one agent and the ranks of live jobs that it carries."""
+    with session.client() as client:
+        found, carried = client.get_agent(name), client.list_jobs()
+    if as_json:
+        output.print_json(output.agent_dict(found, carried))
+    else:
+        output.show_agent(found, carried)

@@ -14,6 +14,7 @@ import grpc
 
 from controller.errors import (
     ACTOR_KEY,
+    AgentNotFound,
     ConfigError,
     ControllerError,
     ControllerUnavailable,
@@ -28,7 +29,10 @@ from controller.proto import switchml_pb2 as pb
 from controller.proto import switchml_pb2_grpc as pb_grpc
 from dataplane.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
 
-__all__ = ["ControllerClient"]
+__all__ = ["DEFAULT_SECONDS", "ControllerClient"]
+
+DEFAULT_SECONDS = 15.0
+"""That a call takes at most."""
 
 _START_SECONDS = 60.0
 _HIGHEST = 2**32 - 1  # of a number in the messages
@@ -62,7 +66,7 @@ class ControllerClient:
     """
 
     def __init__(
-        self, address: str, timeout: float = 15.0, tls: Path | str | None = None, insecure: bool = False
+        self, address: str, timeout: float = DEFAULT_SECONDS, tls: Path | str | None = None, insecure: bool = False
     ) -> None:
         self.address = address
         self._security = Security.of(tls, insecure)
@@ -207,6 +211,18 @@ class ControllerClient:
     def list_agents(self) -> list[pb.Agent]:
         """Return all agents that have registered since the controller started, by name."""
         return list(self._call(self._stubs().agents.List, pb.ListAgentsRequest()).agents)
+
+    def get_agent(self, name: str) -> pb.Agent:
+        """Return the agent of this name.
+
+        Raises:
+            AgentNotFound: none has registered since the controller started.
+
+        """
+        for agent in self.list_agents():
+            if agent.registration.name == name:
+                return agent
+        raise AgentNotFound(f"no agent {name!r} has registered with the controller at {self.address}")
 
     def list_switches(self) -> list[pb.Switch]:
         """Return the configured switches."""

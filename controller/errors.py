@@ -17,6 +17,7 @@ __all__ = [
     "NoRoom",
     "NoAgent",
     "AgentExists",
+    "AgentNotFound",
     "AgentFailed",
     "AgentTimeout",
     "SwitchNotFound",
@@ -115,6 +116,12 @@ class AgentExists(ControllerError):
     """An agent of this name is live in another process."""
 
     status = grpc.StatusCode.ALREADY_EXISTS
+
+
+class AgentNotFound(ControllerError):
+    """No agent of this name has registered."""
+
+    status = grpc.StatusCode.NOT_FOUND
 
 
 class AgentFailed(ControllerError):

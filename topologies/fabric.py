@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from controller.client import ControllerClient
+from controller.client import DEFAULT_SECONDS, ControllerClient
 from controller.errors import ControllerError
 from topologies.config import FabricOptions, Settings
 from topologies.errors import FabricBusyError, NoFabricError
@@ -63,14 +63,15 @@ def controller_address(settings: Settings) -> str:
     )
 
 
-def connect(settings: Settings, address: str) -> ControllerClient:
+def connect(settings: Settings, address: str, timeout: float | None = None) -> ControllerClient:
     """Return a client of the controller at `address`, with the configured certificates if the controller is, too.
 
-    Raises what ControllerClient raises.
+    A call takes at most `timeout` seconds, or ControllerClient's default. Raises what ControllerClient raises.
     """
+    seconds = DEFAULT_SECONDS if timeout is None else timeout
     if settings.controller is None:  # the run directory's fabric, on loopback or a Unix socket
-        return ControllerClient(address)
-    return ControllerClient(address, tls=settings.tls, insecure=settings.insecure)
+        return ControllerClient(address, seconds)
+    return ControllerClient(address, seconds, tls=settings.tls, insecure=settings.insecure)
 
 
 def start(

@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
-from fabric_harness import Ctl
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fabric_harness import Ctl, wait_until
+
+from controller.version import VERSION
+
+# Sums until it is stopped.
+BUSY = """
+import numpy as np, switchml
+with switchml.connect() as comm:
+    while True:
+        comm.all_reduce(np.ones(100_000, np.float32))
+"""
+
+
+@pytest.fixture
+def busy(ctl: Ctl) -> Iterator[Ctl]:
+    """A fabric of two agents, over UDP, on which a job named busy sums."""
+    ctl.run("up", "--agents", "2", "--transport", "udp")
+    job = ctl.start("job", "start", "--workers", "2", "--name", "busy", "--", sys.executable, "-c", BUSY)
+    wait_until(lambda: [job["state"] for job in ctl.json("job", "list")["jobs"]] == ["RUNNING"], "busy runs")
+    yield ctl
+    job.terminate()
+    job.communicate(timeout=30)
 
 
 def test_a_failed_job_gives_its_status_to_who_watches_or_waits(fabric: Ctl) -> None:
@@ -38,3 +64,55 @@ def test_what_is_empty_or_unknown_is_said(fabric: Ctl) -> None:
 def test_shares_may_be_percentages(fabric: Ctl) -> None:
     [loss] = fabric.json("switch", "loss", "--ingress", "5%", "--egress", "0.1%")["losses"]
     assert (round(loss["ingress"], 4), round(loss["egress"], 4)) == (0.05, 0.001)
+
+
+def completions(ctl: Ctl, shell: str, line: str) -> str:
+    """What the program offers for the last word of a line, as the scripts of the shells ask for it."""
+    asked = Ctl(ctl.run_dir)
+    asked.environment |= {
+        "_SWITCHML_CTL_COMPLETE": f"{shell}_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": line.split()[-1] if shell == "fish" else str(len(line.split()) - 1),
+    }
+    return asked.run().stdout
+
+
+def test_names_are_completed(fabric: Ctl) -> None:
+    fabric.run("job", "start", "--workers", "1", "--name", "digits")
+    assert completions(fabric, "bash", "switchml-ctl job stop di") == "plain,digits\n"
+    assert completions(fabric, "fish", "switchml-ctl job stop di") == "plain,digits\tREADY\n"
+    assert completions(fabric, "bash", "switchml-ctl switch show s") == "plain,switch-0\n"
+    assert completions(fabric, "bash", "switchml-ctl agent show a").startswith("plain,a")
+    away = "switchml-ctl --controller 127.0.0.1:1 job stop di"
+    assert completions(fabric, "bash", away) == ""
+
+
+def test_all_jobs_are_stopped_at_once(fabric: Ctl) -> None:
+    for name in ("one", "two"):
+        fabric.run("job", "start", "--workers", "1", "--name", name)
+    stopped = fabric.json("job", "stop", "--all")["jobs"]
+    assert {(job["name"], job["state"]) for job in stopped} == {("one", "STOPPED"), ("two", "STOPPED")}
+    assert fabric.run("job", "stop", "--all").stdout == "no live jobs\n"
+
+
+def test_ports_and_agents_of_a_busy_switch(busy: Ctl) -> None:
+    def ports() -> list[dict[str, Any]]:
+        found = busy.json("switch", "ports", "--interval", "1.5")["ports"]
+        assert isinstance(found, list)
+        return found
+
+    wait_until(lambda: all(port["results_per_second"] > 0 for port in ports()), "results on all ports")
+    shown = ports()
+    assert [(port["port"], port["ranks"]) for port in shown] == [(1, 2)]
+    assert all(port["contributions_per_second"] > 0 for port in shown)
+    [first, _] = busy.json("agent", "list")["agents"]
+    agent = busy.json("agent", "show", first["registration"]["name"])
+    assert [(rank["job"], rank["state"]) for rank in agent["ranks"]] == [("busy", "ATTACHED")]
+    assert "contributions/s" in busy.run("switch", "ports", "--interval", "0.5").stdout
+    assert "no agent 'nosuch'" in busy.run("agent", "show", "nosuch", status=3).stderr
+
+
+def test_versions_of_all_programs(fabric: Ctl) -> None:
+    versions = fabric.json("version")["versions"]
+    assert [version["kind"] for version in versions] == ["client", "controller", "agent", "switch"]
+    assert {version["version"] for version in versions[:3]} == {VERSION}

@@ -44,7 +44,7 @@ COMMANDS = dict(leaves(switchml_ctl.cli))
 
 def test_all_commands_are_there() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
-        *("up", "down", "status", "doctor", "completion"),
+        *("up", "down", "status", "doctor", "completion", "version"),
         *(
             "job start",
             "job list",
@@ -57,8 +57,8 @@ def test_all_commands_are_there() -> None:
             "job wait",
         ),
         *("events", "top", "certs init", "certs issue"),
-        *("switch list", "switch show", "switch loss", "switch drain", "switch undrain"),
-        *("agent list", "topology show", "topology controller"),
+        *("switch list", "switch show", "switch loss", "switch drain", "switch undrain", "switch ports"),
+        *("agent list", "agent show", "topology show", "topology controller"),
         *("bench allreduce", "bench latency", "bench loss", "bench jobs", "bench kernels", "bench memory"),
         *("bench python", "bench show"),
     }
@@ -76,6 +76,14 @@ def test_help_documents_the_exit_statuses(invoke) -> None:
     result = invoke("--help")
     for status in switchml_ctl.ExitCode:
         assert re.search(rf"^ +{int(status)} ", result.stdout, re.MULTILINE)
+
+
+def test_version_without_a_fabric_is_the_clients(invoke) -> None:
+    result = invoke("version", "--json")
+    assert result.exit_code == 0
+    assert "no live fabric" in result.stderr
+    [client] = json.loads(result.stdout)["versions"]
+    assert (client["kind"], client["version"]) == ("client", VERSION)
 
 
 def test_version(invoke) -> None:
@@ -108,7 +116,9 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("job", "start"), "Missing option '--workers'"),
         (("job", "logs", "1"), "Missing option '--rank'"),
         (("job", "logs", "1", "--rank", "64"), "64 is not in the range"),
-        (("completion", "fish"), "fish"),
+        (("completion", "csh"), "csh"),
+        (("job", "stop"), "give a JOB or --all"),
+        (("job", "stop", "1", "--all"), "give a JOB or --all"),
         (("bench", "allreduce", "--workers", "1"), "'1' is no number of workers from 2 to 64"),
         (("bench", "allreduce", "--sizes", "4QiB"), "'4QiB' is no size; write 4KiB"),
         (("bench", "allreduce", "--peers", "nccl"), "'nccl' is none of gloo, mpi-tcp, mpi-shm, mpi-shm-apart"),
@@ -136,6 +146,9 @@ NEED_A_CONTROLLER = [
     ("switch", "show"),
     ("switch", "loss", "--off"),
     ("agent", "list"),
+    ("agent", "show", "a1"),
+    ("switch", "ports"),
+    ("job", "stop", "--all"),
 ]
 
 
@@ -272,7 +285,7 @@ def test_a_run_directory_without_permission(invoke) -> None:
     assert "--run-dir" in result.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts_call_us_back(shell: str, invoke) -> None:
     result = invoke("completion", shell)
     assert result.exit_code == 0
