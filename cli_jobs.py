@@ -10,12 +10,12 @@ import click
 import cli_output as output
 from cli_completion import complete_job
 from cli_profile import profile_job
-from cli_session import ExitCode, Session, json_option, reference, setting
+from cli_session import ExitCode, Root, Session, json_option, reference, setting
 from cli_status import job_status
 from controller.jobs import OnFailure
 from controller.proto import switchml_pb2 as pb
 from dataplane.constants import PROTOCOL_MAX_WORKERS
-from topologies import job_logs, jobs
+from topologies import detached, job_logs, jobs
 
 __all__ = ["job_group"]
 
@@ -27,6 +27,14 @@ def _workers(_context: click.Context, _parameter: click.Parameter, value: int) -
 
 
 job_argument = click.argument("job", metavar="JOB", shell_complete=complete_job)
+
+
+def _variables(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    for value in values:
+        name, equals, _ = value.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE.")
+    return dict(value.split("=", 1) for value in values)
 
 
 @click.group("job")
@@ -42,6 +50,7 @@ Examples:
   switchml-ctl job start --workers 8 -- python train.py --epochs 10
   switchml-ctl job start --workers 4 --name shared --slots 256
   switchml-ctl job start --workers 8 --on-failure restart -- python train.py
+  switchml-ctl job start --workers 8 --env OMP_NUM_THREADS=4 --detach -- python train.py
   switchml-ctl job start --workers 8 --json -- python train.py > result.json""",
 )
 @click.option("--workers", type=int, required=True, callback=_workers, metavar="N", help="Ranks of the job, 1..64.")
@@ -63,6 +72,20 @@ Examples:
     metavar="N",
     help="How often commands are started again, with --on-failure restart.",
 )
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    callback=_variables,
+    metavar="NAME=VALUE",
+    help="Variable of the commands' environment, before any other; repeat.",
+)
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Return once the job is ready, and leave it running in the background; a fabric started for it stays.",
+)
+@click.option("--in-background", is_flag=True, hidden=True, help="What --detach starts.")
 @json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
@@ -73,6 +96,9 @@ def start_job(
     name: str,
     on_failure: str,
     restarts: int,
+    variables: dict[str, str],
+    detach: bool,
+    in_background: bool,
     as_json: bool,
     command: tuple[str, ...],
     **options: Any,
@@ -82,11 +108,17 @@ def start_job(
     The fabric is the configured one, the run directory's live one, or one that is started for this job and ends with
     it. Each worker finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and SWITCHML_* in
     its environment; its output goes to rank-N.log in the job's directory ($SWITCHML_JOB_DIR) and to standard error.
-    SIGINT and SIGTERM are passed on to all workers, a second one kills them.
+    SIGINT and SIGTERM are passed on to all workers, a second one kills them. With --detach the workers are started by
+    a process of its own, which writes to launcher.log there: `job wait` has the job's exit status then, `job logs` what
+    the workers write, and `job stop` ends it.
 
     The first rank that fails ends the job. With --on-failure shrink or restart the others go on in a new epoch: they
     get switchml.WorldChanged from the calls that were under way (docs/reliability.md).
     """
+    if not command and (detach or variables):
+        raise click.UsageError("--detach and --env are for jobs with a COMMAND")
+    if detach:
+        return _start_detached()
     settings = session.settings(**options)
     policy = OnFailure[on_failure.upper()]
     request = jobs.JobRequest(workers, name, settings.job_slots, settings.job_switch, policy, restarts)
@@ -97,13 +129,25 @@ def start_job(
         else:
             output.show_attach(started.job)
         return ExitCode.OK
-    with output.ProgressObserver() as observer:
-        run = jobs.run_job(settings, request, command, observer)
+    observers = output.DetachedObserver(as_json) if in_background else output.ProgressObserver()
+    with observers as observer:
+        run = jobs.run_job(settings, request, command, observer, variables=variables, background=in_background)
     if as_json:
         output.print_json(output.job_run_dict(run))
     else:
         output.show_job_run(run)
     return run.exit_code
+
+
+def _start_detached() -> int:
+    """Run this command line again in the background; print what it says until the job is ready."""
+    root = click.get_current_context().find_root().command
+    assert isinstance(root, Root)
+    arguments = list(root.arguments)
+    arguments[arguments.index("--detach")] = "--in-background"
+    status, said = detached.start(arguments)
+    click.echo(said, nl=False)
+    return ExitCode.OK if status is None else status
 
 
 @job_group.command("list", epilog="\b\nExamples:\n  switchml-ctl job list\n  switchml-ctl job list --all --json")
@@ -192,25 +236,43 @@ def wait_job(session: Session, job: str, timeout: float | None, as_json: bool) -
 
 
 @job_group.command(
-    "logs", epilog="\b\nExamples:\n  switchml-ctl job logs digits --rank 0\n  switchml-ctl job logs 7 --rank 3 -f"
+    "logs",
+    epilog="""\b
+Examples:
+  switchml-ctl job logs digits
+  switchml-ctl job logs digits --rank 0 --tail 20
+  switchml-ctl job logs 7 -f""",
 )
 @job_argument
-@click.option("--rank", type=click.IntRange(0, PROTOCOL_MAX_WORKERS - 1), required=True, metavar="R", help="The rank.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job and the rank's command have ended.")
+@click.option(
+    "--rank",
+    type=click.IntRange(0, PROTOCOL_MAX_WORKERS - 1),
+    metavar="R",
+    help="Only this rank.  [default: all, with `[rank] ` before each line]",
+)
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines of each rank.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job and the ranks' commands have ended.")
 @json_option
 @click.pass_obj
-def logs(session: Session, job: str, rank: int, follow: bool, as_json: bool) -> None:
-    """Print what a rank's command wrote. The logs of a job stay after its end, those of a fabric that is down too."""
+def logs(session: Session, job: str, rank: int | None, tail: int | None, follow: bool, as_json: bool) -> None:
+    """Print what the commands of a job wrote. Its logs stay after its end, those of a fabric that is down too."""
     settings = session.settings()
-    path = job_logs.find(settings, reference(job), rank)
-    lines: list[str] = []
-    for text in job_logs.read(settings, reference(job), path, follow=follow):
+    paths = job_logs.find(settings, reference(job), rank)
+    texts: dict[int, list[str]] = {number: [] for number in paths}
+    for number, text in job_logs.read(settings, reference(job), paths, follow=follow, tail=tail):
         if as_json:
-            lines.append(text)
-        else:
+            texts[number].append(text)
+        elif rank is not None:
             click.echo(text, nl=False)
+        else:
+            for line in text.splitlines():
+                click.echo(f"[{number}] {line}")
     if as_json:
-        output.print_json({"job": job, "rank": rank, "path": str(path), "lines": "".join(lines).splitlines()})
+        found = [
+            {"rank": number, "path": str(path), "lines": "".join(texts[number]).splitlines()}
+            for number, path in paths.items()
+        ]
+        output.print_json({"job": job, "logs": found})
 
 
 @job_group.command("stop", epilog="\b\nExamples:\n  switchml-ctl job stop digits\n  switchml-ctl job stop --all")

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import os
 import sys
 import time
 from collections import defaultdict
@@ -21,6 +22,7 @@ from rich.text import Text
 
 from controller.drivers import LOSS_TABLES
 from controller.proto import switchml_pb2 as pb
+from topologies import detached
 from topologies.doctor import Check
 from topologies.fabric_state import FabricStatus
 from topologies.jobs import JobRun, JobStarted, attach_environment, shell_variables, switch_counters
@@ -29,6 +31,7 @@ from topologies.switch_ports import PortActivity
 from topologies.versions import Version
 
 __all__ = [
+    "DetachedObserver",
     "ProgressObserver",
     "agent_dict",
     "as_dict",
@@ -361,6 +364,42 @@ class ProgressObserver:
             self._bar.console.print(Text(f"switchml-ctl: {text}"), soft_wrap=True)
         else:
             note(text)
+
+
+class DetachedObserver:
+    """Sees a job whose launcher goes on in the background once the job is ready."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def __enter__(self) -> "DetachedObserver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def started(self, job: pb.Job, run_dir: Path) -> None:
+        """Say which job it is, and leave the terminal."""
+        if self._as_json:
+            content = {"job_id": job.id, "key": job.key, "name": job.name, "workers": job.workers}
+            content |= {"state": pb.JobState.Name(job.state), "run_dir": str(run_dir), "pid": os.getpid()}
+            said = json.dumps(content, indent=2)
+        else:
+            said = (
+                f"{job.name} (id {job.id}) runs in the background, process {os.getpid()}, logs in {run_dir}\n"
+                f"Wait for it with `switchml-ctl job wait {job.name}`."
+            )
+        detached.leave_terminal(f"{said}\n", run_dir)
+
+    def output(self, rank: int, line: bytes) -> None:
+        """Leave a line of a worker to the log of its rank."""
+
+    def progress(self, job: pb.Job) -> None:
+        """Show nothing; `job watch` does."""
+
+    def note(self, text: str) -> None:
+        """Pass on a remark."""
+        note(text)
 
 
 def live(renderable: RenderableType) -> Live:

@@ -82,9 +82,11 @@ def exit_code(error: Exception) -> ExitCode:
 class Root(click.Group):
     """Turns exceptions into a line on standard error, an exit status and, with --json, an object that says the same."""
 
+    arguments: Sequence[str] = ()  # of the command line that is run
+
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run a command line and exit with its status."""
-        arguments = list(sys.argv[1:] if args is None else args)
+        self.arguments = arguments = list(sys.argv[1:] if args is None else args)
         extra |= {"standalone_mode": False, "prog_name": "switchml-ctl"}
         try:
             _require_text(_ours(arguments))

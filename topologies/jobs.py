@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import shlex
+import signal
 import socket
 import stat
 import threading
@@ -186,10 +187,20 @@ def start_job(settings: Settings, request: JobRequest, report: fabric.Reporter) 
         return JobStarted(job, directory.job_directory(job.key, job.name), controller)
 
 
-def run_job(settings: Settings, request: JobRequest, command: Sequence[str], observer: JobObserver) -> JobRun:
+def run_job(
+    settings: Settings,
+    request: JobRequest,
+    command: Sequence[str],
+    observer: JobObserver,
+    *,
+    variables: Mapping[str, str] | None = None,
+    background: bool = False,
+) -> JobRun:
     """Start a job, run `command` once for each of its ranks, and return when all of that has ended.
 
-    An embedded fabric that is started for it ends with it.
+    `variables` are set for the command besides those of this process and of the job, and before them. An embedded
+    fabric that is started for it ends with it. In the `background` it stays instead, and the commands of a job that
+    somebody stops get SIGTERM.
 
     Raises CommandNotFoundError and CommandNotExecutableError before anything is started, RemoteRanksError when a rank
     belongs to another host (the job is stopped again), what ControllerClient raises, RunDirectoryError and what
@@ -202,12 +213,17 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
         job = _start(client, request)
         try:
             _require_local(job, command)
+            if background and settings.controller is None:
+                fabric.keep(run_directory)
             directory = run_directory.job_directory(job.key, job.name)
             drops_before = _drops(client, job.switch)
             observer.started(job, directory)
-            with _watching(settings, controller, job, observer) as seen, reserved_port() as port:
+            with _watching(settings, controller, job, observer, background) as seen, reserved_port() as port:
                 began = time.monotonic()
-                environments = _environments(job, controller, run_directory.path, directory, port)
+                environments = [
+                    {**environment, **(variables or {})}
+                    for environment in _environments(job, controller, run_directory.path, directory, port)
+                ]
                 failures = _Failures(client, job.id, request, environments, observer)
                 launch = run_workers(
                     command,
@@ -219,7 +235,7 @@ def run_job(settings: Settings, request: JobRequest, command: Sequence[str], obs
                     on_failure=failures.follow,
                 )
                 seconds = time.monotonic() - began
-                job, dropped = _outcome(client, seen, drops_before, observer)
+            job, dropped = _outcome(client, seen, drops_before, observer)
         except BaseException:
             _stop(client, job.id, observer)
             raise
@@ -273,7 +289,7 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path, port: int) -> list[Mapping[str, str]]:
+def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path, port: int) -> list[dict[str, str]]:
     shared = {
         "WORLD_SIZE": str(job.workers),
         "LOCAL_WORLD_SIZE": str(job.workers),
@@ -406,8 +422,13 @@ class _Seen:
 
 
 @contextlib.contextmanager
-def _watching(settings: Settings, controller: str, job: pb.Job, observer: JobObserver) -> Iterator[_Seen]:
-    """Show the job's progress to the observer from a thread of its own, and keep the last of it."""
+def _watching(
+    settings: Settings, controller: str, job: pb.Job, observer: JobObserver, end_when_stopped: bool
+) -> Iterator[_Seen]:
+    """Show the job's progress to the observer from a thread of its own, and keep the last of it.
+
+    With `end_when_stopped` a job that is stopped is as if this process had been told to end.
+    """
     stopping = threading.Event()
     seen = _Seen(job)
 
@@ -419,6 +440,8 @@ def _watching(settings: Settings, controller: str, job: pb.Job, observer: JobObs
                     observer.progress(state)
                     if stopping.is_set():
                         return
+                    if end_when_stopped and state.state == pb.STOPPED:
+                        os.kill(os.getpid(), signal.SIGTERM)
         except ControllerError as error:
             if not stopping.is_set():
                 observer.note(f"the job's progress cannot be shown: {error}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_harness import Ctl, wait_until
+from fabric_harness import Ctl, runs, wait_until
 
 from controller.version import VERSION
 
@@ -84,7 +85,7 @@ def test_names_are_completed(fabric: Ctl) -> None:
     assert completions(fabric, "bash", "switchml-ctl switch show s") == "plain,switch-0\n"
     assert completions(fabric, "bash", "switchml-ctl agent show a").startswith("plain,a")
     away = "switchml-ctl --controller 127.0.0.1:1 job stop di"
-    assert completions(fabric, "bash", away) == ""
+    assert completions(fabric, "bash", away).strip() == ""
 
 
 def test_all_jobs_are_stopped_at_once(fabric: Ctl) -> None:
@@ -116,3 +117,47 @@ def test_versions_of_all_programs(fabric: Ctl) -> None:
     versions = fabric.json("version")["versions"]
     assert [version["kind"] for version in versions] == ["client", "controller", "agent", "switch"]
     assert {version["version"] for version in versions[:3]} == {VERSION}
+
+
+def test_logs_of_all_ranks_and_their_last_lines(ctl: Ctl) -> None:
+    script = "for i in 1 2 3; do echo line $i of $RANK; done; printf unfinished"
+    ctl.run("job", "start", "--workers", "2", "--name", "talk", "--", "sh", "-c", script)
+    every = ctl.run("job", "logs", "talk").stdout.splitlines()
+    assert every[:4] == [*(f"[0] line {i} of 0" for i in (1, 2, 3)), "[1] line 1 of 1"]
+    assert sorted(every[6:]) == ["[0] unfinished", "[1] unfinished"]
+    last = ctl.run("job", "logs", "talk", "--tail", "2").stdout.splitlines()
+    assert sorted(last) == ["[0] line 3 of 0", "[0] unfinished", "[1] line 3 of 1", "[1] unfinished"]
+    assert ctl.run("job", "logs", "talk", "--rank", "1", "--tail", "1").stdout == "unfinished"
+    [log] = ctl.json("job", "logs", "talk", "--rank", "0")["logs"]
+    assert (log["rank"], log["lines"][-1]) == (0, "unfinished")
+    assert "no log of rank 2" in ctl.run("job", "logs", "talk", "--rank", "2", status=1).stderr
+
+
+def test_a_detached_job_is_waited_for(ctl: Ctl, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = 'echo "$GREETING" from $RANK; while ! test -e $0; do sleep 0.05; done; exit $((RANK * 3))'
+    arguments = ("--workers", "2", "--name", "late", "--env", "GREETING=hello you", "--", "sh", "-c", script, str(go))
+    started = ctl.json("job", "start", "--detach", *arguments)
+    assert started["name"] == "late"
+    assert runs(started["pid"])
+    waiting = ctl.start("job", "wait", "late")
+    go.touch()
+    waiting.communicate(timeout=60)
+    assert waiting.returncode == 3
+    assert ctl.run("job", "logs", "late").stdout.splitlines() == ["[0] hello you from 0", "[1] hello you from 1"]
+    wait_until(lambda: not runs(started["pid"]), "its launcher has ended")
+    assert "rank 1 has ended with status 3" in (Path(started["run_dir"]) / "launcher.log").read_text()
+    assert ctl.run("job", "wait", "late", status=3).stdout.startswith("late: FAILED")  # its fabric stays
+
+
+def test_a_detached_job_that_is_refused_ends_with_that_status(fabric: Ctl) -> None:
+    arguments = ("--workers", "1", "--switch", "nowhere", "--", "true")
+    refused = fabric.json("job", "start", "--detach", *arguments, status=3)
+    assert refused["error"] == "SwitchNotFound"
+
+
+def test_a_detached_job_is_stopped_like_any(fabric: Ctl) -> None:
+    arguments = ("--workers", "2", "--name", "endless", "--", "sleep", "1000")
+    started = fabric.json("job", "start", "--detach", *arguments)
+    fabric.run("job", "stop", "endless")
+    wait_until(lambda: not runs(started["pid"]), "its launcher has ended")

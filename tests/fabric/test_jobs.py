@@ -286,18 +286,26 @@ def test_sixty_four_workers(fabric: Ctl) -> None:
     assert result["state"] == "COMPLETED"
 
 
-def test_logs_follow_a_command_to_its_end(fabric: Ctl) -> None:
+@pytest.mark.parametrize("every", [False, True])
+def test_logs_follow_a_command_to_its_end(every: bool, fabric: Ctl, tmp_path: Path) -> None:
     """Also what it writes when it has left the job."""
-    script = "import time, switchml\nwith switchml.connect() as c:\n time.sleep(2)\n"
+    script = "import pathlib, sys, time, switchml\nwith switchml.connect() as c:\n"
+    script += " while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)\n"
     script += "print('it has left', flush=True)\ntime.sleep(1)\nprint('rank', c.rank, 'ends')"
-    run = fabric.start("job", "start", "--workers", "2", "--name", "talk", "--", sys.executable, "-c", script)
-    while [job["state"] for job in fabric.json("job", "list")["jobs"]] != ["RUNNING"]:
-        assert run.poll() is None
-    follow = fabric.start("job", "logs", "talk", "--rank", "1", "--follow")
+    go = tmp_path / "go"
+    run = fabric.start("job", "start", "--workers", "2", "--name", "talk", "--", sys.executable, "-c", script, str(go))
+    wait_until(lambda: [job["state"] for job in fabric.json("job", "list")["jobs"]] == ["RUNNING"], "it runs")
+    follow = fabric.start("job", "logs", "talk", "--follow", *([] if every else ["--rank", "1"]))
+    go.touch()
     stdout, stderr = follow.communicate(timeout=60)
     run.communicate(timeout=60)
     assert follow.returncode == 0, stderr
-    assert stdout.splitlines() == ["it has left", "rank 1 ends"]
+    if every:
+        assert sorted(stdout.splitlines()) == [
+            *("[0] it has left", "[0] rank 0 ends", "[1] it has left", "[1] rank 1 ends"),
+        ]
+    else:
+        assert stdout.splitlines() == ["it has left", "rank 1 ends"]
 
 
 def test_switch_show_prints_what_is_installed(fabric: Ctl) -> None:
