@@ -28,7 +28,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# On a terminal pip shows what it does and how far it is.
+QUIET := $(shell test -t 2 || echo --quiet)
+PIP_OPTIONS := $(QUIET) --disable-pip-version-check
+PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 DEMO_RUN_DIR := $(CURDIR)/.run/demo
 
 TORCH_VENV := .venv-torch
@@ -178,9 +181,9 @@ $(VENV)/dev.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 $(TORCH_VENV)/torch.stamp: Makefile $(BUILD_INPUTS) | machine
 	@echo "make: setting up $(TORCH_VENV) with $(TORCH); this is done once"
 	@$(PYTHON) -m venv $(TORCH_VENV)
-	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(BUILD_TOOLS) \
+	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) $(BUILD_TOOLS) \
 	  'pytest>=8' 'pytest-asyncio>=0.24' 'pytest-timeout>=2.3' 'expecttest>=0.3' 'hypothesis>=6.100' '$(TORCH)' $(TORCH_LIBRARIES)
-	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+	@$(TORCH_VENV)/bin/python -m pip install $(PIP_OPTIONS) --no-build-isolation \
 	  --config-settings build-dir=build/torch --editable '.[demo,torch]'
 	@touch $@
 

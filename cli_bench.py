@@ -126,10 +126,14 @@ def _size(default: str) -> Callable[[F], F]:
     )
 
 
-def _measure(run: Callable[[], Result], pictures: Path | None, markdown: bool, json_file: str | None) -> None:
+def _measure(
+    run: Callable[[output.ProgressBar], Result], pictures: Path | None, markdown: bool, json_file: str | None
+) -> None:
     if pictures is not None:
         plots.require_matplotlib()
-    _deliver(run(), pictures, markdown, json_file)
+    with output.ProgressBar() as bar:
+        result = run(bar)
+    _deliver(result, pictures, markdown, json_file)
 
 
 def _deliver(result: Result, pictures: Path | None, markdown: bool, json_file: str | None) -> None:
@@ -188,7 +192,7 @@ Examples:
 @_results
 def bench_allreduce(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
     """Time all-reduces of float32 over sizes and numbers of workers, in turns with the peers."""
-    _measure(lambda: allreduce.run(allreduce.Options(**chosen), output.note), pictures, markdown, json_file)
+    _measure(lambda bar: allreduce.run(allreduce.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
 
 
 @bench_group.command(
@@ -219,7 +223,9 @@ Examples:
 @_results
 def bench_latency(size: int, pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
     """Time small all-reduces, one at a time and many queued together, and count wake-ups and context switches."""
-    _measure(lambda: latency.run(latency.Options(bytes=size, **chosen), output.note), pictures, markdown, json_file)
+    _measure(
+        lambda bar: latency.run(latency.Options(bytes=size, **chosen), bar.note, bar), pictures, markdown, json_file
+    )
 
 
 @bench_group.command(
@@ -249,7 +255,7 @@ def bench_loss(
 ) -> None:
     """Time all-reduces over udp while the switch loses single packets on purpose."""
     wanted = loss.Options(bytes=size, shares=sorted({0.0, *shares}), **chosen)
-    _measure(lambda: loss.run(wanted, output.note), pictures, markdown, json_file)
+    _measure(lambda bar: loss.run(wanted, bar.note, bar), pictures, markdown, json_file)
 
 
 @bench_group.command(
@@ -283,7 +289,7 @@ Examples:
 @_results
 def bench_jobs(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
     """Time the start of jobs, and see what grows with their number."""
-    _measure(lambda: jobs.run(jobs.Options(**chosen), output.note), pictures, markdown, json_file)
+    _measure(lambda bar: jobs.run(jobs.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
 
 
 @bench_group.command("kernels", epilog="\b\nExample:\n  switchml-ctl bench kernels --sizes 64KiB,1MiB")
@@ -296,7 +302,7 @@ def bench_kernels(pictures: Path | None, markdown: bool, json_file: str | None, 
     """Time quantization, addition and the rest on one core, with each set of instructions."""
     if min(chosen["sizes"]) < kernels.SMALLEST:
         raise click.BadParameter(f"kernels are timed over {options.size_text(kernels.SMALLEST)} at least.")
-    _measure(lambda: kernels.run(kernels.Options(**chosen), output.note), pictures, markdown, json_file)
+    _measure(lambda bar: kernels.run(kernels.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
 
 
 @bench_group.command("memory", epilog="\b\nExample:\n  switchml-ctl bench memory --sizes 64MiB,1GiB")
@@ -309,7 +315,7 @@ def bench_kernels(pictures: Path | None, markdown: bool, json_file: str | None, 
 @_results
 def bench_memory(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
     """See how much memory agent and switch hold while tensors of different sizes are summed."""
-    _measure(lambda: memory.run(memory.Options(**chosen), output.note), pictures, markdown, json_file)
+    _measure(lambda bar: memory.run(memory.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
 
 
 @bench_group.command("python", epilog="\b\nExample:\n  switchml-ctl bench python --transport shm")
@@ -320,7 +326,7 @@ def bench_memory(pictures: Path | None, markdown: bool, json_file: str | None, *
 @_results
 def bench_python(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
     """See how much of an all-reduce passes in Python."""
-    _measure(lambda: python_cost.run(python_cost.Options(**chosen), output.note), pictures, markdown, json_file)
+    _measure(lambda bar: python_cost.run(python_cost.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
 
 
 @bench_group.command(

@@ -12,11 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+import rich.progress
 from google.protobuf.message import Message
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -26,12 +34,14 @@ from topologies import detached
 from topologies.doctor import Check
 from topologies.fabric_state import FabricStatus
 from topologies.jobs import JobRun, JobStarted, attach_environment, shell_variables, switch_counters
+from topologies.progress import Progress
 from topologies.stragglers import Straggler
 from topologies.switch_ports import PortActivity
 from topologies.versions import Version
 
 __all__ = [
     "DetachedObserver",
+    "ProgressBar",
     "ProgressObserver",
     "agent_dict",
     "as_dict",
@@ -303,17 +313,60 @@ def show_attach(job: pb.Job) -> None:
     out.print(f"Watch it with `switchml-ctl job watch {job.name}`, end it with `switchml-ctl job stop {job.name}`.")
 
 
+class ProgressBar(Progress):
+    """Shows on standard error what is done, and below it a bar with the time left when that is a terminal."""
+
+    def __init__(self) -> None:
+        self._bar: rich.progress.Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "ProgressBar":
+        if sys.stderr.isatty():
+            self._bar = rich.progress.Progress(
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True, highlight=False),
+                transient=True,
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def expect(self, work: float) -> None:
+        """Show a bar of this much work."""
+        if self._bar is not None:
+            self._task = self._bar.add_task("", total=work)
+
+    def did(self, work: float = 1.0) -> None:
+        """Move it on."""
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, work)
+
+    def note(self, text: str) -> None:
+        """Print a line above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(Text(f"switchml-ctl: {text}"), soft_wrap=True)
+        else:
+            note(text)
+
+
 class ProgressObserver:
     """Shows a running job on standard error: workers' output, and below it a progress bar when that is a terminal."""
 
     def __init__(self) -> None:
-        self._bar: Progress | None = None
+        self._bar: rich.progress.Progress | None = None
         self._task: TaskID | None = None
         self._first: tuple[float, int] | None = None
 
     def __enter__(self) -> "ProgressObserver":
         if sys.stderr.isatty():
-            self._bar = Progress(
+            self._bar = rich.progress.Progress(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=20),
                 TextColumn("{task.fields[text]}"),

@@ -124,7 +124,8 @@ def up(session: Session, /, as_json: bool, **options: Any) -> None:
     """
     settings = session.settings(**options)
     directory = RunDirectory(settings.run_dir)
-    found, started = fabric.start(directory, settings.fabric, keep=True, report=output.note)
+    with output.ProgressBar() as bar:
+        found, started = fabric.start(directory, settings.fabric, keep=True, report=bar.note, progress=bar)
     if not started:
         output.note("a fabric runs already")
         if layouts.resolve(settings.fabric) != found.options:

@@ -9,6 +9,7 @@ from benchmarks.results import Result
 from benchmarks.summary import summarize
 from benchmarks.systems import work_directory
 from benchmarks.turns import Reporter, Task, Turns, calls_of, systems
+from topologies.progress import Progress
 
 __all__ = ["Options", "run"]
 
@@ -41,19 +42,24 @@ class InTurns(Protocol):
     def torch_python(self) -> str: ...
 
 
-def run(options: Options, report: Reporter) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> Result:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     tasks = [Task(size, 1, calls_of(size, options.calls)) for size in options.sizes]
-    return measure_in_turns("allreduce", options, tasks, report)
+    return measure_in_turns("allreduce", options, tasks, report, progress)
 
 
-def measure_in_turns(benchmark: str, options: InTurns, tasks: list[Task], report: Reporter) -> Result:
+def measure_in_turns(
+    benchmark: str, options: InTurns, tasks: list[Task], report: Reporter, progress: Progress
+) -> Result:
     """Run `tasks` on all systems in turns, for each number of workers. Raises as `run`."""
     with (
         work_directory() as directory,
         systems(options.transports, options.peers, options.torch_python, directory, report) as (measured, missing),
     ):
-        turns = Turns(measured, directory, report)
+        turns = Turns(measured, directory, report, progress)
+        progress.expect(
+            sum(turns.work(workers, task) for workers in options.workers for task in tasks) * options.repetitions
+        )
         for workers in options.workers:
             turns.run(workers, tasks, options.repetitions)
         descriptions = {system.name: system.description for system in measured}

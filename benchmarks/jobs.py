@@ -17,6 +17,7 @@ from benchmarks.systems import SwitchML, own_fabric, work_directory
 from benchmarks.turns import Reporter
 from controller.client import ControllerClient
 from topologies.config import FabricOptions
+from topologies.progress import Progress
 
 __all__ = ["Options", "Sample", "run"]
 
@@ -69,7 +70,7 @@ class Row:
     store_bytes: int
 
 
-def run(options: Options, report: Reporter) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> Result:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     agents = -(-options.at_once * _MANY_WORKERS // _RANKS_OF_AN_AGENT)
     state = machine_state.now()
@@ -81,16 +82,20 @@ def run(options: Options, report: Reporter) -> Result:
         fabric = _Measured(system, client)
         client.stop_job(client.start_job(_MANY_WORKERS).id)  # what is made once is there
         samples = [fabric.sample("idle", 0, 0, (), (), 0.0)]
+        progress.expect(options.starts * sum(options.workers) + _MANY_WORKERS * (options.jobs + options.at_once))
         for workers in options.workers:
             report(f"{options.starts} jobs of {workers} workers")
             samples.append(fabric.sequence("start", workers, options.starts, 0))
+            progress.did(options.starts * workers)
         report(f"{options.jobs} jobs of {_MANY_WORKERS} workers, one after the other")
         step = -(-options.jobs // _STEPS)
         for done in range(0, options.jobs, step):
             count = min(step, options.jobs - done)
             samples.append(fabric.sequence("sequence", _MANY_WORKERS, count, done))
+            progress.did(_MANY_WORKERS * count)
         report(f"{options.at_once} jobs of {_MANY_WORKERS} workers at once")
         samples += fabric.at_once(options.at_once)
+        progress.did(_MANY_WORKERS * options.at_once)
     return Result.of("jobs", options, map(_row, samples), samples, [state], {system.name: system.description})
 
 

@@ -1,7 +1,8 @@
 """Runs the kernels that the native modules offer, over and over: `python -m benchmarks.kernel_loop SECONDS SIZE...`.
 
-A process of its own, because the choice of instructions holds for the whole process. It writes a line for each kernel,
-set of instructions and size: the three and the seconds of a pass, separated by tabs.
+A process of its own, because the choice of instructions holds for the whole process. It writes the number of lines that
+will follow, and then one for each kernel, set of instructions and size: the three and the seconds of a pass, separated
+by tabs.
 """
 
 from __future__ import annotations
@@ -128,9 +129,11 @@ def main() -> None:
     """Time all of them."""
     take_share()
     limit, sizes = float(sys.argv[1]), [int(size) for size in sys.argv[2:]]
+    sys.stdout.write(f"{len(sizes) * sum(1 for _ in passes(PROTOCOL_MAX_VALUES))}\n")
     for name, instructions, run in passes(max(sizes) // 4):
         for size in sizes:
             sys.stdout.write(f"{name}\t{instructions}\t{size}\t{_seconds(run, size // 4, limit)}\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Final
 
 from benchmarks import machine_state
 from benchmarks.results import Result
 from benchmarks.turns import Reporter
 from dataplane.constants import PROTOCOL_MAX_VALUES
+from topologies.progress import Progress
 
 __all__ = ["SMALLEST", "Options", "Row", "run"]
 
@@ -37,17 +40,31 @@ class Row:
     gigabytes_per_second: dict[str, float]
 
 
-def run(options: Options, report: Reporter) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> Result:
     """Measure, in a process with a session of its own."""
     state = machine_state.now()
     report("timing the kernels on one core")
     command = [sys.executable, "-m", "benchmarks.kernel_loop", str(options.seconds), *map(str, options.sizes)]
-    measured = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, timeout=_PROCESS_SECONDS, start_new_session=True
-    )
     found: dict[tuple[str, str], dict[str, float]] = {}
-    for line in measured.stdout.splitlines():
+    for line in _lines(command, progress):
         kernel, instructions, size, seconds = line.split("\t")
         found.setdefault((kernel, instructions), {})[size] = int(size) / 1e9 / float(seconds)
     rows = [Row(kernel, instructions, figures) for (kernel, instructions), figures in found.items()]
     return Result.of("kernels", options, rows, (), [state])
+
+
+def _lines(command: list[str], progress: Progress) -> Iterator[str]:
+    """Yield the lines of a process that says first how many will come, and end it after a while."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        deadline = threading.Timer(_PROCESS_SECONDS, process.kill)
+        deadline.start()
+        try:
+            assert process.stdout is not None
+            progress.expect(int(process.stdout.readline() or 0))
+            for line in process.stdout:
+                yield line
+                progress.did()
+        finally:
+            deadline.cancel()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)

@@ -7,6 +7,7 @@ import dataclasses
 from benchmarks.allreduce import measure_in_turns
 from benchmarks.results import Result
 from benchmarks.turns import Reporter, Task
+from topologies.progress import Progress
 
 __all__ = ["Options", "run"]
 
@@ -26,7 +27,7 @@ class Options:
     torch_python: str
 
 
-def run(options: Options, report: Reporter) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> Result:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     tasks = [Task(options.bytes, 1, options.calls), Task(options.bytes, options.tensors, options.queue_calls)]
-    return measure_in_turns("latency", options, tasks, report)
+    return measure_in_turns("latency", options, tasks, report, progress)

@@ -14,6 +14,7 @@ from benchmarks.results import Result
 from benchmarks.systems import SwitchML, own_fabric, work_directory
 from benchmarks.turns import Reporter, Task, Turn, turn_of
 from controller.client import ControllerClient
+from topologies.progress import Progress
 
 __all__ = ["Options", "Row", "run", "summarize"]
 
@@ -62,11 +63,12 @@ class Row:
     allowed_error: float
 
 
-def run(options: Options, report: Reporter) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> Result:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     samples: list[LossTurn] = []
     states: list[machine_state.State] = []
     with work_directory() as directory, own_fabric("udp", directory) as system, system.client() as client:
+        progress.expect(sum(options.workers) * options.repetitions * len(options.shares))
         for workers in options.workers:
             report(f"{workers} workers over udp")
             with system.group(workers, directory) as group:
@@ -76,6 +78,7 @@ def run(options: Options, report: Reporter) -> Result:
                     for share in options.shares[first:] + options.shares[:first]:
                         samples.append(_turn(system, client, group, share, options, repetition))
                         report(_line(samples[-1]))
+                        progress.did(workers)
         description = {system.name: system.description}
     return Result.of("loss", options, summarize(samples), samples, states, description)
 

@@ -9,6 +9,7 @@ from benchmarks.options import size_text
 from benchmarks.results import Result
 from benchmarks.systems import own_fabric, work_directory
 from benchmarks.turns import Reporter, Task
+from topologies.progress import Progress
 
 __all__ = ["Options", "Row", "run"]
 
@@ -37,10 +38,11 @@ class Row:
     growth: float
 
 
-def run(options: Options, report: Reporter) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> Result:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     at_rest: dict[tuple[str, str], int] = {}
     peaks: dict[tuple[str, str], dict[int, int]] = {}
+    progress.expect(len(options.transports) * sum(options.sizes))
     with work_directory() as directory:
         for transport in options.transports:
             for size in options.sizes:
@@ -50,6 +52,7 @@ def run(options: Options, report: Reporter) -> Result:
                     with system.group(options.workers, directory) as group:
                         group.command(Task(size, 1, options.calls).command)
                         busy = footprints(system.daemons)
+                progress.did(size)
                 for before, after in zip(idle, busy, strict=True):
                     at_rest.setdefault((transport, before.process), before.resident)
                     peaks.setdefault((transport, before.process), {})[size] = after.peak

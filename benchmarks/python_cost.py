@@ -11,6 +11,7 @@ from benchmarks.options import size_text
 from benchmarks.results import Result
 from benchmarks.systems import own_fabric, work_directory
 from benchmarks.turns import Reporter, Task, calls_of
+from topologies.progress import Progress
 
 __all__ = ["Options", "Row", "run"]
 
@@ -42,11 +43,12 @@ class Row:
     share: float
 
 
-def run(options: Options, report: Reporter) -> Result:
+def run(options: Options, report: Reporter, progress: Progress) -> Result:
     """Measure. Raises BenchmarkError, what starting a fabric raises and what ControllerClient raises."""
     rows: list[Row] = []
     samples: list[_Sample] = []
     states = [machine_state.now()]
+    progress.expect(len(options.transports) * len(options.sizes))
     with work_directory() as directory:
         for transport in options.transports:
             with own_fabric(transport, directory) as system, system.group(options.workers, directory) as group:
@@ -56,6 +58,7 @@ def run(options: Options, report: Reporter) -> Result:
                     answers = group.command(f"python_cost {size // 4} {task.calls} {task.warm_up}")
                     samples.append(_Sample(transport, size, answers))
                     rows.append(_row(samples[-1]))
+                    progress.did()
     return Result.of("python", options, rows, samples, states)
 
 

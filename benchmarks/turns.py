@@ -14,6 +14,7 @@ from benchmarks.errors import MissingPeer, RankFailed
 from benchmarks.options import size_text
 from benchmarks.ranks import RankGroup
 from benchmarks.systems import Peer, System, own_fabric
+from topologies.progress import Progress
 
 __all__ = ["Reporter", "Task", "Turn", "Turns", "calls_of", "systems", "turn_of"]
 
@@ -21,6 +22,7 @@ Reporter = Callable[[str], None]
 """Told what happens, a line at a time, for people who wait."""
 
 _CALLS_BYTES: Final = 320 << 20  # summed in one turn where nobody says how many calls
+_CALL_BYTES: Final = 64 << 10  # that take as long as what a call costs whatever it sums
 _FEWEST_CALLS: Final = 10
 _MOST_CALLS: Final = 200
 
@@ -132,13 +134,21 @@ class Turns:
     A peer that fails takes no further turns; `failed` says why. A failure of ours ends the benchmark.
     """
 
-    def __init__(self, measured: Sequence[System], directory: Path, report: Reporter) -> None:
+    def __init__(
+        self, measured: Sequence[System], directory: Path, report: Reporter, progress: Progress | None = None
+    ) -> None:
         self._systems = {system.name: system for system in measured}
         self._directory = directory
         self._report = report
+        self._progress = progress or Progress()
         self.turns: list[Turn] = []
         self.states: list[machine_state.State] = []
         self.failed: dict[str, str] = {}
+
+    @staticmethod
+    def work(workers: int, task: Task) -> float:
+        """Return about how much work a repetition of a task is for a progress bar: bytes, and a bit for each call."""
+        return workers * (task.calls + task.warm_up) * task.tensors * (task.bytes + _CALL_BYTES)
 
     def run(self, workers: int, tasks: Sequence[Task], repetitions: int) -> None:
         """Measure `tasks` with groups of `workers` ranks. Raises RankFailed."""
@@ -154,6 +164,7 @@ class Turns:
                     left = [(name, group) for name, group in groups.items() if name not in self.failed]
                     first = (repetition + number) % len(left)
                     self._take_turns(left[first:] + left[:first], task, repetition)
+                    self._progress.did(self.work(workers, task))
 
     def _take_turns(self, groups: Sequence[tuple[str, RankGroup]], task: Task, repetition: int) -> None:
         self.states.append(machine_state.now())

@@ -15,6 +15,7 @@ from topologies.fabric_state import Fabric, FabricStatus, inspect
 from topologies.namespaces import Namespaces
 from topologies.orphans import orphans
 from topologies.processes import last_lines
+from topologies.progress import Progress
 from topologies.run_directory import RunDirectory
 
 __all__ = [
@@ -75,7 +76,12 @@ def connect(settings: Settings, address: str, timeout: float | None = None) -> C
 
 
 def start(
-    run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter = _silent
+    run_directory: RunDirectory,
+    options: FabricOptions,
+    *,
+    keep: bool,
+    report: Reporter = _silent,
+    progress: Progress | None = None,
 ) -> tuple[Fabric, bool]:
     """The live fabric of the run directory, and whether this call started it.
 
@@ -84,11 +90,11 @@ def start(
     """
     run_directory.create()
     with run_directory.lock(LOCK_SECONDS):
-        return _start_locked(run_directory, options, keep=keep, report=report)
+        return _start_locked(run_directory, options, keep=keep, report=report, progress=progress or Progress())
 
 
 def _start_locked(
-    run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter
+    run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter, progress: Progress
 ) -> tuple[Fabric, bool]:
     status = inspect(run_directory)
     if status.state == "running" and status.fabric is not None:
@@ -108,7 +114,7 @@ def _start_locked(
         end_processes(status.fabric)
     _end_orphans(run_directory, report)
     _clear_stale_namespaces(run_directory, report)
-    return launch(run_directory, options, keep=keep, report=report), True
+    return launch(run_directory, options, keep=keep, report=report, progress=progress), True
 
 
 def _clear_stale_namespaces(run_directory: RunDirectory, report: Reporter) -> None:
@@ -179,7 +185,7 @@ def using(settings: Settings, *, report: Reporter = _silent) -> Iterator[str]:
     run_directory = RunDirectory(settings.run_dir)
     run_directory.create()
     with run_directory.lock(LOCK_SECONDS):
-        fabric, _ = _start_locked(run_directory, settings.fabric, keep=False, report=report)
+        fabric, _ = _start_locked(run_directory, settings.fabric, keep=False, report=report, progress=Progress())
         user = run_directory.use()
     try:
         yield fabric.controller

@@ -19,6 +19,7 @@ from topologies.layouts import CONTROL_SOCKETS, layout_of, resolve
 from topologies.namespaces import Namespaces
 from topologies.orphans import mark, orphans
 from topologies.processes import StartingProcess, boot_id, find_program
+from topologies.progress import Progress
 from topologies.run_directory import RunDirectory
 
 __all__ = [
@@ -42,11 +43,15 @@ PROMETHEUS_TARGETS: Final = "prometheus.json"
 METRICS_TOKEN: Final = "metrics.token"  # noqa: S105 - a file's name
 """In the run directory: the bearer token that clients of these metrics send."""
 
+_STEPS_BESIDE_AGENTS: Final = 4  # the network, the switch, the controller, the connection of these two
+
 Reporter = Callable[[str], None]
 """Told what happens, a line at a time, for people who wait."""
 
 
-def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter) -> Fabric:
+def launch(
+    run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter, progress: Progress
+) -> Fabric:
     """Start a fabric where there is none.
 
     Raises ConfigurationError, TopologyFileError, NamespaceError, ProgramNotFoundError and FabricStartError; nothing is
@@ -84,6 +89,8 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
         metrics = ["--metrics", "127.0.0.1:0", "--metrics-token", str(_write_token(run_directory))]
     endpoints: dict[str, str] = {}
 
+    progress.expect(_STEPS_BESIDE_AGENTS + len(places))
+
     def wait_ready(child: StartingProcess) -> dict[str, Any]:
         ready = child.wait_ready(deadline)
         if "metrics" in ready:
@@ -104,14 +111,17 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
     try:
         fabric.save()
         layout.prepare()
+        progress.did()
         command = [*layout.switch_command(), *metrics]
         switch = begin(layout.switch_name, command, has_ready_file=layout.switch_has_ready_file)
         ready = wait_ready(switch) if layout.switch_has_ready_file else {}
+        progress.did()
         fabric = dataclasses.replace(fabric, switch=layout.switch_table(ready))
         configuration = run_directory.path / "controller.toml"
         configuration.write_text(_configuration(layout.listen, run_directory, fabric.switch), encoding="utf-8")
         command = layout.controller_command([find_program("switchml-controller"), "--config", str(configuration)])
         controller = wait_ready(begin("controller", [*command, *metrics]))
+        progress.did()
         fabric = dataclasses.replace(fabric, controller=controller["address"])
         children = []
         for place in places:
@@ -122,8 +132,10 @@ def launch(run_directory: RunDirectory, options: FabricOptions, *, keep: bool, r
             fabric = dataclasses.replace(fabric, agents=(*fabric.agents, agent))
         for child in children:
             wait_ready(child)
+            progress.did()
         _write_targets(run_directory, endpoints)
         _wait_connected(fabric.controller, switch, deadline)
+        progress.did()
         stop_jobs(fabric.controller)  # left in the store by a fabric that was not ended in order
         fabric = dataclasses.replace(fabric, phase="running")
         fabric.save()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+import pytest
 
 CTL = str(Path(sys.executable).with_name("switchml-ctl"))
 SECONDS = 30
@@ -41,3 +47,33 @@ def test_an_argument_that_is_not_text_is_a_usage_error() -> None:
     assert shown.returncode == 2
     assert "an argument is not text" in shown.stderr
     assert "Traceback" not in shown.stderr
+
+
+def on_a_terminal(*arguments: str, environment: dict[str, str]) -> str:
+    """Run a command whose standard error is a terminal, and return what it shows there."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [CTL, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: it has ended
+        while data := os.read(ours, 4096):
+            shown += data
+    os.close(ours)
+    assert process.wait(SECONDS) == 0, shown
+    return shown.decode()
+
+
+@pytest.mark.parametrize("command", ["bench kernels --sizes 8KiB --seconds 0.001", "up --agents 2"])
+def test_what_takes_long_has_a_bar_and_the_time_left_on_a_terminal(command: str) -> None:
+    base = Path(tempfile.mkdtemp(prefix="swml-"))  # Unix sockets have short paths
+    environment = {**os.environ, "SWITCHML_RUN_DIR": str(base / "run"), "TERM": "xterm", "COLUMNS": "100"}
+    try:
+        shown = on_a_terminal(*command.split(), environment=environment)
+    finally:
+        subprocess.run([CTL, "down"], env=environment, check=True, capture_output=True, timeout=SECONDS)
+        shutil.rmtree(base, ignore_errors=True)
+    assert "100%" in shown
+    assert "left:" in shown
+    assert "0:00:00" in shown
