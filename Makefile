@@ -54,6 +54,7 @@ help:
 
 demo: $(VENV)/demo.stamp
 	@PATH="$(BIN):$$PATH" $(BIN)/python examples/demo.py --run-dir "$(DEMO_RUN_DIR)"
+	@echo "make: \`. $(VENV)/bin/activate\` puts switchml-ctl and this Python on the PATH of your shell"
 
 # Two tests at a time. What fails beside another one, whose load can be its only fault, has to pass alone; both are shown.
 pytest = $(BIN)/pytest -n 2 --dist worksteal $(1) || $(BIN)/pytest --last-failed --last-failed-no-failures none $(1)
@@ -84,7 +85,7 @@ test-torch: $(TORCH_VENV)/torch.stamp
 	  $(TORCH_VENV)/bin/pytest --last-failed --last-failed-no-failures none tests/torch $(ARGS)
 
 faults: $(VENV)/dev.stamp
-	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py)
+	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py tests/fabric/test_documents.py)
 	$(call pytest,--long tests/loopback/test_standby.py tests/loopback/test_controller_killed.py tests/loopback/test_quiesce.py)
 
 chaos: $(VENV)/dev.stamp
