@@ -83,6 +83,7 @@ test-devices: $(VENV)/dev.stamp
 test-torch: $(TORCH_VENV)/torch.stamp
 	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS) || \
 	  $(TORCH_VENV)/bin/pytest --last-failed --last-failed-no-failures none tests/torch $(ARGS)
+	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest tests/fabric/test_documents.py -k torch)  # what the pages say about PyTorch
 
 faults: $(VENV)/dev.stamp
 	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py tests/fabric/test_documents.py)
