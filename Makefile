@@ -42,7 +42,7 @@ TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 CXX_SOURCES := $(shell find benchmarks dataplane host_agent switchml -name '*.cc')
 CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
-BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja
+BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
 .PHONY: help demo test faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
 

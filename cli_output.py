@@ -542,7 +542,19 @@ def show_agents(agents: Sequence[pb.Agent]) -> None:
     if not agents:
         console().print("no agent has registered with the controller")
         return
-    columns = ("name", "tenant", "host", "address", "socket", "switch", "port", "ranks", "heartbeat", "version", "state")
+    columns = (
+        "name",
+        "tenant",
+        "host",
+        "address",
+        "socket",
+        "switch",
+        "port",
+        "ranks",
+        "heartbeat",
+        "version",
+        "state",
+    )
     table = _table(*columns, right=("port", "ranks", "heartbeat"))
     for agent in agents:
         registration = agent.registration

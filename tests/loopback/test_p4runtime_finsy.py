@@ -33,8 +33,14 @@ async def test_pipeline_tables_and_entries(switch_process: SwitchProcess) -> Non
         worker = fy.P4TableEntry(
             "worker_table",
             match=fy.Match(
-                ingress_port=1, eth_src=0, ipv4_src=0x0A000001, udp_src=4000,
-                job=3, worker=0, secret=0x5EC2E7, slot=(0x40, 0xFFC0),
+                ingress_port=1,
+                eth_src=0,
+                ipv4_src=0x0A000001,
+                udp_src=4000,
+                job=3,
+                worker=0,
+                secret=0x5EC2E7,
+                slot=(0x40, 0xFFC0),
             ),
             action=fy.Action("admit", worker_bit=1, job_mask=3, epoch=7, group=3),
             priority=1,
