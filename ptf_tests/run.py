@@ -27,12 +27,15 @@ _SHORT_GROUP = "values"  # the tests to which the number of values matters
 
 
 def main() -> int:
-    """Run the suite; the exit status is 0 when no test has failed or the target is skipped."""
+    """Run the suite; the exit status is 0 when no test has failed, or the target is not found and not required."""
     arguments = _parse()
     target_class = TARGETS[arguments.target]
     try:
         target_class.check_available()
     except TargetUnavailable as reason:
+        if arguments.required:
+            click.echo(f"{arguments.target}: {reason}", err=True)
+            return 1
         click.echo(f"skipped: {reason}")
         return 0
     if target_class.needs_namespace:
@@ -57,6 +60,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--tests", metavar="PATTERN", help="only tests whose module.Class matches, as in '*.Late*' or 'test_loss.*'"
     )
+    parser.add_argument("--required", action="store_true", help="fail, not skip, where the target is missing")
     return parser.parse_args()
 
 

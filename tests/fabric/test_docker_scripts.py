@@ -240,6 +240,23 @@ def test_packet_tests_on_bmv2(pod: Pod, containers: Containers) -> None:
     assert "none failed" in output
 
 
+def test_packet_tests_on_bmv2_fail_without_bmv2(tmp_path: Path) -> None:
+    """The service is there for BMv2 alone: an image without it must not look as if the tests had passed."""
+    dirname = shutil.which("dirname")
+    assert dirname is not None
+    (tmp_path / "dirname").symlink_to(dirname)
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(tmp_path)])
+    result = subprocess.run(
+        [script("packet-tests.sh"), "bmv2"],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "simple_switch_grpc not found" in result.stderr
+
+
 @pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="BMv2 is not installed")
 def test_a_collected_program_uses_the_collected_libraries(tmp_path: Path) -> None:
     subprocess.run([script("collect-program.sh"), "simple_switch_grpc", str(tmp_path)], check=True)
