@@ -30,6 +30,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
 DIGEST = re.compile(r"[\w./-]+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 ROOT_SERVICES = {"bmv2", "bmv2-packet-tests"}
+BMV2_SERVICES = {"bmv2", "bmv2-packet-tests"}
 DAEMONS = {name for name, service in SERVICES.items() if "healthcheck" in service}
 
 
@@ -147,9 +148,11 @@ def test_images_are_built_here_at_the_version_of_the_project() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE)
     for name, service in SERVICES.items():
         image, _, tag = service["image"].partition(":")
+        target = "bmv2" if name in BMV2_SERVICES else "switchml"
         assert tag == PROJECT["project"]["version"], name
-        assert service["build"]["target"] in stages
-        assert image == {"switchml": "switchml", "bmv2": "switchml-bmv2"}[service["build"]["target"]]
+        assert target in stages
+        assert service["build"]["target"] == target, name
+        assert image == {"switchml": "switchml", "bmv2": "switchml-bmv2"}[target], name
         assert (
             DOCKER / service["build"]["context"] / service["build"]["dockerfile"]
         ).resolve() == DOCKER / "Dockerfile"
