@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -46,7 +47,7 @@ class Containers:
     def check(
         self, daemon: str, variables: dict[str, str], prefix: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
-        command = [*prefix, sys.executable, str(DOCKER / "healthy.py"), daemon]
+        command = [*prefix, sys.executable, "-I", "-S", str(DOCKER / "healthy.py"), daemon]
         return subprocess.run(
             command, env=self.environment(variables), capture_output=True, text=True, timeout=20, check=False
         )
@@ -107,10 +108,15 @@ def test_the_soft_fabric_runs_the_demo(containers: Containers, network: str) -> 
     controller = switch | {
         "SWITCHML_ADDRESS": f"{network}.2",
         "SWITCHML_CONTROLLER": f"{network}.2:7600",
+        "SWITCHML_CONTROLLER_METRICS": f"{network}.2:9101",
         "SWITCHML_SWITCH_ADDRESS": f"{network}.1",
     }
     agents = [
-        {"SWITCHML_ADDRESS": f"{network}.{10 + number}", "SWITCHML_CONTROLLER": f"{network}.2:7600"}
+        {
+            "SWITCHML_ADDRESS": f"{network}.{10 + number}",
+            "SWITCHML_AGENT_METRICS": f"{network}.{10 + number}:9102",
+            "SWITCHML_CONTROLLER": f"{network}.2:7600",
+        }
         for number in range(AGENTS)
     ]
     assert "switch: " in containers.check("switch", switch).stderr
@@ -119,7 +125,7 @@ def test_the_soft_fabric_runs_the_demo(containers: Containers, network: str) -> 
     assert containers.check("controller", controller).returncode == 1
     containers.start([script("controller.sh")], controller)
     containers.wait_healthy("controller", controller)
-    assert "no live agent" in containers.check("agent", agents[0]).stderr
+    assert "agent: " in containers.check("agent", agents[0]).stderr
     for agent in agents:
         containers.start([script("agent.sh")], agent)
     for agent in agents:
@@ -140,7 +146,7 @@ def test_the_soft_fabric_runs_the_demo(containers: Containers, network: str) -> 
     deadline = time.monotonic() + START_SECONDS
     while (result := containers.check("controller", controller)).returncode == 0:
         assert time.monotonic() < deadline, "the controller is healthy without its switch"
-    assert "s1 is not driven" in result.stderr
+    assert "its switch is not connected" in result.stderr
 
 
 # ---- BMv2, confined as in a container --------------------------------------------------------------------------------
@@ -191,6 +197,7 @@ def test_the_bmv2_fabric_runs_the_demo(pod: Pod, containers: Containers) -> None
     common = {"SWITCHML_P4RUNTIME": "127.0.0.1:9559", "SWITCHML_CONTROLLER": "127.0.0.1:7600"}
     controller = common | {
         "SWITCHML_ADDRESS": "127.0.0.1",
+        "SWITCHML_CONTROLLER_METRICS": "127.0.0.1:9101",
         "SWITCHML_TARGET": "bmv2",
         "SWITCHML_SWITCH_ADDRESS": "10.0.0.254",
         "SWITCHML_SWITCH_MAC": "02:00:00:00:00:fe",
@@ -199,6 +206,7 @@ def test_the_bmv2_fabric_runs_the_demo(pod: Pod, containers: Containers) -> None
         common
         | {
             "SWITCHML_ADDRESS": f"10.0.0.{number}",
+            "SWITCHML_AGENT_METRICS": f"127.0.0.1:911{number}",
             "SWITCHML_PORT": str(number),
             "SWITCHML_MAC": f"02:00:00:00:00:{number:02x}",
         }
@@ -219,6 +227,72 @@ def test_the_bmv2_fabric_runs_the_demo(pod: Pod, containers: Containers) -> None
     assert len(set(training["parameters_sha256"])) == 1
     shown = containers.run(pod.confine(str(SCRIPTS / "switchml-ctl"), "switch", "show", "--json"), common)
     assert json.loads(shown)["switch"]["target"] == "bmv2"
+
+
+# ---- health checks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    """A server that never answers by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+def check_against(
+    listener: socket.socket, daemon: str, variable: str, answer: bytes
+) -> subprocess.CompletedProcess[str]:
+    """Run a health check; whoever connects is sent an answer."""
+    port = listener.getsockname()[1]
+    command = [sys.executable, "-I", "-S", script("healthy.py"), daemon]
+    process = subprocess.Popen(command, env={variable: f"127.0.0.1:{port}"}, stderr=subprocess.PIPE, text=True)
+    listener.settimeout(STOP_SECONDS)
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(answer)
+        connection.shutdown(socket.SHUT_WR)
+        _, errors = process.communicate(timeout=STOP_SECONDS)
+    return subprocess.CompletedProcess(command, process.returncode, stderr=errors)
+
+
+METRICS_ANSWER = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n# TYPE of a metric\n"
+
+
+@pytest.mark.parametrize(
+    ("daemon", "variable", "answer", "complaint"),
+    [
+        ("switch", "SWITCHML_P4RUNTIME", b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not a gRPC server"),
+        ("switch", "SWITCHML_P4RUNTIME", b"", "is not a gRPC server"),
+        ("controller", "SWITCHML_CONTROLLER_METRICS", METRICS_ANSWER, "its switch is not connected"),
+        (
+            "controller",
+            "SWITCHML_CONTROLLER_METRICS",
+            METRICS_ANSWER + b'switchml_switch_primary{switch="s1"} 0.0\n',
+            "another controller drives it",
+        ),
+        ("controller", "SWITCHML_CONTROLLER_METRICS", b"HTTP/1.0 500 Error\r\n\r\n", "500 Error"),
+        ("agent", "SWITCHML_AGENT_METRICS", METRICS_ANSWER + b"switchml_agent_registered 0.0\n", "registered"),
+        ("agent", "SWITCHML_AGENT_METRICS", b"", "no answer"),
+    ],
+)
+def test_an_unhealthy_daemon_is_told(
+    listener: socket.socket, daemon: str, variable: str, answer: bytes, complaint: str
+) -> None:
+    result = check_against(listener, daemon, variable, answer)
+    assert result.returncode == 1
+    assert complaint in result.stderr
+
+
+MOST_MODULES = 90
+"""The check imports about 50 modules; a client of gRPC imports 800."""
+
+
+def test_a_health_check_is_cheap() -> None:
+    """Ten containers run it each second while they start: it must not take the time that the daemons need."""
+    count = f"import sys; sys.path.append({str(DOCKER)!r}); import healthy; print(len(sys.modules))"
+    result = subprocess.run([sys.executable, "-B", "-I", "-S", "-c", count], capture_output=True, text=True, check=True)
+    assert int(result.stdout) < MOST_MODULES
 
 
 # ---- the packet tests, and what builds images ------------------------------------------------------------------------
