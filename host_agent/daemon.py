@@ -198,8 +198,8 @@ def _warn_of_small_buffers() -> None:
         if size < SOCKET_BUFFER_BYTES:
             _log.warning(
                 "%s buffers of %d bytes, not %d: the kernel caps them and drops what comes or goes in larger bursts;"
-                " raise net.core.%s (sysctl -w net.core.%s=%d), or give the agent CAP_NET_ADMIN",
-                *(direction, size, SOCKET_BUFFER_BYTES, limit, limit, SOCKET_BUFFER_BYTES),
+                " as root on this machine, outside of any container: sysctl -w net.core.%s=%d",
+                *(direction, size, SOCKET_BUFFER_BYTES, limit, SOCKET_BUFFER_BYTES),
             )
 
 

@@ -169,8 +169,8 @@ def _warn_of_small_buffers(port: int, switch: Switch) -> None:
         if counters["udp_port"] and granted < UDP_PORT_BUFFER_BYTES:
             _LOG.warning(
                 "port %d: %s buffer of %d bytes, not %d: the kernel caps it and drops what arrives or leaves in larger "
-                "bursts; raise %s (sysctl -w %s=%d), or give the switch CAP_NET_ADMIN",
-                *(port, direction, granted, UDP_PORT_BUFFER_BYTES, limit, limit, UDP_PORT_BUFFER_BYTES),
+                "bursts; as root on this machine, outside of any container: sysctl -w %s=%d",
+                *(port, direction, granted, UDP_PORT_BUFFER_BYTES, limit, UDP_PORT_BUFFER_BYTES),
             )
 
 

@@ -1,0 +1,43 @@
+"""The warnings of small socket buffers advise what also works for a process in a container or a hardened unit."""
+
+import logging
+
+import pytest
+
+from dataplane.softswitch import daemon as switch_daemon
+from host_agent import daemon as agent_daemon
+
+GRANTED = 1000
+
+
+class SmallBuffers:
+    """The counters of a UDP port to which the kernel gave less than it was asked for."""
+
+    def port_counters(self, port: int) -> dict[str, int]:
+        return {"udp_port": 48864, "receive_buffer": GRANTED, "send_buffer": GRANTED}
+
+
+def advise(records: list[logging.LogRecord]) -> list[str]:
+    """What the warnings tell the reader to do."""
+    return [record.getMessage().partition("larger bursts; ")[2] for record in records]
+
+
+def test_the_switch_advises_a_setting_of_the_machine(caplog: pytest.LogCaptureFixture) -> None:
+    switch_daemon._warn_of_small_buffers(1, SmallBuffers())
+    wanted = switch_daemon.UDP_PORT_BUFFER_BYTES
+    assert advise(caplog.records) == [
+        f"as root on this machine, outside of any container: sysctl -w net.core.{limit}={wanted}"
+        for limit in ("rmem_max", "wmem_max")
+    ]
+
+
+def test_the_agent_advises_a_setting_of_the_machine(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_daemon, "granted_socket_buffers", lambda: (GRANTED, GRANTED))
+    agent_daemon._warn_of_small_buffers()
+    wanted = agent_daemon.SOCKET_BUFFER_BYTES
+    assert advise(caplog.records) == [
+        f"as root on this machine, outside of any container: sysctl -w net.core.{limit}={wanted}"
+        for limit in ("rmem_max", "wmem_max")
+    ]
