@@ -4,6 +4,8 @@ All of it is in the network namespace that this process is started in, the hosts
 routing table of its own, so that whatever is sent from it leaves through its own cable and no other way: agents bind
 to it and need neither privileges nor a namespace of their own. That takes CAP_NET_ADMIN, BMv2's ports CAP_NET_RAW.
 
+The cables outlive BMv2 where the namespace does: a BMv2 that is started again finds and keeps them.
+
 P4Runtime is on 127.0.0.1:9559, without a pipeline: the controller loads our program.
 """
 
@@ -34,9 +36,10 @@ def cables(topology: Topology) -> Iterator[str]:
 
 
 def main() -> None:
-    """Lay the cables and become BMv2."""
+    """Lay the cables, unless they are there, and become BMv2."""
     topology = load(PACKAGED)
-    subprocess.run(["ip", "-batch", "-"], input="\n".join(cables(topology)) + "\n", text=True, check=True)
+    if topology.hosts[-1].name not in (name for _, name in socket.if_nameindex()):
+        subprocess.run(["ip", "-batch", "-"], input="\n".join(cables(topology)) + "\n", text=True, check=True)
     command = ["simple_switch_grpc", "--no-p4", "--device-id", "1"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for host in topology.hosts:

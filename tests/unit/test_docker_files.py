@@ -30,7 +30,10 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
 DIGEST = re.compile(r"[\w./-]+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 ROOT_SERVICES = {"bmv2", "bmv2-packet-tests"}
-BMV2_SERVICES = {"bmv2", "bmv2-packet-tests"}
+NETWORK = "bmv2-network"  # only holds the network namespace
+TRIALS = {"demo", "packet-tests", "bmv2-demo", "bmv2-packet-tests"}
+TARGETS = {"bmv2": "bmv2", "bmv2-packet-tests": "bmv2", **dict.fromkeys(("demo", "packet-tests", "bmv2-demo"), "test")}
+IMAGES = {"switchml": "switchml", "test": "switchml-test", "bmv2": "switchml-bmv2"}
 DAEMONS = {name for name, service in SERVICES.items() if "healthcheck" in service}
 
 
@@ -48,10 +51,11 @@ def test_both_fabrics_have_everything() -> None:
     assert soft == {"switch", "controller", "agent", "demo", "packet-tests"}
     assert SERVICES["agent"]["deploy"]["replicas"] == 8
     agents = {f"bmv2-agent-{number}" for number in range(1, 9)}
-    assert SERVICES.keys() - soft == {"bmv2", "bmv2-controller", "bmv2-demo", "bmv2-packet-tests", *agents}
+    others = {"bmv2-network", "bmv2", "bmv2-controller", "bmv2-demo", "bmv2-packet-tests"}
+    assert SERVICES.keys() - soft == others | agents
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("name", SERVICES.keys() - {NETWORK})
 def test_what_a_service_runs_exists(name: str) -> None:
     for command in commands(SERVICES[name]):
         program, *arguments = [word for word in command if word not in ("-I", "-S")]
@@ -113,8 +117,10 @@ def test_every_variable_that_a_script_needs_is_set() -> None:
 def test_services_wait_for_health_and_never_for_time() -> None:
     for name, service in SERVICES.items():
         for other, how in service.get("depends_on", {}).items():
-            assert how["condition"] == "service_healthy", f"{name} -> {other}"
-            assert other in DAEMONS
+            assert how["condition"] == ("service_started" if other == NETWORK else "service_healthy"), (
+                f"{name} -> {other}"
+            )
+            assert other in DAEMONS | {NETWORK}
     assert not [script.name for script in DOCKER.iterdir() if "sleep" in script.read_text()]
     assert SERVICES["demo"]["depends_on"].keys() == {"agent"}
     assert SERVICES["bmv2-demo"]["depends_on"].keys() == {name for name in DAEMONS if "bmv2" in name} - {
@@ -133,7 +139,6 @@ def test_privileges(name: str) -> None:
     if name in ROOT_SERVICES:
         assert service["user"] == "0:0"
         assert service["cap_add"] == ["NET_ADMIN", "NET_RAW"]
-        assert service["network_mode"] == "none"
     else:
         assert "user" not in service  # the image's
         assert "cap_add" not in service
@@ -144,19 +149,25 @@ def test_networks_do_not_reach_out() -> None:
     for name, service in SERVICES.items():
         if "networks" in service:
             assert service["networks"] == ["fabric"], name
-        elif name not in ROOT_SERVICES | {"packet-tests"}:
-            assert service["network_mode"] == "service:bmv2", name
+        else:
+            alone = name in {NETWORK, "packet-tests", "bmv2-packet-tests"}
+            assert service["network_mode"] == ("none" if alone else f"service:{NETWORK}"), name
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_daemons_are_started_again_and_trials_are_not(name: str) -> None:
+    assert SERVICES[name].get("restart") == (None if name in TRIALS else "unless-stopped")
 
 
 def test_images_are_built_here_at_the_version_of_the_project() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.MULTILINE)
     for name, service in SERVICES.items():
         image, _, tag = service["image"].partition(":")
-        target = "bmv2" if name in BMV2_SERVICES else "switchml"
+        target = TARGETS.get(name, "switchml")
         assert tag == PROJECT["project"]["version"], name
         assert target in stages
         assert service["build"]["target"] == target, name
-        assert image == {"switchml": "switchml", "bmv2": "switchml-bmv2"}[target], name
+        assert image == IMAGES[target], name
         assert (
             DOCKER / service["build"]["context"] / service["build"]["dockerfile"]
         ).resolve() == DOCKER / "Dockerfile"
@@ -174,29 +185,53 @@ def test_base_images_are_pinned_and_users_are_not_root() -> None:
             users[stage] = users.get(base, "0:0")
         elif line.startswith("USER "):
             users[stage] = line.split()[1]
-    assert users["switchml"] == users["bmv2"] == "10001:10001"
+    assert [users[target] for target in IMAGES] == ["10001:10001"] * len(IMAGES)
+
+
+def test_the_label_is_the_version_of_the_project() -> None:
+    assert f"org.opencontainers.image.version={PROJECT['project']['version']} " in DOCKERFILE
+
+
+def test_an_edit_of_a_source_downloads_nothing_again() -> None:
+    """What installs packages copies their lists and its script alone."""
+    stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
+    for stage in ("build", "packages", "test-packages"):
+        assert "pip install --require-hashes" in stages[stage] or "install-packages.sh" in stages[stage], stage
+        for line in re.findall(r"^COPY (.*)$", stages[stage], re.MULTILINE):
+            assert all(
+                re.fullmatch(r"docker/(requirements.*\.txt|install-packages\.sh)", word) for word in line.split()[:-1]
+            )
 
 
 def pins(name: str) -> dict[str, str]:
-    """Name and version of every requirement of a file."""
-    lines = [line for line in (DOCKER / name).read_text().splitlines() if line and not line.startswith("#")]
-    found = [re.fullmatch(r"([a-z0-9-]+)==([\w.]+)", line) for line in lines]
-    assert all(found), f"{name}: every line is NAME==VERSION"
+    """Name and version of every requirement of a file; each has hashes."""
+    text = re.sub(r"^#.*\n", "", (DOCKER / name).read_text(), flags=re.MULTILINE).replace("\\\n", "")
+    found = [re.fullmatch(r"([a-z0-9-]+)==([\w.]+)( +--hash=sha256:[0-9a-f]{64})+", line) for line in text.splitlines()]
+    assert all(found), f"{name}: every line is NAME==VERSION --hash=..."
     return {match[1]: match[2] for match in found if match}
 
 
-def test_requirements_are_those_of_the_project() -> None:
-    pinned = pins("requirements.txt")
+@pytest.mark.parametrize(("name", "extras"), [("requirements.txt", []), ("requirements-test.txt", ["demo", "ptf"])])
+def test_requirements_are_those_of_the_project(name: str, extras: list[str]) -> None:
+    pinned = pins(name)
     wanted = [*PROJECT["project"]["dependencies"]]
-    for extra in ("demo", "ptf"):
+    for extra in extras:
         wanted += PROJECT["project"]["optional-dependencies"][extra]
     for text in wanted:
         requirement = Requirement(text)
         if requirement.marker is not None and not requirement.marker.evaluate({"python_version": "3.12"}):
             continue
-        name = canonicalize_name(requirement.name)
-        assert name in pinned, f"docker/requirements.txt lacks {name}"
-        assert requirement.specifier.contains(pinned[name]), f"{name} {pinned[name]} is not {requirement.specifier}"
+        package = canonicalize_name(requirement.name)
+        assert package in pinned, f"docker/{name} lacks {package}"
+        assert requirement.specifier.contains(pinned[package]), (
+            f"{package} {pinned[package]} is not {requirement.specifier}"
+        )
+
+
+def test_both_images_have_the_same_versions() -> None:
+    daemons = pins("requirements.txt")
+    assert daemons.items() <= pins("requirements-test.txt").items()
+    assert not {"hypothesis", "matplotlib", "ptf", "scapy", "scikit-learn"} & daemons.keys()
 
 
 def test_requirements_of_the_build_are_those_of_the_project() -> None:
