@@ -4,6 +4,8 @@
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, tofino-emulator or tofino-model
 #   make test-devices  the transports over DPDK and AF_XDP at length, where their libraries are; as root also over veth
 #   make bench-devices  all-reduces over UDP, AF_XDP and DPDK in turns; as root
+#   make docker-test build the container images and run their services; ARGS=--optional skips what lacks something
+#   make docker-requirements  resolve the packages of the images again, with their hashes; ARGS=--upgrade for newer ones
 #   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
 #   make torch-suite PyTorch's own tests of a backend, run against ours; takes a quarter of an hour
 #   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
@@ -44,7 +46,7 @@ CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h'
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo test faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
+.PHONY: help demo test faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -79,6 +81,19 @@ test-devices: $(VENV)/dev.stamp
 	$(call pytest,-m 'long_devices or not long_devices' \
 	  tests/loopback/test_devices.py tests/loopback/test_device_queues.py tests/loopback/test_dpdk_memif.py \
 	  tests/loopback/test_veth_devices.py)
+
+docker-test: $(VENV)/dev.stamp
+	$(BIN)/pytest -m docker --durations 0 --durations-min 1 tests/docker $(ARGS)
+
+# For the Python of docker/Dockerfile. Versions stay as they are in the files where nothing asks for others.
+resolve = $(BIN)/uv pip compile --quiet --python-version 3.12 --generate-hashes --no-annotate \
+  --custom-compile-command 'make docker-requirements' $(ARGS)
+
+docker-requirements: $(VENV)/dev.stamp
+	$(resolve) --output-file docker/requirements.txt pyproject.toml
+	$(resolve) --output-file docker/requirements-test.txt --constraint docker/requirements.txt \
+	  --extra demo --extra ptf pyproject.toml
+	printf '%s\n' $(BUILD_TOOLS) pip setuptools wheel | $(resolve) --output-file docker/requirements-build.txt -
 
 test-torch: $(TORCH_VENV)/torch.stamp
 	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS) || \
