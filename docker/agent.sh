@@ -2,7 +2,7 @@
 # An agent, named after its address. Its socket is SWITCHML_RUN_DIR/agent-ADDRESS.sock.
 #   SWITCHML_CONTROLLER  HOST:PORT of the controller
 #   SWITCHML_ADDRESS     IPv4 address of this host's data interface; by default that of this host's name
-#   SWITCHML_PORT        switch port that it hangs on (default 1)
+#   SWITCHML_PORT        switch port that it is attached to (default 1)
 #   SWITCHML_MAC         MAC address of the data interface; without one on the soft switch's UDP ports
 set -eu
 here=$(dirname "$0")

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The soft switch: P4Runtime on TCP port 9559, one switch port on UDP port 48864.
-# Its bridge is internal and nobody else is on it, so there is no TLS. Arguments are passed on to switchml-switch, as in: switch.sh --drop 0.01 --seed 7
+# Only this fabric's containers are on its bridge, so it goes without TLS. Arguments are passed on to switchml-switch, as
+# in: switch.sh --drop 0.01 --seed 7
 #   SWITCHML_ADDRESS  IPv4 address of both; by default that of this host's name
 set -eu
 here=$(dirname "$0")

@@ -25,7 +25,7 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Engine:
-    """How to reach an engine."""
+    """An engine, and the environment in which the docker command reaches it."""
 
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     has_networks: bool = True  # for builds: else they use the machine's own network

@@ -1,4 +1,4 @@
-"""What the containers of docker/compose.yaml run, run here: the same scripts, with loopback addresses for containers.
+"""The scripts of docker/compose.yaml's containers, run here with loopback addresses in place of containers.
 
 The BMv2 fabric is run as Docker would confine it: in one network namespace, /proc/sys read-only, BMv2 with the two
 capabilities that compose.yaml gives it and everything else with none.
@@ -242,7 +242,7 @@ def listener() -> Iterator[socket.socket]:
 def check_against(
     listener: socket.socket, daemon: str, variable: str, answer: bytes
 ) -> subprocess.CompletedProcess[str]:
-    """Run a health check; whoever connects is sent an answer."""
+    """Run a health check against a server that gives one answer."""
     port = listener.getsockname()[1]
     command = [sys.executable, "-I", "-S", script("healthy.py"), daemon]
     process = subprocess.Popen(command, env={variable: f"127.0.0.1:{port}"}, stderr=subprocess.PIPE, text=True)

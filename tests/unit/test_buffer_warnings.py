@@ -18,7 +18,7 @@ class SmallBuffers:
 
 
 def advise(records: list[logging.LogRecord]) -> list[str]:
-    """What the warnings tell the reader to do."""
+    """Return the advice in each warning."""
     return [record.getMessage().partition("larger bursts; ")[2] for record in records]
 
 

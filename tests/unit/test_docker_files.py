@@ -1,4 +1,4 @@
-"""docker/: that the files agree with each other and with the project, as far as can be told without an engine."""
+"""The files of docker/ agree with each other and with the project, as far as can be told without an engine."""
 
 import ast
 import re
@@ -38,7 +38,7 @@ DAEMONS = {name for name, service in SERVICES.items() if "healthcheck" in servic
 
 
 def commands(service: dict[str, Any]) -> list[list[str]]:
-    """What runs in a service's container: its command and its health check."""
+    """Return what runs in a service's container: its command and its health check."""
     check = service.get("healthcheck", {}).get("test", ["CMD"])
     assert check[0] == "CMD"
     return [service["command"], *([check[1:]] if check[1:] else [])]
@@ -193,7 +193,7 @@ def test_the_label_is_the_version_of_the_project() -> None:
 
 
 def test_an_edit_of_a_source_downloads_nothing_again() -> None:
-    """What installs packages copies their lists and its script alone."""
+    """Stages that install packages copy only the lists of packages and the script."""
     stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
     for stage in ("build", "packages", "test-packages"):
         assert "pip install --require-hashes" in stages[stage] or "install-packages.sh" in stages[stage], stage
