@@ -100,7 +100,7 @@ class Images:
 
     def _options(self) -> dict[str, object]:
         options: dict[str, object] = {"additional_contexts": self._stand_ins}
-        return options if self._engine.has_networks else {**options, "network": "host"}
+        return options if self._engine.has_bridge() else {**options, "network": "host"}
 
 
 @pytest.fixture(scope="session")

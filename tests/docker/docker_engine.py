@@ -28,7 +28,6 @@ class Engine:
     """An engine, and the environment in which the docker command reaches it."""
 
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
-    has_networks: bool = True  # for builds: else they use the machine's own network
 
     def docker(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run the docker command; its two outputs are returned as one. Exit status 124: it took too long."""
@@ -43,6 +42,10 @@ class Engine:
                 output, _ = process.communicate()
                 return subprocess.CompletedProcess(command, 124, f"{output}\nnot done within {timeout} s")
         return subprocess.CompletedProcess(command, process.returncode, output)
+
+    def has_bridge(self) -> bool:
+        """Tell whether the engine has the network that builds use by default."""
+        return self.docker("network", "inspect", "bridge").returncode == 0
 
     def is_usable(self) -> bool:
         """Tell whether the engine answers, is new enough, and has Compose and buildx."""
@@ -82,7 +85,7 @@ def started(debian: Debian, directory: Path) -> Iterator[Engine]:
     with log.open("wb") as output:
         daemon = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
     try:
-        engine = Engine(environment, has_networks=False)
+        engine = Engine(environment)
         _wait_usable(engine, daemon, log)
         yield engine
     finally:
