@@ -134,8 +134,6 @@ class Job:
         trigger = contributions[-1] if asked_by is None else asked_by
         if values and not trigger.values:
             trigger = replace(trigger, count=len(values), flags=Flag(trigger.flags & 0xFFFF ^ Flag.WITHOUT_VALUES))
-        elif trigger.values and not values:
-            trigger = replace(trigger, count=0, flags=trigger.flags | Flag.WITHOUT_VALUES)
         return replace(
             trigger,
             kind=Kind.RESULT,

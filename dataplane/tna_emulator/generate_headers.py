@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import binascii
+import struct
 from collections.abc import Sequence
+from typing import Any
 
-from dataplane.tna_emulator.undefined import ModelError
+from dataplane.tna_emulator.undefined import ModelError, Undefined
 
-__all__ = ["emission_text", "extraction_lines", "hash_value", "internet_checksum"]
+__all__ = ["emission_text", "extraction_lines", "hash_value", "internet_checksum", "pack_fields"]
 
 _STRUCT_CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
 
@@ -35,10 +37,10 @@ def extraction_lines(fields: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def emission_text(fields: Sequence[tuple[str, int]]) -> str:
-    """Return the expression of the bytes of variables of these (name, width)."""
+    """Return the expression of the bytes of variables of these (name, width); it may append to ``leftovers``."""
     form = _struct_format(fields)
     if form is not None:
-        return f"pack({form!r}, {', '.join(name for name, _ in fields)})"
+        return f"pack_fields(leftovers, {form!r}, {', '.join(name for name, _ in fields)})"
     left = sum(abs(width) for _, width in fields)
     size = left // 8
     parts = []
@@ -47,6 +49,19 @@ def emission_text(fields: Sequence[tuple[str, int]]) -> str:
         value = name if width > 0 else f"({name} & {(1 << -width) - 1})"
         parts.append(f"{value} << {left}" if left else value)
     return f"({' | '.join(parts)}).to_bytes({size}, 'big')"
+
+
+def pack_fields(leftovers: list[Undefined], form: str, *values: Any) -> bytes:
+    """Return fields as ``struct.pack`` does. Those that are undefined are whatever a container holds: some pattern.
+
+    They are appended to ``leftovers``; a program may emit them into a packet that it reads itself in another pass.
+    """
+    if any(isinstance(value, Undefined) for value in values):
+        leftovers += (value for value in values if isinstance(value, Undefined))
+        patterns = {code: int.from_bytes(b"\x5a" * (width // 8), "big") for width, code in _STRUCT_CODES.items()}
+        codes = zip(values, form.lstrip("!"), strict=True)
+        values = tuple(patterns[code] if isinstance(value, Undefined) else value for value, code in codes)
+    return struct.pack(form, *values)
 
 
 def _joined(fields: Sequence[tuple[int, int]]) -> tuple[int, int]:

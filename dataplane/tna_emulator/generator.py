@@ -75,6 +75,7 @@ class GressGenerator(StatementGenerator):
             if extern["kind"] == "Register":
                 self.source.add(f"touched_{identifier(name)} = False")
         self.source.add(f"{identifier(self._parser_error)} = 0", "offset = 0", "end = len(data)", "out = []")
+        self.source.add("leftovers = []")
 
     def _end(self) -> None:
         drop = identifier(f"{self.gress[:1]}g_dprsr_md.drop_ctl")
@@ -92,7 +93,7 @@ class GressGenerator(StatementGenerator):
             with self.source.block(f"if {unset}:"):
                 self.source.add("return None")
         self._statements(self.parts["deparser"])
-        self.source.add("out.append(data[offset:])", f"return b''.join(out), ({wanted})")
+        self.source.add("out.append(data[offset:])", f"return b''.join(out), ({wanted}), leftovers")
 
     # ---- parser ------------------------------------------------------------------------------------------------------
 

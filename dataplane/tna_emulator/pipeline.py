@@ -66,7 +66,7 @@ class Pipeline:
         done = self.program.ingress(head + frame, len(frame))
         if done is None:
             return
-        packet, results = done
+        packet, results, leftovers = done
         # What was never set is not presented to the traffic manager.
         unicast, group_a, group_b, rid, exclusion_1, exclusion_2, bypass = (
             value if isinstance(value, int) else None for value in results
@@ -78,6 +78,8 @@ class Pipeline:
             if group is not None:
                 copies += self._replicas(group, exclusion_1)
         for out_port, out_rid, first in copies:
+            if leftovers and not (bypass and recirculates(out_port, self._state.ports.get(out_port))):
+                leftovers[0].fail()
             if bypass:
                 self._leave(out_port, packet)
             else:
@@ -104,8 +106,12 @@ class Pipeline:
             egress_port=port, egress_rid=rid, egress_rid_first=int(first), pkt_length=len(packet) & 0xFFFF
         )
         done = self.program.egress(head + packet, len(packet))
-        if done is not None:
-            self._leave(port, done[0])
+        if done is None:
+            return
+        packet, _, leftovers = done
+        if leftovers:
+            leftovers[0].fail()
+        self._leave(port, packet)
 
     def _leave(self, port: int, frame: bytes) -> None:
         if recirculates(port, self._state.ports.get(port)):

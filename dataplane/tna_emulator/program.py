@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from dataplane.tna_emulator.generate_expressions import identifier
-from dataplane.tna_emulator.generate_headers import hash_value, internet_checksum
+from dataplane.tna_emulator.generate_headers import hash_value, internet_checksum, pack_fields
 from dataplane.tna_emulator.generate_statements import Source
 from dataplane.tna_emulator.generator import GressGenerator
 from dataplane.tna_emulator.lookup import Lookup, PortMetadata, ValueSet
@@ -95,7 +95,7 @@ class Gress:
         self._filename = f"<{name} of the TNA program>"
         self._code = compile(self.source, self._filename, "exec")
         self.lookups: dict[str, Lookup] = {}
-        self._function: Callable[[bytes, int], tuple[bytes, tuple[Any, ...]] | None]
+        self._function: Callable[[bytes, int], tuple[bytes, tuple[Any, ...], list[Undefined]] | None]
 
     def bind(self, state: State) -> None:
         """Work on this state from now on. Raises ModelError when it is not that of this program."""
@@ -104,8 +104,8 @@ class Gress:
         exec(self._code, namespace)  # noqa: S102  it is our own generator's
         self._function = namespace[self.name]
 
-    def __call__(self, data: bytes, length: int) -> tuple[bytes, tuple[Any, ...]] | None:
-        """Return (frame, results) or None when the packet ends here.
+    def __call__(self, data: bytes, length: int) -> tuple[bytes, tuple[Any, ...], list[Undefined]] | None:
+        """Return (frame, results, undefined fields in the frame) or None when the packet ends here.
 
         Raises:
             ModelError: the program did what it must not; the text begins with the place in its source.
@@ -138,7 +138,7 @@ class Gress:
         names: dict[str, Any] = {
             "ModelError": ModelError,
             "Undefined": Undefined,
-            "pack": struct.pack,
+            "pack_fields": pack_fields,
             "unpack_from": struct.unpack_from,
             "internet_checksum": internet_checksum,
             "hash_value": hash_value,

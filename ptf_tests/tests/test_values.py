@@ -121,19 +121,20 @@ class DuplicateEmpty(_DirtySlot):
 
 
 class SecondThoughts(_DirtySlot):
-    """A rank that has contributed without values brings none later: such values neither count nor open the slot."""
+    """A rank that sends values after it has contributed without any: they are the phase's first, nothing older is."""
 
     def runTest(self) -> None:
         job = self.dirty_job(2)
-        empty, other = job.without_values(0), job.packet(1, values=(0,) * job.values)
+        empty, late, other = job.without_values(0), job.packet(0), job.packet(1, values=(0,) * job.values)
         self.contribute(job, empty, Verdict.AGGREGATED)
-        self.contribute(job, job.packet(0), Verdict.DUPLICATE)
+        self.contribute(job, late, Verdict.DUPLICATE)
         self.contribute(job, other, Verdict.COMPLETED)
-        self.expect_result(job, job.result(empty, other))
+        # Its check counts as it was at first, so that no rank takes the sum for right.
+        self.expect_result(job, replace(job.result(empty, other), values=late.values))
 
 
 class AskerWithValuesOfEmptyPhase(_DirtySlot):
-    """A rank that asks with values for the RESULT of a phase without any gets none, not even its own."""
+    """A rank that asks with values for the RESULT of a phase without any gets its own back, and nothing older."""
 
     def runTest(self) -> None:
         job = self.dirty_job(2)
@@ -141,7 +142,7 @@ class AskerWithValuesOfEmptyPhase(_DirtySlot):
         self.reduce(job, packets)
         asking = job.packet(0)
         self.contribute(job, asking, Verdict.RESENT)
-        self.expect_resend(job, job.result(*packets, asked_by=asking))
+        self.expect_resend(job, replace(job.result(*packets, asked_by=asking), values=asking.values))
 
 
 class EmptyTriggerWithTrailer(_DirtySlot):

@@ -159,17 +159,21 @@ void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t h
   // Threads that share a device hand frames to each other by this.
   REQUIRE(!ours || port > 2 || slot_of_frame(datagram.data) == std::optional<uint32_t>(header.slot >> 1U));
   const bool known = ours && header.slot < 2 * kSlots && header.job < protocol::max_jobs;
-  const auto accepted = [&] {
+  const auto counted = [&](Verdict one, Verdict other) {
     const size_t index = static_cast<size_t>(header.job) << 4U;
-    return bench->pipeline.job_counter(index | static_cast<size_t>(Verdict::aggregated)).packets +
-           bench->pipeline.job_counter(index | static_cast<size_t>(Verdict::completed)).packets;
+    return bench->pipeline.job_counter(index | static_cast<size_t>(one)).packets +
+           bench->pipeline.job_counter(index | static_cast<size_t>(other)).packets;
   };
+  const auto accepted = [&] { return counted(Verdict::aggregated, Verdict::completed); };
+  const auto repeated = [&] { return counted(Verdict::resent, Verdict::duplicate); };
   const uint64_t before = known ? accepted() : 0;
+  const uint64_t repeated_before = known ? repeated() : 0;
   const HalfState state = known ? bench->pipeline.slots.state(header.slot) : HalfState{};
   bench->pipeline.receive(bench->ports[port].get(), datagram);
   bench->packets += view.content == PacketView::Content::ordinary ? 0 : 1;
-  if (!known || accepted() == before) return;
-  if ((header.flags & flag::without_values) != 0) return;
+  if (!known || (header.flags & flag::without_values) != 0) return;
+  const bool brings_the_first = repeated() != repeated_before && !state.filled;
+  if (accepted() == before && !brings_the_first) return;
   // The first values of a phase overwrite.
   const bool first = state.epoch != header.epoch || header.phase > state.phase || !state.filled;
   for (size_t lane = 0; lane < kValues; ++lane) {

@@ -63,7 +63,7 @@ class Model:
         half = self.halves[packet.slot]
         # A RESULT has values exactly when its phase has, whether or not the packet that it answers did.
         values = tuple((v ^ 0x80000000) - 0x80000000 for v in half.values) if half.filled else ()
-        flags = packet.flags & ~Flag.WITHOUT_VALUES if half.filled else packet.flags | Flag.WITHOUT_VALUES
+        flags = packet.flags & ~Flag.WITHOUT_VALUES if half.filled else packet.flags
         count = (packet.count or VALUES) if half.filled else 0
         result = replace(
             packet,
@@ -120,10 +120,10 @@ class Model:
                 half.values = [(a + b) & WORD for a, b in zip(half.values, words, strict=True)]
             elif words:
                 half.values, half.filled = words, True
-        elif half.bitmap == full:
-            return Verdict.RESENT
         else:
-            return Verdict.DUPLICATE
+            if words and not half.filled:  # it had contributed without values
+                half.values, half.filled = words, True
+            return Verdict.RESENT if half.bitmap == full else Verdict.DUPLICATE
         return Verdict.COMPLETED if half.bitmap == full else Verdict.AGGREGATED
 
 

@@ -183,7 +183,7 @@ def test_it_is_written_ahead(path: Path):
     store = Store(path)
     with sqlite3.connect(path) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert other.execute("PRAGMA user_version").fetchone() == (4,)
+        assert other.execute("PRAGMA user_version").fetchone() == (len(_MIGRATIONS),)
     store.close()
 
 
@@ -218,7 +218,7 @@ def test_a_store_of_the_schema_before_is_brought_up_to_date(path: Path):
     assert [(rank.rank, rank.worker) for rank in old.ranks] == [(0, 0), (1, 1)]
     store.close()
     with sqlite3.connect(path) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (4,)
+        assert database.execute("PRAGMA user_version").fetchone() == (len(_MIGRATIONS),)
 
 
 def test_a_change_of_epoch_is_kept(path: Path):

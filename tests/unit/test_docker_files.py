@@ -55,7 +55,7 @@ def test_both_fabrics_have_everything() -> None:
     assert SERVICES.keys() - soft == others | agents
 
 
-@pytest.mark.parametrize("name", SERVICES.keys() - {NETWORK})
+@pytest.mark.parametrize("name", sorted(SERVICES.keys() - {NETWORK}))
 def test_what_a_service_runs_exists(name: str) -> None:
     for command in commands(SERVICES[name]):
         program, *arguments = [word for word in command if word not in ("-I", "-S")]

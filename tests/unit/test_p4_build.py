@@ -163,7 +163,7 @@ def test_p4info_is_the_face_that_clients_expect(variant: Variant) -> None:
     assert [*registers] == state + [f"lane_{i}" for i in range(variant.values)]
     assert {r["size"] for r in registers.values()} == {4096}
     widths = [r["typeSpec"]["bitstring"]["bit"]["bitwidth"] for r in registers.values()]
-    assert widths == [16, 32, 64, 16, 32] + [32] * variant.values
+    assert widths == [16, 32, 64, 1, 16, 32] + [32] * variant.values
 
 
 def _registers(schema: P4Schema) -> list[dict[str, Any]]:

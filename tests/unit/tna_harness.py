@@ -189,8 +189,6 @@ def result_of(packet: Packet, half: Half, values: tuple[int, ...]) -> Packet:
     changed: dict[str, Any] = {}
     if half.filled and not packet.values:
         changed = {"count": len(values), "flags": Flag(packet.flags & 0xFFFF ^ Flag.WITHOUT_VALUES)}
-    elif packet.values and not half.filled:
-        changed = {"count": 0, "flags": packet.flags | Flag.WITHOUT_VALUES}
     sums: dict[str, Any] = {"exponent": half.exponent, "check": half.check}
     return replace(packet, kind=Kind.RESULT, values=values if half.filled else (), **sums, **changed)
 

@@ -24,7 +24,7 @@ class Sums(Enum):
 
     OVERWRITE = "the slot takes the packet's"
     ADD = "the slot adds the packet's (maximum of exponents; the first values overwrite), the packet takes the slot's"
-    FETCH = "the packet takes the slot's"
+    FETCH = "the packet takes the slot's, but for the phase's first values, which overwrite"
     NOTHING = "neither changes"
 
 
@@ -100,4 +100,6 @@ def contribute(stored: Half, packet: Contribution, mask: int) -> tuple[Half, Dec
         check = (stored.check + packet.check) & WORD
         filled = stored.filled or packet.values is not None
         return replace(stored, bitmap=bitmap, exponent=exponent, check=check, values=sums, filled=filled), decision
+    if decision.sums is Sums.FETCH and packet.values is not None and not stored.filled:
+        return replace(stored, values=packet.values, filled=True), decision  # it had contributed without values
     return stored, decision

@@ -27,8 +27,8 @@ control ResultHeaders(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// A RESULT has values exactly when its phase has, and not when the packet did that completed the phase or asks again:
-// the ranks of one phase need not agree whether they have any.
+// A RESULT has values exactly when its phase has: where the packet that completed the phase, or asks again, has none and
+// others had, it grows. The ranks of one phase need not agree whether they have any.
 control ResultValues(inout headers_t hdr, in metadata_t meta) {
 #if CAN_GROW
     @hidden
@@ -39,16 +39,6 @@ control ResultValues(inout headers_t hdr, in metadata_t meta) {
         hdr.switchml.count = VALUES;
         hdr.switchml.flags = hdr.switchml.flags & ~FLAG_WITHOUT_VALUES;
     }
-#endif
-
-    @hidden
-    action shrink() {
-        hdr.values.setInvalid();
-        hdr.udp.length = UDP_LENGTH_EMPTY;
-        hdr.ipv4.total_length = IPV4_LENGTH_EMPTY;
-        hdr.switchml.count = 0;
-        hdr.switchml.flags = hdr.switchml.flags | FLAG_WITHOUT_VALUES;
-    }
 
     @hidden
     table result_values_table {
@@ -58,26 +48,23 @@ control ResultValues(inout headers_t hdr, in metadata_t meta) {
             meta.filled_before[0:0]: ternary;
         }
         actions = {
-#if CAN_GROW
             grow;
-#endif
-            shrink;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
         const entries = {
-#if CAN_GROW
             (VERDICT_COMPLETED, 0, 1): grow();
             (VERDICT_RESENT, 0, 1): grow();
-#endif
-            (VERDICT_RESENT, 1, 0): shrink();
         }
-        size = 3;
+        size = 2;
     }
 
     apply {
         result_values_table.apply();
     }
+#else
+    apply {}
+#endif
 }
 
 // Whatever meta.relation, meta.seen and meta.filled_before say is done to the slot's exponent, check and values.

@@ -7,7 +7,7 @@
 //   stale              nothing
 //
 // The values are different in one respect only: a packet may have none. The first values of a phase overwrite,
-// whoever brings them; a packet without values fetches what the phase has.
+// whoever brings them, even a rank that has contributed without any; a packet without values fetches what the phase has.
 #ifndef SWITCHML_SLOT_DECISION_P4
 #define SWITCHML_SLOT_DECISION_P4
 

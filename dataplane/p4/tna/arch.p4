@@ -9,8 +9,8 @@ typedef bit<32> bitmap_t;        // one bit for each rank of a job: a stateful A
 typedef bit<8> filled_t;         // 1: some rank has brought values to the phase; the narrowest word of a stateful ALU
 typedef bit<16> ParserStatus_t;  // 0: the parser came to its end
 
-// Ternary entries of 145 bits take four TCAMs for every 512 of them, and a stage has 24.
-const bit<32> WORKER_ENTRIES = 2048;
+// Ternary entries of 177 bits take five TCAMs for every 512 of them, and a stage has 24.
+const bit<32> WORKER_ENTRIES = 1536;
 
 // The counter of a table's entries, and what an action says to count.
 #define DIRECT_COUNTER DirectCounter<bit<64>>(CounterType_t.PACKETS_AND_BYTES)

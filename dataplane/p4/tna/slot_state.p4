@@ -154,8 +154,7 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
     @hidden
     table filled_table {
         key = {
-            meta.relation: ternary;
-            meta.seen: ternary;
+            meta.new_epoch: ternary;
             meta.has_values: ternary;
         }
         actions = {
@@ -167,11 +166,10 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         }
         const default_action = NoAction();
         const entries = {
-            (PHASE_NEWER, _, 0): begin_empty();
-            (PHASE_NEWER, _, 1): begin_filled();
-            // A rank that has contributed without values brings none later.
-            (PHASE_SAME, 0, 1): fill();
-            (PHASE_SAME, _, _): ask();
+            (0, 0): ask();
+            (0, 1): fill();
+            (_, 0): begin_empty();
+            (_, 1): begin_filled();
         }
         size = 4;
     }
@@ -219,8 +217,8 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         if (meta.phase_now == contribution.phase) {
             bitmap_table.apply();
             bitmap_table_2.apply();
+            filled_table.apply();
         }
-        filled_table.apply();
     }
 }
 

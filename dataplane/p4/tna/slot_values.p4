@@ -69,7 +69,7 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
         const default_action = NoAction();                                                      \
         const entries = {                                                                       \
             (1, _, PHASE_NEWER, _): overwrite_##i();                                            \
-            (1, 0, PHASE_SAME, 0): overwrite_##i();                                             \
+            (1, 0, PHASE_SAME, _): overwrite_##i();                                             \
             (1, 1, PHASE_SAME, 0): add_##i();                                                   \
             (_, 1, PHASE_SAME, _): fetch_##i();                                                 \
             (1, _, SECOND_PASS, _): fetch_##j();                                                \
@@ -80,6 +80,10 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
 #undef PAIR
 
     apply {
+        // A packet without values fetches those of its phase before it is known whether it becomes the RESULT.
+        if (has_values == 0 && filled_before[0:0] == 1) {
+            values.setValid();
+        }
 #define PAIR(i, j) lanes_table_##i.apply();
         FOR_EACH_PAIR(PAIR)
 #undef PAIR

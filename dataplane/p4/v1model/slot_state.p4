@@ -42,10 +42,7 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
             meta.seen = stored_bitmap & meta.worker_bit;
             meta.bitmap = stored_bitmap | meta.worker_bit;
             slot_bitmap.write(contribution.slot, meta.bitmap);
-            // A rank that has contributed without values brings none later.
-            if (meta.seen == 0) {
-                slot_filled.write(contribution.slot, meta.filled_before | meta.has_values);
-            }
+            slot_filled.write(contribution.slot, meta.filled_before | meta.has_values);
         }
     }
 }

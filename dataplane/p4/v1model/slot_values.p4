@@ -41,12 +41,10 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
 
     apply {
         if (relation != PHASE_STALE) {
-            if (has_values == 1 && seen == 0) {
-                if (filled_before == 0) {
-                    overwrite();
-                } else {
-                    add();
-                }
+            if (has_values == 1 && filled_before == 0) {
+                overwrite();
+            } else if (has_values == 1 && seen == 0) {
+                add();
             } else if (filled_before == 1 && values.isValid()) {
                 fetch();
             }

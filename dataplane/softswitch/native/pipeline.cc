@@ -185,6 +185,13 @@ Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const
     return Verdict::stale;
   } else if ((half.bitmap & admission.worker_bit) == 0) {
     add(header, values, admission, &half);
+  } else if (has_values(header) && !half.filled) {
+    // The rank has contributed without values. What it brings now overwrites all the same, as in a pipeline that
+    // cannot ask for both: what the slot held before must not become the phase's values.
+    sums.add(header.slot, values);
+    sums.settle(header.slot);
+    verdict = half.bitmap == admission.job_mask ? Verdict::resent : Verdict::duplicate;
+    if (verdict == Verdict::duplicate) return verdict;
   } else if (half.bitmap == admission.job_mask && !half.completes) {
     verdict = Verdict::resent;
   } else {
@@ -200,9 +207,6 @@ Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const
   if (half.filled && !has_values(header)) {
     answer.flags &= static_cast<uint16_t>(~flag::without_values);
     answer.count = static_cast<uint16_t>(slots.values_per_packet());
-  } else if (!half.filled) {
-    answer.flags |= flag::without_values;
-    answer.count = 0;
   }
   if (half.filled && verdict != Verdict::resent) {
     if (values.tasks != nullptr &&
