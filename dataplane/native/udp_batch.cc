@@ -148,15 +148,15 @@ namespace {
 
 // Returns a socket that has the port on every address of this machine, and receives nothing. Sockets of this user may
 // bind the port after it, if they say SO_REUSEPORT; before it there is none of any user.
-std::unique_ptr<UdpSocket> bind_everywhere(uint16_t port) {
+std::unique_ptr<UdpSocket> bind_everywhere(const std::string& address, uint16_t port) {
   std::unique_ptr<UdpSocket> guard;
   try {
     guard = std::make_unique<UdpSocket>("0.0.0.0", port, 0);
   } catch (const std::system_error& error) {
-    if (error.code().value() != EADDRINUSE) throw;
-    throw socket_error(EADDRINUSE, "UDP port " + std::to_string(port) +
-                                       " is in use on some address of this machine; stop that program or choose another"
-                                       " port");
+    const bool taken = error.code().value() == EADDRINUSE;
+    throw socket_error(error.code().value(),
+                       "cannot bind UDP " + address + ":" + std::to_string(port) +
+                           (taken ? ", whose port must be free on all addresses of this machine" : ""));
   }
   std::array<sock_filter, 1> drop_all{{{BPF_RET | BPF_K, 0, 0, 0}}};
   const sock_fprog filter{static_cast<unsigned short>(drop_all.size()), drop_all.data()};
@@ -172,7 +172,7 @@ std::unique_ptr<UdpSocket> bind_everywhere(uint16_t port) {
 
 std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes,
                                         unsigned count) {
-  std::unique_ptr<UdpSocket> guard = bind_everywhere(port);
+  std::unique_ptr<UdpSocket> guard = bind_everywhere(address, port);
   std::vector<UdpSocket> sockets;
   sockets.reserve(count);
   for (unsigned i = 0; i < count; ++i) {

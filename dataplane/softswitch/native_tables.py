@@ -93,7 +93,7 @@ class _WorkerTable(NativeTable):
         return self._switch.worker_counter(*self._key(key, priority), key["secret"][0])
 
     def write_counter(self, key: Key, priority: int, packets: int, byte_count: int) -> None:
-        self._switch.write_worker_counter(*self._key(key, priority), packets, byte_count)
+        self._switch.write_worker_counter(*self._key(key, priority), packets, byte_count, key["secret"][0])
 
 
 class _JobTable(NativeTable):

@@ -12,6 +12,7 @@ from google.protobuf import text_format
 
 P4INFO_PATH = Path(__file__).parents[2] / "dataplane" / "p4" / "build" / "bmv2" / "switchml.p4info.txtpb"
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
+SECRET = 0x5EC2E7
 WORKER = {
     "ingress_port": 1,
     "eth_src": 0,
@@ -19,7 +20,7 @@ WORKER = {
     "udp_src": 40000,
     "job": 5,
     "worker": 0,
-    "secret": 0x5EC2E7,
+    "secret": SECRET,
 }
 WORKER_MATCH = {**WORKER, "slot": (0x40, 0xFFC0)}
 ADMIT = ("admit", 1, 3, 7, 5)

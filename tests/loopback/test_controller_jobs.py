@@ -113,12 +113,13 @@ def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProce
     with ScriptedAgent(client.address, answer=answer) as agent:
         job = client.start_job(2, slots=8)
         attach_all(agent, job)
-        target = (agent.messages("assignment")[0].switch_address, agent.messages("assignment")[0].switch_udp_port)
+        (assignment,) = agent.messages("assignment")
+        target = (assignment.switch_address, assignment.switch_udp_port)
         assert target == switch.udp_address()
         for rank, one in enumerate(sockets):
             slot = job.slot_base << 1
             values = tuple(range(rank, rank + VALUES))
-            packet = Packet(job.id, rank, slot, 0, job.epoch, values, count=VALUES).with_check()
+            packet = Packet(job.id, rank, slot, 0, job.epoch, values, VALUES, secret=assignment.secret).with_check()
             one.sendto(packet.pack(), target)
             if rank == 0:
                 one.sendto(packet.pack(), target)  # a duplicate

@@ -112,9 +112,9 @@ class TestPipelineConfig:
     @pytest.mark.parametrize(
         ("device_config", "expected"),
         [
-            (b"{", "must be JSON"),
-            (b"\xff", "must be JSON"),
-            (b"[" * 4000, "must be JSON"),
+            (b"{", "takes JSON"),
+            (b"\xff", "takes JSON"),
+            (b"[" * 4000, "takes JSON"),
             (b"[1]", "not list"),
             (b"7", "not int"),
             (b'{"slots": 64, "slots": 64}', "twice"),

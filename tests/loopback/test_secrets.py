@@ -35,7 +35,7 @@ def test_an_agent_takes_only_results_with_the_secret(tmp_path: Path) -> None:
             switch_udp_port=switch.getsockname()[1],
             secret=SECRET,
         )
-        fabric.call(fabric.jobs.open, assignment)
+        fabric.wait(fabric.jobs.open(assignment))
         fabric.call(fabric.jobs.activate, pb.Activation(job=1, epoch=1))
         with fabric.connect(0) as comm:
             array = np.arange(VALUES, dtype=np.int32)

@@ -19,6 +19,7 @@ from p4_messages import (
     DELETE,
     INSERT,
     MODIFY,
+    SECRET,
     counter_entry,
     entity,
     group_entry,
@@ -263,7 +264,7 @@ def worker_update(kind: p4r.Update.Type.ValueType, workers: list[socket.socket],
 
 def contribution(rank: int, job: int = 5, slot: int = 0x40) -> Packet:
     values = tuple(rank * 1000 + lane for lane in range(64))
-    return Packet(job=job, worker=rank, slot=slot, phase=0, epoch=7, values=values, count=64)
+    return Packet(job=job, worker=rank, slot=slot, phase=0, epoch=7, values=values, count=64, secret=SECRET)
 
 
 def packets_of(client: Client, name: str, index: int) -> int:
