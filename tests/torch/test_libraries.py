@@ -62,7 +62,7 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize("library", ["transformers", "accelerate", "lightning"])
 def test_the_lines_of_the_documentation_train(fabric: Ctl, tmp_path: Path, library: str) -> None:
-    pattern = rf"<!-- library: {library} -->\n```python\n(.*?)```"
+    pattern = rf"<!-- library: {library} -->\n<!-- run by: .*? -->\n```python\n(.*?)```"
     found = re.search(pattern, DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
     script = tmp_path / "script.py"
