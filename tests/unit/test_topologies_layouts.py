@@ -61,7 +61,7 @@ def test_packets_must_fit_into_the_links(tmp_path: Path) -> None:
     fits = FabricOptions(topology=str(path), values=360)
     assert resolve(fits).values == 360  # 28 bytes of IPv4 and UDP, 32 of ours, 4 for each value
     with pytest.raises(TopologyFileError, match="1504 bytes, but the MTU of topology single-switch is 1500"):
-        resolve(FabricOptions(topology=str(path), values=362))
+        resolve(FabricOptions(topology=str(path), values=361))
 
 
 def test_namespaces_belong_to_a_run_directory(tmp_path: Path) -> None:
