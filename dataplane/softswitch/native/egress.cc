@@ -22,7 +22,7 @@ void Egress::send_what_is_not_lost(Port* port, const std::vector<OutgoingPacket>
     kept_.clear();
     for (const OutgoingPacket& packet : packets) {
       if (tables_->loss_egress.loses(port->number())) {
-        lost->add(1, packet.frame_bytes());
+        lost->add(1, packet.trigger_bytes);
       } else {
         kept_.push_back(packet);
       }

@@ -30,6 +30,7 @@ struct OutgoingPacket {
   uint8_t traffic_class;
   const uint8_t* trailer;  // what the frame had behind its datagram
   size_t trailer_bytes;
+  size_t trigger_bytes;  // the frame that the result answers, which is what counters count
 
   // The frame's, or of the frame that a datagram stands for.
   size_t frame_bytes() const { return kHeadersBeforeUdpPayload + header_bytes + payload_bytes + trailer_bytes; }

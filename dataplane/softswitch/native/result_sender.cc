@@ -40,7 +40,8 @@ void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, 
   const size_t datagram_bytes = trigger.udp_length - udp::bytes;
   const size_t trailer_bytes = trigger.payload_bytes - datagram_bytes;
   packets_.push_back({stored, protocol::header_bytes, result.values, result.payload_bytes, trigger.traffic_class,
-                      trailer_bytes > 0 ? trigger.payload + datagram_bytes : nullptr, trailer_bytes});
+                      trailer_bytes > 0 ? trigger.payload + datagram_bytes : nullptr, trailer_bytes,
+                      trigger.frame_bytes});
   if (result.payload_bytes > 0) result.half->result_burst = burst_;
   // The trailer lies in the packet, which does not wait.
   if (packets_.size() == most_packets_ || trailer_bytes > 0) flush();
@@ -84,7 +85,7 @@ void ResultSender::send_out_of(uint16_t port) {
 }
 
 void ResultSender::count_dropped(DropReason reason, size_t copies) {
-  for (const OutgoingPacket& packet : packets_) (*drops_)[reason].add(copies, packet.frame_bytes());
+  for (const OutgoingPacket& packet : packets_) (*drops_)[reason].add(copies, packet.trigger_bytes);
 }
 
 }  // namespace switchml
