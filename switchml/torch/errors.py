@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch.distributed as dist
 
@@ -12,6 +12,8 @@ from switchml.errors import SwitchMLError
 __all__ = ["SwitchMLBackendError", "backend_error", "forked_error", "last_error", "remember"]
 
 _last: SwitchMLBackendError | None = None
+
+E = TypeVar("E", bound=BaseException)
 
 
 class SwitchMLBackendError(dist.DistBackendError):  # type: ignore[misc]
@@ -50,8 +52,15 @@ def backend_error(error: BaseException, group: str, global_ranks: Sequence[int])
 def remember(error: SwitchMLBackendError) -> None:
     """Let `last_error` return `error`, without the tracebacks, whose frames would keep tensors alive."""
     global _last
-    _last = copy.copy(error)
-    _last.__cause__ = copy.copy(error.__cause__) if isinstance(error.__cause__, SwitchMLError) else None
+    _last = _without_traceback(error)
+    _last.__cause__ = _without_traceback(error.__cause__) if isinstance(error.__cause__, SwitchMLError) else None
+
+
+def _without_traceback(error: E) -> E:
+    """Return a copy with the same text and attributes, whatever arguments its class takes."""
+    copied = type(error).__new__(type(error), *error.args)
+    copied.__dict__.update(error.__dict__)
+    return copied
 
 
 def last_error() -> SwitchMLBackendError | None:
