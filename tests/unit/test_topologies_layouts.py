@@ -23,6 +23,14 @@ def test_the_embedded_fabric_has_the_soft_switch_s_defaults() -> None:
     assert resolve(FabricOptions(agents=3, transport="udp")) == over_udp
 
 
+def test_the_embedded_fabric_sends_no_results_by_ip_multicast(tmp_path: Path) -> None:
+    """Every user of the machine could join the group and read the sums."""
+    options = resolve(FabricOptions(agents=3, transport="udp"))
+    ready = {"grpc": "unix:/run/p4runtime.sock", "ports": {"1": {"address": "127.0.0.1", "udp_port": 48864}}}
+    table = layout_of(options, tmp_path, tmp_path).switch_table(ready)
+    assert not [name for name in table if "multicast" in name]
+
+
 @pytest.mark.parametrize(("target", "values", "slots"), [("soft", 256, 8192), ("bmv2", 64, 2048)])
 def test_each_target_has_its_own_defaults(target: str, values: int, slots: int) -> None:
     expected = FabricOptions(switch=target, workers=4, transport="udp", values=values, slots=slots)
