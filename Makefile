@@ -58,8 +58,8 @@ demo: $(VENV)/demo.stamp
 	@PATH="$(BIN):$$PATH" $(BIN)/python examples/demo.py --run-dir "$(DEMO_RUN_DIR)"
 	@echo "make: \`. $(VENV)/bin/activate\` puts switchml-ctl and this Python on the PATH of your shell"
 
-# Two tests at a time. What fails beside another one, whose load can be its only fault, has to pass alone; both are shown.
-pytest = $(BIN)/pytest -n 2 --dist worksteal $(1) || $(BIN)/pytest --last-failed --last-failed-no-failures none $(1)
+# Two tests at a time. A test that fails has failed: nothing is tried again.
+pytest = $(BIN)/pytest -n 2 --dist worksteal $(1)
 
 test: lint
 	$(call pytest,tests/unit)
@@ -96,8 +96,7 @@ docker-requirements: $(VENV)/dev.stamp
 	printf '%s\n' $(BUILD_TOOLS) pip setuptools wheel | $(resolve) --output-file docker/requirements-build.txt -
 
 test-torch: $(TORCH_VENV)/torch.stamp
-	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS) || \
-	  $(TORCH_VENV)/bin/pytest --last-failed --last-failed-no-failures none tests/torch $(ARGS)
+	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
 	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest tests/fabric/test_documents.py -k torch)  # what the pages say about PyTorch
 
 faults: $(VENV)/dev.stamp
