@@ -73,7 +73,7 @@ _STATE_STYLES = {"RUNNING": "green", "COMPLETED": "green", "READY": "cyan", "FAI
 
 
 def console() -> Console:
-    """Where results go: texts as they are, without markup. What is not a terminal has no width to wrap at."""
+    """Return the console that results go to. It interprets no markup, and wraps lines only on a terminal."""
     return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
 
 

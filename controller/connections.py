@@ -114,7 +114,7 @@ def _descriptors() -> Sequence[int]:
 
 
 def _with_socket(descriptor: int, act: Callable[[socket.socket], _T]) -> _T | None:
-    """Return what `act` does with a socket of gRPC's, or None where it is none, or has been closed meanwhile."""
+    """Return the result of `act` on gRPC's socket; None if the descriptor is not an open socket."""
     try:
         borrowed = socket.socket(fileno=descriptor)
     except OSError:

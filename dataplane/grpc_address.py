@@ -1,4 +1,4 @@
-"""Where gRPC servers listen: at HOST:PORT, or at unix:/PATH for their own user alone."""
+"""Addresses of gRPC servers: HOST:PORT, or unix:/PATH, which only the server's own user can reach."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["UNIX", "listen", "parse_grpc_address", "parse_host_port"]
 _LOG = logging.getLogger(__name__)
 
 UNIX: Final = "unix:"
-"""What the address of a Unix socket begins with."""
+"""The prefix of a Unix socket's address."""
 
 
 def parse_host_port(text: str) -> tuple[str, int]:

@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class MetricsPlace(NamedTuple):
-    """An address to serve metrics at. Without a token whoever reaches it can read them."""
+    """An address to serve metrics at. Without a token everybody who reaches it can read them."""
 
     host: str
     port: int

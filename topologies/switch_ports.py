@@ -1,4 +1,4 @@
-"""What goes through each port of a switch: rates from two looks at the switch's and the agents' counters."""
+"""Traffic of each port of a switch: rates from two readings of the switch's and the agents' counters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PortActivity:
 
 @dataclass(frozen=True)
 class _Look:
-    """What was read at one moment; results by port and rank, contributions by port and entry."""
+    """One reading of the counters: results by port and rank, contributions by port and entry."""
 
     time: float
     detail: pb.SwitchDetail

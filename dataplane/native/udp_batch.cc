@@ -147,7 +147,7 @@ size_t largest_datagram(const std::string& address, const sockaddr_in& destinati
 namespace {
 
 // Returns a socket that has the port on every address of this machine, and receives nothing. Sockets of this user may
-// bind the port after it, if they say SO_REUSEPORT; before it there is none of any user.
+// bind the port after it with SO_REUSEPORT. It fails if any user has bound the port before.
 std::unique_ptr<UdpSocket> bind_everywhere(const std::string& address, uint16_t port) {
   std::unique_ptr<UdpSocket> guard;
   try {

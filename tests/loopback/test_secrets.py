@@ -1,4 +1,4 @@
-"""The secret of an epoch: in every contribution, asked for in every RESULT, and told to nobody else."""
+"""The secret of an epoch: in every contribution, checked in every RESULT."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from host_agent._engine import Engine
 
 JOB = 9
 VALUES = 64
-SLOTS = 512  # so many that a burst of contributions makes more sums possible than are made in one turn
+SLOTS = 512  # enough that a burst of contributions makes more sums possible than one turn makes
 SLOT_MASK = ~(2 * SLOTS - 1) & 0xFFFF
 UDP, SHM = 1, 2
 ROUNDS = 10

@@ -218,7 +218,7 @@ def test_results_leave_through_their_replicas_port() -> None:
 
 
 def test_a_replica_on_a_port_that_is_not_there_makes_no_copy(fabric: Harness) -> None:
-    """As on the other targets, whose replication engines count nothing."""
+    """The replication engines of the other targets count nothing either."""
     worker = fabric.add_job(JOB, 1)[0]
     fabric.switch.set_group(JOB, [(4, 0), (1, 0)])
     worker.send(contribution(0))

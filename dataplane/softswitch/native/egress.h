@@ -16,7 +16,7 @@ class Egress {
   // All of them outlive it.
   Egress(Tables* tables, const Ports* ports, DropCounters* drops) : tables_(tables), ports_(ports), drops_(drops) {}
 
-  // Sends each packet to each rank out of `port`; nothing where there is no such port.
+  // Sends each packet to each rank out of `port`. Does nothing if the port does not exist.
   void send_results(uint16_t port, const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks);
 
   // Sends a frame out of `port`. A port that is not there takes it as BMv2 does, whose program cannot know: nothing is

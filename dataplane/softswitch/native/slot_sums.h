@@ -40,7 +40,7 @@ class SlotSums {
 
   // Begins a phase, which has no values yet.
   void begin(size_t half);
-  // Takes the values of one contribution. The first of a phase overwrite, whoever brings them.
+  // Takes the values of one contribution. The first of a phase overwrite, from any rank.
   void add(size_t half, const Values& values);
 
   // Leaves the sum to `tasks` if values are in ranks' own buffers: it replaces them there, and in the slot's memory if
