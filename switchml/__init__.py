@@ -4,29 +4,39 @@ import switchml
 
 with switchml.connect() as comm:
     comm.all_reduce(gradient, op="avg")
+
+Importing this package loads nothing else: each name below comes from its module when it is first used. So the daemons
+and the command line, which are modules of this package, start without numpy and the native code of the library.
 """
 
-from switchml.communicator import DEFAULT_TIMEOUT, Communicator
-from switchml.connecting import connect
-from switchml.errors import (
-    AgentLost,
-    CollectiveMismatch,
-    CollectiveTimeout,
-    CommunicatorClosed,
-    ConnectError,
-    EpochSpent,
-    IntegrityError,
-    JobEnded,
-    NonFiniteError,
-    SwitchLost,
-    SwitchMLError,
-    UnsupportedTensor,
-    WorkerLost,
-    WorldChanged,
-)
-from switchml.metrics import MetricsServer, serve_metrics
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from switchml.version import VERSION
-from switchml.work import Work
+
+if TYPE_CHECKING:
+    from switchml.communicator import DEFAULT_TIMEOUT, Communicator
+    from switchml.connecting import connect
+    from switchml.errors import (
+        AgentLost,
+        CollectiveMismatch,
+        CollectiveTimeout,
+        CommunicatorClosed,
+        ConnectError,
+        EpochSpent,
+        IntegrityError,
+        JobEnded,
+        NonFiniteError,
+        SwitchLost,
+        SwitchMLError,
+        UnsupportedTensor,
+        WorkerLost,
+        WorldChanged,
+    )
+    from switchml.metrics import MetricsServer, serve_metrics
+    from switchml.work import Work
 
 __version__ = VERSION
 
@@ -53,3 +63,26 @@ __all__ = [
     "CommunicatorClosed",
     "__version__",
 ]
+
+_ERRORS: Final = "switchml.errors"  # the module of every exported name that is not listed below
+_MODULES: Final = {
+    "connect": "switchml.connecting",
+    "Communicator": "switchml.communicator",
+    "Work": "switchml.work",
+    "DEFAULT_TIMEOUT": "switchml.communicator",
+    "MetricsServer": "switchml.metrics",
+    "serve_metrics": "switchml.metrics",
+}
+
+if not TYPE_CHECKING:  # a type checker that saw this function would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_MODULES.get(name, _ERRORS)), name)
+        globals()[name] = value  # found without this function the next time
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -14,7 +14,7 @@ from switchml.torch.options import Options, configure, current_options
 from switchml.torch.paths import PATHS, path_of
 from switchml.torch.process_group import SwitchMLProcessGroup
 from switchml.torch.statistics import COUNTERS, statistics
-from switchml_torch_backend import register
+from switchml.torch_backend import register
 
 __all__ = [
     "register",

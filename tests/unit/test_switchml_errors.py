@@ -3,6 +3,8 @@
 import copy
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,27 @@ def test_everything_exported_exists_and_errors_have_one_root() -> None:
         if isinstance(exported, type) and issubclass(exported, Exception):
             assert issubclass(exported, switchml.SwitchMLError)
     assert issubclass(switchml.UnsupportedTensor, TypeError)
+
+
+def test_importing_the_package_loads_neither_numpy_nor_native_code() -> None:
+    program = (
+        "import sys, switchml, switchml.torch_backend\n"
+        "assert {*switchml.__all__, '__all__', '__name__'} <= set(dir(switchml))\n"
+        "loaded = {name.split('.')[0] for name in sys.modules} & {'numpy', 'torch', 'grpc', 'asyncio', 'socket'}\n"
+        "ours = {name for name in sys.modules if name.startswith('switchml.')}\n"
+        "assert not loaded, loaded\n"
+        "assert ours == {'switchml.version', 'switchml.torch_backend'}, ours\n"
+        "from switchml import *\n"
+        "assert connect is switchml.connect and Work is switchml.Work\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_package_has_no_other_names() -> None:
+    with pytest.raises(AttributeError, match=r"module 'switchml' has no attribute 'conect'"):
+        switchml.conect  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'Comunicator' from 'switchml'"):
+        from switchml import Comunicator  # type: ignore[attr-defined]  # noqa: F401
 
 
 @pytest.mark.parametrize(

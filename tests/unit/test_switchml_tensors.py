@@ -77,8 +77,5 @@ def test_torch_tensors() -> None:
 
 
 def test_torch_is_not_imported() -> None:
-    subprocess.run(
-        [sys.executable, "-c", "import sys, switchml; sys.exit('torch' in sys.modules or 'grpc' in sys.modules)"],
-        check=True,
-        timeout=60,
-    )
+    program = "import sys, switchml; switchml.connect; sys.exit('torch' in sys.modules or 'grpc' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,8 +1,8 @@
 """The name "switchml" for `torch.distributed.init_process_group`.
 
 The entry point `torch.backends` calls `register` at the end of `import torch`, in every program of an environment where
-SwitchML is installed. So this module is outside the package and imports nothing of it: the backend itself is imported
-when the first group is made.
+SwitchML is installed. So this module is not one of `switchml.torch` and imports nothing of the library: the backend
+itself is imported when the first group is made.
 """
 
 from __future__ import annotations
