@@ -10,6 +10,7 @@ from switchml.agent_connection import attach
 from switchml.arguments import positive_seconds
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.environment import find_target
+from switchml.membership import Membership
 from switchml.version import VERSION
 
 __all__ = ["connect"]
@@ -84,6 +85,6 @@ def connect(
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    communicator = Communicator(connection, attachment, native)
-    metrics.track(communicator)
-    return communicator
+    membership = Membership(connection, attachment, native)
+    metrics.track(membership)
+    return Communicator(membership)

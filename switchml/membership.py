@@ -1,63 +1,375 @@
-"""What a communicator says of itself and its job."""
+"""A process's membership in a job: the epoch that it is in, why calls fail, and who waits for calls.
+
+`Communicator` and `Work` are what a training process sees of it.
+"""
 
 from __future__ import annotations
 
-from switchml.generation import Generation
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from switchml import _native, lifetime
+from switchml.agent_connection import AgentConnection, Attachment, Failure
+from switchml.calls import Operation
+from switchml.epoch_calls import EpochCalls, Submitted
+from switchml.errors import (
+    CollectiveTimeout,
+    CommunicatorClosed,
+    IntegrityError,
+    NonFiniteError,
+    SwitchMLError,
+    WorldChanged,
+    with_remark,
+)
+from switchml.failures import error_of, world_changed
+from switchml.tensors import Buffer
 
 __all__ = ["Membership"]
 
+_ASK_SECONDS: Final = 1.0  # for the names of the missing ranks, once a collective is out of time
+_VERDICT_SECONDS: Final = 12.0  # more than the control thread waits for the reason of a failure
+_LEAVE_SECONDS: Final = 5.0  # for other threads to leave their waits when the membership ends
+
 
 class Membership:
-    """A rank in the present epoch of its job."""
+    """A rank of a job, from its attachment to its end."""
 
-    _generation: Generation
+    def __init__(self, connection: AgentConnection, attachment: Attachment, native: _native.Communicator) -> None:
+        self._connection = connection
+        self._pid = os.getpid()
+        # It guards what follows. What every call does takes the lock itself: a condition passes it on in Python.
+        self._lock = threading.RLock()
+        self._state = threading.Condition(self._lock)
+        self._calls = EpochCalls(attachment, native)
+        self._error: SwitchMLError | None = None
+        self._unseen: WorldChanged | None = None  # a change that no call has raised yet
+        self._on_change: list[Callable[[WorldChanged], None]] = []
+        self._asking = 0  # threads whose call is out of time and that ask for the missing ranks
+        self._deferred: SwitchMLError | None = None  # the error that came while they asked
+        self._on_failure: list[Callable[[SwitchMLError], None]] = []
+        self._failed_here = False  # by a timeout or an interrupt, which the other ranks know nothing of
+        self._closed = False
+        self._waiters = 0
+        this = weakref.ref(self)  # the control thread must not keep the membership alive
+        connection.start(
+            native.attention_fd,
+            lambda failure: _fail(this, failure),
+            lambda: _report_check(this),
+            lambda attachment, descriptors, loss: _move(this, attachment, descriptors, loss),
+        )
+        lifetime.track(self)
 
-    @property
-    def rank(self) -> int:
-        """The rank of this process, 0 to `world_size` - 1; it may change with the epoch."""
-        return self._generation.attachment.rank
-
-    @property
-    def world_size(self) -> int:
-        """The number of ranks of the job; it may change with the epoch."""
-        return self._generation.attachment.world_size
-
-    @property
-    def name(self) -> str:
-        """The name of the job."""
-        return self._generation.attachment.name
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the job is in; it changes with each loss that the job survives."""
-        return self._generation.attachment.epoch
-
-    @property
-    def generation(self) -> int:
-        """How often the job had changed to another epoch when the present one began: 0 in its first."""
-        return self._generation.attachment.generation
-
-    @property
-    def joined(self) -> tuple[int, ...]:
-        """The ranks whose processes began anew with this epoch: those that lack what the others have trained so far."""
-        return self._generation.attachment.joined
+    # ---- the present epoch -------------------------------------------------------------------------------------------
 
     @property
-    def failure_policy(self) -> str:
-        """What becomes of the job when a rank is lost: "abort", "shrink" or "restart"."""
-        return self._generation.attachment.on_failure
+    def attachment(self) -> Attachment:
+        """The job and the rank in the present epoch."""
+        return self._calls.attachment
 
     @property
-    def slots(self) -> int:
-        """The slots of the job's pool: no rank is further ahead of another one than so many chunks."""
-        return self._generation.native.slots
+    def native(self) -> _native.Communicator:
+        """The native end of the present epoch."""
+        return self._calls.native
 
     @property
-    def values_per_packet(self) -> int:
-        """The 32-bit values of a chunk; a call is cut into that many of them a chunk, and is one chunk at least."""
-        return self._generation.native.values_per_packet
+    def calls(self) -> EpochCalls:
+        """The calls of the present epoch."""
+        return self._calls
 
     @property
-    def position(self) -> int:
-        """The chunks that this rank has the results of, in this epoch; it stands still where nothing progresses."""
-        return self._generation.native.position
+    def failure(self) -> SwitchMLError | None:
+        """Why the next call will raise; None while the membership is usable."""
+        with self._state:
+            return self._error or self._unseen
+
+    @property
+    def description(self) -> str:
+        """The rank and the job, in words."""
+        return f"rank {self.attachment.rank} of job {self.attachment.name!r}"
+
+    @property
+    def condition(self) -> str:
+        """How it stands, in one word: "ready", "closed" or the name of an error."""
+        return "closed" if self._closed else type(self._error).__name__ if self._error else "ready"
+
+    def on_failure(self, callback: Callable[[SwitchMLError], None]) -> None:
+        """Call `callback` with the error that ends all calls, at once where there is one."""
+        with self._state:
+            error = self._error
+            if error is None:
+                self._on_failure.append(callback)
+        if error is not None:
+            callback(error)
+
+    def on_change(self, callback: Callable[[WorldChanged], None]) -> None:
+        """Call `callback` after each change to another epoch."""
+        with self._state:
+            self._on_change.append(callback)
+
+    # ---- calls -------------------------------------------------------------------------------------------------------
+
+    def submit(
+        self, kind: int, operation: Operation, op: str, buffer: Buffer | None, root: int, timeout: float
+    ) -> tuple[EpochCalls, Submitted]:
+        """Submit a call of native kind `kind`, which may take `timeout` seconds; return it and its epoch.
+
+        Raises:
+            SwitchMLError: the job cannot go on.
+            ValueError: a call that has not ended has some of the memory.
+
+        """
+        self._require_own_process()
+        with self._lock:
+            error, self._unseen = self._error or self._unseen, None
+            if error is not None:
+                raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
+            calls = self._calls
+            call = calls.prepare(operation, op, buffer, root)
+            try:
+                return calls, calls.submit(kind, call, timeout)
+            except BaseException as interruption:
+                self._interrupted(interruption)
+                raise
+
+    def has_ended(self, calls: EpochCalls, submitted: Submitted) -> bool:
+        """Tell, without waiting, whether a call has ended, one way or the other."""
+        if submitted.outcome is not None:
+            return True
+        self._require_own_process()
+        with self._lock:
+            return submitted.outcome is not None or calls.has_ended(submitted.call.sequence)
+
+    def ends_within(self, calls: EpochCalls, submitted: Submitted, seconds: float) -> bool:
+        """Wait at most `seconds`, and tell whether a call has ended."""
+        self._require_own_process()
+        self._begin_waiting()
+        try:
+            return submitted.outcome is not None or calls.native.wait(submitted.call.sequence, seconds)
+        finally:
+            self._end_waiting()
+
+    def wait(self, calls: EpochCalls, submitted: Submitted) -> None:
+        """Wait for the end of a call, until its timeout.
+
+        Raises:
+            NonFiniteError: a rank contributed NaN or infinity.
+            SwitchMLError: the call has failed.
+
+        """
+        self._require_own_process()
+        call = submitted.call
+        self._begin_waiting()
+        try:
+            if submitted.outcome is None:
+                remaining = max(0.0, submitted.deadline - time.monotonic())
+                if not calls.native.wait(call.sequence, remaining):
+                    self._time_out(calls, submitted)
+                with self._lock:
+                    calls.finish(submitted)
+        except BaseException as error:
+            self._interrupted(error)
+            raise
+        finally:
+            self._end_waiting()
+        outcome = submitted.outcome
+        assert outcome is not None
+        if outcome.status == "failed":
+            raise with_remark(self._reason(calls), f"The array of {call}, which did not complete, is undefined.")
+        if outcome.status == "non_finite":
+            indices, count = tuple(outcome.non_finite_indices), outcome.non_finite_count
+            places = ", ".join(map(str, indices)) + (
+                f" and {count - len(indices)} more" if count > len(indices) else ""
+            )
+            raise NonFiniteError(
+                f"a rank contributed NaN or infinity to {call}, at index {places} of the flattened array. "
+                "The array is NaN in these places and right in all others; the communicator remains usable.",
+                indices,
+                count,
+            )
+
+    # The native code is not closed in between. These are no context manager, which would be a tenth of a call's Python.
+    def _begin_waiting(self) -> None:
+        with self._lock:
+            self._waiters += 1
+
+    def _end_waiting(self) -> None:
+        with self._lock:
+            self._waiters -= 1
+            if self._waiters == 0:
+                self._state.notify_all()
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise CommunicatorClosed(f"{_forked_from(self._pid)} No array was changed.")
+
+    # ---- failing -----------------------------------------------------------------------------------------------------
+
+    def _interrupted(self, error: BaseException) -> None:
+        """An exception out of nowhere (KeyboardInterrupt) leaves the communicator failed, never half-way."""
+        self._fail(
+            CommunicatorClosed(
+                f"an earlier call of {self.description} was interrupted by {type(error).__name__}; start the job again."
+            ),
+            here=True,
+        )
+
+    def _time_out(self, calls: EpochCalls, submitted: Submitted) -> None:
+        """Fail, unless the call ends while the agent is asked who is missing."""
+        with self._state:
+            self._asking += 1
+        ranks = self._connection.missing(_ASK_SECONDS)
+        ended = calls.native.wait(submitted.call.sequence, 0.0)
+        with self._state:
+            self._asking -= 1
+            deferred, self._deferred = self._deferred, None
+        if deferred is not None and (ended or not ranks):
+            self._fail(deferred)
+        if ended:
+            return
+        late = f"rank {', '.join(map(str, ranks))} had not taken part"
+        missing = late if ranks else "which ranks were missing is not known"
+        self._fail(
+            CollectiveTimeout(
+                f"{submitted.call} of {self.description} was not complete after {submitted.timeout:g} s; {missing}. "
+                "See what became of them (`switchml-ctl job show`), allow more time, or start the job again.",
+                ranks,
+            ),
+            here=True,
+        )
+
+    def _fail(self, error: SwitchMLError, here: bool = False) -> None:
+        """End all calls; the first error is the one that all later calls raise."""
+        with self._state:
+            if self._error is None:
+                self._error, self._failed_here = error, here
+            callbacks, self._on_failure = self._on_failure, []
+            self._state.notify_all()
+            native = self._calls.native
+        native.abandon()
+        for callback in callbacks:
+            callback(error)
+
+    def _reason(self, calls: EpochCalls) -> SwitchMLError:
+        """Return why calls of an epoch fail; it may come a little later than the failure itself."""
+        with self._state:
+            if not self._state.wait_for(lambda: calls.error or self._error, _VERDICT_SECONDS):
+                self._fail(
+                    IntegrityError(f"a result of {self.description} is not right; start the job again."), here=True
+                )
+            if calls.error is not None:
+                if self._unseen is calls.error:
+                    self._unseen = None
+                return calls.error
+            assert self._error is not None
+            return self._error
+
+    def _report_check(self) -> None:
+        """Ask the controller, through the agent, what is behind a failed check (control thread)."""
+        with self._state:
+            calls = self._calls
+        failure = calls.native.check_failure()
+        if failure is None:
+            return
+        position, ticket = failure
+        with self._state:
+            call = calls.suspect = calls.find(ticket)
+        if call is not None:
+            self._connection.check_failed(position, call.to_message())
+
+    def _take_failure(self, failure: Failure) -> None:
+        """Turn what the agent says into the error of all calls (control thread)."""
+        with self._state:
+            error = error_of(failure, self.description, self._calls.suspect or self._calls.first)
+            if self._asking:  # out of time already: that another rank gave up is a consequence, not the cause
+                self._deferred = error
+                return
+        self._fail(error)
+
+    # ---- another epoch, and the end ----------------------------------------------------------------------------------
+
+    def _move(self, attachment: Attachment, descriptors: Sequence[int], loss: Failure) -> int:
+        """Go on in another epoch (control thread); return the attention descriptor of its native end.
+
+        Calls of the old one that are not complete fail with `WorldChanged`: at all ranks the same ones.
+        """
+        native = _native.Communicator(*descriptors)
+        with self._state:
+            old, self._calls = self._calls, EpochCalls(attachment, native)
+            completed = old.settle()
+            error = world_changed(loss, f"rank {old.attachment.rank} of job {attachment.name!r}", attachment, completed)
+            old.error = error
+            if self._error is None:
+                self._unseen = error
+            else:
+                native.abandon()
+            self._state.notify_all()
+            callbacks = list(self._on_change)
+        for callback in callbacks:
+            callback(error)
+        return native.attention_fd
+
+    def end(self, loss: str = "") -> None:
+        """End the membership; with a `loss`, this rank is reported as lost for that reason. Idempotent."""
+        if os.getpid() != self._pid:
+            return
+        with self._state:
+            if self._closed:
+                return
+            self._closed = True
+            if self._failed_here:
+                loss = str(self._error)
+            elif self._error is None:
+                if not self._calls.all_ended:
+                    loss = loss or "it closed its communicator with calls unfinished"
+                self._error = CommunicatorClosed(
+                    f"the communicator of {self.description} was closed; connect to a new job."
+                )
+            calls = self._calls
+        calls.native.abandon()
+        with self._state:
+            self._state.wait_for(lambda: self._waiters == 0, _LEAVE_SECONDS)
+            calls.finish_all()
+        self._connection.close(loss)
+        self._calls.native.close()
+        lifetime.forget(self)
+
+    def disown(self) -> None:
+        """Leave the membership to the process that this one was forked from."""
+        self._connection.disown()
+        self._lock = threading.RLock()  # a thread of the parent may have held the old one
+        self._state = threading.Condition(self._lock)
+        self._error = self._error or CommunicatorClosed(_forked_from(self._pid))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_waiters"):  # construction came to its end
+            self.end()
+
+
+def _fail(this: weakref.ref[Membership], failure: Failure) -> None:
+    membership = this()
+    if membership is not None:
+        membership._take_failure(failure)
+
+
+def _report_check(this: weakref.ref[Membership]) -> None:
+    membership = this()
+    if membership is not None:
+        membership._report_check()
+
+
+def _move(
+    this: weakref.ref[Membership], attachment: Attachment, descriptors: Sequence[int], loss: Failure
+) -> int | None:
+    membership = this()
+    return None if membership is None else membership._move(attachment, descriptors, loss)
+
+
+def _forked_from(pid: int) -> str:
+    return (
+        f"this communicator belongs to process {pid}, from which this one was forked; a rank is one process: connect "
+        "in the child instead (start it with the spawn method)."
+    )

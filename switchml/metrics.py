@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from switchml.errors import ConnectError, SwitchMLError
 
 if TYPE_CHECKING:
-    from switchml.communicator import Communicator
+    from switchml.membership import Membership
 
 __all__ = ["MetricsServer", "serve_from_environment", "serve_metrics", "track"]
 
@@ -22,7 +22,7 @@ VARIABLE: Final = "SWITCHML_METRICS"
 _FIRST_BUCKET_SECONDS: Final = 1.024e-6  # durations.h
 _CLOSE_SECONDS: Final = 5.0
 
-_communicators: weakref.WeakSet[Communicator] = weakref.WeakSet()
+_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
 _lock = threading.Lock()
 _from_environment: MetricsServer | None = None
 
@@ -46,10 +46,10 @@ class MetricsServer:
         self._server.socket.close()
 
 
-def track(communicator: Communicator) -> None:
-    """Let a communicator be counted as long as it lives."""
+def track(membership: Membership) -> None:
+    """Let a communicator be counted as long as it, or a call of it, is referred to."""
     with _lock:
-        _communicators.add(communicator)
+        _memberships.add(membership)
 
 
 def serve_metrics(port: int = 0, address: str = "127.0.0.1") -> MetricsServer:
@@ -124,9 +124,9 @@ class _Collector:
         )
         failed = GaugeMetricFamily("switchml_process_failed", "Whether later calls will raise.", labels=labels)
         with _lock:
-            newest = {(comm.name, comm.rank, comm.epoch): comm for comm in _communicators}
-        for (name, rank, _), comm in sorted(newest.items(), key=lambda item: item[0]):
-            spent, of_rank = comm._generation.native.spent(), [name, str(rank)]
+            newest = {(now.name, now.rank, now.epoch): member for member in _memberships if (now := member.attachment)}
+        for (name, rank, _), member in sorted(newest.items(), key=lambda item: item[0]):
+            spent, of_rank = member.native.spent(), [name, str(rank)]
             states = {"quantize": spent["quantize"], "wait": spent["waiting"], "dequantize": spent["dequantize"]}
             for state, nanoseconds in states.items():
                 threads.add_metric([*of_rank, state], nanoseconds / 1e9)
@@ -134,15 +134,15 @@ class _Collector:
             tensor_bytes.add_metric(of_rank, spent["bytes"])
             sleeps.add_metric(of_rank, spent["sleeps"])
             took.add_metric(of_rank, _cumulative(spent["calls_took"]), spent["call_time"] / 1e9)
-            position.add_metric(of_rank, comm.position)
-            failed.add_metric(of_rank, comm.failure is not None)
+            position.add_metric(of_rank, member.native.position)
+            failed.add_metric(of_rank, member.failure is not None)
         yield from (threads, calls, tensor_bytes, sleeps, took, position, failed)
 
 
 def _disown() -> None:
-    """Leave communicators and server to the process that this one was forked from."""
-    global _lock, _communicators, _from_environment
-    _lock, _communicators = threading.Lock(), weakref.WeakSet()  # a thread of the parent may have held the old lock
+    """Leave memberships and server to the process that this one was forked from."""
+    global _lock, _memberships, _from_environment
+    _lock, _memberships = threading.Lock(), weakref.WeakSet()  # a thread of the parent may have held the old lock
     if _from_environment is not None:
         _from_environment.disown()
         _from_environment = None

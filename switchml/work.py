@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
-from switchml.calls import Call
-
-if TYPE_CHECKING:
-    from switchml._native import Outcome
-    from switchml.communicator import Communicator
-    from switchml.generation import Generation
+from switchml.epoch_calls import EpochCalls, Submitted
+from switchml.membership import Membership
 
 __all__ = ["Work"]
 
@@ -18,25 +13,20 @@ __all__ = ["Work"]
 class Work:
     """A collective in flight. Its array must be neither read nor written before `wait` has returned."""
 
-    def __init__(
-        self, communicator: Communicator, generation: Generation, call: Call, deadline: float, timeout: float
-    ) -> None:
-        self._communicator = communicator
-        self._generation = generation
-        self._call = call
-        self._deadline = deadline
-        self._timeout = timeout
+    def __init__(self, membership: Membership, calls: EpochCalls, submitted: Submitted) -> None:
+        self._membership = membership
+        self._calls = calls
+        self._submitted = submitted
         self._waiting = threading.Lock()
-        self._outcome: Outcome | None = None
 
     def is_completed(self) -> bool:
         """Tell, without waiting, whether the collective has ended, one way or the other."""
-        return self._outcome is not None or self._communicator._has_ended(self)
+        return self._membership.has_ended(self._calls, self._submitted)
 
     def ends_within(self, seconds: float) -> bool:
         """Wait at most `seconds`, and tell whether the collective has ended; it goes on where it has not."""
         with self._waiting:
-            return self._communicator._ends_within(self, seconds)
+            return self._membership.ends_within(self._calls, self._submitted, seconds)
 
     def wait(self) -> None:
         """Wait for the end of the collective, until its timeout; afterwards the array holds the result.
@@ -48,11 +38,10 @@ class Work:
 
         """
         with self._waiting:
-            self._communicator._wait(self)
+            self._membership.wait(self._calls, self._submitted)
 
     def __del__(self) -> None:
-        if self._outcome is None:
-            self._generation.orphans.append(self._call.sequence)
+        self._calls.drop(self._submitted)
 
     def __repr__(self) -> str:
-        return f"<switchml.Work {self._call}, {'ended' if self.is_completed() else 'in flight'}>"
+        return f"<switchml.Work {self._submitted.call}, {'ended' if self.is_completed() else 'in flight'}>"

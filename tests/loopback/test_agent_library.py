@@ -233,7 +233,7 @@ def test_close_releases_threads_that_wait(fabric: Fabric) -> None:
     threads = [threading.Thread(target=wait) for _ in range(3)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: comm._waiters == 3, "the threads do not wait")
+    wait_until(lambda: comm._membership._waiters == 3, "the threads do not wait")
     comm.close()
     for thread in threads:
         thread.join(DEADLINE)

@@ -116,7 +116,7 @@ def test_a_rank_that_waits_now_is_seen_to_wait(fabric: Fabric) -> None:
     with fabric.connect(0) as early, fabric.connect(1) as late:
         waiting = early.all_reduce(np.ones(10, np.float32), async_op=True)
         time.sleep(0.3)
-        before, busy = engine_profile(fabric, 0), early._generation.native.spent()
+        before, busy = engine_profile(fabric, 0), early._membership.native.spent()
         assert before["calls"] == 0
         assert 200e6 < before["waiting"] <= busy["waiting"]
         assert engine_profile(fabric, 1)["waiting"] == 0

@@ -49,7 +49,7 @@ def leave_epoch(fabric: Fabric, job: int, after_chunks: int) -> bool:
     time.sleep(0.02)
     assert [engine.fetch(handle, targets) for engine, handle in engines] == [targets] * RANKS
 
-    [completed] = {comm._generation.settle() for comm in comms}
+    [completed] = {comm._membership.calls.settle() for comm in comms}
     for call in range(completed):
         assert all((arrays[rank][call] == RANKS * call + sum(range(RANKS))).all() for rank in range(RANKS))
     for comm in comms:

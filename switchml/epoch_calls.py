@@ -1,0 +1,122 @@
+"""A rank's calls in one epoch of its job, and the native end of the memory that they go through."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from switchml import _native
+from switchml.agent_connection import Attachment
+from switchml.calls import Call, Operation
+from switchml.errors import SwitchMLError
+from switchml.in_flight import MemoryInFlight
+from switchml.tensors import Buffer
+
+__all__ = ["EpochCalls", "Submitted"]
+
+
+class Submitted:
+    """A call that was submitted: until when it may take, and its outcome once that has been taken over."""
+
+    __slots__ = ("call", "deadline", "outcome", "timeout")
+
+    def __init__(self, call: Call, timeout: float) -> None:
+        self.call = call
+        self.timeout = timeout  # seconds
+        self.deadline = time.monotonic() + timeout
+        self.outcome: _native.Outcome | None = None
+
+
+class EpochCalls:
+    """The calls of one epoch; its user holds the membership's lock. `error` is why the epoch ended, if it has."""
+
+    def __init__(self, attachment: Attachment, native: _native.Communicator) -> None:
+        self.attachment = attachment
+        self.native = native
+        self.error: SwitchMLError | None = None
+        self.suspect: Call | None = None  # the call whose check failed
+        self._unreleased: dict[int, Submitted] = {}  # unfinished, or not yet waited for
+        self._memory: MemoryInFlight[Call] = MemoryInFlight(
+            lambda call: native.outcome(call.sequence).status != "pending"
+        )
+        self._orphans: deque[int] = deque()  # calls whose Work was dropped
+        self._sequence = 0  # of the next call
+
+    @property
+    def first(self) -> Call | None:
+        """The earliest call that is unfinished or not yet waited for."""
+        return next((submitted.call for submitted in self._unreleased.values()), None)
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether no call is unfinished."""
+        return all(self.has_ended(ticket) for ticket in self._unreleased)
+
+    def find(self, ticket: int) -> Call | None:
+        """Return the call with this ticket; None where it has been released."""
+        submitted = self._unreleased.get(ticket)
+        return None if submitted is None else submitted.call
+
+    def prepare(self, operation: Operation, op: str, buffer: Buffer | None, root: int) -> Call:
+        """Return the next call, to which its memory belongs from now on; it is to be submitted.
+
+        Raises:
+            ValueError: a call that has not ended has some of that memory.
+
+        """
+        self._forget_orphans()
+        call = Call(self._sequence, operation, op, buffer, root)
+        self._memory.claim(call.ranges, call)
+        return call
+
+    def submit(self, kind: int, call: Call, timeout: float) -> Submitted:
+        """Hand the prepared `call` over to the native code; it may take `timeout` seconds from now."""
+        buffer = call.buffer
+        size = 0 if buffer is None else buffer.size if kind == _native.KIND_BYTES else buffer.elements
+        contributes = call.operation != "broadcast" or call.root == self.attachment.rank
+        submitted = self._unreleased[call.sequence] = Submitted(call, timeout)
+        ticket = self.native.submit(kind, buffer.address if buffer else 0, size, contributes, call.fingerprint)
+        assert ticket == call.sequence
+        self._sequence += 1
+        return submitted
+
+    def has_ended(self, ticket: int) -> bool:
+        """Tell whether a call has, one way or the other."""
+        return self.native.outcome(ticket).status != "pending"
+
+    def finish(self, submitted: Submitted) -> None:
+        """Take over the outcome of an ended call and forget it."""
+        if submitted.outcome is None:
+            ticket = submitted.call.sequence
+            submitted.outcome = self.native.outcome(ticket)
+            self._release(ticket)
+
+    def finish_all(self) -> None:
+        """Take over the outcomes of all calls, which have ended."""
+        for submitted in list(self._unreleased.values()):
+            if submitted.call.sequence < self._sequence:  # else it was interrupted while it was submitted
+                self.finish(submitted)
+        self._unreleased.clear()
+
+    def drop(self, submitted: Submitted) -> None:
+        """Forget a call that nothing can wait for any more once it has ended; any thread may say so at any time."""
+        if submitted.outcome is None:
+            self._orphans.append(submitted.call.sequence)
+
+    def settle(self) -> int:
+        """Take the results that are there, let all other calls fail, and return how many came before the first of them.
+
+        All ranks that leave an epoch together get the same number.
+        """
+        self.native.settle()
+        failed = [ticket for ticket in self._unreleased if self.native.outcome(ticket).status == "failed"]
+        return min(failed, default=self._sequence)
+
+    def _forget_orphans(self) -> None:
+        while self._orphans and self.has_ended(self._orphans[0]):
+            self._release(self._orphans.popleft())
+
+    def _release(self, ticket: int) -> None:
+        self.native.release(ticket)
+        call = self._unreleased.pop(ticket).call
+        self._memory.release(call.ranges, call)
