@@ -36,7 +36,7 @@ _LEAVE_SECONDS: Final = 5.0  # for other threads to leave their waits when the m
 
 
 class Membership:
-    """A rank of a job, from its attachment to its end."""
+    """A rank of a job, from its attachment to its end. No callback is called while the lock is held."""
 
     def __init__(self, connection: AgentConnection, attachment: Attachment, native: _native.Communicator) -> None:
         self._connection = connection
@@ -123,17 +123,19 @@ class Membership:
 
         """
         self._require_own_process()
-        with self._lock:
-            error, self._unseen = self._error or self._unseen, None
-            if error is not None:
-                raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
-            calls = self._calls
-            call = calls.prepare(operation, op, buffer, root)
-            try:
+        call = None
+        try:
+            with self._lock:
+                error, self._unseen = self._error or self._unseen, None
+                if error is not None:
+                    raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
+                calls = self._calls
+                call = calls.prepare(operation, op, buffer, root)
                 return calls, calls.submit(kind, call, timeout)
-            except BaseException as interruption:
+        except BaseException as interruption:
+            if call is not None:
                 self._interrupted(interruption)
-                raise
+            raise
 
     def has_ended(self, calls: EpochCalls, submitted: Submitted) -> bool:
         """Tell, without waiting, whether a call has ended, one way or the other."""
@@ -242,7 +244,7 @@ class Membership:
         )
 
     def _fail(self, error: SwitchMLError, here: bool = False) -> None:
-        """End all calls; the first error is the one that all later calls raise."""
+        """End all calls; the first error is the one that all later calls raise. The lock must not be held."""
         with self._state:
             if self._error is None:
                 self._error, self._failed_here = error, here
@@ -256,10 +258,10 @@ class Membership:
     def _reason(self, calls: EpochCalls) -> SwitchMLError:
         """Return why calls of an epoch fail; it may come a little later than the failure itself."""
         with self._state:
-            if not self._state.wait_for(lambda: calls.error or self._error, _VERDICT_SECONDS):
-                self._fail(
-                    IntegrityError(f"a result of {self.description} is not right; start the job again."), here=True
-                )
+            known = self._state.wait_for(lambda: calls.error or self._error, _VERDICT_SECONDS)
+        if not known:
+            self._fail(IntegrityError(f"a result of {self.description} is not right; start the job again."), here=True)
+        with self._state:
             if calls.error is not None:
                 if self._unseen is calls.error:
                     self._unseen = None

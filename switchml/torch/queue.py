@@ -30,7 +30,6 @@ from switchml.errors import (
     WorkerLost,
 )
 from switchml.in_flight import MemoryInFlight
-from switchml.torch.callbacks import run_callback
 from switchml.torch.collectives import Collective, broadcast_over_gloo
 from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_error, remember
 from switchml.torch.joining import Group, NotJoined, RanksAbsent, join
@@ -224,8 +223,7 @@ class NetworkQueue:
         if closed:
             comm.end()
         elif self._fallback:
-            # The callback may come while the communicator's lock is held, so it must not wait for this queue's.
-            comm.on_failure(lambda error: run_callback(lambda: self._note(error)))
+            comm.on_failure(self._note)
 
     def _use_gloo(self, why: str) -> None:
         gloo = self._make_gloo()

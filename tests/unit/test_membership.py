@@ -1,0 +1,117 @@
+"""A membership over a native end and an agent that do as they are told."""
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import switchml
+from switchml import _native, membership
+from switchml.agent_connection import AgentConnection, Attachment
+from switchml.membership import Membership
+
+DEADLINE = 10.0
+
+
+class Native:
+    """A native end whose calls fail at once, or cannot be submitted."""
+
+    attention_fd = -1
+
+    def __init__(self, interruption: BaseException | None = None) -> None:
+        self.interruption = interruption
+        self.submitted = 0
+        self.abandoned = False
+
+    def submit(self, *_: object) -> int:
+        if self.interruption is not None:
+            raise self.interruption
+        self.submitted += 1
+        return self.submitted - 1
+
+    def wait(self, _ticket: int, _seconds: float) -> bool:
+        return True
+
+    def outcome(self, _ticket: int) -> Any:
+        return SimpleNamespace(status="failed", non_finite_indices=(), non_finite_count=0)
+
+    def release(self, ticket: int) -> None:
+        pass
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+    def close(self) -> None:
+        pass
+
+
+class Agent:
+    """A connection on which nothing comes."""
+
+    def start(self, *_: object) -> None:
+        pass
+
+    def close(self, loss: str) -> None:
+        pass
+
+
+def membership_over(native: Native) -> Membership:
+    attachment = Attachment(1, "job", 1, 0, 2)
+    return Membership(cast(AgentConnection, Agent()), attachment, cast(_native.Communicator, native))
+
+
+def barrier(member: Membership) -> None:
+    member.wait(*member.submit(_native.KIND_BARRIER, "barrier", "", None, 0, 1.0))
+
+
+def seen_by_another_thread(member: Membership) -> Callable[[object], None]:
+    """A callback that succeeds only if another thread can use the membership until it returns."""
+
+    def callback(error: object) -> None:
+        found: list[object] = []
+        thread = threading.Thread(target=lambda: found.append(member.failure), daemon=True)
+        thread.start()
+        thread.join(DEADLINE)
+        assert found == [error], "the lock is held while the callback runs"
+
+    return callback
+
+
+def test_callbacks_come_without_the_lock_when_the_reason_of_a_failure_does_not_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(membership, "_VERDICT_SECONDS", 0.01)
+    member = membership_over(Native())
+    heard: list[object] = []
+    member.on_failure(seen_by_another_thread(member))
+    member.on_failure(heard.append)
+    with pytest.raises(switchml.IntegrityError, match="rank 0 of job 'job' is not right"):
+        barrier(member)
+    assert [type(error) for error in heard] == [switchml.IntegrityError]
+    with pytest.raises(switchml.IntegrityError, match="This barrier was not started"):
+        barrier(member)
+
+
+def test_callbacks_come_without_the_lock_when_a_call_is_interrupted() -> None:
+    native = Native(KeyboardInterrupt())
+    member = membership_over(native)
+    heard: list[object] = []
+    member.on_failure(seen_by_another_thread(member))
+    member.on_failure(heard.append)
+    with pytest.raises(KeyboardInterrupt):
+        barrier(member)
+    assert native.abandoned
+    assert [type(error) for error in heard] == [switchml.CommunicatorClosed]
+    member.on_failure(heard.append)  # of a failure that has been, at once
+    assert heard[1:] == [member.failure]
+    member.end()
+
+
+def test_a_call_that_was_interrupted_does_not_keep_the_end_from_coming() -> None:
+    member = membership_over(Native(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        barrier(member)
+    member.end()
+    assert member.condition == "closed"
