@@ -13,7 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_harness import Ranks
 
 import switchml.torch
+from switchml.torch.agreed_order import AgreedOrder
 from switchml.torch.hooks import PriorityState, all_reduce_hook, priority_hook
+from switchml.torch.priority import PriorityScheduler
+from switchml.torch.scheduler import Bucket, Partition
 
 SIZES = (1_000_000, 300_001, 0, 70_000, 500_000)  # elements; the third bucket is empty
 PASSES = 4
@@ -55,7 +58,7 @@ def record_all_reduces() -> list[int]:
     return addresses
 
 
-def hand_over(state: PriorityState, given: list[Given], order: list[int], pause: float = 0.0) -> list[int]:
+def hand_over(state: AgreedOrder, given: list[Given], order: list[int], pause: float = 0.0) -> list[int]:
     """Give all buckets in `order`, and return the numbers of those with gradients in the order in which they ended."""
     calls = record_all_reduces()
     if dist.get_rank() != 0:
@@ -74,6 +77,78 @@ def hand_over(state: PriorityState, given: list[Given], order: list[int], pause:
         end = begin + bucket.gradients.nbytes
         ends[bucket.number] = max((n for n, address in enumerate(calls) if begin <= address < end), default=None)
     return sorted((number for number, end in ends.items() if end is not None), key=lambda number: ends[number])
+
+
+def test_the_most_urgent_bucket_overtakes_between_partitions() -> None:
+    asked: list[int] = []
+
+    def urgency(bucket: Bucket) -> int:
+        asked.append(bucket.index())
+        return bucket.index()
+
+    scheduler = PriorityScheduler(partition_bytes=20_000, priority=urgency)  # 5000 elements, cut down to 4096
+    assert not scheduler.waits
+    assert scheduler.next() is None
+    low, high, empty = buckets(0, 1, (10_000, 3000, 0))
+    scheduler.ready(low)
+    assert scheduler.waits
+    assert scheduler.next() == Partition(0, 0, 4096)
+    scheduler.ready(high)
+    scheduler.ready(empty)
+    assert [scheduler.next() for _ in range(4)] == [
+        Partition(1, 0, 3000),
+        Partition(0, 4096, 4096),
+        Partition(0, 8192, 1808),
+        None,
+    ]
+    assert not scheduler.waits
+    assert asked == [0, 1, 2]
+    assert [scheduler.may_start(range(count)) for count in (0, 1, 2)] == [True, True, False]  # type: ignore[arg-type]
+
+
+class LastFirst:
+    """A scheduler that waits for all buckets, and lets them travel whole, one at a time, from the last to the first."""
+
+    def __init__(self) -> None:
+        self.held: list[Bucket] = []
+        self.given: list[Bucket] = []
+
+    def ready(self, bucket: Bucket) -> None:
+        self.held.append(bucket)
+        if bucket.is_last():
+            self.given = self.held
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.given)
+
+    def may_start(self, in_flight: Any) -> bool:
+        return not in_flight
+
+    def next(self) -> Partition | None:
+        if not self.given:
+            return None
+        bucket = self.given.pop()
+        return Partition(bucket.index(), 0, bucket.buffer().numel())
+
+
+def with_another_scheduler(rank: int) -> tuple[list[int], int]:
+    made: list[LastFirst] = []
+
+    def new_scheduler() -> LastFirst:
+        made.append(LastFirst())
+        return made[-1]
+
+    state = AgreedOrder(None, new_scheduler, timeout=60.0)
+    order: list[int] = []
+    for number in range(2):
+        order += hand_over(state, buckets(rank, number, (1_000_000, 2000, 3000)), [0, 1, 2])
+    return order, len(made)
+
+
+def test_any_scheduler_decides_for_all_ranks(ranks: Ranks) -> None:
+    order = [2, 1, 0] * 2
+    assert ranks.run(2, with_another_scheduler) == [(order, 2), (order, 0)]  # one for each pass, on rank 0 alone
 
 
 def out_of_step(rank: int) -> list[list[int]]:
