@@ -131,7 +131,7 @@ differential: $(VENV)/dev.stamp
 	$(BIN)/python -m ptf_tests.differential.run --target tofino-emulator --sequences $$((($(SEQUENCES) + 1) / 2)) $(seed)
 
 p4: $(VENV)/dev.stamp
-	$(BIN)/python -m dataplane.compile_p4 --target $(if $(filter soft,$(TARGET)),bmv2,$(TARGET))
+	$(BIN)/python -m switchml.dataplane.compiler.compile_p4 --target $(if $(filter soft,$(TARGET)),bmv2,$(TARGET))
 
 # What is measured, and how: docs/performance.md.
 bench: $(VENV)/dev.stamp

@@ -12,9 +12,9 @@ def main() -> NoReturn:
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupted import would print a traceback
 
-    from cli_output import replace_what_cannot_be_encoded
-    from cli_root import cli
-    from cli_session import terminate
+    from switchml.commands.output import replace_what_cannot_be_encoded
+    from switchml.commands.root import cli
+    from switchml.commands.session import terminate
 
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-# pytest has put it there for this file; where PyTorch is not installed, tests/torch would be taken for it.
+# pytest has put the checkout first, where `switchml` lacks its native modules. Last is enough for the packages that
+# only the checkout has: ptf_tests and model.
 sys.path.remove(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

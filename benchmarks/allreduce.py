@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-from benchmarks.results import Result
-from benchmarks.summary import summarize
-from benchmarks.systems import work_directory
-from benchmarks.turns import Reporter, Task, Turns, calls_of, systems
-from topologies.progress import Progress
+from switchml.benchmarks.results import Result
+from switchml.benchmarks.summary import summarize
+from switchml.benchmarks.systems import work_directory
+from switchml.benchmarks.turns import Reporter, Task, Turns, calls_of, systems
+from switchml.common.progress import Progress
 
 __all__ = ["Options", "run"]
 

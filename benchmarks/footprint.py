@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from topologies.processes import ProcessRecord
+from switchml.common.processes import ProcessRecord
 
 __all__ = ["Footprint", "footprints"]
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from benchmarks.errors import MissingPeer
+from switchml.benchmarks.errors import MissingPeer
 
 __all__ = ["version"]
 

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from benchmarks import machine_state
-from benchmarks.figures import percentile
-from benchmarks.footprint import Footprint, footprints
-from benchmarks.results import Result
-from benchmarks.systems import SwitchML, own_fabric, work_directory
-from benchmarks.turns import Reporter
-from controller.client import ControllerClient
-from topologies.config import FabricOptions
-from topologies.progress import Progress
+from switchml.benchmarks import machine_state
+from switchml.benchmarks.figures import percentile
+from switchml.benchmarks.footprint import Footprint, footprints
+from switchml.benchmarks.results import Result
+from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
+from switchml.benchmarks.turns import Reporter
+from switchml.common.progress import Progress
+from switchml.controller.client import ControllerClient
+from switchml.launch.settings import FabricOptions
 
 __all__ = ["Options", "Sample", "run"]
 

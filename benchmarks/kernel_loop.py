@@ -1,4 +1,4 @@
-"""Runs the kernels that the native modules offer, over and over: `python -m benchmarks.kernel_loop SECONDS SIZE...`.
+"""Run the kernels of the native modules over and over: `python -m switchml.benchmarks.kernel_loop SECONDS SIZE...`.
 
 A process of its own, because the choice of instructions holds for the whole process. It writes the number of lines that
 will follow, and then one for each kernel, set of instructions and size: the three and the seconds of a pass, separated
@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.workers.counters import take_share
-from dataplane.constants import PROTOCOL_MAX_VALUES
-from dataplane.softswitch._native import kernels as additions
 from switchml._native import kernels
+from switchml.benchmarks.workers.counters import take_share
+from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
+from switchml.dataplane.softswitch._native import kernels as additions
 
 __all__ = ["main", "passes"]
 

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from benchmarks import machine_state
-from benchmarks.results import Result
-from benchmarks.turns import Reporter
-from dataplane.constants import PROTOCOL_MAX_VALUES
-from topologies.progress import Progress
+from switchml.benchmarks import machine_state
+from switchml.benchmarks.results import Result
+from switchml.benchmarks.turns import Reporter
+from switchml.common.progress import Progress
+from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
 
 __all__ = ["SMALLEST", "Options", "Row", "run"]
 
@@ -44,7 +44,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
     """Measure, in a process with a session of its own."""
     state = machine_state.now()
     report("timing the kernels on one core")
-    command = [sys.executable, "-m", "benchmarks.kernel_loop", str(options.seconds), *map(str, options.sizes)]
+    command = [sys.executable, "-m", "switchml.benchmarks.kernel_loop", str(options.seconds), *map(str, options.sizes)]
     found: dict[tuple[str, str], dict[str, float]] = {}
     for line in _lines(command, progress):
         kernel, instructions, size, seconds = line.split("\t")

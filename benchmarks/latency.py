@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.allreduce import measure_in_turns
-from benchmarks.results import Result
-from benchmarks.turns import Reporter, Task
-from topologies.progress import Progress
+from switchml.benchmarks.allreduce import measure_in_turns
+from switchml.benchmarks.results import Result
+from switchml.benchmarks.turns import Reporter, Task
+from switchml.common.progress import Progress
 
 __all__ = ["Options", "run"]
 

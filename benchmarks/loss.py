@@ -6,15 +6,15 @@ import contextlib
 import dataclasses
 import statistics
 
-from benchmarks import machine_state
-from benchmarks.figures import median_ratio, percentile
-from benchmarks.options import size_text
-from benchmarks.ranks import RankGroup
-from benchmarks.results import Result
-from benchmarks.systems import SwitchML, own_fabric, work_directory
-from benchmarks.turns import Reporter, Task, Turn, turn_of
-from controller.client import ControllerClient
-from topologies.progress import Progress
+from switchml.benchmarks import machine_state
+from switchml.benchmarks.figures import median_ratio, percentile
+from switchml.benchmarks.options import size_text
+from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.results import Result
+from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
+from switchml.benchmarks.turns import Reporter, Task, Turn, turn_of
+from switchml.common.progress import Progress
+from switchml.controller.client import ControllerClient
 
 __all__ = ["Options", "Row", "run", "summarize"]
 

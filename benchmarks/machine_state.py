@@ -72,7 +72,7 @@ def now() -> State:
 def _probe(what: str) -> Any:
     """Ask the processors, in a session of its own, with the weight that all processes measured have."""
     probe = subprocess.run(
-        [sys.executable, "-m", "benchmarks.machine_state", what],
+        [sys.executable, "-m", "switchml.benchmarks.machine_state", what],
         check=True,
         capture_output=True,
         text=True,
@@ -98,8 +98,8 @@ def _text(path: Path) -> str:
 
 
 def _answer(what: str) -> Any:
-    from benchmarks import _probes
-    from benchmarks.workers.counters import take_share
+    from switchml.benchmarks import _probes
+    from switchml.benchmarks.workers.counters import take_share
 
     share = take_share()
     if what == "memory":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.footprint import footprints
-from benchmarks.options import size_text
-from benchmarks.results import Result
-from benchmarks.systems import own_fabric, work_directory
-from benchmarks.turns import Reporter, Task
-from topologies.progress import Progress
+from switchml.benchmarks.footprint import footprints
+from switchml.benchmarks.options import size_text
+from switchml.benchmarks.results import Result
+from switchml.benchmarks.systems import own_fabric, work_directory
+from switchml.benchmarks.turns import Reporter, Task
+from switchml.common.progress import Progress
 
 __all__ = ["Options", "Row", "run"]
 

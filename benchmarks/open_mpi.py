@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from benchmarks.errors import MissingPeer
+from switchml.benchmarks.errors import MissingPeer
 
 __all__ = ["TRANSPORTS", "command", "version"]
 

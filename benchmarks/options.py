@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
-from dataplane.constants import PROTOCOL_MAX_WORKERS
-from topologies.shares import share
+from switchml.common.shares import share
+from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 
 __all__ = ["names", "shares", "size_text", "sizes", "worker_counts"]
 

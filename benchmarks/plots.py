@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.errors import BenchmarkError, NoMatplotlib, ResultFileError
-from benchmarks.options import size_text
-from benchmarks.results import Result
+from switchml.benchmarks.errors import BenchmarkError, NoMatplotlib, ResultFileError
+from switchml.benchmarks.options import size_text
+from switchml.benchmarks.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

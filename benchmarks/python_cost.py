@@ -6,12 +6,12 @@ import dataclasses
 import statistics
 from typing import Any
 
-from benchmarks import machine_state
-from benchmarks.options import size_text
-from benchmarks.results import Result
-from benchmarks.systems import own_fabric, work_directory
-from benchmarks.turns import Reporter, Task, calls_of
-from topologies.progress import Progress
+from switchml.benchmarks import machine_state
+from switchml.benchmarks.options import size_text
+from switchml.benchmarks.results import Result
+from switchml.benchmarks.systems import own_fabric, work_directory
+from switchml.benchmarks.turns import Reporter, Task, calls_of
+from switchml.common.progress import Progress
 
 __all__ = ["Options", "Row", "run"]
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.errors import RankFailed
-from topologies.processes import last_lines
+from switchml.benchmarks.errors import RankFailed
+from switchml.common.processes import last_lines
 
 __all__ = ["Launcher", "RankGroup", "rank_group", "start"]
 

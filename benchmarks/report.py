@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from benchmarks.options import size_text
-from benchmarks.results import Result
+from switchml.benchmarks.options import size_text
+from switchml.benchmarks.results import Result
 
 __all__ = ["Table", "fill", "markdown", "tables"]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import machine_state
-from benchmarks.errors import ResultFileError
-from controller.version import VERSION
+from switchml.benchmarks import machine_state
+from switchml.benchmarks.errors import ResultFileError
+from switchml.controller.version import VERSION
 
 __all__ = ["BENCHMARKS", "Result", "load", "save"]
 

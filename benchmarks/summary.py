@@ -7,8 +7,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks.figures import median_ratio, percentile
-from benchmarks.turns import Turn
+from switchml.benchmarks.figures import median_ratio, percentile
+from switchml.benchmarks.turns import Turn
 
 __all__ = ["Row", "summarize"]
 

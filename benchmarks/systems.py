@@ -15,19 +15,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-import benchmarks
-from benchmarks import gloo, open_mpi
-from benchmarks.errors import BenchmarkError
-from benchmarks.ranks import Launcher, RankGroup, rank_group, start
-from benchmarks.workers.counters import take_share
-from controller.client import ControllerClient
-from topologies import fabric
-from topologies.config import FabricOptions
-from topologies.fabric_state import Fabric
-from topologies.jobs import attach_environment
-from topologies.launcher import reserved_port
-from topologies.processes import ProcessRecord
-from topologies.run_directory import UNIX_PATH_LIMIT, RunDirectory
+from switchml import benchmarks
+from switchml.benchmarks import gloo, open_mpi
+from switchml.benchmarks.errors import BenchmarkError
+from switchml.benchmarks.ranks import Launcher, RankGroup, rank_group, start
+from switchml.benchmarks.workers.counters import take_share
+from switchml.common.processes import ProcessRecord
+from switchml.controller.client import ControllerClient
+from switchml.launch import fabric
+from switchml.launch.fabric_state import Fabric
+from switchml.launch.jobs import attach_environment
+from switchml.launch.launcher import reserved_port
+from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
+from switchml.launch.settings import FabricOptions
 
 __all__ = ["PEERS", "TRANSPORTS", "Peer", "SwitchML", "System", "own_fabric", "work_directory"]
 
@@ -50,8 +50,8 @@ def work_directory() -> Iterator[Path]:
             raise BenchmarkError(
                 f"{longest} is too long for a Unix socket; set TMPDIR to a directory of a shorter path"
             )
-        modules = directory / "modules"
-        modules.mkdir()
+        modules = directory / "modules" / "switchml"
+        modules.mkdir(parents=True)
         # Other interpreters find this package here, and nothing else of what is installed beside it.
         (modules / "benchmarks").symlink_to(Path(benchmarks.__file__).parent, target_is_directory=True)
         yield directory
@@ -166,7 +166,7 @@ class Peer:
 
 
 def _worker(python: str, backend: str, address: Path) -> list[str]:
-    return [python, "-m", "benchmarks.workers.rank", backend, str(address)]
+    return [python, "-m", "switchml.benchmarks.workers.rank", backend, str(address)]
 
 
 def _environment(directory: Path) -> dict[str, str]:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import machine_state
-from benchmarks.errors import MissingPeer, RankFailed
-from benchmarks.options import size_text
-from benchmarks.ranks import RankGroup
-from benchmarks.systems import Peer, System, own_fabric
-from topologies.progress import Progress
+from switchml.benchmarks import machine_state
+from switchml.benchmarks.errors import MissingPeer, RankFailed
+from switchml.benchmarks.options import size_text
+from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.systems import Peer, System, own_fabric
+from switchml.common.progress import Progress
 
 __all__ = ["Reporter", "Task", "Turn", "Turns", "calls_of", "systems", "turn_of"]
 

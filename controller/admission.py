@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.errors import InvalidRequest, NoAgent, NoRoom
-from controller.jobs import OnFailure
-from controller.slots import MINIMUM_SLOTS, is_power_of_two
-from dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORKERS
+from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom
+from switchml.controller.jobs import OnFailure
+from switchml.controller.slots import MINIMUM_SLOTS, is_power_of_two
+from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORKERS
 
 __all__ = ["NAME", "AgentRoom", "next_job_id", "place_ranks", "validate_job"]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from controller.agents import AgentSession
-from controller.calls import judge
-from controller.errors import AgentFailed
-from controller.events import EventKind
-from controller.jobs import JobState, Rank, RankState
-from controller.lifecycle import Lifecycle
-from controller.live_job import LiveJob, revocation
-from controller.profiles import Profiles
-from controller.proto import switchml_pb2 as pb
-from controller.rendezvous import Rendezvous
-from controller.store import Store
-from dataplane.printable import printable
+from switchml.common.printable import printable
+from switchml.controller.agents import AgentSession
+from switchml.controller.calls import judge
+from switchml.controller.errors import AgentFailed
+from switchml.controller.events import EventKind
+from switchml.controller.jobs import JobState, Rank, RankState
+from switchml.controller.lifecycle import Lifecycle
+from switchml.controller.live_job import LiveJob, revocation
+from switchml.controller.profiles import Profiles
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.rendezvous import Rendezvous
+from switchml.controller.store import Store
 
 __all__ = ["CHECK_SECONDS", "AgentMessages"]
 

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Container
 from ipaddress import AddressValueError, IPv4Address
 
-from controller.admission import NAME
-from controller.errors import AgentExists, InvalidRequest, NoRoom, VersionMismatch
-from controller.jobs import parse_mac
-from controller.proto import switchml_pb2 as pb
-from controller.version import VERSION, require_same_release
-from dataplane.clock import Clock, stood_still
-from dataplane.constants import PROTOCOL_VERSION
+from switchml.common.clock import Clock, stood_still
+from switchml.controller.admission import NAME
+from switchml.controller.errors import AgentExists, InvalidRequest, NoRoom, VersionMismatch
+from switchml.controller.jobs import parse_mac
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.version import VERSION, require_same_release
+from switchml.dataplane.constants import PROTOCOL_VERSION
 
 __all__ = ["EVERY_AGENT", "HEARTBEAT_SECONDS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]
 

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Container
 
-from controller.agents import Agents
-from controller.errors import AgentFailed, AgentTimeout, NoAgent
-from controller.live_job import LiveJob, revocation
-from controller.pipes import choose_in_one_pipe
-from controller.placement import Placement
-from controller.proto import switchml_pb2 as pb
-from controller.switches import ManagedSwitch
+from switchml.controller.agents import Agents
+from switchml.controller.errors import AgentFailed, AgentTimeout, NoAgent
+from switchml.controller.live_job import LiveJob, revocation
+from switchml.controller.pipes import choose_in_one_pipe
+from switchml.controller.placement import Placement
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.switches import ManagedSwitch
 
 __all__ = ["Assignments"]
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
-from controller.connections import Peer, peer_of
-from controller.errors import TooManyCalls
-from dataplane.tls import Role
+from switchml.common.tls import Role
+from switchml.controller.connections import Peer, peer_of
+from switchml.controller.errors import TooManyCalls
 
 __all__ = ["CALLS_AT_ONCE", "CALLS_OF_A_CALLER", "CALLS_OF_OTHERS", "CallLimits"]
 

@@ -1,4 +1,4 @@
-"""The controller as a Python program sees it: synchronous, typed, raising controller.errors."""
+"""The controller as a Python program sees it: synchronous, typed, raising switchml.controller.errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 import grpc
 
-from controller.errors import (
+from switchml.common.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
+from switchml.controller.errors import (
     ACTOR_KEY,
     AgentNotFound,
     ConfigError,
@@ -22,12 +23,11 @@ from controller.errors import (
     JobNotFound,
     from_rpc_error,
 )
-from controller.jobs import OnFailure
-from controller.proto import events_pb2 as events_pb
-from controller.proto import events_pb2_grpc as events_grpc
-from controller.proto import switchml_pb2 as pb
-from controller.proto import switchml_pb2_grpc as pb_grpc
-from dataplane.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
+from switchml.controller.jobs import OnFailure
+from switchml.controller.proto import events_pb2 as events_pb
+from switchml.controller.proto import events_pb2_grpc as events_grpc
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 
 __all__ = ["DEFAULT_SECONDS", "ControllerClient"]
 
@@ -57,7 +57,7 @@ class ControllerClient:
     A job is named by its id (int) or its name (str). Every method takes at most ``timeout`` seconds and raises the
     ControllerError that the controller raised, ControllerUnavailable when none answers, or DeadlineExceeded.
 
-    ``tls`` is a directory of certificates (dataplane.tls), without which an address must be on loopback, or the
+    ``tls`` is a directory of certificates (switchml.common.tls), without which an address must be on loopback, or the
     connection ``insecure``. Certificates that are replaced are taken for the next call.
 
     Raises:

@@ -67,20 +67,20 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
-from controller.agents import EVERY_AGENT
-from controller.errors import ConfigError
-from controller.jobs import parse_mac
-from controller.quotas import TenantConfig
-from controller.slots import MINIMUM_SLOTS, is_power_of_two
-from dataplane.constants import (
+from switchml.common.grpc_address import parse_grpc_address
+from switchml.common.tls import Security
+from switchml.controller.agents import EVERY_AGENT
+from switchml.controller.errors import ConfigError
+from switchml.controller.jobs import parse_mac
+from switchml.controller.quotas import TenantConfig
+from switchml.controller.slots import MINIMUM_SLOTS, is_power_of_two
+from switchml.dataplane.constants import (
     PROTOCOL_MAX_JOBS,
     PROTOCOL_MAX_SLOT_INDEX,
     PROTOCOL_MAX_VALUES,
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
 )
-from dataplane.grpc_address import parse_grpc_address
-from dataplane.tls import Security
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -17,33 +17,33 @@ from typing import Any
 import click
 import grpc
 
-from controller.agent_messages import AgentMessages
-from controller.agents import Agents
-from controller.call_limits import CALLS_AT_ONCE
-from controller.config import ControllerConfig, load_config
-from controller.connections import Connections
-from controller.errors import ConfigError, ControllerError
-from controller.events import EventKind
-from controller.lifecycle import Lifecycle
-from controller.lost_switches import LostSwitches
-from controller.profiles import Profiles
-from controller.proto import events_pb2_grpc as events_grpc
-from controller.proto import switchml_pb2_grpc as pb_grpc
-from controller.quotas import Quotas
-from controller.rendezvous import Rendezvous
-from controller.roles import Access
-from controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
-from controller.store import Store, stand_by
-from controller.switches import Switches
-from controller.version import VERSION
-from dataplane.clock import Clock, chosen_clock
-from dataplane.grpc_address import listen, parse_grpc_address
-from dataplane.grpc_guard import Guard
-from dataplane.grpc_stop import stop_server
-from dataplane.metrics_address import MetricsPlace, metrics_options
-from dataplane.open_files import allow_open_files
-from dataplane.process_logs import configure, log_options
-from dataplane.tls import TlsError, tls_options
+from switchml.common.clock import Clock, chosen_clock
+from switchml.common.grpc_address import listen, parse_grpc_address
+from switchml.common.grpc_guard import Guard
+from switchml.common.grpc_stop import stop_server
+from switchml.common.metrics_address import MetricsPlace, metrics_options
+from switchml.common.open_files import allow_open_files
+from switchml.common.process_logs import configure, log_options
+from switchml.common.tls import TlsError, tls_options
+from switchml.controller.agent_messages import AgentMessages
+from switchml.controller.agents import Agents
+from switchml.controller.call_limits import CALLS_AT_ONCE
+from switchml.controller.config import ControllerConfig, load_config
+from switchml.controller.connections import Connections
+from switchml.controller.errors import ConfigError, ControllerError
+from switchml.controller.events import EventKind
+from switchml.controller.lifecycle import Lifecycle
+from switchml.controller.lost_switches import LostSwitches
+from switchml.controller.profiles import Profiles
+from switchml.controller.proto import events_pb2_grpc as events_grpc
+from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.quotas import Quotas
+from switchml.controller.rendezvous import Rendezvous
+from switchml.controller.roles import Access
+from switchml.controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
+from switchml.controller.store import Store, stand_by
+from switchml.controller.switches import Switches
+from switchml.controller.version import VERSION
 
 __all__ = ["main", "serve"]
 
@@ -113,8 +113,8 @@ async def serve(
             served = None
             if metrics is not None:
                 # What serves them takes a tenth of a second to import.
-                from controller.metrics import ControllerMetrics
-                from dataplane.metrics_server import MetricsServer, on_loop
+                from switchml.common.metrics_server import MetricsServer, on_loop
+                from switchml.controller.metrics import ControllerMetrics
 
                 numbers = ControllerMetrics(lifecycle, agents, switches, store.events)
                 served = MetricsServer(metrics, on_loop(numbers)).address

@@ -18,15 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from controller.agents import Agents, AgentSession
-from controller.errors import AgentFailed, ControllerError, NoAgent
-from controller.events import EventKind
-from controller.jobs import EpochChange, Job, OnFailure, Rank, RankState, new_secret, printed_ranks
-from controller.live_job import LiveJob
-from controller.placement import rank_at
-from controller.proto import switchml_pb2 as pb
-from controller.store import Store
-from controller.switches import Switches
+from switchml.controller.agents import Agents, AgentSession
+from switchml.controller.errors import AgentFailed, ControllerError, NoAgent
+from switchml.controller.events import EventKind
+from switchml.controller.jobs import EpochChange, Job, OnFailure, Rank, RankState, new_secret, printed_ranks
+from switchml.controller.live_job import LiveJob
+from switchml.controller.placement import rank_at
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.store import Store
+from switchml.controller.switches import Switches
 
 __all__ = ["ANSWER_SECONDS", "RETURN_SECONDS", "Change", "EpochChanges", "target_phases"]
 

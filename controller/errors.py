@@ -6,7 +6,7 @@ from typing import ClassVar, NoReturn
 
 import grpc
 
-from controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2 as pb
 
 __all__ = [
     "ControllerError",

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from controller.errors import StoreError
-from controller.proto import events_pb2 as events_pb
-from controller.proto import switchml_pb2 as pb
-from dataplane.printable import printable
+from switchml.common.printable import printable
+from switchml.controller.errors import StoreError
+from switchml.controller.proto import events_pb2 as events_pb
+from switchml.controller.proto import switchml_pb2 as pb
 
 if TYPE_CHECKING:
-    from controller.jobs import Job
+    from switchml.controller.jobs import Job
 
 __all__ = ["ACTOR", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level"]
 

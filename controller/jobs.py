@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import IPv4Address
 
-from controller.drivers import JobTables, RankPort
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import Verdict
+from switchml.controller.drivers import JobTables, RankPort
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import Verdict
 
 __all__ = [
     "EpochChange",

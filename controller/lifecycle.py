@@ -7,12 +7,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
-from controller.admission import next_job_id, validate_job
-from controller.agents import Agents
-from controller.assignments import Assignments
-from controller.drivers import JobTables
-from controller.epoch_change import EpochChanges
-from controller.errors import (
+from switchml.controller.admission import next_job_id, validate_job
+from switchml.controller.agents import Agents
+from switchml.controller.assignments import Assignments
+from switchml.controller.drivers import JobTables
+from switchml.controller.epoch_change import EpochChanges
+from switchml.controller.errors import (
     ControllerError,
     InvalidRequest,
     JobEnded,
@@ -24,15 +24,24 @@ from controller.errors import (
     SwitchRefused,
     SwitchUnavailable,
 )
-from controller.events import EventKind
-from controller.jobs import Job, JobState, OnFailure, Rank, RankState, counters_by_name, new_secret, printed_ranks
-from controller.live_job import LiveJob, revocation, why_not_taken_over
-from controller.pipes import require_one_pipe, require_width
-from controller.placement import Placement, require_room
-from controller.proto import switchml_pb2 as pb
-from controller.quotas import Quotas
-from controller.store import Store
-from controller.switches import ManagedSwitch, Switches
+from switchml.controller.events import EventKind
+from switchml.controller.jobs import (
+    Job,
+    JobState,
+    OnFailure,
+    Rank,
+    RankState,
+    counters_by_name,
+    new_secret,
+    printed_ranks,
+)
+from switchml.controller.live_job import LiveJob, revocation, why_not_taken_over
+from switchml.controller.pipes import require_one_pipe, require_width
+from switchml.controller.placement import Placement, require_room
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.quotas import Quotas
+from switchml.controller.store import Store
+from switchml.controller.switches import ManagedSwitch, Switches
 
 __all__ = ["RECOVERY_SECONDS", "Lifecycle"]
 

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from ipaddress import AddressValueError, IPv4Address
 from typing import TYPE_CHECKING
 
-from controller.agents import Agents
-from controller.drivers import JobTables
-from controller.errors import ControllerError
-from controller.jobs import Job, JobState, Rank, RankState
-from controller.proto import switchml_pb2 as pb
-from controller.switches import ManagedSwitch, Switches
-from dataplane.opening_time import seconds_to_open
-from dataplane.printable import printable
+from switchml.common.opening_time import seconds_to_open
+from switchml.common.printable import printable
+from switchml.controller.agents import Agents
+from switchml.controller.drivers import JobTables
+from switchml.controller.errors import ControllerError
+from switchml.controller.jobs import Job, JobState, Rank, RankState
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.switches import ManagedSwitch, Switches
 
 if TYPE_CHECKING:
-    from controller.epoch_change import Change
+    from switchml.controller.epoch_change import Change
 
 __all__ = ["Changes", "LiveJob", "revocation", "why_not_taken_over"]
 

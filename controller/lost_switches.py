@@ -12,10 +12,10 @@ import asyncio
 import time
 from typing import Final
 
-from controller.jobs import Job, JobState
-from controller.lifecycle import Lifecycle
-from controller.proto import switchml_pb2 as pb
-from dataplane.clock import Clock, stood_still
+from switchml.common.clock import Clock, stood_still
+from switchml.controller.jobs import Job, JobState
+from switchml.controller.lifecycle import Lifecycle
+from switchml.controller.proto import switchml_pb2 as pb
 
 __all__ = ["ANSWER_SECONDS", "LostSwitches"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from controller.agents import Agents
-from controller.events import EventKind, EventLog
-from controller.jobs import JobState
-from controller.lifecycle import Lifecycle
-from controller.switches import Switches
-from controller.version import VERSION
-from dataplane.metrics_server import Families
+from switchml.common.metrics_server import Families
+from switchml.controller.agents import Agents
+from switchml.controller.events import EventKind, EventLog
+from switchml.controller.jobs import JobState
+from switchml.controller.lifecycle import Lifecycle
+from switchml.controller.switches import Switches
+from switchml.controller.version import VERSION
 
 __all__ = ["ControllerMetrics"]
 

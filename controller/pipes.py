@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from controller.admission import AgentRoom
-from controller.agents import AgentSession
-from controller.errors import NoAgent, NoRoom
-from controller.placement import Placement, choose
-from controller.switches import ManagedSwitch
+from switchml.controller.admission import AgentRoom
+from switchml.controller.agents import AgentSession
+from switchml.controller.errors import NoAgent, NoRoom
+from switchml.controller.placement import Placement, choose
+from switchml.controller.switches import ManagedSwitch
 
 __all__ = ["choose_in_one_pipe", "require_one_pipe", "require_width"]
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from controller.admission import AgentRoom, place_ranks
-from controller.agents import AgentSession
-from controller.errors import NoAgent
-from controller.jobs import Rank
+from switchml.controller.admission import AgentRoom, place_ranks
+from switchml.controller.agents import AgentSession
+from switchml.controller.errors import NoAgent
+from switchml.controller.jobs import Rank
 
 __all__ = ["Placement", "choose", "rank_at", "require_room"]
 

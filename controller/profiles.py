@@ -8,11 +8,11 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.agents import Agents, AgentSession
-from controller.errors import JobEnded, NoRoom
-from controller.jobs import Job, Rank, RankState
-from controller.proto import switchml_pb2 as pb
-from dataplane.printable import printable
+from switchml.common.printable import printable
+from switchml.controller.agents import Agents, AgentSession
+from switchml.controller.errors import JobEnded, NoRoom
+from switchml.controller.jobs import Job, Rank, RankState
+from switchml.controller.proto import switchml_pb2 as pb
 
 __all__ = ["ANSWER_SECONDS", "MOST_CALLS", "Profiles"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from controller.errors import ConfigError, QuotaExceeded
-from controller.jobs import Job
+from switchml.controller.errors import ConfigError, QuotaExceeded
+from switchml.controller.jobs import Job
 
 __all__ = ["EVERYBODY", "Quotas", "TenantConfig"]
 

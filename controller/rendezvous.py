@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.admission import validate_job
-from controller.agents import AgentSession
-from controller.errors import ControllerError, InternalError, InvalidRequest, JobExists, NoRoom
-from controller.events import EventKind
-from controller.jobs import Job, printed_ranks
-from controller.lifecycle import Lifecycle
-from controller.live_job import Changes, LiveJob
-from controller.placement import Placement
-from controller.proto import switchml_pb2 as pb
+from switchml.controller.admission import validate_job
+from switchml.controller.agents import AgentSession
+from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, JobExists, NoRoom
+from switchml.controller.events import EventKind
+from switchml.controller.jobs import Job, printed_ranks
+from switchml.controller.lifecycle import Lifecycle
+from switchml.controller.live_job import Changes, LiveJob
+from switchml.controller.placement import Placement
+from switchml.controller.proto import switchml_pb2 as pb
 
 __all__ = ["MAX_KEY", "MAX_KEYS_OF_AGENT", "MAX_KEYS_OF_TENANT", "MAX_SECONDS", "Rendezvous", "job_name"]
 

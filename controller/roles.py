@@ -1,7 +1,7 @@
 """Who may ask the controller for what, and who asks now.
 
-The role, the name and the tenant of a caller stand in its certificate (dataplane.tls). Without TLS, that is over a Unix
-socket, over loopback, or where --insecure allows it, every caller is an administrator and of no tenant.
+The role, the name and the tenant of a caller stand in its certificate (switchml.common.tls). Without TLS, that is over
+a Unix socket, over loopback, or where --insecure allows it, every caller is an administrator and of no tenant.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 
 import grpc
 
-from controller.call_limits import CallLimits
-from controller.errors import ACTOR_KEY, PermissionDenied, TooManyCalls, abort
-from controller.events import ACTOR, EventKind, EventLog
-from controller.jobs import Job
-from controller.quotas import Quotas
-from dataplane.tls import Identity, Role, identity_of
+from switchml.common.tls import Identity, Role, identity_of
+from switchml.controller.call_limits import CallLimits
+from switchml.controller.errors import ACTOR_KEY, PermissionDenied, TooManyCalls, abort
+from switchml.controller.events import ACTOR, EventKind, EventLog
+from switchml.controller.jobs import Job
+from switchml.controller.quotas import Quotas
 
 __all__ = ["CALLER", "RIGHTS", "Access", "Caller", "require_agent", "require_tenant"]
 

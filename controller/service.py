@@ -11,22 +11,22 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
-from controller.agent_messages import AgentMessages
-from controller.agents import Agents, AgentSession, welcome
-from controller.deadline import within
-from controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
-from controller.events import EventKind, EventLog
-from controller.lifecycle import Lifecycle
-from controller.profiles import Profiles
-from controller.proto import events_pb2 as events_pb
-from controller.proto import events_pb2_grpc as events_grpc
-from controller.proto import switchml_pb2 as pb
-from controller.proto import switchml_pb2_grpc as pb_grpc
-from controller.roles import CALLER, require_agent, require_tenant
-from controller.store import Store
-from controller.switches import Switches
-from controller.version import VERSION
-from dataplane.constants import PROTOCOL_VERSION
+from switchml.controller.agent_messages import AgentMessages
+from switchml.controller.agents import Agents, AgentSession, welcome
+from switchml.controller.deadline import within
+from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
+from switchml.controller.events import EventKind, EventLog
+from switchml.controller.lifecycle import Lifecycle
+from switchml.controller.profiles import Profiles
+from switchml.controller.proto import events_pb2 as events_pb
+from switchml.controller.proto import events_pb2_grpc as events_grpc
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.roles import CALLER, require_agent, require_tenant
+from switchml.controller.store import Store
+from switchml.controller.switches import Switches
+from switchml.controller.version import VERSION
+from switchml.dataplane.constants import PROTOCOL_VERSION
 
 __all__ = ["AgentsService", "ControlService", "EventsService", "JobsService", "SwitchesService"]
 

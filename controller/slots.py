@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.errors import NoRoom
+from switchml.controller.errors import NoRoom
 
 __all__ = ["MINIMUM_SLOTS", "SlotAllocator", "is_power_of_two"]
 

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
 
-from controller.errors import StoreError, StoreInUse
-from controller.events import Event, EventLog
-from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
-from controller.proto import switchml_pb2 as pb
-from controller.store_errors import require_sound, sound_rows, store_errors
-from controller.store_limits import forget_old_jobs
-from controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
-from dataplane.clock import Clock
+from switchml.common.clock import Clock
+from switchml.controller.errors import StoreError, StoreInUse
+from switchml.controller.events import Event, EventLog
+from switchml.controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.store_errors import require_sound, sound_rows, store_errors
+from switchml.controller.store_limits import forget_old_jobs
+from switchml.controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
 
 __all__ = ["Store", "Transition", "stand_by"]
 

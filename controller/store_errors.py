@@ -9,7 +9,7 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from controller.errors import StoreError
+from switchml.controller.errors import StoreError
 
 __all__ = ["require_sound", "sound_rows", "store_errors"]
 

@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-from dataplane.clock import Clock, stood_still
+from switchml.common.clock import Clock, stood_still
 
 __all__ = ["BEAT_SECONDS", "LEASE_SECONDS", "LockHeld", "StoreLock", "Watch"]
 

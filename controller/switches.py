@@ -7,18 +7,18 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-from controller.config import SwitchConfig
-from controller.drivers import LOSS_TABLES, Driver, JobTables
-from controller.drivers.bfrt import BfrtDriver
-from controller.drivers.p4runtime import P4RuntimeDriver
-from controller.drivers.p4tables import loss_threshold
-from controller.errors import ConfigError, InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
-from controller.events import EventKind
-from controller.proto import switchml_pb2 as pb
-from controller.slots import SlotAllocator
-from controller.store import Store
-from dataplane.constants import Verdict
-from dataplane.tls import Security, TlsError, is_local
+from switchml.common.tls import Security, TlsError, is_local
+from switchml.controller.config import SwitchConfig
+from switchml.controller.drivers import LOSS_TABLES, Driver, JobTables
+from switchml.controller.drivers.bfrt import BfrtDriver
+from switchml.controller.drivers.p4runtime import P4RuntimeDriver
+from switchml.controller.drivers.p4tables import loss_threshold
+from switchml.controller.errors import ConfigError, InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
+from switchml.controller.events import EventKind
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.slots import SlotAllocator
+from switchml.controller.store import Store
+from switchml.dataplane.constants import Verdict
 
 __all__ = ["MAX_EPOCH", "MAX_PORT", "ManagedSwitch", "Switches"]
 

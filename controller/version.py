@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from controller.errors import InvalidRequest, VersionMismatch
+from switchml.controller.errors import InvalidRequest, VersionMismatch
 
 __all__ = ["VERSION", "require_same_release"]
 

@@ -1,4 +1,4 @@
-# Only there where libdpdk was found when SwitchML was built; dataplane.devices is the way in.
+# Only there where libdpdk was found when SwitchML was built; switchml.dataplane.devices is the way in.
 
 # Starts DPDK's environment, once in a process, with both; the same arguments again change nothing. Raises ValueError
 # for arguments that cannot be, and OSError when DPDK refuses: then it can be tried again in a new process only.

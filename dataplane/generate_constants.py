@@ -1,6 +1,6 @@
 """Generate the C++, P4 and Python constants from constants.toml.
 
-Run it as ``python -m dataplane.generate_constants`` in the source tree after changing constants.toml.
+Run it as ``python -m switchml.dataplane.generate_constants`` in the source tree after changing constants.toml.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ else:
 
 __all__ = ["generate", "main"]
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).resolve().parent
 _NOTICE = "Generated from dataplane/constants.toml by dataplane/generate_constants.py; do not edit."
 
 # Tables whose members are the values of one field or the index of one counter.

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dataplane.constants import (
+from switchml.dataplane.constants import (
     CHECK_CALL_FACTOR,
     CHECK_CHUNK_FACTOR,
     CHECK_EXPONENT_FACTOR,

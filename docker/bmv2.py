@@ -14,8 +14,8 @@ import socket
 import subprocess
 from collections.abc import Iterator
 
-from topologies.ethtool import switch_offloads_off
-from topologies.topology import PACKAGED, Topology, load
+from switchml.topologies.ethtool import switch_offloads_off
+from switchml.topologies.topology import PACKAGED, Topology, load
 
 P4RUNTIME = "127.0.0.1:9559"
 

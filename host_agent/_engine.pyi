@@ -85,9 +85,9 @@ def shm_port_at(path: str) -> int: ...
 class Engine:
     """All ranks of one agent, their slots divided among `threads`. Its methods do not wait for the network."""
 
-    # With the queues of a device of dataplane.devices, one for each thread, packets travel over them as frames from
-    # `address` instead of over the kernel's UDP. All go to the MAC address `next_hop`, or else to whom ARP finds. Busy:
-    # never sleep. Raises ValueError, also for threads outside 1..64, and OSError.
+    # With the queues of a device of switchml.dataplane.devices, one for each thread, packets travel over them as frames
+    # from `address` instead of over the kernel's UDP. All go to the MAC address `next_hop`, or else to whom ARP finds.
+    # Busy: never sleep. Raises ValueError, also for threads outside 1..64, and OSError.
     def __init__(
         self,
         threads: int = 1,

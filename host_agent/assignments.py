@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import (
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import (
     PROTOCOL_MAX_JOBS,
     PROTOCOL_MAX_SLOT_INDEX,
     PROTOCOL_MAX_VALUES,
     PROTOCOL_MAX_WORKERS,
 )
-from host_agent.errors import AssignmentRefused
+from switchml.host_agent.errors import AssignmentRefused
 
 __all__ = ["check_assignment"]
 

@@ -16,21 +16,21 @@ from pathlib import Path
 
 import click
 
-from controller.proto import switchml_pb2 as pb
-from dataplane.clock import chosen_clock
-from dataplane.constants import PROTOCOL_VERSION
-from dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
-from dataplane.metrics_address import MetricsPlace, metrics_options
-from dataplane.open_files import allow_open_files
-from dataplane.process_logs import configure, log_options
-from dataplane.tls import Security, tls_options
-from host_agent._engine import SLOT_USES, SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
-from host_agent.errors import AgentError
-from host_agent.jobs import Jobs
-from host_agent.messages import Failure
-from host_agent.session import Session
-from host_agent.socket_server import SocketServer
-from host_agent.version import VERSION
+from switchml.common.clock import chosen_clock
+from switchml.common.metrics_address import MetricsPlace, metrics_options
+from switchml.common.open_files import allow_open_files
+from switchml.common.process_logs import configure, log_options
+from switchml.common.tls import Security, tls_options
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import PROTOCOL_VERSION
+from switchml.dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
+from switchml.host_agent._engine import SLOT_USES, SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
+from switchml.host_agent.errors import AgentError
+from switchml.host_agent.jobs import Jobs
+from switchml.host_agent.messages import Failure
+from switchml.host_agent.session import Session
+from switchml.host_agent.socket_server import SocketServer
+from switchml.host_agent.version import VERSION
 
 __all__ = ["AgentOptions", "main", "serve"]
 
@@ -164,8 +164,8 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     metrics = None
     if options.metrics is not None:
         # What serves them takes a tenth of a second to import.
-        from dataplane.metrics_server import MetricsServer, on_loop
-        from host_agent.metrics import AgentMetrics
+        from switchml.common.metrics_server import MetricsServer, on_loop
+        from switchml.host_agent.metrics import AgentMetrics
 
         numbers = AgentMetrics(engine, jobs, options.name, options.transport, lambda: session.registered)
         metrics = MetricsServer(options.metrics, on_loop(numbers)).address

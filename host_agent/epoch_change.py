@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from controller.proto import switchml_pb2 as pb
-from host_agent.local_job import LocalJob, LocalRank
-from host_agent.messages import Failure
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.local_job import LocalJob, LocalRank
+from switchml.host_agent.messages import Failure
 
 __all__ = ["follows", "have_reached", "switch_over"]
 

@@ -9,21 +9,21 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from controller.proto import switchml_pb2 as pb
-from host_agent.assignments import check_assignment
-from host_agent.deadlines import first_of, within
-from host_agent.epoch_change import follows, switch_over
-from host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
-from host_agent.local_job import LocalJob, LocalRank, Process
-from host_agent.messages import Attach, CheckFailed, Failure
-from host_agent.profiles import rank_counters, rank_profile
-from host_agent.rank_requests import rank_asked_for
-from host_agent.ranks import EngineRanks
-from host_agent.switch_watch import SwitchWatch
-from host_agent.waiting import Waiting, WaitingRanks
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.assignments import check_assignment
+from switchml.host_agent.deadlines import first_of, within
+from switchml.host_agent.epoch_change import follows, switch_over
+from switchml.host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
+from switchml.host_agent.local_job import LocalJob, LocalRank, Process
+from switchml.host_agent.messages import Attach, CheckFailed, Failure
+from switchml.host_agent.profiles import rank_counters, rank_profile
+from switchml.host_agent.rank_requests import rank_asked_for
+from switchml.host_agent.ranks import EngineRanks
+from switchml.host_agent.switch_watch import SwitchWatch
+from switchml.host_agent.waiting import Waiting, WaitingRanks
 
 if TYPE_CHECKING:
-    from host_agent._engine import Engine, RankStatus
+    from switchml.host_agent._engine import Engine, RankStatus
 
 __all__ = ["Jobs"]
 

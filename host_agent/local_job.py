@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from controller.proto import switchml_pb2 as pb
-from dataplane.opening_time import seconds_to_open
-from host_agent.messages import Failure
+from switchml.common.opening_time import seconds_to_open
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.messages import Failure
 
 if TYPE_CHECKING:
-    from host_agent._engine import RankStatus
+    from switchml.host_agent._engine import RankStatus
 
 __all__ = ["LocalJob", "LocalRank", "Process"]
 

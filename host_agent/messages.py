@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Union
 
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import PROTOCOL_MAX_WORKERS
-from host_agent.errors import BadMessage
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.host_agent.errors import BadMessage
 
 __all__ = [
     "MESSAGE_BYTES",

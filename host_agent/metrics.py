@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from dataplane.devices import DEVICE_TRANSPORTS
-from dataplane.metrics_server import Families
-from host_agent.version import VERSION
+from switchml.common.metrics_server import Families
+from switchml.dataplane.devices import DEVICE_TRANSPORTS
+from switchml.host_agent.version import VERSION
 
 if TYPE_CHECKING:
-    from host_agent._engine import Engine, LinkCounters, RankProfile, RankStatus
-    from host_agent.jobs import Jobs
+    from switchml.host_agent._engine import Engine, LinkCounters, RankProfile, RankStatus
+    from switchml.host_agent.jobs import Jobs
 
 __all__ = ["AgentMetrics"]
 

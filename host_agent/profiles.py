@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2 as pb
 
 if TYPE_CHECKING:
-    from host_agent._engine import CallTimes, Engine, RankStatus
+    from switchml.host_agent._engine import CallTimes, Engine, RankStatus
 
 __all__ = ["MOST_CALLS", "rank_counters", "rank_profile"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from controller.proto import switchml_pb2 as pb
-from host_agent.errors import AttachRefused
-from host_agent.local_job import LocalJob, LocalRank
-from host_agent.messages import Attach
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.errors import AttachRefused
+from switchml.host_agent.local_job import LocalJob, LocalRank
+from switchml.host_agent.messages import Attach
 
 __all__ = ["rank_asked_for"]
 

@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from controller.proto import switchml_pb2 as pb
-from host_agent.local_job import LocalRank
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.local_job import LocalRank
 
 if TYPE_CHECKING:
-    from host_agent._engine import Engine
+    from switchml.host_agent._engine import Engine
 
 __all__ = ["EngineRanks"]
 

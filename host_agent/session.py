@@ -15,16 +15,16 @@ from typing import Any, Final
 
 import grpc
 
-from controller.proto import switchml_pb2 as pb
-from controller.proto import switchml_pb2_grpc as pb_grpc
-from dataplane.clock import Clock, stood_still
-from dataplane.tls import CONTROLLER_NAME, Security, TlsError
-from host_agent.deadlines import within
-from host_agent.epoch_change import have_reached
-from host_agent.errors import RegistrationRefused
-from host_agent.jobs import Jobs
-from host_agent.local_job import LocalJob
-from host_agent.messages import Failure
+from switchml.common.clock import Clock, stood_still
+from switchml.common.tls import CONTROLLER_NAME, Security, TlsError
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.host_agent.deadlines import within
+from switchml.host_agent.epoch_change import have_reached
+from switchml.host_agent.errors import RegistrationRefused
+from switchml.host_agent.jobs import Jobs
+from switchml.host_agent.local_job import LocalJob
+from switchml.host_agent.messages import Failure
 
 __all__ = ["Session", "failure_of"]
 

@@ -11,9 +11,9 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from host_agent.errors import SocketUnusable
-from host_agent.jobs import Jobs
-from host_agent.process_connection import MissingRanks, ProcessConnection
+from switchml.host_agent.errors import SocketUnusable
+from switchml.host_agent.jobs import Jobs
+from switchml.host_agent.process_connection import MissingRanks, ProcessConnection
 
 __all__ = ["SocketServer"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from host_agent._engine import Engine
+    from switchml.host_agent._engine import Engine
 
 __all__ = ["SwitchWatch"]
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.proto import switchml_pb2 as pb
-from host_agent.errors import AssignmentRefused, AttachRefused
-from host_agent.messages import Attach
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.errors import AssignmentRefused, AttachRefused
+from switchml.host_agent.messages import Attach
 
 if TYPE_CHECKING:
-    from host_agent.local_job import LocalJob, Process
+    from switchml.host_agent.local_job import LocalJob, Process
 
 __all__ = ["Waiting", "WaitingRanks"]
 

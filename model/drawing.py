@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from dataplane.constants import Verdict
 from model.cases import Case
 from model.spin import Event
+from switchml.dataplane.constants import Verdict
 
 __all__ = ["draw"]
 

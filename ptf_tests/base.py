@@ -12,13 +12,13 @@ import finsy as fy
 import ptf
 from ptf.base_tests import BaseTest
 
-from dataplane.constants import DropReason, Verdict
-from dataplane.wire import Packet
 from ptf_tests.barrier import Barrier, marker_entities
 from ptf_tests.control import Count, Counts, Entity, open_control, worker_key
 from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host, contribution_frame, describe, result_frame
 from ptf_tests.job import Job, default_host
 from ptf_tests.targets import HOST_PORTS, Description
+from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.wire import Packet
 
 __all__ = ["SwitchMLTest"]
 

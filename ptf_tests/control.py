@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import finsy as fy
 
-from dataplane.constants import DropReason
 from ptf_tests.targets import Description
+from switchml.dataplane.constants import DropReason
 
 __all__ = ["Control", "Count", "Counts", "Entity", "open_control", "worker_key"]
 

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 import finsy as fy
 
-from controller.drivers.bfrt_entities import Held, Names
-from controller.drivers.bfrt_ports import PORT_METADATA, SECOND_PASS_PORT, second_pass
-from controller.drivers.bfrt_schema import Schema, SchemaMismatch, Table
-from controller.drivers.bfrt_session import Session
-from dataplane.bfruntime import bfruntime_pb2 as pb
-from dataplane.constants import DropReason
-from dataplane.tls import Security
 from ptf_tests.control import Control, Count, Counts, Entity, worker_key
 from ptf_tests.targets import HOST_PORTS, MONITOR_PORT, Description
+from switchml.common.tls import Security
+from switchml.controller.drivers.bfrt_entities import Held, Names
+from switchml.controller.drivers.bfrt_ports import PORT_METADATA, SECOND_PASS_PORT, second_pass
+from switchml.controller.drivers.bfrt_schema import Schema, SchemaMismatch, Table
+from switchml.controller.drivers.bfrt_session import Session
+from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
+from switchml.dataplane.constants import DropReason
 
 __all__ = ["BfrtControl"]
 

@@ -11,9 +11,9 @@ import finsy as fy
 import grpc
 from finsy.proto import U128, p4r
 
-from dataplane.constants import DropReason
 from ptf_tests.control import Control, Count, Counts, Entity, worker_key
 from ptf_tests.targets import Description
+from switchml.dataplane.constants import DropReason
 
 __all__ = ["P4RuntimeControl"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import finsy as fy
 
-from dataplane.constants import Flag, Kind
-from dataplane.wire import Packet
 from ptf_tests.control import Entity
 from ptf_tests.frames import Host
 from ptf_tests.targets import HOST_PORTS
+from switchml.dataplane.constants import Flag, Kind
+from switchml.dataplane.wire import Packet
 
 __all__ = ["Job", "default_host"]
 

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import dataplane
-from dataplane.tna_emulator.program import PROGRAM, load_program, values_per_packet
+from ptf_tests.tofino_emulator.program import PROGRAM, load_program, values_per_packet
+from switchml import dataplane
 
 __all__ = ["Description", "HOST_PORTS", "MONITOR_PORT", "TARGETS", "Target", "TargetUnavailable"]
 
@@ -228,7 +228,7 @@ class Soft(Target):
 
     def _command(self) -> Sequence[str]:
         ports = [f"--frame-port={port}={','.join(map(str, self._sockets(port)))}" for port in _PORTS]
-        module = "dataplane.softswitch.daemon"
+        module = "switchml.dataplane.softswitch.daemon"
         return [sys.executable, "-m", module, "--grpc", "127.0.0.1:0", "--ready-file", str(self._ready), *ports]
 
     def _is_ready(self) -> bool:
@@ -272,7 +272,7 @@ class TofinoEmulator(Target):
 
     def _command(self) -> Sequence[str]:
         ports = [f"--frame-port={port}={','.join(map(str, self._sockets(port)))}" for port in _PORTS]
-        module = "dataplane.tna_emulator.daemon"
+        module = "ptf_tests.tofino_emulator.daemon"
         return [sys.executable, "-m", module, "--grpc", "127.0.0.1:0", "--ready-file", str(self._ready), *ports]
 
     def _is_ready(self) -> bool:

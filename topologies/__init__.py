@@ -1,1 +1,1 @@
-"""Lays a fabric out, of local processes or in network namespaces, and runs a job's workers on it."""
+"""Topology files, pictures of them, and the network namespaces that they are laid out in."""

@@ -6,8 +6,8 @@ import dataclasses
 import json
 from typing import Any
 
-from topologies.errors import TopologyFileError
-from topologies.topology import TOFINO, Switch, Topology
+from switchml.common.errors import TopologyFileError
+from switchml.topologies.topology import TOFINO, Switch, Topology
 
 __all__ = ["controller_file"]
 

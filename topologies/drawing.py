@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any, Final
 
-from topologies.errors import DrawingError
-from topologies.topology import Switch, Topology
+from switchml.common.errors import DrawingError
+from switchml.topologies.topology import Switch, Topology
 
 __all__ = ["PICTURE_SUFFIXES", "picture", "text"]
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import Final
 
-from topologies.errors import NamespaceError
+from switchml.common.errors import NamespaceError
 
 __all__ = ["active_features", "switch_offloads_off"]
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from topologies.errors import NamespaceError
-from topologies.ethtool import switch_offloads_off
-from topologies.processes import ProcessRecord
-from topologies.topology import Topology
+from switchml.common.errors import NamespaceError
+from switchml.common.processes import ProcessRecord
+from switchml.topologies.ethtool import switch_offloads_off
+from switchml.topologies.topology import Topology
 
 __all__ = ["HOST_INTERFACE", "SWITCHES", "Namespaces", "require_privileges", "switch_interface"]
 

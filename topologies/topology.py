@@ -33,10 +33,10 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from controller.config import PortConfig
-from controller.errors import ConfigError
-from dataplane.constants import PROTOCOL_MAX_WORKERS
-from topologies.errors import TopologyFileError
+from switchml.common.errors import TopologyFileError
+from switchml.controller.config import PortConfig
+from switchml.controller.errors import ConfigError
+from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 
 __all__ = ["PACKAGED", "TARGETS", "TOFINO", "Host", "Switch", "Topology", "load", "single_switch"]
 

@@ -1,4 +1,4 @@
-"""One rank of a benchmark: `python -m benchmarks.workers.rank BACKEND SOCKET`.
+"""One rank of a benchmark: `python -m switchml.benchmarks.workers.rank BACKEND SOCKET`.
 
 It joins its group, connects to the benchmark's Unix socket, says {"rank", "pid", "share"} and then answers commands, a
 line each, with one line of JSON:
@@ -33,9 +33,9 @@ from typing import Any, Final, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.workers import counters
-from benchmarks.workers.backends import BACKENDS, Backend, SwitchMLBackend
-from benchmarks.workers.pattern import Pattern, allowed_error
+from switchml.benchmarks.workers import counters
+from switchml.benchmarks.workers.backends import BACKENDS, Backend, SwitchMLBackend
+from switchml.benchmarks.workers.pattern import Pattern, allowed_error
 
 __all__ = ["main"]
 

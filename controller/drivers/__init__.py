@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import PROTOCOL_MAX_WORKERS, DropReason, Verdict
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, DropReason, Verdict
 
 __all__ = ["LOSS_TABLES", "Capabilities", "Driver", "JobTables", "RankPort", "SwitchContents"]
 

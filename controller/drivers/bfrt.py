@@ -16,14 +16,15 @@ from typing import Any, TypeVar
 import finsy as fy
 import grpc
 
-import dataplane
-from controller.config import SwitchConfig
-from controller.drivers import Capabilities, Driver, JobTables, SwitchContents
-from controller.drivers.bfrt_entities import Held, Names
-from controller.drivers.bfrt_ports import Ports, pipe_of
-from controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table
-from controller.drivers.bfrt_session import BfrtError, Session
-from controller.drivers.p4tables import (
+from switchml import dataplane
+from switchml.common.tls import Options, Security, TlsError, switch_name
+from switchml.controller.config import SwitchConfig
+from switchml.controller.drivers import Capabilities, Driver, JobTables, SwitchContents
+from switchml.controller.drivers.bfrt_entities import Held, Names
+from switchml.controller.drivers.bfrt_ports import Ports, pipe_of
+from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table
+from switchml.controller.drivers.bfrt_session import BfrtError, Session
+from switchml.controller.drivers.p4tables import (
     JOB_TABLES,
     Entity,
     compare,
@@ -33,12 +34,11 @@ from controller.drivers.p4tables import (
     table_message,
     verdict_index,
 )
-from controller.errors import ConfigError, ControllerError, NoAgent, SwitchRefused, SwitchUnavailable
-from controller.jobs import parse_mac
-from controller.proto import switchml_pb2 as pb
-from dataplane.bfruntime import bfruntime_pb2 as bfrt_pb
-from dataplane.constants import DropReason, Verdict
-from dataplane.tls import Options, Security, TlsError, switch_name
+from switchml.controller.errors import ConfigError, ControllerError, NoAgent, SwitchRefused, SwitchUnavailable
+from switchml.controller.jobs import parse_mac
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.bfruntime import bfruntime_pb2 as bfrt_pb
+from switchml.dataplane.constants import DropReason, Verdict
 
 __all__ = ["BfrtDriver"]
 

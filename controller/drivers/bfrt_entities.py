@@ -13,9 +13,9 @@ from typing import Any
 
 import finsy as fy
 
-from controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table, Value
-from controller.drivers.p4tables import Entity, replicas
-from dataplane.bfruntime import bfruntime_pb2 as pb
+from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table, Value
+from switchml.controller.drivers.p4tables import Entity, replicas
+from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 
 __all__ = ["GROUP_TABLES", "PRIORITIES", "TABLES", "Held", "Names", "TableNames"]
 

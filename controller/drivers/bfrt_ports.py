@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import grpc
 
-from controller.config import PortConfig
-from controller.drivers.bfrt_entities import TableNames
-from controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table, Value
-from controller.drivers.bfrt_session import BfrtError, Session
-from dataplane.bfruntime import bfruntime_pb2 as pb
+from switchml.controller.config import PortConfig
+from switchml.controller.drivers.bfrt_entities import TableNames
+from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table, Value
+from switchml.controller.drivers.bfrt_session import BfrtError, Session
+from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 
 __all__ = ["PORT_METADATA", "PORT_TABLES", "SECOND_PASS_PORT", "Ports", "pipe_of", "second_pass"]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dataplane.bfruntime import bfruntime_pb2 as pb
+from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 
 __all__ = ["ALL_PIPES", "BadAnswer", "Field", "SchemaMismatch", "Schema", "Table", "Value"]
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.message import DecodeError
 
-from controller.deadline import within
-from controller.drivers.bfrt_schema import ALL_PIPES
-from dataplane.bfruntime import bfruntime_pb2 as pb
-from dataplane.bfruntime import bfruntime_pb2_grpc as pb_grpc
-from dataplane.tls import Options
+from switchml.common.tls import Options
+from switchml.controller.deadline import within
+from switchml.controller.drivers.bfrt_schema import ALL_PIPES
+from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
+from switchml.dataplane.bfruntime import bfruntime_pb2_grpc as pb_grpc
 
 __all__ = ["BfrtError", "Failure", "Session"]
 

@@ -14,11 +14,12 @@ import finsy as fy
 from finsy.proto import U128, p4i, p4r
 from google.protobuf import text_format
 
-import dataplane
-from controller.config import SwitchConfig
-from controller.deadline import within
-from controller.drivers import LOSS_TABLES, Capabilities, Driver, JobTables, SwitchContents
-from controller.drivers.p4tables import (
+from switchml import dataplane
+from switchml.common.tls import Security, TlsError, switch_name
+from switchml.controller.config import SwitchConfig
+from switchml.controller.deadline import within
+from switchml.controller.drivers import LOSS_TABLES, Capabilities, Driver, JobTables, SwitchContents
+from switchml.controller.drivers.p4tables import (
     JOB_TABLES,
     Entity,
     compare,
@@ -31,12 +32,11 @@ from controller.drivers.p4tables import (
     table_message,
     verdict_index,
 )
-from controller.errors import ConfigError, ControllerError, SwitchRefused, SwitchUnavailable
-from controller.jobs import parse_mac
-from controller.proto import switchml_pb2 as pb
-from controller.version import require_same_release
-from dataplane.constants import DropReason, Verdict
-from dataplane.tls import Security, TlsError, switch_name
+from switchml.controller.errors import ConfigError, ControllerError, SwitchRefused, SwitchUnavailable
+from switchml.controller.jobs import parse_mac
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.version import require_same_release
+from switchml.dataplane.constants import DropReason, Verdict
 
 __all__ = ["P4RuntimeDriver"]
 

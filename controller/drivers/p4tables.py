@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import finsy as fy
 from finsy.p4entity import P4Replica
 
-from controller.drivers import LOSS_TABLES, JobTables
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, Verdict
+from switchml.controller.drivers import LOSS_TABLES, JobTables
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, Verdict
 
 __all__ = ["JOB_TABLES", "MULTICAST_RANK", "Difference", "Entity", "compare", "group_message", "job_entities"]
 __all__ += [

@@ -1,4 +1,4 @@
-from controller.proto import switchml_pb2 as _switchml_pb2
+from switchml.controller.proto import switchml_pb2 as _switchml_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Mapping as _Mapping

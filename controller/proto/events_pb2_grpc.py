@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from controller.proto import events_pb2 as controller_dot_proto_dot_events__pb2
+from switchml.controller.proto import events_pb2 as switchml_dot_controller_dot_proto_dot_events__pb2
 
 GRPC_GENERATED_VERSION = '1.80.0'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in controller/proto/events_pb2_grpc.py depends on'
+        + ' but the generated code in switchml/controller/proto/events_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,8 +37,8 @@ class EventsStub(object):
         """
         self.Read = channel.unary_stream(
                 '/switchml.v1.Events/Read',
-                request_serializer=controller_dot_proto_dot_events__pb2.ReadEventsRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_events__pb2.Event.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_events__pb2.ReadEventsRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_events__pb2.Event.FromString,
                 _registered_method=True)
 
 
@@ -58,8 +58,8 @@ def add_EventsServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Read': grpc.unary_stream_rpc_method_handler(
                     servicer.Read,
-                    request_deserializer=controller_dot_proto_dot_events__pb2.ReadEventsRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_events__pb2.Event.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_events__pb2.ReadEventsRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_events__pb2.Event.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -88,8 +88,8 @@ class Events(object):
             request,
             target,
             '/switchml.v1.Events/Read',
-            controller_dot_proto_dot_events__pb2.ReadEventsRequest.SerializeToString,
-            controller_dot_proto_dot_events__pb2.Event.FromString,
+            switchml_dot_controller_dot_proto_dot_events__pb2.ReadEventsRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_events__pb2.Event.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,6 +1,6 @@
 """Generate the Python side of the .proto files here.
 
-Run it as ``python -m controller.proto.generate`` in the source tree after changing one; it needs grpcio-tools.
+Run it as ``python -m switchml.controller.proto.generate`` in the source tree after changing one; it needs grpcio-tools.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from pathlib import Path
 
 __all__ = ["generate", "main"]
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parent.parent
-_SOURCES = ("controller/proto/switchml.proto", "controller/proto/events.proto")
+_SOURCES = ("switchml/controller/proto/switchml.proto", "switchml/controller/proto/events.proto")
 
 
 def generate() -> dict[Path, str]:

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from controller.proto import switchml_pb2 as controller_dot_proto_dot_switchml__pb2
+from switchml.controller.proto import switchml_pb2 as switchml_dot_controller_dot_proto_dot_switchml__pb2
 
 GRPC_GENERATED_VERSION = '1.80.0'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in controller/proto/switchml_pb2_grpc.py depends on'
+        + ' but the generated code in switchml/controller/proto/switchml_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -38,38 +38,38 @@ class JobsStub(object):
         """
         self.Start = channel.unary_unary(
                 '/switchml.v1.Jobs/Start',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.StartJobRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.Job.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.StartJobRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
                 _registered_method=True)
         self.Get = channel.unary_unary(
                 '/switchml.v1.Jobs/Get',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.Job.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
                 _registered_method=True)
         self.List = channel.unary_unary(
                 '/switchml.v1.Jobs/List',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.ListJobsRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.ListJobsResponse.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListJobsRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListJobsResponse.FromString,
                 _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/switchml.v1.Jobs/Watch',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.Job.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
                 _registered_method=True)
         self.Stop = channel.unary_unary(
                 '/switchml.v1.Jobs/Stop',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.Job.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
                 _registered_method=True)
         self.ReportExit = channel.unary_unary(
                 '/switchml.v1.Jobs/ReportExit',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.ExitReport.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.Job.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ExitReport.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
                 _registered_method=True)
         self.Profile = channel.unary_unary(
                 '/switchml.v1.Jobs/Profile',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.ProfileRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.JobProfile.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ProfileRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.JobProfile.FromString,
                 _registered_method=True)
 
 
@@ -136,38 +136,38 @@ def add_JobsServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Start': grpc.unary_unary_rpc_method_handler(
                     servicer.Start,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.StartJobRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.StartJobRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
             ),
             'Get': grpc.unary_unary_rpc_method_handler(
                     servicer.Get,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.JobReference.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.JobReference.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
             ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.ListJobsRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.ListJobsResponse.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListJobsRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListJobsResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.JobReference.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.JobReference.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
             ),
             'Stop': grpc.unary_unary_rpc_method_handler(
                     servicer.Stop,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.JobReference.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.JobReference.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
             ),
             'ReportExit': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportExit,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.ExitReport.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ExitReport.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.SerializeToString,
             ),
             'Profile': grpc.unary_unary_rpc_method_handler(
                     servicer.Profile,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.ProfileRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.JobProfile.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ProfileRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.JobProfile.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -197,8 +197,8 @@ class Jobs(object):
             request,
             target,
             '/switchml.v1.Jobs/Start',
-            controller_dot_proto_dot_switchml__pb2.StartJobRequest.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.Job.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.StartJobRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -224,8 +224,8 @@ class Jobs(object):
             request,
             target,
             '/switchml.v1.Jobs/Get',
-            controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.Job.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -251,8 +251,8 @@ class Jobs(object):
             request,
             target,
             '/switchml.v1.Jobs/List',
-            controller_dot_proto_dot_switchml__pb2.ListJobsRequest.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.ListJobsResponse.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ListJobsRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ListJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -278,8 +278,8 @@ class Jobs(object):
             request,
             target,
             '/switchml.v1.Jobs/Watch',
-            controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.Job.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -305,8 +305,8 @@ class Jobs(object):
             request,
             target,
             '/switchml.v1.Jobs/Stop',
-            controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.Job.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.JobReference.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -332,8 +332,8 @@ class Jobs(object):
             request,
             target,
             '/switchml.v1.Jobs/ReportExit',
-            controller_dot_proto_dot_switchml__pb2.ExitReport.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.Job.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ExitReport.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.Job.FromString,
             options,
             channel_credentials,
             insecure,
@@ -359,8 +359,8 @@ class Jobs(object):
             request,
             target,
             '/switchml.v1.Jobs/Profile',
-            controller_dot_proto_dot_switchml__pb2.ProfileRequest.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.JobProfile.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ProfileRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.JobProfile.FromString,
             options,
             channel_credentials,
             insecure,
@@ -385,13 +385,13 @@ class AgentsStub(object):
         """
         self.Session = channel.stream_stream(
                 '/switchml.v1.Agents/Session',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.AgentMessage.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.ControllerMessage.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.AgentMessage.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ControllerMessage.FromString,
                 _registered_method=True)
         self.List = channel.unary_unary(
                 '/switchml.v1.Agents/List',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.ListAgentsRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.ListAgentsResponse.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsResponse.FromString,
                 _registered_method=True)
 
 
@@ -422,13 +422,13 @@ def add_AgentsServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Session': grpc.stream_stream_rpc_method_handler(
                     servicer.Session,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.AgentMessage.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.ControllerMessage.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.AgentMessage.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ControllerMessage.SerializeToString,
             ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.ListAgentsRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.ListAgentsResponse.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -458,8 +458,8 @@ class Agents(object):
             request_iterator,
             target,
             '/switchml.v1.Agents/Session',
-            controller_dot_proto_dot_switchml__pb2.AgentMessage.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.ControllerMessage.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.AgentMessage.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ControllerMessage.FromString,
             options,
             channel_credentials,
             insecure,
@@ -485,8 +485,8 @@ class Agents(object):
             request,
             target,
             '/switchml.v1.Agents/List',
-            controller_dot_proto_dot_switchml__pb2.ListAgentsRequest.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.ListAgentsResponse.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ListAgentsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -511,23 +511,23 @@ class SwitchesStub(object):
         """
         self.List = channel.unary_unary(
                 '/switchml.v1.Switches/List',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.ListSwitchesRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.ListSwitchesResponse.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListSwitchesRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListSwitchesResponse.FromString,
                 _registered_method=True)
         self.Show = channel.unary_unary(
                 '/switchml.v1.Switches/Show',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.ShowSwitchRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.SwitchDetail.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ShowSwitchRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.SwitchDetail.FromString,
                 _registered_method=True)
         self.SetLoss = channel.unary_unary(
                 '/switchml.v1.Switches/SetLoss',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.SetLossRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.SetLossResponse.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.SetLossRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.SetLossResponse.FromString,
                 _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/switchml.v1.Switches/Drain',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.DrainRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.Switch.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.DrainRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Switch.FromString,
                 _registered_method=True)
 
 
@@ -569,23 +569,23 @@ def add_SwitchesServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.ListSwitchesRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.ListSwitchesResponse.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListSwitchesRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ListSwitchesResponse.SerializeToString,
             ),
             'Show': grpc.unary_unary_rpc_method_handler(
                     servicer.Show,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.ShowSwitchRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.SwitchDetail.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.ShowSwitchRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.SwitchDetail.SerializeToString,
             ),
             'SetLoss': grpc.unary_unary_rpc_method_handler(
                     servicer.SetLoss,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.SetLossRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.SetLossResponse.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.SetLossRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.SetLossResponse.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.DrainRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.Switch.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.DrainRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.Switch.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -615,8 +615,8 @@ class Switches(object):
             request,
             target,
             '/switchml.v1.Switches/List',
-            controller_dot_proto_dot_switchml__pb2.ListSwitchesRequest.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.ListSwitchesResponse.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ListSwitchesRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ListSwitchesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -642,8 +642,8 @@ class Switches(object):
             request,
             target,
             '/switchml.v1.Switches/Show',
-            controller_dot_proto_dot_switchml__pb2.ShowSwitchRequest.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.SwitchDetail.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.ShowSwitchRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.SwitchDetail.FromString,
             options,
             channel_credentials,
             insecure,
@@ -669,8 +669,8 @@ class Switches(object):
             request,
             target,
             '/switchml.v1.Switches/SetLoss',
-            controller_dot_proto_dot_switchml__pb2.SetLossRequest.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.SetLossResponse.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.SetLossRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.SetLossResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -696,8 +696,8 @@ class Switches(object):
             request,
             target,
             '/switchml.v1.Switches/Drain',
-            controller_dot_proto_dot_switchml__pb2.DrainRequest.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.Switch.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.DrainRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.Switch.FromString,
             options,
             channel_credentials,
             insecure,
@@ -720,8 +720,8 @@ class ControlStub(object):
         """
         self.Info = channel.unary_unary(
                 '/switchml.v1.Control/Info',
-                request_serializer=controller_dot_proto_dot_switchml__pb2.InfoRequest.SerializeToString,
-                response_deserializer=controller_dot_proto_dot_switchml__pb2.InfoResponse.FromString,
+                request_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.InfoRequest.SerializeToString,
+                response_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.InfoResponse.FromString,
                 _registered_method=True)
 
 
@@ -739,8 +739,8 @@ def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Info': grpc.unary_unary_rpc_method_handler(
                     servicer.Info,
-                    request_deserializer=controller_dot_proto_dot_switchml__pb2.InfoRequest.FromString,
-                    response_serializer=controller_dot_proto_dot_switchml__pb2.InfoResponse.SerializeToString,
+                    request_deserializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.InfoRequest.FromString,
+                    response_serializer=switchml_dot_controller_dot_proto_dot_switchml__pb2.InfoResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -768,8 +768,8 @@ class Control(object):
             request,
             target,
             '/switchml.v1.Control/Info',
-            controller_dot_proto_dot_switchml__pb2.InfoRequest.SerializeToString,
-            controller_dot_proto_dot_switchml__pb2.InfoResponse.FromString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.InfoRequest.SerializeToString,
+            switchml_dot_controller_dot_proto_dot_switchml__pb2.InfoResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from dataplane.bfruntime import bfruntime_pb2 as dataplane_dot_bfruntime_dot_bfruntime__pb2
+from switchml.dataplane.bfruntime import bfruntime_pb2 as switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2
 
 GRPC_GENERATED_VERSION = '1.80.0'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in dataplane/bfruntime/bfruntime_pb2_grpc.py depends on'
+        + ' but the generated code in switchml/dataplane/bfruntime/bfruntime_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,28 +36,28 @@ class BfRuntimeStub(object):
         """
         self.Write = channel.unary_unary(
                 '/bfrt_proto.BfRuntime/Write',
-                request_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteRequest.SerializeToString,
-                response_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteResponse.FromString,
+                request_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteRequest.SerializeToString,
+                response_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteResponse.FromString,
                 _registered_method=True)
         self.Read = channel.unary_stream(
                 '/bfrt_proto.BfRuntime/Read',
-                request_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadRequest.SerializeToString,
-                response_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadResponse.FromString,
+                request_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadRequest.SerializeToString,
+                response_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadResponse.FromString,
                 _registered_method=True)
         self.SetForwardingPipelineConfig = channel.unary_unary(
                 '/bfrt_proto.BfRuntime/SetForwardingPipelineConfig',
-                request_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigRequest.SerializeToString,
-                response_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigResponse.FromString,
+                request_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigRequest.SerializeToString,
+                response_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigResponse.FromString,
                 _registered_method=True)
         self.GetForwardingPipelineConfig = channel.unary_unary(
                 '/bfrt_proto.BfRuntime/GetForwardingPipelineConfig',
-                request_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigRequest.SerializeToString,
-                response_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigResponse.FromString,
+                request_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigRequest.SerializeToString,
+                response_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigResponse.FromString,
                 _registered_method=True)
         self.StreamChannel = channel.stream_stream(
                 '/bfrt_proto.BfRuntime/StreamChannel',
-                request_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageRequest.SerializeToString,
-                response_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageResponse.FromString,
+                request_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageRequest.SerializeToString,
+                response_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageResponse.FromString,
                 _registered_method=True)
 
 
@@ -99,28 +99,28 @@ def add_BfRuntimeServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Write': grpc.unary_unary_rpc_method_handler(
                     servicer.Write,
-                    request_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteRequest.FromString,
-                    response_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteResponse.SerializeToString,
+                    request_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteRequest.FromString,
+                    response_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteResponse.SerializeToString,
             ),
             'Read': grpc.unary_stream_rpc_method_handler(
                     servicer.Read,
-                    request_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadRequest.FromString,
-                    response_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadResponse.SerializeToString,
+                    request_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadRequest.FromString,
+                    response_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadResponse.SerializeToString,
             ),
             'SetForwardingPipelineConfig': grpc.unary_unary_rpc_method_handler(
                     servicer.SetForwardingPipelineConfig,
-                    request_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigRequest.FromString,
-                    response_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigResponse.SerializeToString,
+                    request_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigRequest.FromString,
+                    response_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigResponse.SerializeToString,
             ),
             'GetForwardingPipelineConfig': grpc.unary_unary_rpc_method_handler(
                     servicer.GetForwardingPipelineConfig,
-                    request_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigRequest.FromString,
-                    response_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigResponse.SerializeToString,
+                    request_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigRequest.FromString,
+                    response_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigResponse.SerializeToString,
             ),
             'StreamChannel': grpc.stream_stream_rpc_method_handler(
                     servicer.StreamChannel,
-                    request_deserializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageRequest.FromString,
-                    response_serializer=dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageResponse.SerializeToString,
+                    request_deserializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageRequest.FromString,
+                    response_serializer=switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -148,8 +148,8 @@ class BfRuntime(object):
             request,
             target,
             '/bfrt_proto.BfRuntime/Write',
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteRequest.SerializeToString,
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteResponse.FromString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteRequest.SerializeToString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.WriteResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -175,8 +175,8 @@ class BfRuntime(object):
             request,
             target,
             '/bfrt_proto.BfRuntime/Read',
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadRequest.SerializeToString,
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadResponse.FromString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadRequest.SerializeToString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.ReadResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -202,8 +202,8 @@ class BfRuntime(object):
             request,
             target,
             '/bfrt_proto.BfRuntime/SetForwardingPipelineConfig',
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigRequest.SerializeToString,
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigResponse.FromString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigRequest.SerializeToString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.SetForwardingPipelineConfigResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -229,8 +229,8 @@ class BfRuntime(object):
             request,
             target,
             '/bfrt_proto.BfRuntime/GetForwardingPipelineConfig',
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigRequest.SerializeToString,
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigResponse.FromString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigRequest.SerializeToString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.GetForwardingPipelineConfigResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -256,8 +256,8 @@ class BfRuntime(object):
             request_iterator,
             target,
             '/bfrt_proto.BfRuntime/StreamChannel',
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageRequest.SerializeToString,
-            dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageResponse.FromString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageRequest.SerializeToString,
+            switchml_dot_dataplane_dot_bfruntime_dot_bfruntime__pb2.StreamMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

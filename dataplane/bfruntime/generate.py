@@ -1,6 +1,7 @@
 """Generate the Python side of bfruntime.proto.
 
-Run it as ``python -m dataplane.bfruntime.generate`` in the source tree after changing the file; it needs grpcio-tools.
+Run it as ``python -m switchml.dataplane.bfruntime.generate`` in the source tree after changing the file; it needs
+grpcio-tools.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from pathlib import Path
 
 __all__ = ["generate", "main"]
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parent.parent
-_SOURCE = "dataplane/bfruntime/bfruntime.proto"
+_SOURCE = "switchml/dataplane/bfruntime/bfruntime.proto"
 
 
 def generate() -> dict[Path, str]:

@@ -48,8 +48,8 @@ class Switch:
     # An Ethernet interface, which becomes promiscuous; takes CAP_NET_RAW. Checksum offload may be on, segmentation
     # offload (TSO, GSO, GRO) must be off there, and at the other end of a veth.
     def add_packet_port(self, port: int, interface: str) -> None: ...
-    # What dataplane.devices has opened, with a queue for each shard, which is the switch's from then on; a busy port
-    # never sleeps.
+    # What switchml.dataplane.devices has opened, with a queue for each shard, which is the switch's from then on; a
+    # busy port never sleeps.
     def add_device_port(self, port: int, queues: Sequence[object], busy: bool) -> None: ...
     # Agents on this machine bind ranks at the Unix socket `path`; the ranks share memory with the switch.
     def add_shm_port(self, port: int, path: str, shards: int = 1) -> None: ...

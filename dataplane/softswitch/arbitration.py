@@ -12,8 +12,8 @@ from collections.abc import Callable
 import grpc
 from finsy.proto import U128, p4r, rpc_code
 
-from dataplane.softswitch.errors import P4RuntimeError
-from dataplane.softswitch.table_entry import invalid
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.table_entry import invalid
 
 __all__ = ["Arbitration", "Client"]
 

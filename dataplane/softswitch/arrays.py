@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import grpc
 from finsy.proto import p4d, p4r
 
-from dataplane.softswitch import bytestring
-from dataplane.softswitch._native import Switch
-from dataplane.softswitch.errors import P4RuntimeError
-from dataplane.softswitch.native_tables import native_errors
-from dataplane.softswitch.pipeline_config import Dimensions
-from dataplane.softswitch.schema import LANE_NAME, Counter, Register, Schema
-from dataplane.softswitch.table_entry import invalid, read_counter_data
+from switchml.dataplane.softswitch import bytestring
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.native_tables import native_errors
+from switchml.dataplane.softswitch.pipeline_config import Dimensions
+from switchml.dataplane.softswitch.schema import LANE_NAME, Counter, Register, Schema
+from switchml.dataplane.softswitch.table_entry import invalid, read_counter_data
 
 __all__ = ["Counters", "Registers"]
 

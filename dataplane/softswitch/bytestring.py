@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.errors import P4RuntimeError
 
 __all__ = ["decode", "encode"]
 

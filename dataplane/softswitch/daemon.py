@@ -16,17 +16,18 @@ from typing import TypeVar
 
 import click
 
-from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
-from dataplane.devices import Poll
-from dataplane.grpc_address import parse_grpc_address
-from dataplane.grpc_stop import last_tasks_end, stop_server
-from dataplane.metrics_address import MetricsPlace, metrics_options
-from dataplane.open_files import allow_open_files
-from dataplane.process_logs import configure, log_options
-from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
-from dataplane.softswitch.device import Device
-from dataplane.softswitch.pipeline_config import Dimensions
-from dataplane.softswitch.ports import (
+from switchml.common.grpc_address import parse_grpc_address
+from switchml.common.grpc_stop import last_tasks_end, stop_server
+from switchml.common.metrics_address import MetricsPlace, metrics_options
+from switchml.common.open_files import allow_open_files
+from switchml.common.process_logs import configure, log_options
+from switchml.common.tls import Security, tls_options
+from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+from switchml.dataplane.devices import Poll
+from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
+from switchml.dataplane.softswitch.device import Device
+from switchml.dataplane.softswitch.pipeline_config import Dimensions
+from switchml.dataplane.softswitch.ports import (
     DpdkPort,
     FramePort,
     PacketPort,
@@ -41,9 +42,8 @@ from dataplane.softswitch.ports import (
     parse_udp_port,
     parse_xdp_port,
 )
-from dataplane.softswitch.server import create_server
-from dataplane.softswitch.servicer import Servicer
-from dataplane.tls import Security, tls_options
+from switchml.dataplane.softswitch.server import create_server
+from switchml.dataplane.softswitch.servicer import Servicer
 
 __all__ = ["Options", "main", "serve", "version"]
 
@@ -123,8 +123,8 @@ async def serve(options: Options) -> None:
     metrics = None
     if options.metrics is not None:
         # What serves them takes a tenth of a second to import.
-        from dataplane.metrics_server import MetricsServer, on_loop
-        from dataplane.softswitch.metrics import SwitchMetrics, jobs_of
+        from switchml.common.metrics_server import MetricsServer, on_loop
+        from switchml.dataplane.softswitch.metrics import SwitchMetrics, jobs_of
 
         jobs = on_loop(lambda: jobs_of(device))
         metrics = MetricsServer(options.metrics, SwitchMetrics(switch, ports, version(), jobs)).address

@@ -11,12 +11,12 @@ from collections.abc import Collection
 import grpc
 from finsy.proto import p4r
 
-from dataplane.softswitch._native import Switch
-from dataplane.softswitch.errors import P4RuntimeError
-from dataplane.softswitch.native_tables import native_errors
-from dataplane.softswitch.pipeline import Pipeline
-from dataplane.softswitch.pipeline_config import Dimensions, load_supported_p4info, verify
-from dataplane.softswitch.table_entry import invalid
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.native_tables import native_errors
+from switchml.dataplane.softswitch.pipeline import Pipeline
+from switchml.dataplane.softswitch.pipeline_config import Dimensions, load_supported_p4info, verify
+from switchml.dataplane.softswitch.table_entry import invalid
 
 __all__ = ["Device"]
 

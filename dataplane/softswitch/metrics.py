@@ -7,11 +7,11 @@ from typing import Final
 
 from finsy.proto import p4r
 
-from dataplane.constants import DropReason, Verdict
-from dataplane.metrics_server import Families
-from dataplane.softswitch._native import Switch
-from dataplane.softswitch.device import Device
-from dataplane.softswitch.errors import P4RuntimeError
+from switchml.common.metrics_server import Families
+from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch.device import Device
+from switchml.dataplane.softswitch.errors import P4RuntimeError
 
 __all__ = ["SwitchMetrics", "jobs_of"]
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import grpc
 
-from dataplane.softswitch._native import Switch
-from dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch.errors import P4RuntimeError
 
 __all__ = ["NativeTable", "native_errors", "native_table"]
 

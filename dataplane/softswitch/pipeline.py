@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterator
 import grpc
 from finsy.proto import p4r
 
-from dataplane.softswitch._native import Switch
-from dataplane.softswitch.arrays import Counters, Registers
-from dataplane.softswitch.errors import P4RuntimeError
-from dataplane.softswitch.pipeline_config import Dimensions
-from dataplane.softswitch.replication import MulticastGroups
-from dataplane.softswitch.schema import Schema
-from dataplane.softswitch.table_entry import invalid
-from dataplane.softswitch.tables import Tables
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch.arrays import Counters, Registers
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.pipeline_config import Dimensions
+from switchml.dataplane.softswitch.replication import MulticastGroups
+from switchml.dataplane.softswitch.schema import Schema
+from switchml.dataplane.softswitch.table_entry import invalid
+from switchml.dataplane.softswitch.tables import Tables
 
 __all__ = ["Pipeline"]
 

@@ -16,9 +16,9 @@ from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
-from dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
-from dataplane.softswitch.errors import P4RuntimeError
-from dataplane.softswitch.schema import LANE_NAME, short_name
+from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.schema import LANE_NAME, short_name
 
 __all__ = [
     "Dimensions",

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dataplane.devices import Device, Poll, open_dpdk, open_xdp
-from dataplane.grpc_address import parse_host_port
-from dataplane.softswitch._native import Switch
+from switchml.common.grpc_address import parse_host_port
+from switchml.dataplane.devices import Device, Poll, open_dpdk, open_xdp
+from switchml.dataplane.softswitch._native import Switch
 
 __all__ = [
     "DpdkPort",

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator
 import grpc
 from finsy.proto import p4r
 
-from dataplane.softswitch import bytestring
-from dataplane.softswitch._native import Switch
-from dataplane.softswitch.errors import P4RuntimeError
-from dataplane.softswitch.native_tables import native_errors
-from dataplane.softswitch.table_entry import check_metadata, invalid
+from switchml.dataplane.softswitch import bytestring
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.native_tables import native_errors
+from switchml.dataplane.softswitch.table_entry import check_metadata, invalid
 
 __all__ = ["MulticastGroups"]
 

@@ -10,10 +10,10 @@ import grpc
 from finsy.proto import p4r_grpc
 from google.protobuf.message import DecodeError
 
-from dataplane.grpc_address import listen
-from dataplane.grpc_guard import Guard
-from dataplane.softswitch.servicer import Servicer
-from dataplane.tls import Role, Security, identity_of
+from switchml.common.grpc_address import listen
+from switchml.common.grpc_guard import Guard
+from switchml.common.tls import Role, Security, identity_of
+from switchml.dataplane.softswitch.servicer import Servicer
 
 __all__ = ["create_server"]
 

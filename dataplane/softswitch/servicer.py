@@ -14,10 +14,10 @@ from typing import NoReturn
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
-from dataplane.softswitch.arbitration import Arbitration
-from dataplane.softswitch.device import Device
-from dataplane.softswitch.errors import P4RuntimeError, status_details
-from dataplane.softswitch.stream import Stream
+from switchml.dataplane.softswitch.arbitration import Arbitration
+from switchml.dataplane.softswitch.device import Device
+from switchml.dataplane.softswitch.errors import P4RuntimeError, status_details
+from switchml.dataplane.softswitch.stream import Stream
 
 __all__ = ["API_VERSION", "Servicer"]
 

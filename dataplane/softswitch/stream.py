@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import grpc
 from finsy.proto import p4r
 
-from dataplane.softswitch.arbitration import Arbitration, Client
-from dataplane.softswitch.errors import ERROR_SPACE, P4RuntimeError, canonical_code
+from switchml.dataplane.softswitch.arbitration import Arbitration, Client
+from switchml.dataplane.softswitch.errors import ERROR_SPACE, P4RuntimeError, canonical_code
 
 __all__ = ["Stream"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import grpc
 from finsy.proto import p4i, p4r
 
-from dataplane.softswitch import bytestring
-from dataplane.softswitch.errors import P4RuntimeError
-from dataplane.softswitch.schema import Action, Field, Schema, Table
+from switchml.dataplane.softswitch import bytestring
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.schema import Action, Field, Schema, Table
 
 __all__ = [
     "ActionCall",

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import grpc
 from finsy.proto import p4r
 
-from dataplane.softswitch._native import Switch
-from dataplane.softswitch.errors import P4RuntimeError
-from dataplane.softswitch.native_tables import native_errors, native_table
-from dataplane.softswitch.schema import Schema, Table
-from dataplane.softswitch.table_entry import (
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.native_tables import native_errors, native_table
+from switchml.dataplane.softswitch.schema import Schema, Table
+from switchml.dataplane.softswitch.table_entry import (
     ActionCall,
     EntryKey,
     check_default_key,

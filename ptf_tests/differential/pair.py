@@ -12,12 +12,12 @@ from typing import Any
 
 import finsy as fy
 
-from dataplane.constants import DropReason, Verdict
 from ptf_tests.control import Count, Counts
 from ptf_tests.differential.player import Outcome, Player
 from ptf_tests.differential.sequence import Burst, Sequence
 from ptf_tests.frames import describe
 from ptf_tests.targets import Bmv2, Soft, Target, TofinoEmulator
+from switchml.dataplane.constants import DropReason, Verdict
 
 __all__ = ["Difference", "NoAnswer", "OTHERS", "Pair", "other_of"]
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import finsy as fy
 from ptf.dataplane import DataPlane
 
-from controller.drivers.bfrt_session import BfrtError
-from dataplane.constants import DropReason
 from ptf_tests.barrier import Barrier, marker_entities
 from ptf_tests.control import Counts, open_control
 from ptf_tests.differential.sequence import Burst, Put, Remove, Sequence, SetDefault
 from ptf_tests.targets import HOST_PORTS, Description
 from ptf_tests.unix_port import UnixPort
+from switchml.controller.drivers.bfrt_session import BfrtError
+from switchml.dataplane.constants import DropReason
 
 __all__ = ["JOB_IDS", "Outcome", "Player"]
 

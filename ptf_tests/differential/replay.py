@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from dataplane.constants import DropReason, Verdict
 from ptf_tests import namespace
 from ptf_tests.differential.pair import OTHERS, Difference, NoAnswer, Pair, other_of
 from ptf_tests.differential.player import Outcome, Player
 from ptf_tests.differential.sequence import Burst, Sequence, load
 from ptf_tests.frames import describe
 from ptf_tests.targets import TARGETS, Soft, Target, TargetUnavailable, veth_names
+from switchml.dataplane.constants import DropReason, Verdict
 
 
 @click.command()

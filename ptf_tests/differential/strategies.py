@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dataplane.constants import Flag, Kind
-from dataplane.wire import Packet
 from ptf_tests.differential.sequence import Burst, Put, Remove, Sequence, SetDefault, Step
 from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host
 from ptf_tests.job import Job, default_host
+from switchml.dataplane.constants import Flag, Kind
+from switchml.dataplane.wire import Packet
 
 __all__ = ["sequences"]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from dataplane.constants import DropReason, Kind, Verdict
-from dataplane.wire import Packet
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import Host
 from ptf_tests.job import Job, default_host
+from switchml.dataplane.constants import DropReason, Kind, Verdict
+from switchml.dataplane.wire import Packet
 
 
 class _Impostor(SwitchMLTest):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ptf.testutils import group
 
-from dataplane.constants import Verdict
 from ptf_tests.base import SwitchMLTest
+from switchml.dataplane.constants import Verdict
 
 
 class WrongEpoch(SwitchMLTest):

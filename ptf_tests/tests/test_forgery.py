@@ -7,9 +7,9 @@ from dataclasses import replace
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from dataplane.constants import DropReason, Kind, Verdict
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, mac_text, result_frame
+from switchml.dataplane.constants import DropReason, Kind, Verdict
 
 
 class ForgedResult(SwitchMLTest):

@@ -7,10 +7,10 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
-from dataplane.constants import DropReason, Verdict
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import contribution_frame, mac_text
 from ptf_tests.job import default_host
+from switchml.dataplane.constants import DropReason, Verdict
 
 _A, _B = default_host(0), default_host(1)
 _ETHERNET = Ether(src=mac_text(_A.mac), dst=mac_text(_B.mac))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataplane.constants import DropReason, Verdict
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.job import default_host
+from switchml.dataplane.constants import DropReason, Verdict
 
 
 class TwoJobsOnNeighbouringSlots(SwitchMLTest):

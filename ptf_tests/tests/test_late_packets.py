@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataplane.constants import Verdict
 from ptf_tests.base import SwitchMLTest
+from switchml.dataplane.constants import Verdict
 
 
 class LateDuplicateAfterNextPhase(SwitchMLTest):

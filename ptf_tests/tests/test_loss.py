@@ -7,11 +7,11 @@ import time
 import finsy as fy
 from scapy.layers.l2 import Ether
 
-from dataplane.constants import DropReason, Verdict
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import contribution_frame, mac_text, result_frame
 from ptf_tests.job import default_host
 from ptf_tests.targets import HOST_PORTS
+from switchml.dataplane.constants import DropReason, Verdict
 
 _ALL = 0xFFFFFFFF
 _GROUP = 900

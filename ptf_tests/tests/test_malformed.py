@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 
 from ptf.testutils import group
 
-from dataplane.constants import (
+from ptf_tests.base import SwitchMLTest
+from ptf_tests.frames import SWITCH_MAC, Host, contribution_frame
+from ptf_tests.job import Job
+from switchml.dataplane.constants import (
     EXPONENT_UNKNOWN,
     PROTOCOL_HEADER_BYTES,
     PROTOCOL_MAX_VALUES,
@@ -19,10 +22,7 @@ from dataplane.constants import (
     Kind,
     Verdict,
 )
-from dataplane.wire import Packet
-from ptf_tests.base import SwitchMLTest
-from ptf_tests.frames import SWITCH_MAC, Host, contribution_frame
-from ptf_tests.job import Job
+from switchml.dataplane.wire import Packet
 
 _HEADERS = 14 + 20 + 8  # bytes of Ethernet, IPv4 and UDP
 

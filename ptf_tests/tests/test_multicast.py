@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import finsy as fy
 
-from dataplane.constants import DropReason, Verdict
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import Host, contribution_frame, result_frame
 from ptf_tests.job import Job, default_host
+from switchml.dataplane.constants import DropReason, Verdict
 
 
 class ExactlyTheRanks(SwitchMLTest):

@@ -8,10 +8,10 @@ from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet as Layer
 
-from dataplane.constants import DropReason
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, mac_text
 from ptf_tests.job import default_host
+from switchml.dataplane.constants import DropReason
 
 _HOST = default_host(0)
 _HOST_MAC, _HOST_IP = mac_text(_HOST.mac), "10.0.1.0"

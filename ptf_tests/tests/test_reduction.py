@@ -6,8 +6,8 @@ import itertools
 
 from ptf.testutils import group
 
-from dataplane.constants import EXPONENT_MAX_FINITE, EXPONENT_NON_FINITE, EXPONENT_UNKNOWN, Flag, Verdict
 from ptf_tests.base import SwitchMLTest
+from switchml.dataplane.constants import EXPONENT_MAX_FINITE, EXPONENT_NON_FINITE, EXPONENT_UNKNOWN, Flag, Verdict
 
 
 class _Reduction(SwitchMLTest):

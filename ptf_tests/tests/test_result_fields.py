@@ -8,10 +8,10 @@ from ptf.testutils import group
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from dataplane.constants import Flag, Kind, Verdict
-from dataplane.wire import Packet
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.frames import Host, mac_text
+from switchml.dataplane.constants import Flag, Kind, Verdict
+from switchml.dataplane.wire import Packet
 
 
 class _Fields(SwitchMLTest):

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ptf.testutils import group
 
-from dataplane.constants import Flag, Verdict
 from ptf_tests.base import SwitchMLTest
+from switchml.dataplane.constants import Flag, Verdict
 
 
 @group("values")

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from ptf.testutils import group
 
-from dataplane.constants import Flag, Verdict
-from dataplane.wire import Packet
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.job import Job
+from switchml.dataplane.constants import Flag, Verdict
+from switchml.dataplane.wire import Packet
 
 
 class _DirtySlot(SwitchMLTest):

@@ -19,15 +19,15 @@ from typing import Any, BinaryIO, Final
 
 from fabric_harness import Ctl, runs, wait_until
 
-from controller.client import ControllerClient
-from controller.errors import ControllerError, StoreError
-from dataplane.clock import TEST_VARIABLE
-from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
-from topologies.fabric import stop
-from topologies.fabric_state import Fabric, inspect
-from topologies.namespaces import SWITCHES, Namespaces, switch_interface
-from topologies.processes import StartingProcess
-from topologies.run_directory import RunDirectory
+from switchml.common.clock import TEST_VARIABLE
+from switchml.common.processes import StartingProcess
+from switchml.controller.client import ControllerClient
+from switchml.controller.errors import ControllerError, StoreError
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
+from switchml.launch.fabric import stop
+from switchml.launch.fabric_state import Fabric, inspect
+from switchml.launch.run_directory import RunDirectory
+from switchml.topologies.namespaces import SWITCHES, Namespaces, switch_interface
 
 END_SECONDS: Final = 120.0
 """By then a job has ended, one way or the other."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from fabric_under_fire import FabricUnderFire
 
-from topologies.errors import FabricStartError
+from switchml.common.errors import StartError
 
 EMBEDDED: Final = ("shm", "udp")
 MOUNTS: Final = os.geteuid() == 0
@@ -55,7 +55,7 @@ def _damage(how: Callable[[FabricUnderFire], None]) -> Callable[[FabricUnderFire
     def strike(fire: FabricUnderFire) -> None:
         try:
             fire.kill_and_restart("controller", lambda: how(fire))
-        except FabricStartError as refusal:
+        except StartError as refusal:
             text = str(refusal)
             assert "controller.sqlite" in text, f"no word of the store: {text}"
             assert "Traceback" not in text, text

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "loopback"))
 from collective_harness import Fabric, running_fabric
 
 import switchml
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import CHECK_WEIGHT_MULTIPLIER, PROTOCOL_HEADER_BYTES, Kind, Verdict
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import CHECK_WEIGHT_MULTIPLIER, PROTOCOL_HEADER_BYTES, Kind, Verdict
 
 VALUES = 16
 SLOTS = 2

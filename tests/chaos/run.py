@@ -28,7 +28,7 @@ from fabric_under_fire import STEPS, FabricUnderFire, Shape
 from faults import FAULTS, Fault
 from outcome import Outcome, outcome_of, table
 
-from topologies.errors import FabricStartError
+from switchml.common.errors import StartError
 
 SHORT = ("worker killed", "switch killed and restarted", "controller killed and restarted", "link cut and healed")
 """What the short form does, once each."""
@@ -134,7 +134,7 @@ def attempt(name: str, number: int, seed: int, kinds: list[str]) -> tuple[Shape,
     with Standstill() as standstill, fabric_directory(fault.small_disk) as directory:
         try:
             outcome = run_once(fault, chance, shape, directory)
-        except (AssertionError, FabricStartError, OSError, subprocess.SubprocessError) as error:
+        except (AssertionError, StartError, OSError, subprocess.SubprocessError) as error:
             outcome = Outcome(wrong=[f"{type(error).__name__}: {error}"])
     return shape, outcome, standstill.seen
 

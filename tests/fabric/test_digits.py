@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fabric_harness import Ctl
 
-from topologies.config import EMBEDDED_VALUES
+from switchml.launch.settings import EMBEDDED_VALUES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 

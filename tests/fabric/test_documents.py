@@ -18,8 +18,8 @@ import pytest
 from doc_blocks import PLAIN, ROOT, Block, all_blocks, blocks_of
 from fabric_harness import SCRIPTS, Ctl, wait_until
 
-from controller.config import load_config
-from dataplane.devices import built
+from switchml.controller.config import load_config
+from switchml.dataplane.devices import built
 
 BLOCKS = all_blocks()
 SECONDS = 200  # of a block
@@ -232,7 +232,7 @@ def _tofino(reader: Reader) -> None:
     # The addresses of the data plane in a topology cannot be those of loopback.
     pattern, replacement = reader.replacements[0]
     reader.replacements[0] = (f"(?<!ipv4: ){pattern}", replacement)
-    script = "daemon python -m dataplane.tna_emulator.daemon --grpc 10.1.0.1:50052"
+    script = "daemon python -m ptf_tests.tofino_emulator.daemon --grpc 10.1.0.1:50052"
     for pattern, replacement in reader.replacements:
         script = re.sub(pattern, replacement, script)
     reader.shell(script, "bf_switchd")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fabric_harness import Ctl, runs, wait_until
 
-from topologies.processes import ProcessRecord
+from switchml.common.processes import ProcessRecord
 
 
 def test_up_status_down(ctl: Ctl) -> None:

@@ -17,7 +17,7 @@ import yaml
 from fabric_harness import Ctl
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.client import ControllerClient
+from switchml.controller.client import ControllerClient
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())

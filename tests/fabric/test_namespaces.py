@@ -16,14 +16,16 @@ from typing import Any
 import pytest
 from fabric_harness import Ctl, runs
 
-from topologies.errors import NamespaceError
-from topologies.namespaces import Namespaces, require_privileges
+from switchml.common.errors import NamespaceError
+from switchml.topologies.namespaces import Namespaces, require_privileges
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 TRAINING = ("--", sys.executable, str(EXAMPLE), "--hidden", "48", "--batch", "32", "--epochs", "6")
 LOSS = 0.02
 DEADLINE = 20.0
-FEATURES = "import socket, sys, topologies.ethtool as e; print(e.active_features(socket.socket(), sys.argv[1]))"
+FEATURES = (
+    "import socket, sys, switchml.topologies.ethtool as e; print(e.active_features(socket.socket(), sys.argv[1]))"
+)
 
 
 def why_no_namespaces() -> str:

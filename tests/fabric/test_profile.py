@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fabric_harness import Ctl
 
-from controller.client import ControllerClient
-from controller.errors import JobNotFound
+from switchml.controller.client import ControllerClient
+from switchml.controller.errors import JobNotFound
 
 
 def wait_for_calls(ctl: Ctl) -> None:

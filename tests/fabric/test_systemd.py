@@ -19,7 +19,7 @@ import confined
 import pytest
 from fabric_harness import SCRIPTS, Ctl
 
-from dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES
+from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))

@@ -22,16 +22,16 @@ import atheris
 import our_sources  # noqa: F401 - before our modules
 
 with atheris.instrument_imports(include=["host_agent"]):
-    from host_agent._engine import Engine
-    from host_agent.errors import AssignmentRefused
-    from host_agent.jobs import Jobs
-    from host_agent.messages import MESSAGE_BYTES, Failure
-    from host_agent.socket_server import SocketServer
+    from switchml.host_agent._engine import Engine
+    from switchml.host_agent.errors import AssignmentRefused
+    from switchml.host_agent.jobs import Jobs
+    from switchml.host_agent.messages import MESSAGE_BYTES, Failure
+    from switchml.host_agent.socket_server import SocketServer
 
 from process_messages import message
 
-from controller.proto import switchml_pb2 as pb
-from host_agent.version import VERSION
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.version import VERSION
 
 logging.disable()
 DIRECTORY = tempfile.TemporaryDirectory(prefix="swml-fuzz-")

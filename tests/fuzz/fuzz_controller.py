@@ -21,25 +21,25 @@ import atheris
 import our_sources  # noqa: F401 - before our modules
 
 with atheris.instrument_imports(include=["controller"]):
-    from controller.agent_messages import AgentMessages
-    from controller.agents import Agents, AgentSession
-    from controller.config import SwitchConfig
-    from controller.drivers import Capabilities, Driver, JobTables, SwitchContents
-    from controller.errors import ControllerError
-    from controller.lifecycle import Lifecycle
-    from controller.profiles import Profiles
-    from controller.quotas import Quotas
-    from controller.rendezvous import Rendezvous
-    from controller.store import Store
-    from controller.switches import ManagedSwitch, Switches
+    from switchml.controller.agent_messages import AgentMessages
+    from switchml.controller.agents import Agents, AgentSession
+    from switchml.controller.config import SwitchConfig
+    from switchml.controller.drivers import Capabilities, Driver, JobTables, SwitchContents
+    from switchml.controller.errors import ControllerError
+    from switchml.controller.lifecycle import Lifecycle
+    from switchml.controller.profiles import Profiles
+    from switchml.controller.quotas import Quotas
+    from switchml.controller.rendezvous import Rendezvous
+    from switchml.controller.store import Store
+    from switchml.controller.switches import ManagedSwitch, Switches
 
 from changed_messages import change
 from google.protobuf.message import DecodeError, Message
 
-from controller.proto import switchml_pb2 as pb
-from controller.version import VERSION
-from dataplane.constants import PROTOCOL_VERSION, Verdict
-from dataplane.tls import Security
+from switchml.common.tls import Security
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.version import VERSION
+from switchml.dataplane.constants import PROTOCOL_VERSION, Verdict
 
 logging.disable()
 SLOTS = 64

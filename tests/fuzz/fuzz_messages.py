@@ -10,9 +10,9 @@ import sys
 import atheris
 import our_sources  # noqa: F401 - before our modules
 
-with atheris.instrument_imports(include=["host_agent.messages", "json"]):
-    from host_agent.errors import BadMessage
-    from host_agent.messages import Attach, CheckFailed, Close, Missing, parse
+with atheris.instrument_imports(include=["switchml.host_agent.messages", "json"]):
+    from switchml.host_agent.errors import BadMessage
+    from switchml.host_agent.messages import Attach, CheckFailed, Close, Missing, parse
 
 from process_messages import message
 

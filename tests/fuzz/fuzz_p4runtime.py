@@ -15,11 +15,11 @@ from changed_messages import change
 from finsy.proto import p4r
 from google.protobuf.message import DecodeError
 
-with atheris.instrument_imports(include=["dataplane.softswitch"]):
-    from dataplane.softswitch._native import Switch
-    from dataplane.softswitch.device import Device
-    from dataplane.softswitch.errors import P4RuntimeError
-    from dataplane.softswitch.pipeline_config import Dimensions
+with atheris.instrument_imports(include=["switchml.dataplane.softswitch"]):
+    from switchml.dataplane.softswitch._native import Switch
+    from switchml.dataplane.softswitch.device import Device
+    from switchml.dataplane.softswitch.errors import P4RuntimeError
+    from switchml.dataplane.softswitch.pipeline_config import Dimensions
 
 import p4_messages
 from p4_messages import load_p4info, update

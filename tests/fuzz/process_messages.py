@@ -5,7 +5,7 @@ from __future__ import annotations
 import atheris
 import our_sources  # noqa: F401 - before our modules
 
-from host_agent.messages import MESSAGE_BYTES
+from switchml.host_agent.messages import MESSAGE_BYTES
 
 NAMES = ("attach", "close", "missing", "check_failed", "attach", "x")
 KEYS = {

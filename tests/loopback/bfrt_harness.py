@@ -7,15 +7,15 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from controller.config import PortConfig, SwitchConfig
-from controller.drivers import JobTables, RankPort
-from controller.drivers.bfrt import BfrtDriver
-from dataplane.grpc_stop import stop_server
-from dataplane.tls import Security
-from dataplane.tna_emulator.bfrt_device import Device, Program
-from dataplane.tna_emulator.bfrt_server import Servicer, create_server
-from dataplane.tna_emulator.chassis import Chassis
-from dataplane.tna_emulator.daemon import DEFAULT_BFRT
+from ptf_tests.tofino_emulator.bfrt_device import Device, Program
+from ptf_tests.tofino_emulator.bfrt_server import Servicer, create_server
+from ptf_tests.tofino_emulator.chassis import Chassis
+from ptf_tests.tofino_emulator.daemon import DEFAULT_BFRT
+from switchml.common.grpc_stop import stop_server
+from switchml.common.tls import Security
+from switchml.controller.config import PortConfig, SwitchConfig
+from switchml.controller.drivers import JobTables, RankPort
+from switchml.controller.drivers.bfrt import BfrtDriver
 
 PORTS = (
     PortConfig("1/0", 1, "100G", "rs", "off"),

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import switchml
-from controller.calls import judge
-from controller.drivers.p4tables import MULTICAST_RANK
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import PROTOCOL_UDP_PORT, Verdict
-from dataplane.softswitch._native import Switch
-from host_agent._engine import Engine
-from host_agent.jobs import Jobs, LocalJob
-from host_agent.messages import Failure
-from host_agent.session import failure_of
-from host_agent.socket_server import SocketServer
+from switchml.controller.calls import judge
+from switchml.controller.drivers.p4tables import MULTICAST_RANK
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import PROTOCOL_UDP_PORT, Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.host_agent._engine import Engine
+from switchml.host_agent.jobs import Jobs, LocalJob
+from switchml.host_agent.messages import Failure
+from switchml.host_agent.session import failure_of
+from switchml.host_agent.socket_server import SocketServer
 
 ADDRESS = "127.0.0.1"
 ADDRESS_NUMBER = 0x7F000001

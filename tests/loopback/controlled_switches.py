@@ -85,7 +85,7 @@ class SoftSwitch(ControlledSwitch):
 
     def _command(self) -> Sequence[str]:
         ports = [f"--udp-port={n}=127.0.0.1:{port}" for n, port in enumerate(self._udp_ports, 1)]
-        return [sys.executable, "-m", "dataplane.softswitch.daemon", "--grpc", self.address, *ports]
+        return [sys.executable, "-m", "switchml.dataplane.softswitch.daemon", "--grpc", self.address, *ports]
 
     def _table(self) -> dict[str, Any]:
         sizes = {"values_per_packet": self.values, "slots": self.slots, "default_pool": self.pool}
@@ -126,7 +126,7 @@ class TofinoSwitch(ControlledSwitch):
         return {tuple(one) for one in json.loads(self.usage.read_text())}
 
     def _command(self) -> Sequence[str]:
-        module = "dataplane.tna_emulator.daemon"
+        module = "ptf_tests.tofino_emulator.daemon"
         return [sys.executable, "-m", module, "--grpc", self.address, "--usage-file", str(self.usage)]
 
     def _table(self) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from pathlib import Path
 import grpc
 from soft_switch import SwitchProcess
 
-from controller.client import ControllerClient
-from controller.proto import switchml_pb2 as pb
-from controller.proto import switchml_pb2_grpc as pb_grpc
-from controller.version import VERSION
-from dataplane.constants import PROTOCOL_VERSION
-from dataplane.tls import CONTROLLER_NAME, Security
+from switchml.common.tls import CONTROLLER_NAME, Security
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.version import VERSION
+from switchml.dataplane.constants import PROTOCOL_VERSION
 
 DEADLINE = 20.0
 
@@ -51,7 +51,7 @@ def configuration(switch: SwitchProcess, name: str = "s1", **values: object) -> 
 
 
 def controller_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "controller.daemon", *arguments]
+    return [sys.executable, "-m", "switchml.controller.daemon", *arguments]
 
 
 class ControllerProcess:

@@ -21,8 +21,8 @@ import numpy as np
 from soft_switch import DEADLINE, wait_until
 
 import switchml
-from controller.client import ControllerClient
-from controller.proto import switchml_pb2 as pb
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
 
 SWITCH_IP, SWITCH_MAC = "10.9.0.254", "02:00:00:00:09:fe"
 EAL = "--no-huge -m 160"
@@ -153,7 +153,7 @@ def running_fabric(
     """A switch, its controller, both behind `prefix`, and agents a0, a1, ...; `ended_by` is what ends the switch."""
     with contextlib.ExitStack() as stack:
         log = directory / "switch.log"
-        command = [*prefix, sys.executable, "-m", "dataplane.softswitch.daemon", "--grpc", "127.0.0.1:0"]
+        command = [*prefix, sys.executable, "-m", "switchml.dataplane.softswitch.daemon", "--grpc", "127.0.0.1:0"]
         command += ["--metrics", "127.0.0.1:0"]
         ready = stack.enter_context(daemon([*command, *switch_options], directory / "switch.ready", log, ended_by))
         table = {
@@ -168,7 +168,7 @@ def running_fabric(
         }
         config = directory / "controller.toml"
         config.write_text("[[switches]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
-        command = [*prefix, sys.executable, "-m", "controller.daemon", "--config", str(config)]
+        command = [*prefix, sys.executable, "-m", "switchml.controller.daemon", "--config", str(config)]
         command += ["--store", str(directory / "store.sqlite"), "--listen", f"unix:{directory}/controller.sock"]
         stack.enter_context(daemon(command, directory / "controller.ready", directory / "controller.log"))
         client = stack.enter_context(ControllerClient(f"unix:{directory}/controller.sock"))
@@ -176,7 +176,7 @@ def running_fabric(
         fabric = DeviceFabric(client, [], [log], [ready["metrics"]], [ready["pid"]], ready["grpc"])
         for number, place in enumerate(agents):
             socket, log = directory / f"agent-{number}.sock", directory / f"agent-{number}.log"
-            command = [*place.prefix, sys.executable, "-m", "host_agent.daemon", "--name", f"a{number}"]
+            command = [*place.prefix, sys.executable, "-m", "switchml.host_agent.daemon", "--name", f"a{number}"]
             command += ["--controller", f"unix:{directory}/controller.sock", "--socket", str(socket)]
             command += ["--address", place.address, "--switch-port", str(place.switch_port), *place.options]
             command += ["--metrics", "127.0.0.1:0"]
@@ -197,7 +197,7 @@ def check_restart(
         fabric.check_all_reduce(2, 1000)
         os.kill(fabric.processes[0], how)
         wait_until(lambda: not any(switch.connected for switch in fabric.client.list_switches()), "the switch is gone")
-        command = [sys.executable, "-m", "dataplane.softswitch.daemon", "--grpc", fabric.p4runtime, *options]
+        command = [sys.executable, "-m", "switchml.dataplane.softswitch.daemon", "--grpc", fabric.p4runtime, *options]
         stack.enter_context(daemon(command, directory / "again.ready", directory / "again.log"))
         wait_until(lambda: all(switch.connected for switch in fabric.client.list_switches()), "the switch is back")
         fabric.check_all_reduce(2, elements)

@@ -25,7 +25,7 @@ from device_harness import SWITCH_IP, SWITCH_MAC, AgentPlace, DeviceFabric, runn
 from veth_wires import HOSTS, Wires, fabric_options, ip, veth_wires, why_not
 
 import switchml
-from dataplane.devices import built
+from switchml.dataplane.devices import built
 
 NO_MAC = "00:00:00:00:00:00"
 TICKS = os.sysconf("SC_CLK_TCK")

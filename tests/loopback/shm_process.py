@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from soft_switch import wait_until
 
-from dataplane.constants import Flag, Format
-from host_agent._engine import Engine
+from switchml.dataplane.constants import Flag, Format
+from switchml.host_agent._engine import Engine
 
 # dataplane/native/channel.h
 SUBMITTED = 128

@@ -25,7 +25,7 @@ SetConfig = p4r.SetForwardingPipelineConfigRequest
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "dataplane.softswitch.daemon", *arguments]
+    return [sys.executable, "-m", "switchml.dataplane.softswitch.daemon", *arguments]
 
 
 @dataclass

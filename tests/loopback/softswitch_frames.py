@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Verdict
-from dataplane.softswitch._native import Switch
-from dataplane.wire import Packet
+from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.wire import Packet
 
 TIMEOUT = 5.0  # seconds; every wait ends
 SWITCH_MAC = 0x020000000001

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dataplane.constants import DropReason, Verdict
-from dataplane.softswitch._native import Switch
-from dataplane.wire import Packet
+from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.wire import Packet
 
 LOCALHOST = 0x7F000001
 TIMEOUT = 5.0  # seconds; every wait ends

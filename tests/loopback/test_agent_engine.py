@@ -11,7 +11,7 @@ import pytest
 from shm_process import RankProcess, ShmProcess
 from soft_switch import running_switch, stopped, wait_until
 
-from host_agent._engine import Engine
+from switchml.host_agent._engine import Engine
 
 SLOTS = 64
 VALUES = 64

@@ -18,8 +18,8 @@ import pytest
 from collective_harness import DEADLINE, Fabric, running_fabric
 
 import switchml
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import Verdict
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import Verdict
 
 
 @pytest.fixture

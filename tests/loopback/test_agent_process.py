@@ -14,8 +14,8 @@ import pytest
 from agent_harness import RawProcess, attach_message, expect_event, in_thread
 from agents_server import DEADLINE, AgentsServer, free_port, serving
 
-from controller.proto import switchml_pb2 as pb
-from host_agent.version import VERSION
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ async def agent_process(directory: Path, *options: str) -> AsyncIterator[asyncio
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "host_agent.daemon",
+        "switchml.host_agent.daemon",
         *arguments,
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,

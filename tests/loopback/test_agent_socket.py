@@ -12,9 +12,9 @@ import pytest
 from agent_harness import RawProcess, RunningAgent, attach_message, expect_event, in_thread, running_agent
 from collective_harness import running_fabric
 
-from controller.proto import switchml_pb2 as pb
-from host_agent.errors import SocketUnusable
-from host_agent.socket_server import SocketServer
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.errors import SocketUnusable
+from switchml.host_agent.socket_server import SocketServer
 
 DEEP = b"[" * 16_000
 CHECK_FAILED = {

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import open_mpi
-from benchmarks.errors import BenchmarkError, MissingPeer, RankFailed
-from benchmarks.ranks import Launcher, RankGroup, rank_group, start
-from benchmarks.systems import Peer, work_directory
-from benchmarks.turns import Task, Turns
+from switchml.benchmarks import open_mpi
+from switchml.benchmarks.errors import BenchmarkError, MissingPeer, RankFailed
+from switchml.benchmarks.ranks import Launcher, RankGroup, rank_group, start
+from switchml.benchmarks.systems import Peer, work_directory
+from switchml.benchmarks.turns import Task, Turns
 
 RANK = """
 import json, socket, sys

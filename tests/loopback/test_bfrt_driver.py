@@ -9,14 +9,14 @@ import logging
 import pytest
 from bfrt_harness import PORTS, make_device, make_driver, make_job, running, serving
 
-from controller.config import PortConfig
-from controller.drivers import bfrt
-from controller.errors import NoAgent, SwitchRefused
-from dataplane.bfruntime import bfruntime_pb2 as pb
-from dataplane.constants import DropReason, Verdict
-from dataplane.tna_emulator.bfrt_device import Device
-from dataplane.tna_emulator.bfrt_tables import RegisterHandler
-from dataplane.tna_emulator.chassis import ALL_PIPES
+from ptf_tests.tofino_emulator.bfrt_device import Device
+from ptf_tests.tofino_emulator.bfrt_tables import RegisterHandler
+from ptf_tests.tofino_emulator.chassis import ALL_PIPES
+from switchml.controller.config import PortConfig
+from switchml.controller.drivers import bfrt
+from switchml.controller.errors import NoAgent, SwitchRefused
+from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
+from switchml.dataplane.constants import DropReason, Verdict
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from bfrt_harness import make_device, make_driver, make_job, running, serving
 
-from controller.drivers import bfrt
-from dataplane.tna_emulator.bfrt_device import Device
+from ptf_tests.tofino_emulator.bfrt_device import Device
+from switchml.controller.drivers import bfrt
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tofino.md"
 HEAD = ("| table | keys | actions and their parameters | data | operations |", "|---|---|---|---|---|")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from controlled_switches import TofinoSwitch
 
-import dataplane.bfruntime
+from switchml.dataplane import bfruntime
 
 SESSION = Path(__file__).with_name("sde_client_session.py")
-SOURCE = Path(dataplane.bfruntime.__file__).with_name("bfruntime.proto")
+SOURCE = Path(bfruntime.__file__).with_name("bfruntime.proto")
 
 
 def client_path() -> str:

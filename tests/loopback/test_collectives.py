@@ -12,7 +12,7 @@ import pytest
 from collective_harness import Fabric, running_fabric
 
 import switchml
-from dataplane.constants import Verdict
+from switchml.dataplane.constants import Verdict
 
 SIZES = (0, 1, 63, 64, 65, 1000)
 VALUES = 64  # per packet, and so per quantization block

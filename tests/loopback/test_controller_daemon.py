@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from controller_harness import DEADLINE, ControllerProcess, controller_command, wait_until
 
-from controller import errors
-from controller.client import ControllerClient
+from switchml.controller import errors
+from switchml.controller.client import ControllerClient
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,9 +9,9 @@ import pytest
 from controller_harness import DEADLINE, ScriptedAgent, configuration, running_controller, wait_until
 from soft_switch import running_switch
 
-from controller import errors
-from controller.client import ControllerClient
-from controller.proto import switchml_pb2 as pb
+from switchml.controller import errors
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 def attach_and_close(client: ControllerClient, agent: ScriptedAgent, job: pb.Job) -> None:

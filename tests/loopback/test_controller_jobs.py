@@ -14,11 +14,11 @@ import pytest
 from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, configuration, running_controller, wait_until
 from soft_switch import SwitchProcess, running_switch, stopped
 
-from controller import errors
-from controller.client import ControllerClient
-from controller.jobs import OnFailure
-from controller.proto import switchml_pb2 as pb
-from dataplane.wire import Packet
+from switchml.controller import errors
+from switchml.controller.client import ControllerClient
+from switchml.controller.jobs import OnFailure
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.wire import Packet
 
 VALUES = 64
 
@@ -577,7 +577,7 @@ def test_two_agents_of_one_name(client: ControllerClient, agent: ScriptedAgent):
 
 
 def test_a_session_without_register(client: ControllerClient, agent: ScriptedAgent):
-    from controller.proto import switchml_pb2_grpc as pb_grpc
+    from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 
     stream = pb_grpc.AgentsStub(agent._channel).Session(iter([pb.AgentMessage(heartbeat=pb.Heartbeat())]))
     with pytest.raises(Exception, match="begins with Register, not with heartbeat"):

@@ -15,9 +15,9 @@ from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, confi
 from soft_switch import running_switch
 
 import switchml
-from controller.client import ControllerClient
-from controller.jobs import OnFailure
-from controller.proto import switchml_pb2 as pb
+from switchml.controller.client import ControllerClient
+from switchml.controller.jobs import OnFailure
+from switchml.controller.proto import switchml_pb2 as pb
 
 CALLS = 100
 KILLED_AT = 20
@@ -37,7 +37,15 @@ def agent(controller: ControllerProcess, tmp_path: Path) -> Iterator[Path]:
     """The socket of an agent process that has registered; the controller runs, too."""
     client = controller.start()
     socket = tmp_path / "agent.sock"
-    command = [sys.executable, "-m", "host_agent.daemon", "--controller", client.address, "--socket", str(socket)]
+    command = [
+        sys.executable,
+        "-m",
+        "switchml.host_agent.daemon",
+        "--controller",
+        client.address,
+        "--socket",
+        str(socket),
+    ]
     with (tmp_path / "agent.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     try:

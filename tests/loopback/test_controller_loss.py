@@ -8,9 +8,9 @@ import pytest
 from controller_harness import ScriptedAgent, configuration, running_controller
 from soft_switch import running_switch
 
-from controller import errors
-from controller.client import ControllerClient
-from controller.proto import switchml_pb2 as pb
+from switchml.controller import errors
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import pytest
 from controller_harness import ScriptedAgent, configuration, running_controller, wait_until
 from soft_switch import SwitchProcess, running_switch
 
-from controller import errors
-from controller.client import ControllerClient
-from controller.profiles import ANSWER_SECONDS
-from controller.proto import switchml_pb2 as pb
+from switchml.controller import errors
+from switchml.controller.client import ControllerClient
+from switchml.controller.profiles import ANSWER_SECONDS
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from controller_harness import ScriptedAgent, configuration, running_controller, wait_until
 from soft_switch import SwitchProcess, running_switch
 
-from controller.client import ControllerClient
-from controller.proto import switchml_pb2 as pb
-from controller.rendezvous import MAX_KEYS_OF_AGENT, MAX_KEYS_OF_TENANT, job_name
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.rendezvous import MAX_KEYS_OF_AGENT, MAX_KEYS_OF_TENANT, job_name
 
 SLOTS = 1024
 

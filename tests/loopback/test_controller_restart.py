@@ -19,9 +19,9 @@ from controller_harness import (
 )
 from soft_switch import SwitchProcess, running_switch
 
-from controller import errors
-from controller.client import ControllerClient
-from controller.proto import switchml_pb2 as pb
+from switchml.controller import errors
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 @pytest.fixture

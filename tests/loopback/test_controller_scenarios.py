@@ -10,9 +10,9 @@ import pytest
 from controlled_switches import TARGETS, ControlledSwitch, require_target
 from controller_harness import ControllerProcess, ScriptedAgent, wait_until
 
-from controller import errors
-from controller.client import ControllerClient
-from controller.proto import switchml_pb2 as pb
+from switchml.controller import errors
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 @pytest.fixture(params=sorted(TARGETS))

@@ -12,9 +12,9 @@ from controlled_switches import TofinoSwitch
 from controller_harness import ControllerProcess, ScriptedAgent, running_controller, wait_until
 from test_bfrt_names import known
 
-from controller import errors
-from controller.client import ControllerClient
-from dataplane.tna_emulator.daemon import DEFAULT_BFRT
+from ptf_tests.tofino_emulator.daemon import DEFAULT_BFRT
+from switchml.controller import errors
+from switchml.controller.client import ControllerClient
 
 
 @pytest.fixture(scope="module")

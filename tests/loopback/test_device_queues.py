@@ -18,7 +18,7 @@ from soft_switch import command, wait_until
 from test_devices import python
 from veth_wires import HOSTS, Wires, fabric_options, veth_wires, why_not
 
-from dataplane.devices import built, with_queues
+from switchml.dataplane.devices import built, with_queues
 
 needs_dpdk = pytest.mark.skipif(
     not built("dpdk"), reason="skipped: built without DPDK; on Debian: apt-get install libdpdk-dev pkg-config"
@@ -132,7 +132,7 @@ def test_an_agent_that_was_started_again(tmp_path: Path, how: signal.Signals) ->
     with running_fabric(tmp_path, memif_switch(tmp_path, 2), places[:1]) as fabric, contextlib.ExitStack() as stack:
         for life, ended_by in enumerate((how, signal.SIGTERM)):
             place, socket = places[1], tmp_path / "agent-1.sock"
-            started = [sys.executable, "-m", "host_agent.daemon", "--name", "a1", "--address", place.address]
+            started = [sys.executable, "-m", "switchml.host_agent.daemon", "--name", "a1", "--address", place.address]
             started += ["--controller", f"unix:{tmp_path}/controller.sock", "--socket", str(socket)]
             started += ["--switch-port", str(place.switch_port), *place.options]
             files = tmp_path / f"a1-{life}.ready", tmp_path / f"a1-{life}.log"
@@ -152,7 +152,7 @@ def test_ends_of_net_memif_with_different_numbers_of_queues(tmp_path: Path, thre
     """The agent says so and ends; the switch lives on, for others."""
     with running_fabric(tmp_path, memif_switch(tmp_path, shards), memif_agents(tmp_path, shards)[:1]) as fabric:
         place = memif_agents(tmp_path, threads)[1]
-        other = [sys.executable, "-m", "host_agent.daemon", "--name", "other", "--address", place.address]
+        other = [sys.executable, "-m", "switchml.host_agent.daemon", "--name", "other", "--address", place.address]
         other += ["--controller", f"unix:{tmp_path}/controller.sock", "--socket", str(tmp_path / "other.sock")]
         ended = subprocess.run(
             [*other, "--switch-port", str(place.switch_port), *place.options],
@@ -170,8 +170,8 @@ def test_a_device_with_fewer_queues_is_refused() -> None:
     program = f"""
 attempt(open_dpdk, "net_ring0", "{EAL}", 0, False, 17)
 attempt(open_dpdk, "net_null0", "{EAL}", 0, False, 3)
-from dataplane.softswitch._native import Switch
-from host_agent._engine import Engine
+from switchml.dataplane.softswitch._native import Switch
+from switchml.host_agent._engine import Engine
 switch = Switch(64, 64, 3)
 for make in (lambda queues: Engine(3, queues, "10.9.0.1"), lambda queues: switch.add_device_port(1, queues, False)):
     try:
@@ -220,7 +220,15 @@ def test_several_shards_are_for_udp_and_dpdk() -> None:
 
 
 def test_several_data_threads_are_not_for_af_xdp(tmp_path: Path) -> None:
-    options = [sys.executable, "-m", "host_agent.daemon", "--name", "a", "--controller", f"unix:{tmp_path}/none"]
+    options = [
+        sys.executable,
+        "-m",
+        "switchml.host_agent.daemon",
+        "--name",
+        "a",
+        "--controller",
+        f"unix:{tmp_path}/none",
+    ]
     options += ["--socket", str(tmp_path / "a.sock"), "--transport", "xdp", "--device", "lo", "--threads", "2"]
     ended = subprocess.run(options, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1

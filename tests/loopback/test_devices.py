@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from soft_switch import command
 
-from dataplane.devices import built, check_devargs
+from switchml.dataplane.devices import built, check_devargs
 
 EAL = "--no-huge -m 100"
 needs_dpdk = pytest.mark.skipif(not built("dpdk"), reason="skipped: built without libdpdk-dev")
@@ -23,7 +23,7 @@ def python(program: str) -> str:
     """What a program prints that has `attempt(function, *arguments)`, which tells how a call ended."""
     begin = """
 import os
-from dataplane.devices import open_dpdk, open_xdp
+from switchml.dataplane.devices import open_dpdk, open_xdp
 def attempt(function, *arguments):
     try:
         print("->", function(*arguments).description, flush=True)
@@ -112,7 +112,7 @@ def test_an_interface_that_is_not_there() -> None:
 def test_a_build_without_the_libraries_says_how_to_get_them() -> None:
     program = """
 import sys
-sys.modules["dataplane._dpdk"] = sys.modules["dataplane._xdp"] = None  # as if they had not been built
+sys.modules["switchml.dataplane._dpdk"] = sys.modules["switchml.dataplane._xdp"] = None  # as if they had not been built
 attempt(open_dpdk, "net_null0")
 attempt(open_xdp, "eth0")
 """

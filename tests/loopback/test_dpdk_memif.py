@@ -14,8 +14,8 @@ from memif_links import agent, switch_options
 from prometheus_client.parser import text_string_to_metric_families
 
 import switchml
-from controller.proto import switchml_pb2 as pb
-from dataplane.devices import built
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.devices import built
 
 pytestmark = pytest.mark.skipif(
     not built("dpdk"), reason="skipped: built without DPDK; on Debian: apt-get install libdpdk-dev pkg-config"

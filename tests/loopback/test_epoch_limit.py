@@ -17,10 +17,10 @@ from controller_harness import DEADLINE, configuration, running_controller, wait
 from soft_switch import running_switch
 
 import switchml
-from controller.client import ControllerClient
-from controller.jobs import OnFailure
-from controller.proto import switchml_pb2 as pb
-from host_agent.daemon import AgentOptions, serve
+from switchml.controller.client import ControllerClient
+from switchml.controller.jobs import OnFailure
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.host_agent.daemon import AgentOptions, serve
 
 Error = TypeVar("Error", bound=switchml.SwitchMLError)
 SLOTS = 2

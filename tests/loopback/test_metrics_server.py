@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from soft_switch import wait_until
 
-from dataplane.metrics_address import MetricsPlace
-from dataplane.metrics_server import MOST_CONNECTIONS, Families, MetricsServer
+from switchml.common.metrics_address import MetricsPlace
+from switchml.common.metrics_server import MOST_CONNECTIONS, Families, MetricsServer
 
 
 def fill(families: Families) -> None:

@@ -21,8 +21,8 @@ from soft_switch import Client, running_switch
 from tls_harness import secured_fabric
 
 import switchml
-from dataplane.softswitch._native import Switch
-from host_agent._engine import Engine, shm_port_at
+from switchml.dataplane.softswitch._native import Switch
+from switchml.host_agent._engine import Engine, shm_port_at
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -101,7 +101,7 @@ def test_the_switchs_socket_is_its_own_users(place: Path) -> None:
 @as_root
 def test_the_agents_socket_is_its_own_users(place: Path) -> None:
     path = place / "agent.sock"
-    command = [sys.executable, "-m", "host_agent.daemon", "--controller", "127.0.0.1:1", "--socket", str(path)]
+    command = [sys.executable, "-m", "switchml.host_agent.daemon", "--controller", "127.0.0.1:1", "--socket", str(path)]
     with (place / "log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     try:

@@ -20,10 +20,10 @@ from p4_messages import (
     update,
 )
 
-from dataplane.softswitch._native import Switch
-from dataplane.softswitch.device import Device
-from dataplane.softswitch.errors import P4RuntimeError
-from dataplane.softswitch.pipeline_config import Dimensions
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch.device import Device
+from switchml.dataplane.softswitch.errors import P4RuntimeError
+from switchml.dataplane.softswitch.pipeline_config import Dimensions
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:

@@ -16,10 +16,10 @@ import pytest
 from collective_harness import Fabric, running_fabric
 
 import switchml
-from host_agent._engine import Engine
+from switchml.host_agent._engine import Engine
 
 if TYPE_CHECKING:
-    from host_agent._engine import RankProfile
+    from switchml.host_agent._engine import RankProfile
 
 BUCKETS = 26
 

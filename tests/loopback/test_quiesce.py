@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from collective_harness import Fabric, running_fabric
 
-from controller.epoch_change import target_phases
-from host_agent._engine import Engine
+from switchml.controller.epoch_change import target_phases
+from switchml.host_agent._engine import Engine
 
 RANKS = 3
 CALLS = 10

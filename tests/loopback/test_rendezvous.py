@@ -17,7 +17,7 @@ from controller_harness import ControllerProcess, configuration, wait_until
 from soft_switch import running_switch
 
 import switchml
-from controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2 as pb
 
 DEADLINE = 30.0
 SLOTS = 1024
@@ -37,7 +37,7 @@ class Fabric:
         arguments = ["--controller", self.controller.listen, "--name", f"agent-{number}"]
         arguments += ["--address", f"127.0.0.{number + 1}", "--socket", str(self.sockets[number])]
         with (directory / f"agent-{number}.log").open("w") as log:
-            return subprocess.Popen([sys.executable, "-m", "host_agent.daemon", *arguments], stderr=log)
+            return subprocess.Popen([sys.executable, "-m", "switchml.host_agent.daemon", *arguments], stderr=log)
 
     def connect(self, rank: int, size: int, key: str, agent: int, timeout: float = DEADLINE) -> switchml.Communicator:
         return switchml.connect(

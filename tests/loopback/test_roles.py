@@ -11,16 +11,23 @@ from controller_harness import ControllerProcess, ScriptedAgent, configuration, 
 from soft_switch import SwitchProcess
 from tls_harness import SecuredFabric, secured_fabric
 
-from controller.client import ControllerClient
-from controller.errors import AgentFailed, ControllerError, JobNotFound, NoAgent, PermissionDenied, QuotaExceeded
-from controller.jobs import OnFailure
-from controller.proto import events_pb2_grpc as events_grpc
-from controller.proto import switchml_pb2 as pb
-from controller.proto import switchml_pb2_grpc as pb_grpc
-from controller.rendezvous import job_name
-from controller.roles import RIGHTS
-from dataplane.tls import Role
-from topologies.certificates import issue
+from switchml.common.tls import Role
+from switchml.controller.client import ControllerClient
+from switchml.controller.errors import (
+    AgentFailed,
+    ControllerError,
+    JobNotFound,
+    NoAgent,
+    PermissionDenied,
+    QuotaExceeded,
+)
+from switchml.controller.jobs import OnFailure
+from switchml.controller.proto import events_pb2_grpc as events_grpc
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.rendezvous import job_name
+from switchml.controller.roles import RIGHTS
+from switchml.ops.certificates import issue
 
 SHARED = """
 [agents]

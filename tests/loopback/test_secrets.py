@@ -10,9 +10,9 @@ import numpy as np
 from collective_harness import ADDRESS, running_fabric
 from soft_switch import wait_until
 
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import Kind
-from dataplane.wire import Packet
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import Kind
+from switchml.dataplane.wire import Packet
 
 VALUES = 64
 SECRET = 0x5EC2E7E1

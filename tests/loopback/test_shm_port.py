@@ -22,8 +22,8 @@ from soft_switch import wait_until
 from softswitch_harness import Worker
 
 import switchml
-from dataplane.constants import DropReason, Verdict
-from dataplane.wire import Packet
+from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.wire import Packet
 
 VALUES = 64
 SLOTS = 8

@@ -13,10 +13,10 @@ from shm_process import ShmProcess
 from soft_switch import wait_until
 from softswitch_harness import LOCALHOST, Worker
 
-from dataplane.constants import Verdict
-from dataplane.softswitch._native import Switch
-from dataplane.wire import Packet
-from host_agent._engine import Engine
+from switchml.dataplane.constants import Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.wire import Packet
+from switchml.host_agent._engine import Engine
 
 JOB = 9
 VALUES = 64

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from softswitch_harness import HEADERS, Harness, Worker, running
 
-from dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
-from dataplane.wire import Packet
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
+from switchml.dataplane.wire import Packet
 
 if TYPE_CHECKING:
-    from dataplane.softswitch._native import PortCounters
+    from switchml.dataplane.softswitch._native import PortCounters
 
 JOB = 5
 SLOTS = 1024

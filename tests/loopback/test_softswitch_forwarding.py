@@ -26,8 +26,8 @@ from softswitch_frames import (
     running_frames,
 )
 
-from dataplane.constants import DropReason, Kind
-from dataplane.wire import Packet
+from switchml.dataplane.constants import DropReason, Kind
+from switchml.dataplane.wire import Packet
 
 JOB = 5
 

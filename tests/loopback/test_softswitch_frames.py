@@ -27,9 +27,9 @@ from softswitch_frames import (
     with_ip,
 )
 
-from dataplane.constants import DropReason, Flag, Kind, Verdict
-from dataplane.softswitch._native import Switch
-from dataplane.wire import Packet
+from switchml.dataplane.constants import DropReason, Flag, Kind, Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.wire import Packet
 
 JOB = 5
 EVERY = 0xFFFFFFFF  # the threshold at which every packet is lost

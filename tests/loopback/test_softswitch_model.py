@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from softswitch_harness import Harness, Worker, running
 
-from dataplane.constants import DropReason, Flag, Format, Kind, Verdict
-from dataplane.wire import Packet
+from switchml.dataplane.constants import DropReason, Flag, Format, Kind, Verdict
+from switchml.dataplane.wire import Packet
 
 WORD = 0xFFFFFFFF
 VALUES = 4

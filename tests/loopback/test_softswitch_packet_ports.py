@@ -32,9 +32,9 @@ from softswitch_frames import (
     ethernet,
 )
 
-from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT, DropReason, Kind, Verdict
-from dataplane.softswitch._native import Switch
-from dataplane.wire import Packet
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT, DropReason, Kind, Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.wire import Packet
 
 JOB = 5
 VALUES = 2048

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from softswitch_harness import HEADERS, LOCALHOST, Harness, Worker, running
 
-from dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Flag, Kind, Verdict
-from dataplane.softswitch._native import Switch
-from dataplane.wire import Packet
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Flag, Kind, Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.wire import Packet
 
 JOB = 5
 

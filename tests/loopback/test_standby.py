@@ -18,9 +18,9 @@ from controller_harness import DEADLINE, configuration, controller_command, resu
 from soft_switch import SwitchProcess, running_switch
 
 import switchml
-from controller.client import ControllerClient
-from controller.errors import ControllerError
-from controller.proto import switchml_pb2 as pb
+from switchml.controller.client import ControllerClient
+from switchml.controller.errors import ControllerError
+from switchml.controller.proto import switchml_pb2 as pb
 
 TAKE_OVER_SECONDS = 5.0
 
@@ -45,7 +45,15 @@ class Pair:
         self.client = ControllerClient(",".join(self.addresses), timeout=2)
         wait_until(self.is_connected, "the switch is connected")
         self.start(1, "--standby")
-        command = [sys.executable, "-m", "host_agent.daemon", "--controller", ",".join(self.addresses), "--name", "a1"]
+        command = [
+            sys.executable,
+            "-m",
+            "switchml.host_agent.daemon",
+            "--controller",
+            ",".join(self.addresses),
+            "--name",
+            "a1",
+        ]
         self.socket = directory / "agent.sock"
         with (directory / "agent.log").open("wb") as log:
             self.agent = subprocess.Popen([*command, "--socket", str(self.socket)], stderr=log)

@@ -30,8 +30,8 @@ from p4_messages import (
 )
 from soft_switch import DEADLINE, Client, SwitchProcess, command, rpc_error, running_switch, wait_until
 
-from dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
-from dataplane.wire import Packet
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, DropReason, Kind, Verdict
+from switchml.dataplane.wire import Packet
 
 SWITCH_ADDRESS = ("set_switch_address", 2, 0x7F000001)
 EPHEMERAL = ("--grpc", "127.0.0.1:0", "--udp-port", "1=127.0.0.1:0")

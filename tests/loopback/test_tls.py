@@ -23,10 +23,10 @@ from finsy.proto import p4r, p4r_grpc
 from soft_switch import command, running_switch
 from tls_harness import SECONDS, SecuredFabric, call, credentials, expired, secured_fabric, unchecked
 
-from controller.client import ControllerClient
-from controller.errors import ConfigError, ControllerError, ControllerUnavailable
-from dataplane.tls import CONTROLLER_NAME, Certificates, Role, TlsError, switch_name
-from topologies.certificates import issue
+from switchml.common.tls import CONTROLLER_NAME, Certificates, Role, TlsError, switch_name
+from switchml.controller.client import ControllerClient
+from switchml.controller.errors import ConfigError, ControllerError, ControllerUnavailable
+from switchml.ops.certificates import issue
 
 ELSEWHERE = "192.0.2.1:7600"  # TEST-NET-1: nobody is there
 
@@ -96,8 +96,16 @@ def test_nothing_leaves_this_machine_without_tls(tmp_path: Path) -> None:
     for program in (
         controller_command("--listen", "0.0.0.0:0", "--store", str(tmp_path / "s")),
         command("--grpc", "0.0.0.0:0", "--udp-port", "1=127.0.0.1:0"),
-        [sys.executable, "-m", "host_agent.daemon", "--controller", ELSEWHERE, "--socket", str(tmp_path / "a")],
-        [sys.executable, "-m", "dataplane.tna_emulator.daemon", "--grpc", "0.0.0.0:0"],
+        [
+            sys.executable,
+            "-m",
+            "switchml.host_agent.daemon",
+            "--controller",
+            ELSEWHERE,
+            "--socket",
+            str(tmp_path / "a"),
+        ],
+        [sys.executable, "-m", "ptf_tests.tofino_emulator.daemon", "--grpc", "0.0.0.0:0"],
     ):
         done = subprocess.run(program, capture_output=True, text=True, timeout=DEADLINE)
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
@@ -210,7 +218,7 @@ def test_rotation_while_streams_live(tmp_path: Path) -> None:
 
 def test_a_real_agent_takes_new_certificates_when_it_connects_again(tmp_path: Path) -> None:
     with secured_fabric(tmp_path) as fabric:
-        agent = [sys.executable, "-m", "host_agent.daemon", "--controller", fabric.address, "--name", "a1"]
+        agent = [sys.executable, "-m", "switchml.host_agent.daemon", "--controller", fabric.address, "--name", "a1"]
         agent += ["--tls", str(fabric.certificates / "agent-a1"), "--socket", str(tmp_path / "agent.sock")]
         with (tmp_path / "agent.log").open("wb") as log:
             process = subprocess.Popen(agent, stderr=log)

@@ -10,9 +10,9 @@ import pytest
 from collective_harness import running_fabric
 from veth_wires import in_namespace, ip, veth_wires, why_not
 
-from dataplane.constants import PROTOCOL_HEADER_BYTES
-from host_agent._engine import Engine
 from switchml import Communicator
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
+from switchml.host_agent._engine import Engine
 
 takes_namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not() or "never")
 

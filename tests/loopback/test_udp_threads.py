@@ -10,10 +10,10 @@ import pytest
 from collective_harness import PORT, Fabric, running_fabric
 
 import switchml
-from dataplane.constants import Verdict
-from dataplane.softswitch._native import Switch
-from dataplane.wire import Packet
-from host_agent._engine import Engine
+from switchml.dataplane.constants import Verdict
+from switchml.dataplane.softswitch._native import Switch
+from switchml.dataplane.wire import Packet
+from switchml.host_agent._engine import Engine
 
 VALUES = 64
 WORLD_SIZE = 4

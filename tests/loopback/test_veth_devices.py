@@ -12,8 +12,8 @@ from device_harness import SWITCH_IP, SWITCH_MAC, DeviceFabric, link_counters, p
 from softswitch_frames import checksum, ethernet
 from veth_wires import HOSTS, Wires, fabric_options, mac_of, veth_wires, why_not
 
-from dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
-from dataplane.devices import built
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_UDP_PORT
+from switchml.dataplane.devices import built
 
 MEGABYTE = 1 << 20
 FAULTS = ("--drop", "0.01", "--duplicate", "0.01", "--delay", "0.01", "--seed", "3")

@@ -13,12 +13,12 @@ import grpc
 from controller_harness import ControllerProcess, configuration
 from soft_switch import SwitchProcess, running_switch
 
-from controller.client import ControllerClient
-from controller.errors import from_rpc_error
-from controller.proto import switchml_pb2 as pb
-from controller.proto import switchml_pb2_grpc as pb_grpc
-from dataplane.tls import CONTROLLER_NAME, Certificates, Pem, Role
-from topologies import certificates
+from switchml.common.tls import CONTROLLER_NAME, Certificates, Pem, Role
+from switchml.controller.client import ControllerClient
+from switchml.controller.errors import from_rpc_error
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.ops import certificates
 
 SECONDS = 10.0
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(HERE.parent / "fabric"))
 from fabric_harness import SCRIPTS, Ctl, wait_until
 from sampling import files_bytes
 
-from controller.client import ControllerClient
+from switchml.controller.client import ControllerClient
 
 __all__ = ["SHM_AGENTS", "UDP_AGENTS", "SoakFabric", "soak_fabric"]
 

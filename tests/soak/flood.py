@@ -28,10 +28,10 @@ sys.path.insert(0, str(HERE.parent / "loopback"))
 
 from controller_harness import ScriptedAgent
 
-from benchmarks.ranks import RankGroup
-from benchmarks.systems import TRANSPORTS, SwitchML, own_fabric, work_directory
-from benchmarks.workers.counters import take_share
-from controller.proto import switchml_pb2 as pb
+from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.systems import TRANSPORTS, SwitchML, own_fabric, work_directory
+from switchml.benchmarks.workers.counters import take_share
+from switchml.controller.proto import switchml_pb2 as pb
 
 STATES = ("quiet", "closed port", "switch")
 _SETTLE_SECONDS = 0.05

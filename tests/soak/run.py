@@ -29,10 +29,10 @@ from fabric import HERE, SHM_AGENTS, SLOTS, SoakFabric, soak_fabric, wait_until
 from flatness import Verdict, judge
 from sampling import ALLOWANCES, KIB, MIB, Holding, Sample, holding_of, mean
 
-from controller.client import ControllerClient
-from controller.events import EVENTS_KEPT
-from controller.proto import switchml_pb2 as pb
-from topologies.config import EMBEDDED_VALUES
+from switchml.controller.client import ControllerClient
+from switchml.controller.events import EVENTS_KEPT
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.launch.settings import EMBEDDED_VALUES
 
 JOBS = 16
 RANKS = 64

@@ -26,9 +26,9 @@ from flatness import Allowance, judge
 from run import check_idle, logs_of_failure, nothing_is_left, show
 from sampling import ALLOWANCES, KIB, MIB, Holding, holding_of
 
-from benchmarks.workers.counters import of_processes
-from controller.errors import NoRoom
-from controller.switches import MAX_EPOCH
+from switchml.benchmarks.workers.counters import of_processes
+from switchml.controller.errors import NoRoom
+from switchml.controller.switches import MAX_EPOCH
 
 _WORKERS = 4
 _SLOTS = 16

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from fabric_harness import Ctl
 
-from topologies.launcher import reserved_port
+from switchml.launch.launcher import reserved_port
 
 WORKER = Path(__file__).parent / "torchrun_worker.py"
 SECONDS = 100

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import allreduce, loss, options, plots, report, results
-from benchmarks.errors import NoMatplotlib, ResultFileError
-from benchmarks.figures import median_ratio, percentile
-from benchmarks.summary import summarize
-from benchmarks.turns import Task, Turn, calls_of, turn_of
+from switchml.benchmarks import allreduce, loss, options, plots, report, results
+from switchml.benchmarks.errors import NoMatplotlib, ResultFileError
+from switchml.benchmarks.figures import median_ratio, percentile
+from switchml.benchmarks.summary import summarize
+from switchml.benchmarks.turns import Task, Turn, calls_of, turn_of
 
 MIB = 1 << 20
 

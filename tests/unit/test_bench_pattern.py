@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks.workers import counters
-from benchmarks.workers.pattern import PERIOD, Pattern, allowed_error
+from switchml.benchmarks.workers import counters
+from switchml.benchmarks.workers.pattern import PERIOD, Pattern, allowed_error
 
 SIZES = [1, 1024, PERIOD, PERIOD + 5]
 

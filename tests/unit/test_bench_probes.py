@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import _probes, gloo, kernel_loop, machine_state, open_mpi
-from benchmarks.errors import MissingPeer
-from dataplane.constants import PROTOCOL_MAX_VALUES
 from switchml._native import kernels
+from switchml.benchmarks import _probes, gloo, kernel_loop, machine_state, open_mpi
+from switchml.benchmarks.errors import MissingPeer
+from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
 
 
 def test_every_kernel_of_the_library_is_timed_with_all_instructions() -> None:

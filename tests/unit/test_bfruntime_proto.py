@@ -3,22 +3,22 @@ from pathlib import Path
 
 import pytest
 
-import dataplane.bfruntime
-from dataplane.bfruntime.fixed_tables import fixed_tables
+from switchml.dataplane import bfruntime
+from switchml.dataplane.bfruntime.fixed_tables import fixed_tables
 
 
 def test_generated_files_are_fresh():
     pytest.importorskip("grpc_tools")
-    from dataplane.bfruntime.generate import generate
+    from switchml.dataplane.bfruntime.generate import generate
 
     made = generate()
     assert {path.name for path in made} == {"bfruntime_pb2.py", "bfruntime_pb2.pyi", "bfruntime_pb2_grpc.py"}
     stale = [path.name for path, text in made.items() if path.read_text() != text]
-    assert not stale, "run python -m dataplane.bfruntime.generate"
+    assert not stale, "run python -m switchml.dataplane.bfruntime.generate"
 
 
 def test_sources_and_licences_are_named():
-    here = Path(dataplane.bfruntime.__file__).parent
+    here = Path(bfruntime.__file__).parent
     facts = json.loads((here / "fixed_tables.json").read_text())
     for text in ((here / "bfruntime.proto").read_text(), facts["source"] + facts["licence"]):
         assert "https://github.com/p4lang/open-p4studio" in text

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from dataplane.softswitch import daemon as switch_daemon
-from host_agent import daemon as agent_daemon
+from switchml.dataplane.softswitch import daemon as switch_daemon
+from switchml.host_agent import daemon as agent_daemon
 
 GRANTED = 1000
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dataplane.tls import Role, switch_name
-from topologies.certificates import init, issue
-from topologies.errors import CertificateError
+from switchml.common.errors import CertificateError
+from switchml.common.tls import Role, switch_name
+from switchml.ops.certificates import init, issue
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-import cli_root as switchml_ctl
-from controller import errors as controller_errors
-from controller.version import VERSION
-from dataplane.devices import built
-from topologies import errors as topology_errors
+from switchml.commands import root as switchml_ctl
+from switchml.common import errors as topology_errors
+from switchml.controller import errors as controller_errors
+from switchml.controller.version import VERSION
+from switchml.dataplane.devices import built
 
 
 @pytest.fixture
@@ -331,7 +331,7 @@ def test_doctor_names_a_controller_that_does_not_answer(invoke) -> None:
 
 
 def test_every_error_of_the_controller_and_of_the_launcher_has_a_status() -> None:
-    from cli_session import ExitCode, exit_code
+    from switchml.commands.session import ExitCode, exit_code
 
     unreachable = {"ControllerUnavailable", "DeadlineExceeded"}
     ours = {"InternalError", "StoreError"}
@@ -342,4 +342,4 @@ def test_every_error_of_the_controller_and_of_the_launcher_has_a_status() -> Non
         expected = ExitCode.USAGE if name in bad_values else expected
         assert exit_code(error("words")) == expected, name
     assert exit_code(topology_errors.NoFabricError("words")) == ExitCode.UNREACHABLE
-    assert exit_code(topology_errors.FabricStartError("words")) == ExitCode.ERROR
+    assert exit_code(topology_errors.StartError("words")) == ExitCode.ERROR

@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-import cli_output as output
-from controller.proto import switchml_pb2 as pb
-from topologies.jobs import attach_environment
+from switchml.commands import output
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.launch.jobs import attach_environment
 
 SOCKET = "/run/my agents/$(touch evil)'\";a.sock"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.store_lock import BEAT_SECONDS, LEASE_SECONDS, StoreLock, Watch
-from dataplane.clock import TEST_VARIABLE, chosen_clock, stood_still
+from switchml.common.clock import TEST_VARIABLE, chosen_clock, stood_still
+from switchml.controller.store_lock import BEAT_SECONDS, LEASE_SECONDS, StoreLock, Watch
 
 STEP = 0.2
 

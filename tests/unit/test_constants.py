@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dataplane import generate_constants
-from dataplane.generate_constants import generate
+from switchml.dataplane import generate_constants
+from switchml.dataplane.generate_constants import generate
 
 GENERATED = generate()
 
@@ -15,7 +15,7 @@ GENERATED = generate()
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_generated_file_is_fresh(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == GENERATED[path], (
-        f"{path} is stale: run python -m dataplane.generate_constants"
+        f"{path} is stale: run python -m switchml.dataplane.generate_constants"
     )
 
 

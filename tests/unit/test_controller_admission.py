@@ -1,7 +1,7 @@
 import pytest
 
-from controller.admission import AgentRoom, next_job_id, place_ranks, validate_job
-from controller.errors import InvalidRequest, NoAgent, NoRoom
+from switchml.controller.admission import AgentRoom, next_job_id, place_ranks, validate_job
+from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom
 
 
 @pytest.mark.parametrize("workers", [1, 64])

@@ -1,5 +1,5 @@
-from controller.calls import judge
-from controller.proto import switchml_pb2 as pb
+from switchml.controller.calls import judge
+from switchml.controller.proto import switchml_pb2 as pb
 
 USUAL = pb.Call(sequence=5, operation="all_reduce", dtype="float32", elements=100)
 OTHER = pb.Call(sequence=5, operation="all_reduce", dtype="float32", elements=200)

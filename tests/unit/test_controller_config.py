@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import load_config
-from controller.errors import ConfigError
+from switchml.controller.config import load_config
+from switchml.controller.errors import ConfigError
 
 SWITCH = """
 [[switches]]

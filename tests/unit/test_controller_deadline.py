@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from controller.deadline import within
+from switchml.controller.deadline import within
 
 
 async def test_what_ends_in_time():

@@ -3,9 +3,9 @@ import inspect
 import grpc
 import pytest
 
-from controller import errors
-from controller.errors import ControllerError, ControllerUnavailable, NoRoom, from_rpc_error
-from controller.proto import switchml_pb2 as pb
+from switchml.controller import errors
+from switchml.controller.errors import ControllerError, ControllerUnavailable, NoRoom, from_rpc_error
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 class AbortedError(Exception):

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from controller import version
-from controller.drivers import JobTables
-from controller.errors import InvalidRequest, VersionMismatch
-from controller.jobs import Job, JobState, Rank, RankState, counters_by_name, parse_mac
-from controller.proto import switchml_pb2 as pb
-from dataplane.constants import Verdict
+from switchml.controller import version
+from switchml.controller.drivers import JobTables
+from switchml.controller.errors import InvalidRequest, VersionMismatch
+from switchml.controller.jobs import Job, JobState, Rank, RankState, counters_by_name, parse_mac
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.constants import Verdict
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from controller.jobs import Job, JobState, Rank, RankState
-from controller.lost_switches import ANSWER_SECONDS, LostSwitches, all_wait
-from controller.proto import switchml_pb2 as pb
+from switchml.controller.jobs import Job, JobState, Rank, RankState
+from switchml.controller.lost_switches import ANSWER_SECONDS, LostSwitches, all_wait
+from switchml.controller.proto import switchml_pb2 as pb
 
 
 def job_of(*ranks: tuple[int, int], state: JobState = JobState.RUNNING) -> Job:

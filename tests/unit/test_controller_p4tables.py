@@ -3,10 +3,10 @@ import pytest
 from finsy.p4entity import decode_entity, encode_entities
 from finsy.p4schema import P4RuntimeVersion
 
-from controller.config import SwitchConfig
-from controller.drivers import Capabilities, JobTables, RankPort
-from controller.drivers.p4runtime import P4RuntimeDriver
-from controller.drivers.p4tables import (
+from switchml.controller.config import SwitchConfig
+from switchml.controller.drivers import Capabilities, JobTables, RankPort
+from switchml.controller.drivers.p4runtime import P4RuntimeDriver
+from switchml.controller.drivers.p4tables import (
     MULTICAST_RANK,
     Entity,
     compare,

@@ -2,7 +2,7 @@ import pytest
 
 pytest.importorskip("grpc_tools")
 
-from controller.proto.generate import generate
+from switchml.controller.proto.generate import generate
 
 
 def test_generated_files_are_fresh():
@@ -10,4 +10,4 @@ def test_generated_files_are_fresh():
     kinds = ("pb2.py", "pb2.pyi", "pb2_grpc.py")
     assert {path.name for path in made} == {f"{name}_{kind}" for name in ("switchml", "events") for kind in kinds}
     stale = [path.name for path, text in made.items() if path.read_text() != text]
-    assert not stale, "run python -m controller.proto.generate"
+    assert not stale, "run python -m switchml.controller.proto.generate"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.admission import NAME
-from controller.rendezvous import MAX_KEY, job_name
+from switchml.controller.admission import NAME
+from switchml.controller.rendezvous import MAX_KEY, job_name
 
 
 @given(st.text(min_size=1, max_size=MAX_KEY))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.errors import StoreError
-from controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
-from controller.proto import switchml_pb2 as pb
-from controller.store import _MIGRATIONS, Store
+from switchml.controller.errors import StoreError
+from switchml.controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.store import _MIGRATIONS, Store
 
 
 def job(name: str = "j", job_id: int = 1, epoch: int = 1, **values: object) -> Job:
@@ -46,7 +46,7 @@ def test_a_job_comes_back_as_it_was_written(path: Path):
 
 
 def test_ended_jobs_are_forgotten_and_live_ones_are_not(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("controller.store_limits.ENDED_JOBS_KEPT", 10)
+    monkeypatch.setattr("switchml.controller.store_limits.ENDED_JOBS_KEPT", 10)
     store = Store(path)
     lasting = job("lasting", 1)
     store.create_job(lasting)

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ptf_tests import namespace
-from topologies.topology import PACKAGED, load
+from switchml.topologies.topology import PACKAGED, load
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -270,7 +270,7 @@ def test_the_packet_tests_take_the_container_for_their_namespace() -> None:
 
 
 def test_python_files_import_nothing_that_the_image_lacks() -> None:
-    here = {"topologies"}
+    here = {"switchml"}
     installed = {canonicalize_name(name) for name in pins("requirements.txt")}
     for file in DOCKER.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.errors import StoreError
-from controller.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog
-from controller.jobs import Job
-from controller.proto import events_pb2 as events_pb
-from controller.proto import switchml_pb2 as pb
-from controller.store import Store
+from switchml.controller.errors import StoreError
+from switchml.controller.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog
+from switchml.controller.jobs import Job
+from switchml.controller.proto import events_pb2 as events_pb
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.store import Store
 
 
 def job(name: str, job_id: int) -> Job:

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from click import Context
 
-from controller.config import load_config
-from host_agent.daemon import main as agent
+from switchml.controller.config import load_config
+from switchml.host_agent.daemon import main as agent
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SLURM = EXAMPLES / "slurm"

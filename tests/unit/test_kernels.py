@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dataplane.constants import PROTOCOL_MAX_VALUES
-from dataplane.wire import check_of
 from switchml._native import kernels
+from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
+from switchml.dataplane.wire import check_of
 
 Type = kernels.Type
 

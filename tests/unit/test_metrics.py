@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import switchml
-from dataplane.metrics_address import MetricsPlace, parse_address, read_token
-from dataplane.metrics_server import Families, MetricsServer, on_loop
 from switchml import metrics as process_metrics
+from switchml.common.metrics_address import MetricsPlace, parse_address, read_token
+from switchml.common.metrics_server import Families, MetricsServer, on_loop
 
 
 def read(address: str) -> str:

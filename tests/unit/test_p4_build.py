@@ -13,8 +13,8 @@ import pytest
 from finsy import P4Schema
 from google.protobuf.json_format import MessageToDict
 
-import dataplane
-from dataplane.compile_p4 import (
+from switchml import dataplane
+from switchml.dataplane.compiler.compile_p4 import (
     COMPILER,
     TARGETS,
     VARIANTS,
@@ -25,7 +25,7 @@ from dataplane.compile_p4 import (
     find_stale,
     read_digest,
 )
-from dataplane.constants import PROTOCOL_MAX_JOBS, DropReason, Verdict
+from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, DropReason, Verdict
 
 DATAPLANE = Path(dataplane.__file__).parent
 BUILD = DATAPLANE / "p4" / "build"

@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from controller.client import ControllerClient
-from controller.errors import JobEnded
-from controller.proto import switchml_pb2 as pb
-from topologies import profile_drawing
-from topologies.errors import DrawingError
-from topologies.profiles import JobTimes, profile_job
+from switchml.common.errors import DrawingError
+from switchml.controller.client import ControllerClient
+from switchml.controller.errors import JobEnded
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.ops import profile_drawing
+from switchml.ops.profiles import JobTimes, profile_job
 
 T0 = 1_700_000_000_000_000_000
 

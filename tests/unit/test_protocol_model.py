@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dataplane.constants import Verdict
 from model.cases import CASES, DEADLOCK, HOLDS, STARVATION, Case
 from model.drawing import draw
 from model.run import table
 from model.spin import Event, Outcome, SpinError, missing_tools, parse_report, parse_trace, run
+from switchml.dataplane.constants import Verdict
 
 ROOT = Path(__file__).parents[2]
 COMMON = ROOT / "dataplane" / "p4" / "common"

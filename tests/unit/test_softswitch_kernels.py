@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
-from dataplane.softswitch._native import kernels
+from switchml.dataplane.constants import PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
+from switchml.dataplane.softswitch._native import kernels
 
 AVAILABLE = kernels.instructions()
 

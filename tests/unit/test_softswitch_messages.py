@@ -9,17 +9,17 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataplane.grpc_address import parse_host_port
-from dataplane.softswitch import bytestring
-from dataplane.softswitch.errors import P4RuntimeError, status_details
-from dataplane.softswitch.pipeline_config import (
+from switchml.common.grpc_address import parse_host_port
+from switchml.dataplane.softswitch import bytestring
+from switchml.dataplane.softswitch.errors import P4RuntimeError, status_details
+from switchml.dataplane.softswitch.pipeline_config import (
     Dimensions,
     describe_difference,
     load_supported_p4info,
     parse_device_config,
 )
-from dataplane.softswitch.schema import Schema
-from dataplane.softswitch.table_entry import decode_key, encode_match
+from switchml.dataplane.softswitch.schema import Schema
+from switchml.dataplane.softswitch.table_entry import decode_key, encode_match
 
 DEFAULT = Dimensions()
 

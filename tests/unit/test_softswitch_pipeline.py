@@ -4,7 +4,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import pytest
 
-from dataplane.softswitch._native import Switch
+from switchml.dataplane.softswitch._native import Switch
 
 Key: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from switchml.environment import Target, find_target, rendezvous_key
 from switchml.errors import ConnectError
+from switchml.launch import settings as config
 from switchml.run_directory import default_run_directory
-from topologies import config
 
 FULL = {
     "SWITCHML_AGENT": "/run/a.sock",

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import host_agent.version
 import switchml
 from switchml.agent_connection import Failure
 from switchml.calls import Call
 from switchml.errors import with_remark
 from switchml.failures import error_of
+from switchml.host_agent import version
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def test_versions_are_those_of_the_distribution() -> None:
     declared = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert declared is not None
-    assert switchml.__version__ == host_agent.version.VERSION == declared[1]
+    assert switchml.__version__ == version.VERSION == declared[1]
 
 
 def test_everything_exported_exists_and_errors_have_one_root() -> None:

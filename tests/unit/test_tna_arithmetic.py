@@ -13,10 +13,10 @@ import pytest
 from tna_harness import INGRESS, Chip, Job, program, result_of, unsigned
 from tna_reference import DECISIONS, Contribution, Half, Relation, Sums, contribute
 
-from dataplane.constants import DropReason, Flag, Verdict
-from dataplane.tna_emulator.lookup import Lookup
-from dataplane.tna_emulator.program import values_per_packet
-from dataplane.wire import Packet
+from ptf_tests.tofino_emulator.lookup import Lookup
+from ptf_tests.tofino_emulator.program import values_per_packet
+from switchml.dataplane.constants import DropReason, Flag, Verdict
+from switchml.dataplane.wire import Packet
 
 EPOCHS = (1, 2)
 PHASES = (0, 1, 2, 3)

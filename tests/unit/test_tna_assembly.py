@@ -1,7 +1,7 @@
 """The stateful programs that the compiler wrote do what the register actions of the P4 source say.
 
 There is no chip to ask: both are executed, over all combinations of words near the ends of their ranges and of small
-ones. What the compiler wrote is kept in p4/build/tofino (dataplane/tna_emulator/assembly.py).
+ones. What the compiler wrote is kept in p4/build/tofino (ptf_tests/tofino_emulator/assembly.py).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import pytest
 from tna_harness import program
 
-from dataplane.tna_emulator.assembly import AssemblyError, StatefulAlu, extract, load, run
-from dataplane.tna_emulator.program import PROGRAM
-from dataplane.tna_emulator.register_actions import RegisterAction, register_actions
+from ptf_tests.tofino_emulator.assembly import AssemblyError, StatefulAlu, extract, load, run
+from ptf_tests.tofino_emulator.program import PROGRAM
+from ptf_tests.tofino_emulator.register_actions import RegisterAction, register_actions
 
 STATEFUL = PROGRAM.with_name("switchml.stateful.json")
 WORDS = ("lo", "hi")

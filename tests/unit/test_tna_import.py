@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dataplane.tna_emulator.compile_ir import COMPILER, CompileRefused, compile_ir
-from dataplane.tna_emulator.pipeline import Pipeline
-from dataplane.tna_emulator.program import load_program, state_of
-from dataplane.tna_emulator.state import Entry
+from ptf_tests.tofino_emulator.compile_ir import COMPILER, CompileRefused, compile_ir
+from ptf_tests.tofino_emulator.pipeline import Pipeline
+from ptf_tests.tofino_emulator.program import load_program, state_of
+from ptf_tests.tofino_emulator.state import Entry
 
 HERE = Path(__file__).parent
 EXAMPLE = "tna_example.p4"

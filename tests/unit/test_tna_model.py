@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dataplane.tna_emulator.generate_headers import hash_value, internet_checksum
-from dataplane.tna_emulator.pipeline import Pipeline
-from dataplane.tna_emulator.program import state_of
-from dataplane.tna_emulator.state import Entry, MulticastGroup, MulticastNode, Port, State
-from dataplane.tna_emulator.undefined import ModelError, Undefined
+from ptf_tests.tofino_emulator.generate_headers import hash_value, internet_checksum
+from ptf_tests.tofino_emulator.pipeline import Pipeline
+from ptf_tests.tofino_emulator.program import state_of
+from ptf_tests.tofino_emulator.state import Entry, MulticastGroup, MulticastNode, Port, State
+from ptf_tests.tofino_emulator.undefined import ModelError, Undefined
 
 HERE = [0, 7]  # a place in the source
 FRAME = bytes.fromhex("0102030405060708")

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-import dataplane
-from dataplane import compile_tofino
-from dataplane.compile_p4 import read_digest
-from dataplane.constants import PROTOCOL_MAX_JOBS, DropReason
-from dataplane.p4_lines import count_lines
-from dataplane.tofino_report import (
+from switchml import dataplane
+from switchml.dataplane.compiler import compile_tofino
+from switchml.dataplane.compiler.compile_p4 import read_digest
+from switchml.dataplane.compiler.p4_lines import count_lines
+from switchml.dataplane.compiler.tofino_report import (
     BudgetError,
     Figure,
     Report,
@@ -26,6 +25,7 @@ from dataplane.tofino_report import (
     read_report,
     report_lines,
 )
+from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, DropReason
 
 P4 = Path(dataplane.__file__).parent / "p4"
 BUILD = P4 / "build" / "tofino"

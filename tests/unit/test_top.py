@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from controller.client import ControllerClient
-from controller.proto import switchml_pb2 as pb
-from topologies.top import Snapshot, watch
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.ops.top import Snapshot, watch
 
 
 def job(*positions: int, sent: int = 0, again: int = 0, key: int = 1) -> pb.Job:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from topologies.config import KEYS, FabricOptions, load
-from topologies.errors import ConfigurationError
+from switchml.common.errors import ConfigurationError
+from switchml.launch.settings import KEYS, FabricOptions, load
 
 
 @pytest.fixture

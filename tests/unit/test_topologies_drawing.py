@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from topologies.drawing import picture, text
-from topologies.errors import DrawingError
-from topologies.topology import single_switch
+from switchml.common.errors import DrawingError
+from switchml.topologies.drawing import picture, text
+from switchml.topologies.topology import single_switch
 
 
 def test_text_has_every_node_on_its_port() -> None:

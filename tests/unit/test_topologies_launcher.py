@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from topologies import launcher
-from topologies.errors import CommandNotExecutableError, CommandNotFoundError
-from topologies.launcher import Launch, check_command, reserved_port, run_workers
+from switchml.common.errors import CommandNotExecutableError, CommandNotFoundError
+from switchml.launch import launcher
+from switchml.launch.launcher import Launch, check_command, reserved_port, run_workers
 
 
 class Seen:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from topologies import topology
-from topologies.config import FabricOptions
-from topologies.errors import ConfigurationError, NamespaceError, ProgramNotFoundError, TopologyFileError
-from topologies.layouts import layout_of, resolve
-from topologies.namespaces import Namespaces, switch_interface
+from switchml.common.errors import ConfigurationError, NamespaceError, ProgramNotFoundError, TopologyFileError
+from switchml.launch.layouts import layout_of, resolve
+from switchml.launch.settings import FabricOptions
+from switchml.topologies import topology
+from switchml.topologies.namespaces import Namespaces, switch_interface
 
 NOBODY = 65534
 
@@ -110,7 +110,8 @@ def test_without_privileges_they_are_named() -> None:
     ask = "require_privileges(); "
     drop = f"import os; os.getuid() or (require_privileges(), os.setuid({NOBODY})); "
     path = [place for place in sys.path if place]
-    code = f"import sys; sys.path[:] = {path!r}; from topologies.namespaces import require_privileges; {drop}{ask}"
+    ask = f"from switchml.topologies.namespaces import require_privileges; {drop}{ask}"
+    code = f"import sys; sys.path[:] = {path!r}; {ask}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert done.returncode != 0
     assert "NamespaceError" in done.stderr

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from topologies.errors import RunDirectoryError
-from topologies.run_directory import UNIX_PATH_LIMIT, RunDirectory
+from switchml.common.errors import RunDirectoryError
+from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
 
 
 @pytest.fixture

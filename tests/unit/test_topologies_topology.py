@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.config import load_config
-from topologies import topology
-from topologies.config import FabricOptions
-from topologies.controller_file import controller_file
-from topologies.errors import ConfigurationError, TopologyFileError
-from topologies.layouts import resolve
-from topologies.topology import Host, Switch, Topology, load, single_switch
+from switchml.common.errors import ConfigurationError, TopologyFileError
+from switchml.controller.config import load_config
+from switchml.launch.layouts import resolve
+from switchml.launch.settings import FabricOptions
+from switchml.topologies import topology
+from switchml.topologies.controller_file import controller_file
+from switchml.topologies.topology import Host, Switch, Topology, load, single_switch
 
 TWO_HOSTS = """\
 name: two-hosts

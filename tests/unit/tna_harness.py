@@ -10,11 +10,11 @@ from typing import Any
 
 from tna_reference import WORD, Half
 
-from dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Kind, Verdict
-from dataplane.tna_emulator.pipeline import Pipeline
-from dataplane.tna_emulator.program import load_program, state_of, values_per_packet
-from dataplane.tna_emulator.state import Entry, MulticastGroup, MulticastNode, State
-from dataplane.wire import Packet
+from ptf_tests.tofino_emulator.pipeline import Pipeline
+from ptf_tests.tofino_emulator.program import load_program, state_of, values_per_packet
+from ptf_tests.tofino_emulator.state import Entry, MulticastGroup, MulticastNode, State
+from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Kind, Verdict
+from switchml.dataplane.wire import Packet
 
 SWITCH_MAC, SWITCH_IP = 0x0200000000FE, 0x0A0000FE
 SECOND_PASS_PORT = 68

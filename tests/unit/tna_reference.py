@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
-from dataplane.constants import DropReason, Verdict
+from switchml.dataplane.constants import DropReason, Verdict
 
 WORD = 0xFFFFFFFF
 

@@ -8,7 +8,7 @@ import signal
 import numpy as np
 
 import switchml
-from controller.client import ControllerClient
+from switchml.controller.client import ControllerClient
 
 
 def wait_for_loss() -> None:

@@ -1,0 +1,1 @@
+"""The commands of switchml-ctl, one module for each group."""

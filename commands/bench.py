@@ -1,0 +1,379 @@
+"""The commands of switchml-ctl that measure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from rich import box
+from rich.table import Table as RichTable
+
+from switchml.benchmarks import allreduce, jobs, kernels, latency, loss, memory, options, plots, python_cost, report
+from switchml.benchmarks.errors import ResultFileError
+from switchml.benchmarks.results import Result, load, save
+from switchml.benchmarks.systems import PEERS, TRANSPORTS
+from switchml.commands import output
+from switchml.commands.session import Parsed
+
+__all__ = ["bench_group"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STANDARD_OUTPUT: Final = "-"
+
+
+def _one_size(text: str) -> int:
+    found = options.sizes(text)
+    if len(found) != 1:
+        raise ValueError(f"{text} is not one size")
+    return found[0]
+
+
+_SIZES: Final = Parsed("sizes", options.sizes)
+_SIZE: Final = Parsed("size", _one_size)
+_WORKERS: Final = Parsed("workers", options.worker_counts)
+_SHARES: Final = Parsed("shares", options.shares)
+_TRANSPORTS: Final = Parsed("transports", lambda text: options.names(text, TRANSPORTS))
+_PEERS: Final = Parsed("peers", lambda text: options.names(text, PEERS))
+
+
+def _results(command: F) -> F:
+    """What all benchmarks do with their result."""
+    for option in (
+        click.option(
+            "--plots",
+            "pictures",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIRECTORY",
+            help="Draw pictures there, PNG and SVG. Needs matplotlib.",
+        ),
+        click.option("--markdown", is_flag=True, help="Print the tables as Markdown."),
+        click.option(
+            "--json",
+            "json_file",
+            is_flag=False,
+            flag_value=_STANDARD_OUTPUT,
+            metavar="[FILE]",
+            help="Write the result as one JSON object to FILE, without FILE to standard output.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+_torch_python = click.option(
+    "--torch-python",
+    default=sys.executable,
+    metavar="PROGRAM",
+    # Of a path, not of a name to be found on PATH; and links stay, or a virtual environment would be left.
+    callback=lambda _context, _option, program: str(Path(program).absolute()) if os.sep in program else program,
+    help="A Python interpreter that has torch and numpy, for Gloo.  [default: this one]",
+)
+_repetitions = click.option(
+    "--repetitions", type=click.IntRange(1, 1000), default=5, show_default=True, help="Turns of each system."
+)
+_calls = click.option(
+    "--iterations",
+    "calls",
+    type=click.IntRange(0, 100_000),
+    default=0,
+    help="Calls of a turn.  [default: as many as sum 320 MiB, 5 to 200]",
+)
+
+
+def _workers(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--workers", type=_WORKERS, default=default, show_default=True, metavar="N,...", help="Numbers of workers."
+    )
+
+
+def _transports(default: str = "shm,udp") -> Callable[[F], F]:
+    return click.option(
+        "--transport",
+        "transports",
+        type=_TRANSPORTS,
+        default=default,
+        show_default=True,
+        metavar="NAME,...",
+        help="How ranks reach the switch.",
+    )
+
+
+def _peers(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--peers",
+        type=_PEERS,
+        default=default,
+        show_default=True,
+        metavar="NAME,...",
+        help=f"Of {', '.join(PEERS)}; '' for none.",
+    )
+
+
+def _sizes(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--sizes", type=_SIZES, default=default, show_default=True, metavar="SIZE,...", help="Bytes of the tensors."
+    )
+
+
+def _size(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--size", type=_SIZE, default=default, show_default=True, metavar="SIZE", help="Bytes of the tensor."
+    )
+
+
+def _measure(
+    run: Callable[[output.ProgressBar], Result], pictures: Path | None, markdown: bool, json_file: str | None
+) -> None:
+    if pictures is not None:
+        plots.require_matplotlib()
+    with output.ProgressBar() as bar:
+        result = run(bar)
+    _deliver(result, pictures, markdown, json_file)
+
+
+def _deliver(result: Result, pictures: Path | None, markdown: bool, json_file: str | None) -> None:
+    if json_file not in (None, _STANDARD_OUTPUT):  # first, so that it is there whatever fails then
+        save(result, Path(str(json_file)))
+        output.note(f"wrote {json_file}")
+    if pictures is not None:
+        for file in plots.draw(result, pictures):
+            output.note(f"wrote {file}")
+    if json_file == _STANDARD_OUTPUT:
+        output.print_json(result.as_dict())
+    elif markdown:
+        click.echo("\n".join(report.markdown(table) for table in report.tables(result)))
+    else:
+        for table in report.tables(result):
+            _show(table)
+
+
+def _show(table: report.Table) -> None:
+    shown = RichTable(box=box.SIMPLE_HEAD, title=table.title, title_justify="left", title_style="bold", pad_edge=False)
+    for index, column in enumerate(table.columns):
+        shown.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*row)
+    console = output.console()
+    console.print(shown)
+    for remark in table.remarks:
+        console.print(remark)
+
+
+@click.group("bench")
+def bench_group() -> None:
+    """Measure all-reduces beside Gloo and Open MPI, and what they are made of.
+
+    Everything is started for it on this machine, and ended: a fabric of its own, ranks, peers. Every result is
+    verified. Close other programs first; as root the processes measured get a fair share of the processors beside
+    others.
+    """
+
+
+@bench_group.command(
+    "allreduce",
+    epilog="""\b
+Examples:
+  switchml-ctl bench allreduce
+  switchml-ctl bench allreduce --workers 2 --sizes 64MiB --transport shm --peers gloo --torch-python venv/bin/python
+  switchml-ctl bench allreduce --json allreduce.json --plots pictures""",
+)
+@_workers("2,4,8")
+@_sizes("4KiB,64KiB,1MiB,4MiB,64MiB,256MiB")
+@_transports()
+@_peers("gloo,mpi-tcp,mpi-shm,mpi-shm-apart")
+@_repetitions
+@_calls
+@_torch_python
+@_results
+def bench_allreduce(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+    """Time all-reduces of float32 over sizes and numbers of workers, in turns with the peers."""
+    _measure(lambda bar: allreduce.run(allreduce.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+
+
+@bench_group.command(
+    "latency",
+    epilog="""\b
+Examples:
+  switchml-ctl bench latency
+  switchml-ctl bench latency --workers 2,8 --peers '' --json""",
+)
+@_workers("8")
+@_size("4KiB")
+@click.option("--tensors", type=click.IntRange(2, 100_000), default=1000, show_default=True, help="Queued together.")
+@_transports()
+@_peers("gloo,mpi-tcp")
+@_repetitions
+@click.option(
+    "--iterations", "calls", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Calls of a turn."
+)
+@click.option(
+    "--queue-iterations",
+    "queue_calls",
+    type=click.IntRange(1, 10_000),
+    default=3,
+    show_default=True,
+    help="How often all tensors are queued in a turn.",
+)
+@_torch_python
+@_results
+def bench_latency(size: int, pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+    """Time small all-reduces, one at a time and many queued together, and count wake-ups and context switches."""
+    _measure(
+        lambda bar: latency.run(latency.Options(bytes=size, **chosen), bar.note, bar), pictures, markdown, json_file
+    )
+
+
+@bench_group.command(
+    "loss",
+    epilog="""\b
+Examples:
+  switchml-ctl bench loss
+  switchml-ctl bench loss --workers 2,4,8 --shares 0,0.01%,0.1%,1% --json loss.json""",
+)
+@_workers("4")
+@_size("64MiB")
+@click.option(
+    "--shares",
+    type=_SHARES,
+    default="0,0.1%,1%",
+    show_default=True,
+    metavar="SHARE,...",
+    help="Share of the packets lost in each direction; 0 is always among them.",
+)
+@_repetitions
+@click.option(
+    "--iterations", "calls", type=click.IntRange(1, 100_000), default=5, show_default=True, help="Calls of a turn."
+)
+@_results
+def bench_loss(
+    size: int, shares: list[float], pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any
+) -> None:
+    """Time all-reduces over udp while the switch loses single packets on purpose."""
+    wanted = loss.Options(bytes=size, shares=sorted({0.0, *shares}), **chosen)
+    _measure(lambda bar: loss.run(wanted, bar.note, bar), pictures, markdown, json_file)
+
+
+@bench_group.command(
+    "jobs",
+    epilog="""\b
+Examples:
+  switchml-ctl bench jobs
+  switchml-ctl bench jobs --jobs 100 --at-once 10 --json""",
+)
+@_workers("8,64")
+@click.option(
+    "--starts", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Jobs of each number of workers."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 30_000),
+    default=1000,
+    show_default=True,
+    help="Jobs of two workers, started and stopped one after the other.",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="Jobs of two workers, started together.",
+)
+@click.option(
+    "--transport", type=click.Choice(TRANSPORTS), default="shm", show_default=True, help="How ranks reach the switch."
+)
+@_results
+def bench_jobs(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+    """Time the start of jobs, and see what grows with their number."""
+    _measure(lambda bar: jobs.run(jobs.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+
+
+@bench_group.command("kernels", epilog="\b\nExample:\n  switchml-ctl bench kernels --sizes 64KiB,1MiB")
+@_sizes("64KiB,1MiB,16MiB,256MiB")
+@click.option(
+    "--seconds", type=click.FloatRange(0.001, 10), default=0.1, show_default=True, help="Of each kernel at each size."
+)
+@_results
+def bench_kernels(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+    """Time quantization, addition and the rest on one core, with each set of instructions."""
+    if min(chosen["sizes"]) < kernels.SMALLEST:
+        raise click.BadParameter(f"kernels are timed over {options.size_text(kernels.SMALLEST)} at least.")
+    _measure(lambda bar: kernels.run(kernels.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+
+
+@bench_group.command("memory", epilog="\b\nExample:\n  switchml-ctl bench memory --sizes 64MiB,1GiB")
+@click.option("--workers", type=click.IntRange(2, 64), default=2, show_default=True, help="Number of workers.")
+@_sizes("64MiB,4GiB")
+@_transports()
+@click.option(
+    "--iterations", "calls", type=click.IntRange(1, 1000), default=1, show_default=True, help="Calls with each size."
+)
+@_results
+def bench_memory(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+    """See how much memory agent and switch hold while tensors of different sizes are summed."""
+    _measure(lambda bar: memory.run(memory.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+
+
+@bench_group.command("python", epilog="\b\nExample:\n  switchml-ctl bench python --transport shm")
+@click.option("--workers", type=click.IntRange(2, 64), default=2, show_default=True, help="Number of workers.")
+@_sizes("4KiB,64MiB")
+@_transports()
+@_calls
+@_results
+def bench_python(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+    """See how much of an all-reduce passes in Python."""
+    _measure(lambda bar: python_cost.run(python_cost.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+
+
+@bench_group.command(
+    "show",
+    epilog="""\b
+Examples:
+  switchml-ctl bench show allreduce.json --plots pictures
+  switchml-ctl bench show allreduce.json latency.json --markdown
+  switchml-ctl bench show *.json --into docs/performance.md --plots docs/performance""",
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--into",
+    "document",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.md",
+    help="Put tables, and pictures with --plots, into FILE.md, between `<!-- bench: NAME -->` and `<!-- end -->`.",
+)
+@_results
+def bench_show(
+    files: Sequence[Path],
+    document: Path | None,
+    pictures: Path | None,
+    markdown: bool,
+    json_file: str | None,
+) -> None:
+    """Show results that were written before: as tables, as pictures, or in a document."""
+    results = [load(file) for file in files]
+    if document is not None:
+        _fill(document, results, pictures)
+        return
+    if json_file is not None and len(results) != 1:
+        raise click.UsageError("--json is for one result")
+    for result in results:
+        _deliver(result, pictures, markdown, json_file)
+
+
+def _fill(document: Path, results: Sequence[Result], pictures: Path | None) -> None:
+    """Put tables, and the pictures as SVG, into a document."""
+    illustrated = []
+    for result in results:
+        drawn = plots.draw(result, pictures) if pictures is not None else []
+        places = [os.path.relpath(file, document.parent) for file in drawn if file.suffix == ".svg"]
+        illustrated.append((result, places))
+    try:
+        filled = report.fill(document.read_text(encoding="utf-8"), illustrated)
+        document.write_text(filled, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ResultFileError(f"{document}: {error}") from error
+    output.note(f"filled {document}")

@@ -1,0 +1,294 @@
+"""Compile the P4 program for its targets and record what was compiled.
+
+Run it as ``python -m switchml.dataplane.compiler.compile_p4 --target bmv2`` or ``tofino`` in the source tree after
+changing a P4 file or constants.toml. The outputs are checked in, so that nobody needs a P4 compiler to run a switch;
+``digest.json`` beside them tells whether they are those of the sources. They hold no path of the machine that compiled
+them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from switchml.dataplane.compiler import compile_tofino
+from switchml.dataplane.compiler.p4_lines import count_lines
+from switchml.dataplane.compiler.tofino_report import BudgetError, check_budget, read_budget, report_lines
+
+__all__ = [
+    "COMPILER",
+    "TARGETS",
+    "VARIANTS",
+    "CompileError",
+    "Variant",
+    "compile_bmv2",
+    "compile_variant",
+    "compiler_version",
+    "digest_of_sources",
+    "digest_of_text",
+    "find_stale",
+    "main",
+    "read_digest",
+    "write_outputs",
+]
+
+COMPILER = "p4c-bm2-ss"
+
+_HERE = Path(__file__).resolve().parent.parent
+_BUILD = Path("p4") / "build"
+_DIGEST = "digest.json"
+_ENTRY = "v1model/switchml.p4"
+_SOURCES = {"bmv2": "v1model", "tofino": "tna"}
+
+TARGETS = tuple(_SOURCES)
+
+
+class CompileError(Exception):
+    """The P4 compiler is missing or refused the program."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One compilation of the program: what it is called and its values per packet."""
+
+    name: str
+    values: int
+
+
+VARIANTS = (Variant("switchml", 64), Variant("switchml_256", 256))
+
+
+def digest_of_sources(target: str, folder: Path = _HERE) -> str:
+    """Return the SHA-256 (hexadecimal) over names and contents of a target's P4 sources and of constants.toml.
+
+    ``folder`` is the one that holds constants.toml and p4/.
+    """
+    p4 = folder / "p4"
+    digest = hashlib.sha256()
+    for path in [
+        folder / "constants.toml",
+        *sorted((p4 / "common").glob("*.p4")),
+        *sorted((p4 / _SOURCES[target]).glob("*.p4")),
+    ]:
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def digest_of_text(text: str) -> str:
+    """Return the SHA-256 (hexadecimal) of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_digest(folder: Path = _HERE) -> dict[str, Any]:
+    """Return digest.json: for each target ``compiler``, ``sources`` and ``outputs`` (SHA-256, by file name).
+
+    Raises:
+        FileNotFoundError: nothing was compiled yet.
+
+    """
+    digest: dict[str, Any] = json.loads((folder / _BUILD / _DIGEST).read_text(encoding="utf-8"))
+    return digest
+
+
+def find_stale(folder: Path = _HERE) -> list[str]:
+    """Return what in the build folder does not fit the sources, one sentence each; empty when all is fresh."""
+    if not (folder / _BUILD / _DIGEST).exists():
+        return [f"{_DIGEST} is missing"]
+    recorded = read_digest(folder)
+    stale = []
+    for target in TARGETS:
+        if target in recorded:
+            stale += _find_stale(target, recorded[target], folder)
+        else:
+            stale.append(f"{_DIGEST} does not know {target}")
+    return stale
+
+
+def _find_stale(target: str, recorded: dict[str, Any], folder: Path) -> list[str]:
+    build = folder / _BUILD
+    stale = []
+    if recorded["sources"] != digest_of_sources(target, folder):
+        stale.append(f"the P4 sources or constants.toml have changed since they were compiled for {target}")
+    present = {path.relative_to(build).as_posix() for path in (build / target).glob("*")}
+    stale += [f"{name} is not in {_DIGEST}" for name in sorted(present - {*recorded["outputs"]})]
+    for name, digest in recorded["outputs"].items():
+        if name not in present:
+            stale.append(f"{name} is missing")
+        elif digest_of_text((build / name).read_text(encoding="utf-8")) != digest:
+            stale.append(f"{name} was not made by this compilation")
+    return stale
+
+
+def compiler_version() -> str | None:
+    """Return name and version of BMv2's P4 compiler on PATH, or None when there is none.
+
+    Raises:
+        CompileError: it does not tell its version.
+
+    """
+    if shutil.which(COMPILER) is None:
+        return None
+    for line in _run(COMPILER, "--version").splitlines():
+        if line.startswith("Version "):
+            return f"{COMPILER} {line.split()[1]}"
+    raise CompileError(f"{COMPILER} --version names no version")
+
+
+def compile_variant(variant: Variant) -> dict[str, str]:
+    """Return the text of the p4info and of the BMv2 JSON by file name, relative to the build folder.
+
+    Raises:
+        CompileError: the compiler is not on PATH, or refused the program; the text says where.
+
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        p4info = Path(folder) / "p4info.txtpb"
+        config = Path(folder) / "config.json"
+        _run(
+            COMPILER,
+            "--std=p4-16",
+            "--Wdisable=unused",  # constants.p4 holds what other targets and programs use
+            f"-DVALUES={variant.values}",
+            "--p4runtime-files",
+            str(p4info),
+            "-o",
+            str(config),
+            _ENTRY,
+        )
+        return {
+            f"bmv2/{variant.name}.p4info.txtpb": p4info.read_text(encoding="utf-8"),
+            f"bmv2/{variant.name}.json": _json_text(_without_sources(json.loads(config.read_text(encoding="utf-8")))),
+        }
+
+
+def compile_bmv2() -> dict[str, str]:
+    """Return the outputs of every BMv2 variant by file name, relative to the build folder.
+
+    Raises:
+        CompileError: the compiler is not on PATH, or refused the program.
+
+    """
+    outputs: dict[str, str] = {}
+    for variant in VARIANTS:
+        outputs.update(compile_variant(variant))
+    return outputs
+
+
+def write_outputs(target: str, compiler: str, outputs: Mapping[str, str]) -> list[str]:
+    """Write a target's outputs and its part of digest.json; return the names in the build folder."""
+    build = _HERE / _BUILD
+    digests = read_digest() if (build / _DIGEST).exists() else {}
+    digests[target] = {
+        "compiler": compiler,
+        "sources": digest_of_sources(target),
+        "outputs": {name: digest_of_text(text) for name, text in sorted(outputs.items())},
+    }
+    written = {**outputs, _DIGEST: json.dumps({name: digests[name] for name in sorted(digests)}, indent=2) + "\n"}
+    for name, text in written.items():
+        path = build / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return sorted(written)
+
+
+def _run(*command: str) -> str:
+    """Run the compiler in the P4 folder and return what it says (p4c writes even its version to stderr)."""
+    try:
+        done = subprocess.run(command, cwd=_HERE / "p4", capture_output=True, text=True, timeout=600, check=True)
+    except FileNotFoundError as error:
+        raise CompileError(f"{COMPILER} is not on PATH: install p4c to compile the P4 program") from error
+    except subprocess.CalledProcessError as error:
+        raise CompileError(f"{COMPILER} refused {_ENTRY}:\n{error.stderr}") from error
+    return done.stdout + done.stderr
+
+
+def _without_sources(node: Any) -> Any:
+    """Return a BMv2 configuration without the places in the source: four fifths of its size, and of no effect."""
+    if isinstance(node, dict):
+        return {key: _without_sources(value) for key, value in node.items() if key != "source_info"}
+    if isinstance(node, list):
+        return [_without_sources(value) for value in node]
+    return node
+
+
+def _json_text(config: dict[str, Any]) -> str:
+    """Return compact JSON with one line for each element of each section, so that a difference can be read."""
+    sections = []
+    for key, value in config.items():
+        if isinstance(value, list) and value:
+            text = "[\n" + ",\n".join(json.dumps(element, separators=(",", ":")) for element in value) + "\n]"
+        else:
+            text = json.dumps(value, separators=(",", ":"))
+        sections.append(f"{json.dumps(key)}:{text}")
+    return "{\n" + ",\n".join(sections) + "\n}\n"
+
+
+def _make_bmv2() -> None:
+    compiler = compiler_version()
+    if compiler is None:
+        raise CompileError(f"{COMPILER} is not on PATH: install p4c to compile the P4 program")
+    for name in write_outputs("bmv2", compiler, compile_bmv2()):
+        click.echo(name)
+
+
+def _make_tofino(device: str) -> None:
+    """Compile, print the report beside the budget, and write the outputs unless a limit is passed."""
+    compiler = compile_tofino.compiler_version()
+    if compiler is None:
+        raise CompileError(
+            f"{compile_tofino.COMPILER} and {compile_tofino.ASSEMBLER} are not on PATH: build p4c with "
+            "-DENABLE_TOFINO=ON to compile the P4 program for Tofino"
+        )
+    compilation = compile_tofino.compile_tofino(device)
+    budget = read_budget(_HERE / "p4" / compile_tofino.BUDGET) if device == "tofino" else {}
+    for line in report_lines(compilation.report, budget):
+        click.echo(line)
+    click.echo(f"\ncompiled in {compilation.seconds:.0f} s")
+    if device == "tofino":
+        check_budget(compilation.report, budget)
+        for name in write_outputs("tofino", compiler, compilation.outputs):
+            click.echo(name)
+
+
+@click.command()
+@click.option(
+    "--target",
+    type=click.Choice([*TARGETS, "tofino2"]),
+    default="bmv2",
+    show_default=True,
+    help="What to compile for. Of tofino2 only the report is printed.",
+)
+@click.option("--check", is_flag=True, help="Compile nothing; fail when any target's outputs are not the sources'.")
+def main(target: str, check: bool) -> None:
+    """Compile the P4 program into dataplane/p4/build."""
+    if check:
+        stale = find_stale()
+        if stale:
+            raise click.ClickException("; ".join(stale) + ": run make p4 TARGET=bmv2 and make p4 TARGET=tofino")
+        return
+    try:
+        if target == "bmv2":
+            _make_bmv2()
+        else:
+            _make_tofino(target)
+    except (CompileError, compile_tofino.TofinoCompileError, BudgetError) as error:
+        raise click.ClickException(str(error)) from error
+    for name, lines in count_lines().items():
+        click.echo(
+            f"{name}: {lines.shared} lines of P4 shared, {lines.own} its own ({lines.shared_percent:.0f} % shared)"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Compile the P4 program for Tofino with p4c's open back end, and read what the compiler reports.
+
+``p4c-barefoot`` and ``bfas`` are the compiler and the assembler that p4c builds with ``-DENABLE_TOFINO=ON``; with
+``p4test`` of the same p4c they must be on PATH. The binary for the chip is not kept: whoever loads it compiles it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ptf_tests.tofino_emulator.assembly import AssemblyError, extract
+from ptf_tests.tofino_emulator.compile_ir import CompileRefused, compile_ir, preprocessed
+from switchml.dataplane.compiler.tofino_report import Report, read_report
+
+__all__ = [
+    "ASSEMBLER",
+    "BUDGET",
+    "COMPILER",
+    "ENTRY",
+    "Compilation",
+    "TofinoCompileError",
+    "check_parser",
+    "compile_tofino",
+    "compiler_version",
+]
+
+COMPILER = "p4c-barefoot"
+ASSEMBLER = "bfas"
+ENTRY = "tna/switchml.p4"
+BUDGET = "tna/budget.toml"  # both relative to the P4 folder
+
+_VALUES = 64
+_DEVICES = {"tofino": 1, "tofino2": 2}
+_P4 = Path(__file__).parent.parent / "p4"
+_SECONDS = 3600  # a busy machine; an idle one needs less than a minute
+
+
+class TofinoCompileError(Exception):
+    """The compiler is missing, or refused the program; the text says what it said."""
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """The outputs by their name in the build folder, the report, and how long the compiler took, in seconds."""
+
+    outputs: dict[str, str]
+    report: Report
+    seconds: float
+
+
+def compiler_version() -> str | None:
+    """Return name and version of the compiler on PATH, or None when it or the assembler is not there.
+
+    Raises:
+        TofinoCompileError: it does not tell its version.
+
+    """
+    if shutil.which(COMPILER) is None or shutil.which(ASSEMBLER) is None:
+        return None
+    for line in _run(COMPILER, "--version").splitlines():
+        if line.startswith("Version "):
+            return f"{COMPILER} {line.split()[1]}"
+    raise TofinoCompileError(f"{COMPILER} --version names no version")
+
+
+def compile_tofino(device: str = "tofino") -> Compilation:
+    """Compile the program for ``device``, which is ``tofino`` or ``tofino2``.
+
+    Raises:
+        TofinoCompileError: a program is not on PATH, or refused the source.
+
+    """
+    options = [f"-DVALUES={_VALUES}"]
+    try:
+        model = compile_ir(_P4, ENTRY, options)
+        source = preprocessed(_P4, ENTRY, [*options, "-U__TARGET_TOFINO__", f"-D__TARGET_TOFINO__={_DEVICES[device]}"])
+    except CompileRefused as error:
+        raise TofinoCompileError(str(error)) from error
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        text = folder / "switchml.p4pp"
+        text.write_text(source, encoding="utf-8")
+        started = time.monotonic()
+        _run(
+            COMPILER,
+            "--target",
+            device,
+            "--arch",
+            "tna",
+            "--std",
+            "p4-16",
+            "--nocpp",
+            "-g",
+            "--verbose",  # both, or some reports are not written
+            "--Wdisable",
+            "--bf-rt-schema",
+            str(folder / "bfrt.json"),
+            "-o",
+            str(folder),
+            str(text),
+        )
+        pipe = folder / "pipe"
+        assembly = pipe / "switchml.bfa"
+        _run(ASSEMBLER, "--target", device, "--no-warn", "-o", str(pipe), str(assembly))
+        seconds = time.monotonic() - started
+        text_of_assembly = assembly.read_text(encoding="utf-8")
+        check_parser(text_of_assembly)
+        report = read_report(pipe)
+        schema = json.loads((folder / "bfrt.json").read_text(encoding="utf-8"))
+        try:
+            stateful = extract(text_of_assembly)
+        except AssemblyError as error:
+            raise TofinoCompileError(f"the assembly is not understood: {error}") from error
+    outputs = {
+        "tofino/bfrt.json": _schema_text(schema),
+        "tofino/resources.json": json.dumps(report.to_json(), indent=1) + "\n",
+        "tofino/switchml.ir.json": model,
+        "tofino/switchml.stateful.json": stateful,
+    }
+    return Compilation(outputs, report, seconds)
+
+
+def check_parser(assembly: str) -> None:
+    """See that the ingress parser of an assembly does what two faults of the compiler keep it from doing.
+
+    p4c since 16 February 2026 (commit e3af57f, pull request 5063) forgets what a parser state selects by, says nothing,
+    and makes a parser that takes every packet for the first choice. And it may place the parser's error field somewhere
+    inside a wider container, at whose lower end the chip writes it.
+
+    Raises:
+        TofinoCompileError: it does not.
+
+    """
+    parser = assembly.partition("\nparser ingress:")[2].partition("\ndeparser ingress:")[0]
+    if not re.search(r"^\s+match: \[", parser, re.MULTILINE):
+        raise TofinoCompileError(
+            f"{COMPILER} made a parser that selects by nothing: this p4c has the fault of its pull request 5063 "
+            "(bind_use in backends/tofino/bf-p4c/parde/allocate_parser_match_register.cpp keeps scratch registers "
+            "only); use an older one, or one in which it is mended"
+        )
+    if not re.search(r"^\s+parser_error: M?H\d+$", parser, re.MULTILINE):
+        raise TofinoCompileError(
+            f"{COMPILER} did not give the parser's error a container of 16 bits: the chip would write beside it"
+        )
+
+
+def _schema_text(schema: dict[str, Any]) -> str:
+    """Return the BfRt schema with one line for each table, so that a difference can be read.
+
+    Without the snapshot tables: they are for debugging, nobody here uses them, and they are not the same after each
+    compilation of the same source.
+    """
+    tables = ",\n".join(
+        json.dumps(table, separators=(",", ":"))
+        for table in schema["tables"]
+        if not table["table_type"].startswith("Snapshot")
+    )
+    rest = "".join(
+        f",\n{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}"
+        for key, value in schema.items()
+        if key != "tables"
+    )
+    return '{"tables":[\n' + tables + "\n]" + rest + "\n}\n"
+
+
+def _run(*command: str) -> str:
+    """Run a program of the compiler in the P4 folder and return what it says."""
+    try:
+        done = subprocess.run(command, cwd=_P4, capture_output=True, text=True, timeout=_SECONDS, check=True)
+    except FileNotFoundError as error:
+        raise TofinoCompileError(
+            f"{command[0]} is not on PATH: build p4c with -DENABLE_TOFINO=ON to compile for Tofino"
+        ) from error
+    except subprocess.CalledProcessError as error:
+        raise TofinoCompileError(f"{command[0]} refused {ENTRY}:\n{error.stdout}{error.stderr}") from error
+    except subprocess.TimeoutExpired as error:
+        raise TofinoCompileError(f"{command[0]} has not finished {ENTRY} after {_SECONDS} s") from error
+    return done.stdout + done.stderr

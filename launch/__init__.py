@@ -1,0 +1,1 @@
+"""The embedded fabric, its run directory and settings, and the workers of a job."""

@@ -1,0 +1,215 @@
+"""The fabric of a run directory: starts it, finds it, keeps it for those who use it, ends it."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from switchml.common.errors import FabricBusyError, NoFabricError
+from switchml.common.processes import last_lines
+from switchml.common.progress import Progress
+from switchml.controller.client import DEFAULT_SECONDS, ControllerClient
+from switchml.controller.errors import ControllerError
+from switchml.launch.fabric_processes import Reporter, end_orphans, end_processes, launch, live_jobs, stop_jobs
+from switchml.launch.fabric_state import Fabric, FabricStatus, inspect
+from switchml.launch.orphans import orphans
+from switchml.launch.run_directory import RunDirectory
+from switchml.launch.settings import FabricOptions, Settings
+from switchml.topologies.namespaces import Namespaces
+
+__all__ = [
+    "Fabric",
+    "FabricStatus",
+    "Reporter",
+    "connect",
+    "controller_address",
+    "inspect",
+    "keep",
+    "start",
+    "stop",
+    "using",
+]
+
+LOCK_SECONDS: Final = 60.0
+
+
+def _silent(_line: str) -> None:
+    pass
+
+
+def controller_address(settings: Settings) -> str:
+    """The configured controller's address, else that of the run directory's live fabric.
+
+    Raises NoFabricError when there is neither.
+    """
+    if settings.controller is not None:
+        return settings.controller
+    status = inspect(RunDirectory(settings.run_dir))
+    if status.state == "running" and status.fabric is not None:
+        return status.fabric.controller
+    if status.state == "broken":
+        first = status.dead[0]
+        lines = "".join(f"\n  {line}" for line in last_lines(Path(first.log)))
+        names = ", ".join(process.name for process in status.dead)
+        raise NoFabricError(
+            f"the fabric in {settings.run_dir} is broken: {names} has ended. "
+            f"Begin anew with `switchml-ctl down` and `switchml-ctl up`. The end of {first.log}:{lines}"
+        )
+    if status.state == "starting":
+        raise NoFabricError(f"the fabric in {settings.run_dir} is still starting; try again in a moment")
+    raise NoFabricError(
+        f"there is no controller: none is configured (--controller, SWITCHML_CONTROLLER, the configuration file) and "
+        f"{settings.run_dir} holds no live fabric. Start one here with `switchml-ctl up`"
+    )
+
+
+def connect(settings: Settings, address: str, timeout: float | None = None) -> ControllerClient:
+    """Return a client of the controller at `address`, with the configured certificates if the controller is, too.
+
+    A call takes at most `timeout` seconds, or ControllerClient's default. Raises what ControllerClient raises.
+    """
+    seconds = DEFAULT_SECONDS if timeout is None else timeout
+    if settings.controller is None:  # the run directory's fabric, on loopback or a Unix socket
+        return ControllerClient(address, seconds)
+    return ControllerClient(address, seconds, tls=settings.tls, insecure=settings.insecure)
+
+
+def start(
+    run_directory: RunDirectory,
+    options: FabricOptions,
+    *,
+    keep: bool,
+    report: Reporter = _silent,
+    progress: Progress | None = None,
+) -> tuple[Fabric, bool]:
+    """The live fabric of the run directory, and whether this call started it.
+
+    A live fabric is taken as it is, whatever `options` says; with `keep` it is from now on left alone by the end of a
+    job. A broken one is cleared away first. Raises FabricBusyError, RunDirectoryError and what `launch` raises.
+    """
+    run_directory.create()
+    with run_directory.lock(LOCK_SECONDS):
+        return _start_locked(run_directory, options, keep=keep, report=report, progress=progress or Progress())
+
+
+def _start_locked(
+    run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter, progress: Progress
+) -> tuple[Fabric, bool]:
+    status = inspect(run_directory)
+    if status.state == "running" and status.fabric is not None:
+        fabric = status.fabric
+        if keep and not fabric.keep:
+            fabric = dataclasses.replace(fabric, keep=True)
+            fabric.save()
+        return fabric, False
+    if status.fabric is not None:
+        names = ", ".join(process.name for process in status.dead) or "its starter"
+        if run_directory.used_by_others():
+            raise FabricBusyError(
+                f"the fabric in {run_directory.path} is broken ({names} has ended) and jobs still use it; "
+                "wait for them to end or end it with `switchml-ctl down`"
+            )
+        report(f"clearing away the fabric whose {names} has ended")
+        end_processes(status.fabric)
+    _end_orphans(run_directory, report)
+    _clear_stale_namespaces(run_directory, report)
+    return launch(run_directory, options, keep=keep, report=report, progress=progress), True
+
+
+def _clear_stale_namespaces(run_directory: RunDirectory, report: Reporter) -> None:
+    """Remove what a fabric left behind of which fabric.json knows nothing any more."""
+    removed = Namespaces(run_directory.path).remove()
+    if removed:
+        report(f"removed network namespaces that an earlier fabric had left behind: {', '.join(removed)}")
+
+
+def _end_orphans(run_directory: RunDirectory, report: Reporter) -> None:
+    """End the processes of a fabric whose fabric.json is lost. Raises FabricBusyError when jobs still use them."""
+    names = ", ".join(process.name for process in orphans(run_directory.path))
+    if names and run_directory.used_by_others():
+        raise FabricBusyError(
+            f"{run_directory.state_file} is lost, and jobs still use the processes that it named ({names}); wait for "
+            "them to end or end all with `switchml-ctl down`"
+        )
+    if names:
+        report(f"ending the processes of a fabric whose {run_directory.state_file.name} is lost: {names}")
+        end_orphans(run_directory)
+
+
+def keep(run_directory: RunDirectory) -> None:
+    """Leave the live fabric alone from now on, as if `up` had started it."""
+    with run_directory.lock(LOCK_SECONDS):
+        fabric = Fabric.read(run_directory)
+        if fabric is not None and not fabric.keep:
+            dataclasses.replace(fabric, keep=True).save()
+
+
+def stop(run_directory: RunDirectory, *, report: Reporter = _silent) -> tuple[list[str], list[str]]:
+    """End the run directory's fabric: names of the jobs stopped and of the processes ended, both empty without one.
+
+    Processes whose fabric.json is lost are ended as well.
+
+    Raises RunDirectoryError, and NamespaceError when its network namespaces cannot be removed.
+    """
+    if not run_directory.exists():
+        ended = end_orphans(run_directory)
+        _clear_stale_namespaces(run_directory, report)
+        return [], ended
+    run_directory.check()
+    with run_directory.lock(LOCK_SECONDS):
+        fabric = Fabric.read(run_directory)
+        if fabric is None:
+            ended = end_orphans(run_directory)
+            _clear_stale_namespaces(run_directory, report)
+            return [], ended
+        jobs: list[str] = []
+        if fabric.phase == "running" and not fabric.dead_processes():
+            try:
+                jobs = stop_jobs(fabric.controller)
+            except ControllerError as error:
+                report(f"jobs could not be stopped in order: {error}")
+        return jobs, end_processes(fabric) + end_orphans(run_directory)
+
+
+@contextlib.contextmanager
+def using(settings: Settings, *, report: Reporter = _silent) -> Iterator[str]:
+    """Address of a controller for as long as the context lasts: the configured one, a live fabric's or a new one's.
+
+    A fabric that was started here and not by `up` ends with the last that uses it, but not under a live job.
+    Raises what `start` raises.
+    """
+    if settings.controller is not None:
+        yield settings.controller
+        return
+    run_directory = RunDirectory(settings.run_dir)
+    run_directory.create()
+    with run_directory.lock(LOCK_SECONDS):
+        fabric, _ = _start_locked(run_directory, settings.fabric, keep=False, report=report, progress=Progress())
+        user = run_directory.use()
+    try:
+        yield fabric.controller
+    finally:
+        _leave(run_directory, user, report)
+
+
+def _leave(run_directory: RunDirectory, user: int, report: Reporter) -> None:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(run_directory.lock(LOCK_SECONDS))
+        finally:
+            with open(user, "rb"):  # closes it
+                pass
+        fabric = Fabric.read(run_directory)
+        if fabric is None or fabric.keep or run_directory.used_by_others():
+            return
+        try:
+            live = live_jobs(fabric.controller) if not fabric.dead_processes() else []
+        except ControllerError as error:
+            report(f"the controller cannot be asked for live jobs: {error}")
+            live = []
+        if live:
+            report(f"the fabric stays up for {', '.join(job.name for job in live)}; end it with `switchml-ctl down`")
+            return
+        end_processes(fabric)
+        report("the fabric that was started for this job has ended")

@@ -1,0 +1,242 @@
+"""Starts and ends the processes of a fabric: switch, controller, agents."""
+
+import dataclasses
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from switchml.common.errors import StartError
+from switchml.common.processes import StartingProcess, boot_id, find_program
+from switchml.common.progress import Progress
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.version import VERSION
+from switchml.launch.fabric_state import Fabric
+from switchml.launch.layouts import CONTROL_SOCKETS, layout_of, resolve
+from switchml.launch.orphans import mark, orphans
+from switchml.launch.run_directory import RunDirectory
+from switchml.launch.settings import FabricOptions
+from switchml.topologies.namespaces import Namespaces
+
+__all__ = [
+    "METRICS_TOKEN",
+    "PROMETHEUS_TARGETS",
+    "Reporter",
+    "end_orphans",
+    "end_processes",
+    "launch",
+    "live_jobs",
+    "stop_jobs",
+]
+
+START_SECONDS: Final = 30.0
+LOG_MEBIBYTES: Final = 16  # of each process, and as much again of what was before
+END_GRACE_SECONDS: Final = 5.0
+_CONNECTED_STEP_SECONDS: Final = 0.02
+
+PROMETHEUS_TARGETS: Final = "prometheus.json"
+"""In the run directory: where the processes serve their metrics."""
+METRICS_TOKEN: Final = "metrics.token"  # noqa: S105 - a file's name
+"""In the run directory: the bearer token that clients of these metrics send."""
+
+_STEPS_BESIDE_AGENTS: Final = 4  # the network, the switch, the controller, the connection of these two
+
+Reporter = Callable[[str], None]
+"""Told what happens, a line at a time, for people who wait."""
+
+
+def launch(
+    run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter, progress: Progress
+) -> Fabric:
+    """Start a fabric where there is none.
+
+    Raises ConfigurationError, TopologyFileError, NamespaceError, ProgramNotFoundError and StartError; nothing is
+    left behind then.
+    """
+    options = resolve(options)
+    socket_directory = run_directory.socket_directory(max(CONTROL_SOCKETS, key=len))
+    try:
+        layout = layout_of(options, run_directory.path, socket_directory)
+        places = layout.agents()
+    except BaseException:
+        if socket_directory != run_directory.path:
+            socket_directory.rmdir()
+        raise
+    fabric = Fabric(
+        run_directory=run_directory,
+        phase="starting",
+        keep=keep,
+        boot=boot_id(),
+        version=VERSION,
+        started=time.time(),
+        options=options,
+        socket_directory=socket_directory,
+        topology=layout.topology.as_dict() if layout.topology is not None else None,
+    )
+    deadline = time.monotonic() + START_SECONDS
+    began = time.monotonic()
+    agents = "1 agent" if len(places) == 1 else f"{len(places)} agents"
+    where = run_directory.path if layout.topology is None else f"network namespaces, logs in {run_directory.logs}"
+    report(f"starting switch, controller and {agents} in {where}")
+
+    # Processes in a namespace of their own could not be asked for them.
+    metrics: list[str] = []
+    if keep and layout.topology is None:
+        metrics = ["--metrics", "127.0.0.1:0", "--metrics-token", str(_write_token(run_directory))]
+    endpoints: dict[str, str] = {}
+
+    progress.expect(_STEPS_BESIDE_AGENTS + len(places))
+
+    def wait_ready(child: StartingProcess) -> dict[str, Any]:
+        ready = child.wait_ready(deadline)
+        if "metrics" in ready:
+            endpoints[child.name] = ready["metrics"]
+        return ready
+
+    def begin(name: str, command: list[str], *, has_ready_file: bool = True) -> StartingProcess:
+        nonlocal fabric
+        ready_file = run_directory.path / f"{name}.ready" if has_ready_file else None
+        if has_ready_file:  # it is one of our programs
+            command = [*command, "--log-limit", str(LOG_MEBIBYTES)]
+        environment = mark(name, run_directory.path)
+        child = StartingProcess(name, command, run_directory.logs / f"{name}.log", ready_file, environment)
+        fabric = dataclasses.replace(fabric, processes=(*fabric.processes, child.record))
+        fabric.save()  # at once: should we be killed, the next starter finds what to end
+        return child
+
+    try:
+        fabric.save()
+        layout.prepare()
+        progress.did()
+        command = [*layout.switch_command(), *metrics]
+        switch = begin(layout.switch_name, command, has_ready_file=layout.switch_has_ready_file)
+        ready = wait_ready(switch) if layout.switch_has_ready_file else {}
+        progress.did()
+        fabric = dataclasses.replace(fabric, switch=layout.switch_table(ready))
+        configuration = run_directory.path / "controller.toml"
+        configuration.write_text(_configuration(layout.listen, run_directory, fabric.switch), encoding="utf-8")
+        command = layout.controller_command([find_program("switchml-controller"), "--config", str(configuration)])
+        controller = wait_ready(begin("controller", [*command, *metrics]))
+        progress.did()
+        fabric = dataclasses.replace(fabric, controller=controller["address"])
+        children = []
+        for place in places:
+            socket = str(socket_directory / f"{place.name}.sock")
+            arguments = ["--controller", fabric.controller, "--name", place.name, "--socket", socket]
+            children.append(begin(place.name, [*place.command, *arguments, *metrics]))
+            agent = {"name": place.name, "socket": socket, **place.description}
+            fabric = dataclasses.replace(fabric, agents=(*fabric.agents, agent))
+        for child in children:
+            wait_ready(child)
+            progress.did()
+        _write_targets(run_directory, endpoints)
+        _wait_connected(fabric.controller, switch, deadline)
+        progress.did()
+        stop_jobs(fabric.controller)  # left in the store by a fabric that was not ended in order
+        fabric = dataclasses.replace(fabric, phase="running")
+        fabric.save()
+    except (KeyError, TypeError) as error:
+        end_processes(fabric)
+        raise StartError(f"a ready file is not as expected (other versions installed?): {error}") from error
+    except BaseException:
+        end_processes(fabric)
+        raise
+    report(f"the fabric is up after {time.monotonic() - began:.1f} s; its controller is {fabric.controller}")
+    return fabric
+
+
+def _write_token(run_directory: RunDirectory) -> Path:
+    """Write a new token for the fabric's metrics into a file that only its user can read; return the file."""
+    path = run_directory.path / METRICS_TOKEN
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(f"{secrets.token_urlsafe()}\n", encoding="ascii")
+    return path
+
+
+def _write_targets(run_directory: RunDirectory, endpoints: dict[str, str]) -> None:
+    """Tell a Prometheus server where the metrics are, in the form of its file_sd_configs."""
+    targets = [
+        {"targets": [address], "labels": {"process": name, "fabric": str(run_directory.path)}}
+        for name, address in endpoints.items()
+    ]
+    (run_directory.path / PROMETHEUS_TARGETS).write_text(json.dumps(targets, indent=2) + "\n", encoding="utf-8")
+
+
+def _wait_connected(controller: str, process: StartingProcess, deadline: float) -> None:
+    """Return when the controller drives its switch; it has no call that waits for that."""
+    with ControllerClient(controller) as client:
+        while True:
+            switches = client.list_switches()
+            if all(switch.connected and switch.primary for switch in switches):
+                return
+            process.require_alive()
+            if time.monotonic() >= deadline:
+                failures = "; ".join(f"{switch.name}: {switch.failure or 'not connected'}" for switch in switches)
+                raise StartError(f"the controller did not reach its switch in time: {failures}")
+            time.sleep(_CONNECTED_STEP_SECONDS)
+
+
+def _configuration(listen: str, run_directory: RunDirectory, switch: dict[str, Any]) -> str:
+    text = json.dumps  # a JSON string or number is a TOML one
+    table = "".join(f"{key} = {text(value)}\n" for key, value in switch.items())
+    return f"""\
+# Written by switchml-ctl.
+[controller]
+listen = {text(listen)}
+store = {text(str(run_directory.path / "controller.sqlite"))}
+
+[[switches]]
+{table}"""
+
+
+def live_jobs(controller: str) -> list[pb.Job]:
+    """The jobs that have not ended. Raises what ControllerClient raises."""
+    with ControllerClient(controller) as client:
+        return client.list_jobs()
+
+
+def stop_jobs(controller: str) -> list[str]:
+    """Stop them; their names. Raises what ControllerClient raises."""
+    jobs = live_jobs(controller)
+    with ControllerClient(controller) as client:
+        for job in jobs:
+            client.stop_job(job.id)
+    return [job.name for job in jobs]
+
+
+def end_processes(fabric: Fabric) -> list[str]:
+    """End what still runs, agents first, and remove what only makes sense while it runs; names of what was ended."""
+    ended = []
+    if fabric.boot == boot_id():
+        ended = [process.name for process in reversed(fabric.processes) if process.end(END_GRACE_SECONDS)]
+    directory = fabric.run_directory
+    if fabric.topology is not None:
+        Namespaces(directory.path).remove()
+    for name in CONTROL_SOCKETS:
+        (fabric.socket_directory / name).unlink(missing_ok=True)
+    for agent in fabric.agents:
+        Path(agent["socket"]).unlink(missing_ok=True)
+    for process in fabric.processes:
+        (directory.path / f"{process.name}.ready").unlink(missing_ok=True)
+    if fabric.socket_directory != directory.path:
+        shutil.rmtree(fabric.socket_directory, ignore_errors=True)
+    for name in (PROMETHEUS_TARGETS, METRICS_TOKEN):
+        (directory.path / name).unlink(missing_ok=True)
+    directory.clear_state()
+    return ended
+
+
+def end_orphans(run_directory: RunDirectory) -> list[str]:
+    """End processes that were started for the run directory and stand in no fabric.json; return their names."""
+    found = orphans(run_directory.path)
+    ended = [process.name for process in found if process.end(END_GRACE_SECONDS)]
+    if ended:
+        for pattern in ("*.sock", "*.ready", PROMETHEUS_TARGETS, METRICS_TOKEN):
+            for path in run_directory.path.glob(pattern):
+                path.unlink(missing_ok=True)
+    return ended

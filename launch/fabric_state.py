@@ -1,0 +1,94 @@
+"""A fabric as the run directory remembers it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from switchml.common.errors import StartError
+from switchml.common.processes import ProcessRecord, boot_id
+from switchml.launch.run_directory import RunDirectory
+from switchml.launch.settings import FabricOptions
+
+__all__ = ["Fabric", "FabricStatus", "inspect"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fabric:
+    """A fabric as fabric.json describes it. `keep`: started by `up`, so the end of a job leaves it alone.
+
+    `topology` is what a topology file would hold; None of the embedded fabric.
+    """
+
+    run_directory: RunDirectory
+    phase: str  # starting, running
+    keep: bool
+    boot: str
+    version: str
+    started: float
+    options: FabricOptions
+    socket_directory: Path
+    topology: dict[str, Any] | None = None
+    controller: str = ""
+    switch: dict[str, Any] = dataclasses.field(default_factory=dict)
+    agents: tuple[dict[str, Any], ...] = ()
+    processes: tuple[ProcessRecord, ...] = ()
+
+    def dead_processes(self) -> list[ProcessRecord]:
+        """The processes that should run and do not."""
+        if self.boot != boot_id():
+            return list(self.processes)
+        return [process for process in self.processes if not process.alive()]
+
+    def save(self) -> None:
+        """Write fabric.json."""
+        content = dataclasses.asdict(self) | {"socket_directory": str(self.socket_directory)}
+        del content["run_directory"]
+        self.run_directory.write_state(content)
+
+    @classmethod
+    def read(cls, run_directory: RunDirectory) -> "Fabric | None":
+        """What fabric.json says, None when there is none. Raises RunDirectoryError."""
+        content = run_directory.read_state()
+        if content is None:
+            return None
+        try:
+            return cls(
+                run_directory=run_directory,
+                phase=content["phase"],
+                keep=content["keep"],
+                boot=content["boot"],
+                version=content["version"],
+                started=content["started"],
+                options=FabricOptions(**content["options"]),
+                socket_directory=Path(content["socket_directory"]),
+                topology=content["topology"],
+                controller=content["controller"],
+                switch=content["switch"],
+                agents=tuple(content["agents"]),
+                processes=tuple(ProcessRecord(**process) for process in content["processes"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise StartError(
+                f"{run_directory.state_file} was written by another version of SwitchML ({error}); end that fabric "
+                "with the version that began it, or remove the file"
+            ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class FabricStatus:
+    """What is found in a run directory: `state` is none, starting, running or broken."""
+
+    state: str
+    fabric: Fabric | None
+    dead: tuple[ProcessRecord, ...]
+
+
+def inspect(run_directory: RunDirectory) -> FabricStatus:
+    """Look at the run directory's fabric without changing anything. Raises RunDirectoryError."""
+    fabric = Fabric.read(run_directory)
+    if fabric is None:
+        return FabricStatus("none", None, ())
+    dead = tuple(fabric.dead_processes())
+    if dead:
+        return FabricStatus("broken", fabric, dead)
+    return FabricStatus(fabric.phase, fabric, ())

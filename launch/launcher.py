@@ -1,0 +1,327 @@
+"""Runs a command once per worker: output to a log per rank, signals passed on, the first failure ends the others."""
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO, Final
+
+from switchml.common.errors import CommandNotExecutableError, CommandNotFoundError
+
+__all__ = ["Launch", "check_command", "reserved_port", "run_workers"]
+
+GRACE_SECONDS: Final = 5.0
+_READ_BYTES: Final = 65536
+_LONGEST_LINE: Final = 65536
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """How the workers ended. Exit codes are those of a shell: 128 + n for signal n.
+
+    Of a worker that was started again, that of its last process.
+    """
+
+    exit_codes: tuple[int, ...]
+    failed: tuple[int, ...]  # the ranks that failed, in the order of their ends
+    interrupted: int | None  # the signal that we were sent and passed on
+
+
+def check_command(command: str, path: str | None = None) -> str:
+    """The program that `command` names, as a shell would find it on `path` (default: $PATH).
+
+    Raises CommandNotFoundError and CommandNotExecutableError.
+    """
+    found = shutil.which(command, path=path)
+    if found is not None:
+        return found
+    if os.sep in command:
+        place = Path(command)
+        if place.is_dir():
+            raise CommandNotExecutableError(f"{command} is a directory, not a program")
+        if place.exists():
+            raise CommandNotExecutableError(f"{command} is not executable; mend it with `chmod +x {command}`")
+        raise CommandNotFoundError(f"{command} does not exist")
+    raise CommandNotFoundError(f"{command} is not on PATH")
+
+
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A TCP port that one of the workers can listen at, on all addresses of this machine; nobody else is given it.
+
+    It is bound and not listened at. Linux lets another socket listen there that sets SO_REUSEADDR, as this one does and
+    as servers do (torch's TCPStore among them), and gives the port to nobody who asks for any free one.
+    """
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family) as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holder.bind(("", 0))
+        port: int = holder.getsockname()[1]
+        yield port
+
+
+class _Worker:
+    """One rank's process, its output and what is left of an unfinished line."""
+
+    def __init__(
+        self, rank: int, command: Sequence[str], environment: Mapping[str, str], log: Path, again: bool = False
+    ) -> None:
+        self.rank = rank
+        self.log: BinaryIO = log.open("ab" if again else "wb", buffering=0)
+        with contextlib.suppress(OSError):  # who follows the log (job_logs) may ask at this moment, and then knows less
+            fcntl.flock(self.log, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self.log_fails = False
+        self.rest = b""
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # signals reach it through us, once, and through its group its children
+            )
+            self.pidfd = os.pidfd_open(self.process.pid)
+        except BaseException:
+            self.log.close()
+            raise
+        assert self.process.stdout is not None
+        self.pipe = self.process.stdout.fileno()
+        os.set_blocking(self.pipe, False)
+
+    def read(self, emit: Callable[[int, bytes], None]) -> bool:
+        """Take over what is in the pipe. False at its end."""
+        try:
+            data = os.read(self.pipe, _READ_BYTES)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        self._take(data, emit)
+        return True
+
+    def drain(self, emit: Callable[[int, bytes], None]) -> None:
+        """Read what the process left behind; a grandchild that keeps the pipe open is not waited for."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data = os.read(self.pipe, _READ_BYTES)
+                if not data:
+                    break
+                self._take(data, emit)
+        if self.rest:
+            emit(self.rank, self.rest)
+            self.rest = b""
+
+    def _keep(self, data: bytes, emit: Callable[[int, bytes], None]) -> None:
+        """Write it to the log; a job does not end because that cannot be done, but it is said."""
+        try:
+            while data:
+                data = data[self.log.write(data) :]
+        except OSError as error:
+            if not self.log_fails:
+                text = f"switchml-ctl: output is missing in {self.log.name}: {error.strerror}"
+                emit(self.rank, text.encode(errors="replace"))
+            self.log_fails = True
+        else:
+            self.log_fails = False
+
+    def _take(self, data: bytes, emit: Callable[[int, bytes], None]) -> None:
+        self._keep(data, emit)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        if len(self.rest) > _LONGEST_LINE:
+            lines, self.rest = [*lines, self.rest], b""
+        for line in lines:
+            emit(self.rank, line)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and its descendants in its session's first group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def close(self) -> None:
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.log.close()
+        os.close(self.pidfd)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[socket.socket | None]:
+    """A socket from which the numbers of SIGINT and SIGTERM can be read; None outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield None
+        return
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        pass
+
+    receiver, sender = socket.socketpair()
+    receiver.setblocking(False)
+    sender.setblocking(False)
+    before = {number: signal.signal(number, ignore) for number in _PASSED_ON}
+    wakeup = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    try:
+        yield receiver
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        receiver.close()
+        sender.close()
+
+
+def run_workers(
+    command: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    log_directory: Path,
+    *,
+    on_output: Callable[[int, bytes], None],
+    on_exit: Callable[[int, int], None],
+    on_interrupt: Callable[[int], None],
+    on_failure: Callable[[int, int], Mapping[str, str] | bool] = lambda _rank, _exit_code: False,
+) -> Launch:
+    """Run `command` once with each environment (rank = its index) and wait until all have ended.
+
+    Output goes to `log_directory`/rank-N.log and, line by line without the line's end, to `on_output(rank, line)`.
+    `on_exit(rank, exit_code)` is told of every end. The first rank that fails ends the others: they have 5 s to notice
+    by themselves, then get SIGTERM and after 5 s more SIGKILL. But `on_failure(rank, exit_code)` may return True, then
+    the others go on, or an environment with which the command is started again as that rank. A first SIGINT or SIGTERM
+    to this process is told to `on_interrupt` and passed on to all, a second one kills them. The callbacks run in the
+    calling thread and shall be quick. Raises CommandNotExecutableError when the kernel refuses the program, OSError
+    when it refuses a process.
+    """
+
+    def start(rank: int, environment: Mapping[str, str], again: bool = False) -> _Worker:
+        return _Worker(rank, command, environment, log_directory / f"rank-{rank}.log", again)
+
+    group = _Group(on_output, on_exit, on_interrupt, on_failure, start)
+    with _signals() as signals:
+        try:
+            for rank, environment in enumerate(environments):
+                group.add(start(rank, environment))
+        except OSError as error:
+            group.kill()
+            if error.errno == errno.ENOEXEC:
+                raise CommandNotExecutableError(
+                    f"{command[0]} is no program that this machine can execute (a script begins with #!)"
+                ) from error
+            raise
+        except BaseException:
+            group.kill()
+            raise
+        try:
+            group.run(signals)
+        except BaseException:
+            group.kill()
+            raise
+    codes = tuple(code for _, code in sorted(group.exit_codes.items()))
+    return Launch(codes, tuple(group.failed), group.interrupted)
+
+
+class _Group:
+    """All ranks of one launch."""
+
+    def __init__(
+        self,
+        on_output: Callable[[int, bytes], None],
+        on_exit: Callable[[int, int], None],
+        on_interrupt: Callable[[int], None],
+        on_failure: Callable[[int, int], Mapping[str, str] | bool],
+        start: Callable[[int, Mapping[str, str], bool], _Worker],
+    ) -> None:
+        self._on_failure = on_failure
+        self._start = start
+        self._on_output = on_output
+        self._on_exit = on_exit
+        self._on_interrupt = on_interrupt
+        self._workers: dict[int, _Worker] = {}
+        self._selector = selectors.DefaultSelector()
+        self._ending = False
+        self._escalation: list[tuple[float, int]] = []  # (when, signal), soonest first
+        self.exit_codes: dict[int, int] = {}
+        self.failed: list[int] = []
+        self.interrupted: int | None = None
+
+    def add(self, worker: _Worker) -> None:
+        self._workers[worker.rank] = worker
+        self.exit_codes[worker.rank] = 0
+        self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
+        self._selector.register(worker.pidfd, selectors.EVENT_READ, worker)
+
+    def run(self, signals: socket.socket | None) -> None:
+        if signals is not None:
+            self._selector.register(signals, selectors.EVENT_READ)
+        with self._selector:
+            while self._workers:
+                timeout = max(0.0, self._escalation[0][0] - time.monotonic()) if self._escalation else None
+                for key, _ in self._selector.select(timeout):
+                    worker: _Worker | None = key.data
+                    if worker is None:
+                        assert signals is not None
+                        for number in signals.recv(16):
+                            if number in _PASSED_ON:
+                                self._interrupt(number)
+                    elif worker.rank not in self._workers:
+                        pass  # ended while this round's events were handled
+                    elif key.fd == worker.pidfd:
+                        self._end(worker)
+                    elif not worker.read(self._on_output):
+                        self._selector.unregister(worker.pipe)
+                while self._escalation and time.monotonic() >= self._escalation[0][0]:
+                    self._signal(self._escalation.pop(0)[1])
+
+    def kill(self) -> None:
+        for worker in self._workers.values():
+            worker.signal(signal.SIGKILL)
+            worker.process.wait()
+            worker.close()
+        self._workers.clear()
+        self._selector.close()
+
+    def _signal(self, number: int) -> None:
+        for worker in self._workers.values():
+            worker.signal(number)
+
+    def _interrupt(self, number: int) -> None:
+        if self.interrupted is not None:
+            self._signal(signal.SIGKILL)
+            return
+        self.interrupted = number
+        self._on_interrupt(number)
+        self._signal(number)
+
+    def _end(self, worker: _Worker) -> None:
+        status = worker.process.wait()
+        exit_code = status if status >= 0 else 128 - status
+        worker.drain(self._on_output)
+        with contextlib.suppress(KeyError):  # its pipe has ended before
+            self._selector.unregister(worker.pipe)
+        self._selector.unregister(worker.pidfd)
+        worker.close()
+        del self._workers[worker.rank]
+        self.exit_codes[worker.rank] = exit_code
+        self._on_exit(worker.rank, exit_code)
+        if exit_code == 0:
+            return
+        self.failed.append(worker.rank)
+        after = False if self._ending or self.interrupted is not None else self._on_failure(worker.rank, exit_code)
+        if isinstance(after, Mapping):
+            self.add(self._start(worker.rank, after, True))
+        elif not after and not self._ending:
+            now = time.monotonic()
+            self._ending = True
+            self._escalation = [(now + GRACE_SECONDS, signal.SIGTERM), (now + 2 * GRACE_SECONDS, signal.SIGKILL)]

@@ -1,0 +1,301 @@
+"""Where the processes of a fabric run and how they reach each other: on loopback, or in network namespaces."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from switchml.common.errors import ConfigurationError, ProgramNotFoundError, TopologyFileError
+from switchml.common.processes import find_program
+from switchml.controller.slots import MINIMUM_SLOTS
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT
+from switchml.launch.settings import (
+    DEFAULT_SLOTS,
+    DEFAULT_VALUES,
+    EMBEDDED_POOL,
+    EMBEDDED_VALUES,
+    SMALL_POOL,
+    FabricOptions,
+)
+from switchml.topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
+from switchml.topologies.topology import TOFINO, Host, Topology, load, single_switch
+
+__all__ = ["BMV2_PROGRAM", "CONTROL_SOCKETS", "AgentPlace", "Layout", "layout_of", "resolve"]
+
+BMV2_PROGRAM: Final = "simple_switch_grpc"
+"""BMv2's switch that speaks P4Runtime."""
+
+_DEFAULT_HOSTS: Final = 8
+_BMV2_VALUES: Final = (64, 256)  # what the P4 program is compiled for
+_BMV2_P4RUNTIME: Final = "127.0.0.1:9559"  # in a namespace of its own, which other users cannot enter
+_CONTROLLER_SOCKET: Final = "controller.sock"
+_P4RUNTIME_SOCKET: Final = "p4runtime.sock"
+
+CONTROL_SOCKETS: Final = (_CONTROLLER_SOCKET, _P4RUNTIME_SOCKET)
+"""The Unix sockets of controller and soft switch, for this user and root only."""
+_IPV4_UDP_HEADER_BYTES: Final = 28
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentPlace:
+    """An agent: its name, how it is started but for controller and socket, and what is told of it."""
+
+    name: str
+    command: list[str]
+    description: dict[str, Any]
+
+
+class Layout(abc.ABC):
+    """How one fabric is laid out; what commands its processes goes over Unix sockets in `socket_directory`."""
+
+    switch_name: str
+    topology: Topology | None = None
+    switch_has_ready_file = True
+
+    def __init__(self, socket_directory: Path) -> None:
+        self.listen = f"unix:{socket_directory / _CONTROLLER_SOCKET}"
+        self._p4runtime = f"unix:{socket_directory / _P4RUNTIME_SOCKET}"
+
+    def prepare(self) -> None:  # noqa: B027 (not every layout needs anything)
+        """Make what the processes need before they start. Raises NamespaceError."""
+
+    @abc.abstractmethod
+    def switch_command(self) -> list[str]:
+        """The switch's command line."""
+
+    @abc.abstractmethod
+    def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
+        """The controller's [[switches]] table, from what is in the switch's ready file. Raises KeyError, TypeError."""
+
+    @abc.abstractmethod
+    def controller_command(self, command: Sequence[str]) -> list[str]:
+        """`command` as it runs where the controller does."""
+
+    @abc.abstractmethod
+    def agents(self) -> list[AgentPlace]:
+        """The agents."""
+
+
+def resolve(options: FabricOptions) -> FabricOptions:
+    """Options with all defaults filled in.
+
+    Raises ConfigurationError for those that do not go together and TopologyFileError.
+    """
+    topology = _topology(options)
+    return _resolve(options, topology)
+
+
+def layout_of(options: FabricOptions, run_directory: Path, socket_directory: Path) -> Layout:
+    """How a fabric with these resolved options is laid out.
+
+    Raises ProgramNotFoundError, NamespaceError when privileges are missing, TopologyFileError.
+    """
+    topology = _topology(options)
+    if topology is None:
+        return _Loopback(options, socket_directory)
+    return _InNamespaces(options, topology, Namespaces(run_directory), socket_directory)
+
+
+def _topology(options: FabricOptions) -> Topology | None:
+    """The topology to lay out; None for the embedded fabric."""
+    if options.topology:
+        topology = load(Path(options.topology))
+        if options.workers:
+            topology = topology.first_hosts(options.workers)
+        if topology.switch.target == TOFINO and not options.switch:
+            raise ConfigurationError(
+                f"switch {topology.switch.name} of topology {topology.name} is a Tofino, which is not laid out here:"
+                f" `switchml-ctl topology controller {options.topology}` writes the controller's configuration for it;"
+                " docs/tofino.md has the next steps"
+            )
+        return topology.on(options.switch) if options.switch else topology
+    if options.switch:
+        return single_switch(options.workers or _DEFAULT_HOSTS, options.switch)
+    if options.workers:
+        raise ConfigurationError(
+            "a number of workers is that of hosts in network namespaces and needs a switch (--switch soft or bmv2) or "
+            "a topology file; the embedded fabric has agents (--agents)"
+        )
+    return None
+
+
+def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions:
+    target = "soft" if topology is None else topology.switch.target
+    shared = topology is None and options.transport != "udp"
+    values = options.values or (EMBEDDED_VALUES if topology is None else DEFAULT_VALUES[target])
+    slots = options.slots or DEFAULT_SLOTS[target]
+    if options.threads > 1 and (topology is not None or shared):
+        raise ConfigurationError("only an embedded fabric over UDP (--transport udp) has several data threads")
+    if topology is not None:
+        if options.transport == "shm":
+            raise ConfigurationError("hosts in network namespaces share no memory with a switch; leave --transport out")
+        if options.agents != FabricOptions.agents:
+            raise ConfigurationError("in network namespaces each host has one agent; give --workers, not --agents")
+        needed = _IPV4_UDP_HEADER_BYTES + PROTOCOL_HEADER_BYTES + 4 * values
+        if needed > topology.mtu:
+            raise TopologyFileError(
+                f"packets of {values} values have {needed} bytes, but the MTU of topology {topology.name} is "
+                f"{topology.mtu}; raise it or give fewer --values"
+            )
+    if target == "bmv2":
+        if values not in _BMV2_VALUES:
+            raise ConfigurationError(
+                f"{values} values per packet: the P4 program for bmv2 is compiled for "
+                f"{' and '.join(map(str, _BMV2_VALUES))}"
+            )
+        if slots != DEFAULT_SLOTS[target]:
+            raise ConfigurationError(f"{slots} slots: the P4 program for bmv2 has {DEFAULT_SLOTS[target]}")
+        if options.drop or options.duplicate or options.delay or options.flip:
+            raise ConfigurationError(
+                "bmv2 injects no faults by itself; `switchml-ctl switch loss` sets its loss tables"
+            )
+    return dataclasses.replace(
+        options,
+        switch="" if topology is None else target,
+        workers=0 if topology is None else len(topology.hosts),
+        transport="shm" if shared else "udp",
+        values=values,
+        slots=slots,
+    )
+
+
+def _soft_arguments(options: FabricOptions) -> list[str]:
+    arguments = ["--device-id", "1", "--values", str(options.values), "--slots", str(options.slots)]
+    if options.drop or options.duplicate or options.delay or options.flip:
+        arguments += ["--drop", str(options.drop), "--duplicate", str(options.duplicate)]
+        arguments += ["--delay", str(options.delay), "--flip", str(options.flip), "--seed", str(options.seed)]
+    return arguments
+
+
+class _Loopback(Layout):
+    """The embedded fabric: one soft switch with a UDP port on 127.0.0.0/8, and one for shared memory."""
+
+    switch_name = "switch-0"
+
+    def __init__(self, options: FabricOptions, socket_directory: Path) -> None:
+        super().__init__(socket_directory)
+        self._options = options
+        self._switch_socket = socket_directory / "switch.sock"
+
+    def switch_command(self) -> list[str]:
+        ports = ["--grpc", self._p4runtime, "--udp-port", "1=127.0.0.1:0"]
+        if self._options.transport == "udp":
+            ports += ["--shards", str(self._options.threads)]
+        else:
+            ports += ["--shm-port", f"2={self._switch_socket}", "--shm-threads", str(self._options.threads)]
+        return [find_program("switchml-switch"), *ports, *_soft_arguments(self._options)]
+
+    def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "name": self.switch_name,
+            "target": "soft",
+            "p4runtime": ready["grpc"],
+            "address": ready["ports"]["1"]["address"],
+            "udp_port": ready["ports"]["1"]["udp_port"],
+            "values_per_packet": self._options.values,
+            "slots": self._options.slots,
+            **self._pools(),
+        }
+
+    def _pools(self) -> dict[str, int]:
+        if self._options.transport != "shm":
+            return {"default_pool": self._pool(EMBEDDED_POOL["udp"])}
+        return {
+            "default_pool": self._pool(EMBEDDED_POOL["shm"]),
+            "small_pool": self._pool(SMALL_POOL),
+            "small_job": min(len(os.sched_getaffinity(0)), PROTOCOL_MAX_WORKERS),
+        }
+
+    def _pool(self, slots: int) -> int:
+        # As many bytes whatever the packets' size, and never more than a quarter of the switch.
+        most = max(MINIMUM_SLOTS, min(slots * EMBEDDED_VALUES // self._options.values, self._options.slots // 4))
+        return int(1 << (most.bit_length() - 1))
+
+    def controller_command(self, command: Sequence[str]) -> list[str]:
+        return list(command)
+
+    def agents(self) -> list[AgentPlace]:
+        program = find_program("switchml-agent")
+        found = []
+        for number in range(self._options.agents):
+            address = f"127.0.0.{number + 1}"
+            command = [program, "--address", address, "--transport", self._options.transport]
+            command += ["--threads", str(self._options.threads)]
+            if self._options.transport == "shm":
+                command += ["--switch-socket", str(self._switch_socket)]
+            found.append(AgentPlace(f"agent-{number}", command, {"address": address}))
+        return found
+
+
+class _InNamespaces(Layout):
+    """A topology in network namespaces, which do not keep Unix sockets apart."""
+
+    def __init__(
+        self, options: FabricOptions, topology: Topology, namespaces: Namespaces, socket_directory: Path
+    ) -> None:
+        require_privileges()
+        super().__init__(socket_directory)
+        self._options = options
+        self._namespaces = namespaces
+        self._switch = topology.switch
+        self.topology = self._topology = topology
+        self.switch_name = self._switch.name
+        self.switch_has_ready_file = self._switch.target == "soft"
+        if self._switch.target == "bmv2":
+            _require_bmv2()
+
+    def prepare(self) -> None:
+        self._namespaces.create(self._topology)
+
+    def switch_command(self) -> list[str]:
+        links = [(host.port, switch_interface(host.switch, host.port)) for host in self._topology.hosts]
+        if self._switch.target == "soft":
+            command = [find_program("switchml-switch"), "--grpc", self._p4runtime, *_soft_arguments(self._options)]
+            command += [part for port, interface in links for part in ("--packet-port", f"{port}={interface}")]
+        else:
+            command = [_require_bmv2(), "--no-p4", "--device-id", "1"]
+            command += [part for port, interface in links for part in ("--interface", f"{port}@{interface}")]
+            command += ["--", "--grpc-server-addr", _BMV2_P4RUNTIME]
+        return self._namespaces.command(SWITCHES, command)
+
+    def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "name": self._switch.name,
+            "target": self._switch.target,
+            "p4runtime": ready.get("grpc", _BMV2_P4RUNTIME),
+            "address": str(self._switch.ipv4),
+            "udp_port": PROTOCOL_UDP_PORT,
+            "mac": self._switch.mac,
+            "values_per_packet": self._options.values,
+            "slots": self._options.slots,
+        }
+
+    def controller_command(self, command: Sequence[str]) -> list[str]:
+        return self._namespaces.command(SWITCHES, command)
+
+    def agents(self) -> list[AgentPlace]:
+        program = find_program("switchml-agent")
+        return [self._agent(program, host) for host in self._topology.hosts]
+
+    def _agent(self, program: str, host: Host) -> AgentPlace:
+        address = str(host.ipv4.ip)
+        command = [program, "--address", address, "--mac", host.mac]
+        command += ["--switch", host.switch, "--switch-port", str(host.port)]
+        description = {"address": address, "mac": host.mac, "switch_port": host.port}
+        description["namespace"] = self._namespaces.name(host.name)
+        return AgentPlace(host.name, self._namespaces.command(host.name, command), description)
+
+
+def _require_bmv2() -> str:
+    found = shutil.which(BMV2_PROGRAM)
+    if found is None:
+        raise ProgramNotFoundError(
+            f"{BMV2_PROGRAM}, the BMv2 switch with P4Runtime, is not on PATH; install the package p4lang-bmv2 or "
+            "build it (https://github.com/p4lang/behavioral-model), or take `--switch soft`, which needs neither"
+        )
+    return found

@@ -1,0 +1,363 @@
+"""Settings: command-line options before environment variables before the configuration file before the defaults."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from switchml.common.errors import ConfigurationError
+from switchml.common.shares import share
+from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
+from switchml.topologies.topology import TARGETS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS"]
+__all__ += ["SMALL_POOL", "TRANSPORTS", "FabricOptions", "Key", "Settings", "default_config_file", "load"]
+
+DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
+"""Values per packet, by target, where none are asked for."""
+
+TRANSPORTS: Final = ("auto", "shm", "udp")
+"""How ranks of the embedded fabric reach their switch; auto is shm."""
+
+EMBEDDED_VALUES: Final = 2048
+"""Values per packet of the embedded fabric where none are asked for: loopback takes packets of up to 64 KiB."""
+
+EMBEDDED_POOL: Final = {"udp": 256, "shm": 128}
+"""Slots of a job there, by transport, with EMBEDDED_VALUES. Fewer mean more wake-ups, more leave the caches."""
+
+SMALL_POOL: Final = 32
+"""The same over shared memory where each worker has a processor: it then waits awake, and no wake-ups are spared."""
+
+DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
+"""Slots of a switch, by target, where none are asked for; those of bmv2 are compiled in."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FabricOptions:
+    """Shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are shares of the packets.
+
+    With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
+    `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
+    agents, whose ranks reach the switch by `transport`; over UDP, agents and switch have `threads`. 0 `values` and
+    `slots` are the target's own.
+    """
+
+    switch: str = ""
+    workers: int = 0
+    topology: str = ""
+    agents: int = 1
+    transport: str = "auto"
+    threads: int = 1
+    values: int = 0
+    slots: int = 0
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay: float = 0.0
+    flip: float = 0.0
+    seed: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What every command needs to know. `controller` is None when the run directory's fabric is meant.
+
+    `tls` is a directory of certificates for a controller that is configured, and `insecure` does without.
+    """
+
+    controller: str | None
+    run_dir: Path
+    fabric: FabricOptions
+    job_slots: int
+    job_switch: str
+    tls: str | None = None
+    insecure: bool = False
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise ValueError(f"a whole number from {low} to {high} is needed")
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is not a whole number from {low} to {high}") from None
+        if not low <= number <= high:
+            raise ValueError(f"{number} is outside {low}..{high}")
+        return number
+
+    return parse
+
+
+def _probability(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError("a number from 0 to 1, or a percentage, is needed")
+    return share(str(value))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text is needed")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    known = {"true": True, "1": True, "false": False, "0": False}
+    if str(value).lower() not in known:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return known[str(value).lower()]
+
+
+def _target(value: Any) -> str:
+    if value not in TARGETS:
+        raise ValueError(f"{value!r} is none of {', '.join(TARGETS)}")
+    return _text(value)
+
+
+def _transport(value: Any) -> str:
+    if value not in TRANSPORTS:
+        raise ValueError(f"{value!r} is none of {', '.join(TRANSPORTS)}")
+    return _text(value)
+
+
+def _path(value: Any) -> str:
+    return str(Path(_text(value)).expanduser().absolute())
+
+
+def _address(value: Any) -> str:
+    text = _text(value)
+    if text.startswith("unix:/"):
+        return text
+    for address in text.split(","):
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"{address!r} is not HOST:PORT or unix:/PATH")
+    return text
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """One setting: its place in the file ("table.key"), its environment variable and how its value is read."""
+
+    name: str
+    variable: str
+    parse: Callable[[Any], Any]
+    default: Any
+    help: str
+
+
+_FABRIC: Final = FabricOptions()
+
+KEYS: Final[dict[str, Key]] = {
+    key.name: key
+    for key in (
+        Key(
+            "controller",
+            "SWITCHML_CONTROLLER",
+            _address,
+            None,
+            "Controller's address, HOST:PORT or unix:/PATH; with a standby IPV4:PORT,IPV4:PORT.",
+        ),
+        Key(
+            "tls",
+            "SWITCHML_TLS",
+            _path,
+            None,
+            "Directory of certificates for the controller that is configured.  [SWITCHML_TLS]",
+        ),
+        Key(
+            "insecure",
+            "SWITCHML_INSECURE",
+            _flag,
+            False,
+            "Speak to a controller beyond loopback without TLS.  [SWITCHML_INSECURE]",
+        ),
+        Key("run_dir", "SWITCHML_RUN_DIR", _text, None, "Run directory: state, sockets, logs, job directories."),
+        Key(
+            "fabric.switch",
+            "SWITCHML_FABRIC_SWITCH",
+            _target,
+            _FABRIC.switch,
+            "Lay the fabric out in network namespaces, with a switch of this target: soft or bmv2.",
+        ),
+        Key(
+            "fabric.workers",
+            "SWITCHML_FABRIC_WORKERS",
+            _whole(1, PROTOCOL_MAX_WORKERS),
+            None,
+            "Hosts to lay out: that many on one switch, or the first of the topology file.",
+        ),
+        Key(
+            "fabric.topology",
+            "SWITCHML_FABRIC_TOPOLOGY",
+            _path,
+            _FABRIC.topology,
+            "Topology file (YAML) to lay out in network namespaces.",
+        ),
+        Key("fabric.agents", "SWITCHML_FABRIC_AGENTS", _whole(1, 64), _FABRIC.agents, "Agents of the embedded fabric."),
+        Key(
+            "fabric.transport",
+            "SWITCHML_FABRIC_TRANSPORT",
+            _transport,
+            _FABRIC.transport,
+            "How ranks of the embedded fabric reach the switch: shm (shared memory), udp, or auto, which is shm.",
+        ),
+        Key(
+            "fabric.threads",
+            "SWITCHML_FABRIC_THREADS",
+            _whole(1, 64),
+            _FABRIC.threads,
+            "Data threads of the embedded fabric: of the switch and, over UDP, of each agent.",
+        ),
+        Key(
+            "fabric.values",
+            "SWITCHML_FABRIC_VALUES",
+            _whole(1, PROTOCOL_MAX_VALUES),
+            None,
+            f"Values per packet; by default {EMBEDDED_VALUES} in the embedded fabric, else on soft "
+            f"{DEFAULT_VALUES['soft']}, on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
+        ),
+        Key(
+            "fabric.slots",
+            "SWITCHML_FABRIC_SLOTS",
+            _whole(1, PROTOCOL_MAX_SLOT_INDEX + 1),
+            None,
+            f"Slots of the soft switch, by default {DEFAULT_SLOTS['soft']}.",
+        ),
+        Key(
+            "fabric.drop",
+            "SWITCHML_FABRIC_DROP",
+            _probability,
+            _FABRIC.drop,
+            "Share of packets that the soft switch loses on purpose.",
+        ),
+        Key(
+            "fabric.duplicate",
+            "SWITCHML_FABRIC_DUPLICATE",
+            _probability,
+            _FABRIC.duplicate,
+            "Share of packets that it duplicates.",
+        ),
+        Key(
+            "fabric.delay",
+            "SWITCHML_FABRIC_DELAY",
+            _probability,
+            _FABRIC.delay,
+            "Share of packets that it delays past their successors.",
+        ),
+        Key(
+            "fabric.flip",
+            "SWITCHML_FABRIC_FLIP",
+            _probability,
+            _FABRIC.flip,
+            "Share of packets in which it flips a bit, behind all checksums.",
+        ),
+        Key(
+            "fabric.seed",
+            "SWITCHML_FABRIC_SEED",
+            _whole(0, 2**63 - 1),
+            _FABRIC.seed,
+            "Seed of the injected faults.",
+        ),
+        Key(
+            "job.slots",
+            "SWITCHML_JOB_SLOTS",
+            _whole(0, PROTOCOL_MAX_SLOT_INDEX + 1),
+            0,
+            "Slots of a job, a power of two; 0: the switch's default.",
+        ),
+        Key("job.switch", "SWITCHML_JOB_SWITCH", _text, "", "Switch that a job runs on; empty: any that has room."),
+    )
+}
+"""Every setting, by its name in the configuration file."""
+
+
+def default_config_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """`$XDG_CONFIG_HOME/switchml/config.toml`, by default under ~/.config."""
+    home = environment.get("XDG_CONFIG_HOME")
+    base = Path(home) if home else Path.home() / ".config"
+    return base / "switchml" / "config.toml"
+
+
+def _default_run_dir(environment: Mapping[str, str]) -> Path:
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime) / "switchml"
+    return Path("/tmp") / f"switchml-{os.getuid()}"  # noqa: S108  (owner and mode are checked before use)
+
+
+def _read_file(path: Path, required: bool) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if required:
+            raise ConfigurationError(f"configuration file {path} does not exist") from None
+        return {}
+    except OSError as error:
+        raise ConfigurationError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"configuration file {path} is not TOML: {error}") from error
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            flat.update({f"{name}.{inner}": inner_value for inner, inner_value in value.items()})
+        else:
+            flat[name] = value
+    for name in flat:
+        if name not in KEYS:
+            raise ConfigurationError(f"configuration file {path}: unknown key {name}; known are {', '.join(KEYS)}")
+    return flat
+
+
+def load(
+    options: Mapping[str, Any] | None = None,
+    *,
+    config_file: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Settings from `options` (by key name, None: not given), then the environment, then the file, then the defaults.
+
+    Raises ConfigurationError, which names the key and where its value came from.
+    """
+    variable = environment.get("SWITCHML_CONFIG")
+    if config_file is None and variable:
+        config_file = Path(variable)
+    path = config_file or default_config_file(environment)
+    content = _read_file(path, required=config_file is not None)
+    found: dict[str, Any] = {}
+    for key in KEYS.values():
+        option = (options or {}).get(key.name)
+        if option is not None:
+            value, source = option, f"option {key.name}"
+        elif environment.get(key.variable):
+            value, source = environment[key.variable], f"environment variable {key.variable}"
+        elif key.name in content:
+            value, source = content[key.name], f"configuration file {path}, key {key.name}"
+        else:
+            found[key.name] = key.default
+            continue
+        try:
+            found[key.name] = key.parse(value)
+        except ValueError as error:
+            raise ConfigurationError(f"{source}: {error}") from error
+    run_dir = found["run_dir"]
+    fabric = {
+        field.name: found[f"fabric.{field.name}"]
+        for field in dataclasses.fields(FabricOptions)
+        if found[f"fabric.{field.name}"] is not None
+    }
+    return Settings(
+        controller=found["controller"],
+        run_dir=Path(run_dir).expanduser().absolute() if run_dir else _default_run_dir(environment),
+        fabric=FabricOptions(**fabric),
+        job_slots=found["job.slots"],
+        job_switch=found["job.switch"],
+        tls=found["tls"],
+        insecure=found["insecure"],
+    )

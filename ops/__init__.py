@@ -1,0 +1,1 @@
+"""What operators look with: doctor, certificates, top, profiles, switch ports, versions."""

@@ -1,0 +1,197 @@
+"""A development authority and the certificates of a fabric: `switchml-ctl certs`.
+
+What a certificate says is in its subject: common name, role as organizational unit, tenant as organization. Servers
+have a DNS name for their service, not for their host (switchml.common.tls). Any other authority may issue the like.
+"""
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from switchml.common.errors import CertificateError
+from switchml.common.tls import CA_FILE, CERTIFICATE_FILE, CONTROLLER_NAME, KEY_FILE, SERVICES, Role, switch_name
+
+__all__ = ["AUTHORITY", "Issued", "init", "issue"]
+
+AUTHORITY: Final = "ca"
+"""The directory of the authority's own key, which no process of a fabric needs."""
+
+_AUTHORITY_DAYS: Final = 3650
+_SKEW: Final = timedelta(minutes=5)  # of the clocks of others
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_SERVER, _CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+_USES: Final = {Role.CONTROLLER: [_SERVER, _CLIENT], Role.SWITCH: [_SERVER]}
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A certificate with its key and the authority's certificate, in `directory`."""
+
+    directory: Path
+    role: Role
+    name: str
+    tenant: str
+    not_after: datetime
+
+
+def init(
+    directory: Path, switches: tuple[str, ...] = (), agents: tuple[str, ...] = (), days: int = 365
+) -> list[Issued]:
+    """Make an authority and certificates for a controller, these switches and agents, and each of three roles.
+
+    Raises:
+        CertificateError: there is an authority in the directory, a name is not allowed, or it cannot be written.
+
+    """
+    wanted = [(Role.CONTROLLER, "controller"), *((Role.SWITCH, name) for name in switches)]
+    wanted += [(Role.AGENT, name) for name in agents]
+    wanted += [(role, role.value) for role in (Role.ADMIN, Role.OPERATOR, Role.VIEWER)]
+    for _, name in wanted:
+        _require_allowed("name", name)
+    authority = directory / AUTHORITY
+    if (authority / KEY_FILE).exists():
+        raise CertificateError(
+            f"{authority} holds an authority; `switchml-ctl certs issue` makes certificates with it, or take another"
+            " directory"
+        )
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(timezone.utc)
+    itself = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "SwitchML development authority")])
+    certificate = (
+        _builder(itself, itself, key.public_key(), now - _SKEW, now + timedelta(days=_AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    _write(authority / KEY_FILE, _private(key))
+    _write(authority / CA_FILE, certificate.public_bytes(Encoding.PEM))
+    return [issue(directory, role, name, days=days) for role, name in wanted]
+
+
+def issue(
+    directory: Path,
+    role: Role,
+    name: str,
+    tenant: str = "",
+    days: int = 365,
+    not_before: datetime | None = None,
+) -> Issued:
+    """Make a certificate with the authority of `init`, in place of the one that it made for this role and name before.
+
+    It goes to ROLE-NAME in the directory, to ROLE where both are the same.
+
+    Raises:
+        CertificateError: there is no authority, name or tenant are not allowed, or it cannot be written.
+
+    """
+    _require_allowed("name", name)
+    if tenant:
+        _require_allowed("tenant", tenant)
+    authority_key, authority = _authority(directory)
+    first = not_before or datetime.now(timezone.utc) - _SKEW
+    last = min(first + _SKEW + timedelta(days=days), authority.not_valid_after_utc)
+    fields = [(NameOID.COMMON_NAME, name), (NameOID.ORGANIZATIONAL_UNIT_NAME, role.value)]
+    if tenant:
+        fields.append((NameOID.ORGANIZATION_NAME, tenant))
+    subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in fields])
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        _builder(subject, authority.subject, key.public_key(), first, last)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(_USES.get(role, [_CLIENT])), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+    )
+    if _SERVER in _USES.get(role, ()):
+        service = CONTROLLER_NAME if role is Role.CONTROLLER else switch_name(name)
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(service)]), critical=False)
+    certificate = builder.sign(authority_key, hashes.SHA256())
+    place = directory / (role.value if name == role.value else f"{role.value}-{name}")
+    # Who reads between these finds a key that does not fit, and keeps what it has.
+    _write(place / CA_FILE, authority.public_bytes(Encoding.PEM))
+    _write(place / KEY_FILE, _private(key))
+    _write(place / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
+    return Issued(place, role, name, tenant, last)
+
+
+def _require_allowed(what: str, text: str) -> None:
+    if not _NAME.fullmatch(text):
+        raise CertificateError(f"the {what} {text!r} must be 1 to 64 of A-Z a-z 0-9 _ . -")
+    if text.lower().rstrip(".").endswith(SERVICES):  # a dot at the end means nothing in a DNS name
+        raise CertificateError(
+            f"the {what} {text!r} ends with {SERVICES}, as the names of services do that clients ask for; take another"
+        )
+
+
+def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    place = directory / AUTHORITY
+    try:
+        key = load_pem_private_key((place / KEY_FILE).read_bytes(), None)
+        certificate = x509.load_pem_x509_certificate((place / CA_FILE).read_bytes())
+    except (OSError, ValueError) as error:
+        raise CertificateError(
+            f"there is no authority in {directory} ({error}); `switchml-ctl certs init` makes one"
+        ) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError(f"{place / KEY_FILE} is not a key that `switchml-ctl certs init` made")
+    return key, certificate
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, first: datetime, last: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(first)
+        .not_valid_after(last)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file at once, with mode 0600."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")  # with mode 0600
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be written: {error.strerror}") from None

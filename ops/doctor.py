@@ -1,0 +1,313 @@
+"""Checks whether this machine can run a fabric, and says what to mend."""
+
+import dataclasses
+import errno
+import importlib
+import os
+import platform
+import shutil
+import socket
+import stat
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Final, Literal
+
+from switchml.common.errors import NamespaceError, OperationError, ProgramNotFoundError
+from switchml.common.processes import find_program
+from switchml.controller.errors import ControllerError
+from switchml.controller.version import VERSION
+from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
+from switchml.dataplane.devices import require_built
+from switchml.launch.fabric import connect
+from switchml.launch.fabric_state import Fabric, inspect
+from switchml.launch.layouts import BMV2_PROGRAM, CONTROL_SOCKETS
+from switchml.launch.orphans import orphans
+from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
+from switchml.launch.settings import DEFAULT_VALUES, Settings
+from switchml.topologies.namespaces import require_privileges
+
+__all__ = ["Check", "examine"]
+
+OK: Final = "ok"
+WARNING: Final = "warning"
+FAILURE: Final = "failure"
+NOT_FOUND: Final = "not found"
+"""Something optional is absent: what needs it cannot be used, everything else can."""
+
+_IPV4_UDP_HEADER_BYTES: Final = 28
+_NATIVE_MODULES: Final = ("switchml.dataplane.softswitch._native", "switchml.host_agent._engine", "switchml._native")
+_OPTIONAL_PACKAGES: Final = (
+    ("torch", "torch", 'init_process_group("switchml")'),
+    ("matplotlib", "demo", "drawing pictures"),
+    ("scikit-learn", "demo", "examples/train_digits.py"),
+)
+_PROGRAMS: Final = ("switchml-switch", "switchml-controller", "switchml-agent")
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One thing looked at: `status` is OK, WARNING, FAILURE or NOT_FOUND; `remedy` says what to do unless it is OK."""
+
+    name: str
+    status: str
+    found: str
+    remedy: str = ""
+
+
+def examine(settings: Settings) -> list[Check]:
+    """Look at the machine, the run directory and the controller. Changes nothing but for sockets of a moment."""
+    checks = [_python(), _kernel(), _memory_files()]
+    checks += [_native_module(name) for name in _NATIVE_MODULES]
+    checks += [_program(name) for name in _PROGRAMS]
+    checks += [_run_directory(settings), _socket_paths(settings), _disk(settings)]
+    checks += [_udp(settings), _loopback_mtu(settings), _receive_buffer(), _processors()]
+    checks += [_namespaces(), _bmv2()]
+    checks += [_package(name, extra, purpose) for name, extra, purpose in _OPTIONAL_PACKAGES]
+    checks += [_transport("DPDK", "dpdk"), _transport("AF_XDP", "xdp")]
+    checks += _fabric(settings)
+    return checks
+
+
+def _python() -> Check:
+    return Check("Python", OK, f"{platform.python_version()}, {sys.executable}")
+
+
+def _kernel() -> Check:
+    found = f"{platform.system()} {platform.release()}"
+    if platform.system() != "Linux":
+        return Check("kernel", FAILURE, found, "SwitchML runs on Linux only.")
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        return Check("kernel", FAILURE, f"{found}: pidfd_open: {error.strerror}", "Use Linux 5.3 or later.")
+    version = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdecimal())
+    if version < (5, 0):
+        return Check("kernel", WARNING, f"{found}, without UDP GRO", "Linux 5.0 or later moves several times as much.")
+    return Check("kernel", OK, found)
+
+
+def _memory_files() -> Check:
+    try:
+        os.close(os.memfd_create("switchml-doctor"))
+    except OSError as error:
+        return Check(
+            "memfd", FAILURE, f"memfd_create: {error.strerror}", "Let the container's seccomp profile allow it."
+        )
+    return Check("memfd", OK, "shared memory can be made")
+
+
+def _native_module(name: str) -> Check:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        return Check(name, FAILURE, str(error), "Install with `pip install .`; this needs g++ and Python.h.")
+    return Check(name, OK, "native module loads")
+
+
+def _program(name: str) -> Check:
+    try:
+        return Check(name, OK, find_program(name))
+    except ProgramNotFoundError as error:
+        return Check(name, FAILURE, "not found", str(error))
+
+
+def _run_directory(settings: Settings) -> Check:
+    directory = RunDirectory(settings.run_dir)
+    try:
+        if not directory.exists():
+            parent = next(path for path in settings.run_dir.parents if path.exists())
+            if not os.access(parent, os.W_OK | os.X_OK):
+                return Check("run directory", FAILURE, f"{parent} is not writable", "Choose another with --run-dir.")
+            return Check("run directory", OK, f"{settings.run_dir} will be made")
+        directory.check()
+    except OperationError as error:
+        return Check("run directory", FAILURE, str(error), "Choose another with --run-dir.")
+    return Check("run directory", OK, str(settings.run_dir))
+
+
+def _socket_paths(settings: Settings) -> Check:
+    length = max(len(os.fsencode(settings.run_dir / name)) for name in CONTROL_SOCKETS)
+    if length > UNIX_PATH_LIMIT:
+        return Check(
+            "Unix sockets",
+            WARNING,
+            f"a path of {length} bytes in the run directory, {UNIX_PATH_LIMIT} are allowed",
+            "Sockets go to a temporary directory; a shorter --run-dir avoids that.",
+        )
+    return Check("Unix sockets", OK, f"paths of at most {length} bytes, {UNIX_PATH_LIMIT} are allowed")
+
+
+def _disk(settings: Settings) -> Check:
+    place = next(path for path in (settings.run_dir, *settings.run_dir.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    found = f"{free / 2**20:,.0f} MiB free under {place}"
+    if free < 64 * 2**20:
+        return Check("disk", WARNING, found, "Logs and results need room; choose another place with --run-dir.")
+    return Check("disk", OK, found)
+
+
+def _values(settings: Settings) -> int:
+    return settings.fabric.values or DEFAULT_VALUES["soft"]
+
+
+def _packet_bytes(settings: Settings) -> int:
+    return PROTOCOL_HEADER_BYTES + 4 * _values(settings)
+
+
+def _udp(settings: Settings) -> Check:
+    size = _packet_bytes(settings)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+            receiver.bind(("127.0.0.1", 0))
+            receiver.settimeout(1.0)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                sender.sendto(bytes(size), receiver.getsockname())
+            arrived = len(receiver.recv(65535))
+    except OSError as error:
+        return Check("UDP", FAILURE, f"loopback: {error}", "Is the interface lo up (`ip link set lo up`)? A firewall?")
+    if arrived != size:
+        return Check("UDP", FAILURE, f"{arrived} of {size} bytes arrived", "Something on lo truncates packets.")
+    return Check("UDP", OK, f"a datagram of {size} bytes crosses loopback")
+
+
+def _loopback_mtu(settings: Settings) -> Check:
+    needed = _packet_bytes(settings) + _IPV4_UDP_HEADER_BYTES
+    try:
+        mtu = int(Path("/sys/class/net/lo/mtu").read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        return Check("MTU", WARNING, f"that of lo is not known: {error}", "Is /sys mounted?")
+    if mtu < needed:
+        found = f"lo has {mtu}, packets need {needed}"
+        return Check("MTU", FAILURE, found, f"`ip link set lo mtu {needed}`, or fewer --values")
+    return Check("MTU", OK, f"lo has {mtu}, packets of {_values(settings)} values need {needed}")
+
+
+def _receive_buffer() -> Check:
+    try:
+        limit = int(Path("/proc/sys/net/core/rmem_max").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return Check("receive buffers", OK, "the limit is not visible here (a container)")
+    if limit < 1 << 20:
+        return Check(
+            "receive buffers",
+            WARNING,
+            f"net.core.rmem_max is {limit} bytes; bursts of many workers will overflow and be sent again",
+            "As root: `sysctl -w net.core.rmem_max=4194304`",
+        )
+    return Check("receive buffers", OK, f"net.core.rmem_max is {limit} bytes")
+
+
+def _processors() -> Check:
+    count = len(os.sched_getaffinity(0))
+    if count < 2:
+        return Check("processors", WARNING, f"{count}", "Switch, agent and workers share it; expect little speed.")
+    return Check("processors", OK, f"{count}")
+
+
+def _namespaces() -> Check:
+    try:
+        require_privileges()
+    except NamespaceError as error:
+        return Check("network namespaces", NOT_FOUND, str(error), "Only `up --switch` needs them: run it as root.")
+    return Check("network namespaces", OK, "the privileges to make them are there")
+
+
+def _bmv2() -> Check:
+    found = shutil.which(BMV2_PROGRAM)
+    if found is None:
+        remedy = "Only `up --switch bmv2` needs it: install the package p4lang-bmv2 or build behavioral-model."
+        return Check("BMv2", NOT_FOUND, f"{BMV2_PROGRAM} is not on PATH", remedy)
+    return Check("BMv2", OK, found)
+
+
+def _package(name: str, extra: str, purpose: str) -> Check:
+    """Look for an installed package without importing it, which would take seconds."""
+    try:
+        return Check(name, OK, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, NOT_FOUND, "not installed", f"Only {purpose} needs it: `pip install '.[{extra}]'`.")
+
+
+def _transport(name: str, kind: Literal["dpdk", "xdp"]) -> Check:
+    try:
+        require_built(kind)
+    except OSError as error:
+        return Check(name, NOT_FOUND, str(error), f"Only --transport {kind} and --{kind}-port need it.")
+    return Check(name, OK, f"built in: --transport {kind}, --{kind}-port")
+
+
+def _fabric(settings: Settings) -> Iterable[Check]:
+    address = settings.controller
+    try:
+        status = inspect(RunDirectory(settings.run_dir))
+    except OperationError as error:
+        yield Check("fabric", FAILURE, str(error), "Choose another run directory with --run-dir.")
+        return
+    left = ", ".join(process.name for process in orphans(settings.run_dir))
+    if status.fabric is None and left:
+        found = f"{settings.run_dir / 'fabric.json'} is lost, and processes that it named still run: {left}"
+        yield Check("fabric", FAILURE, found, "`switchml-ctl down` ends them.")
+    elif status.fabric is None:
+        yield Check("fabric", NOT_FOUND, "none in the run directory", "`switchml-ctl up` starts one.")
+    elif status.state == "running":
+        yield Check("fabric", OK, f"{len(status.fabric.processes)} processes run")
+        yield from (_agent_socket(agent["name"], Path(agent["socket"])) for agent in status.fabric.agents)
+        address = address or status.fabric.controller
+    else:
+        yield _broken(status.fabric, [process.name for process in status.dead])
+    if address is not None:
+        yield from _controller(settings, address)
+
+
+def _broken(fabric: Fabric, dead: list[str]) -> Check:
+    found = f"{', '.join(dead)} has ended" if dead else "it was never completely started"
+    return Check("fabric", FAILURE, found, f"Logs are in {fabric.run_directory.logs}; `switchml-ctl down`, then `up`.")
+
+
+def _agent_socket(name: str, path: Path) -> Check:
+    try:
+        status = path.stat()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+    except OSError as error:
+        remedy = "Is the agent running, as this user?" if error.errno != errno.EACCES else "Run as the agent's user."
+        return Check(name, FAILURE, f"{path}: {error.strerror or error}", remedy)
+    if stat.S_IMODE(status.st_mode) & 0o007:
+        return Check(name, WARNING, f"{path} is open to every user", f"`chmod o-rwx {path}`")
+    return Check(name, OK, f"{path} answers")
+
+
+def _controller(settings: Settings, address: str) -> Iterable[Check]:
+    try:
+        with connect(settings, address) as client:
+            info = client.info()
+            switches = client.list_switches()
+            agents = client.list_agents()
+    except ControllerError as error:
+        yield Check("controller", FAILURE, str(error), "Is it running, and is the address right? See its log.")
+        return
+    if info.version != VERSION:
+        found = f"{address} has version {info.version}, this program {VERSION}"
+        yield Check("controller", FAILURE, found, "Install the same version everywhere.")
+    else:
+        yield Check("controller", OK, f"{address}, version {info.version}")
+    for switch in switches:
+        if switch.connected:
+            found = f"{switch.target} at {switch.p4runtime_address}, {switch.slots_free} slots free"
+            yield Check(switch.name, OK, found)
+        else:
+            found = f"{switch.p4runtime_address}: {switch.failure or 'not connected'}"
+            remedy = "Is the switch running, and is its control address right in the controller's configuration?"
+            yield Check(switch.name, FAILURE, found, remedy)
+    live = [agent for agent in agents if agent.live]
+    if not live:
+        yield Check("agents", WARNING, "none is registered", "Start switchml-agent on every worker host.")
+    for agent in live:
+        registration = agent.registration
+        status = OK if registration.version == VERSION else FAILURE
+        remedy = "" if status == OK else "Install the same version everywhere."
+        found = f"on {registration.host}, {registration.address}, version {registration.version}"
+        yield Check(registration.name, status, found, remedy)

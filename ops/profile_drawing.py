@@ -1,0 +1,156 @@
+"""Draws where a job's time goes: a timeline of each rank's latest calls, as text for a terminal and as a picture.
+
+When a call was submitted, begun and ended is drawn as it was. Within it quantizing, waiting and dequantizing alternate
+chunk by chunk; each is drawn once, as long as it took in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from switchml.common.errors import DrawingError
+from switchml.ops.profiles import CallTimes, JobTimes, RankTimes
+
+__all__ = ["COLOURS", "PICTURE_SUFFIXES", "SIGNS", "picture", "rows", "window"]
+
+PICTURE_SUFFIXES: Final = (".png", ".svg")
+COLOURS: Final = {"queued": "#d0d0d0", "quantize": "#1f77b4", "wait": "#ffbf4d", "dequantize": "#2ca02c"}
+SIGNS: Final = {"queued": ".", "quantize": "q", "wait": "-", "dequantize": "d"}
+_PARTS: Final = ("quantize", "wait", "dequantize")
+_MOST_LANES: Final = 8  # of calls side by side, in one rank's row
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """What one call did from `begin` to `end`."""
+
+    state: str
+    begin: float
+    end: float
+
+
+def window(times: JobTimes) -> tuple[float, float] | None:
+    """Return when the first of the latest calls was submitted and the last one ended; None where there are none."""
+    calls = [call for rank in times.ranks for call in rank.latest]
+    if not calls:
+        return None
+    return min(call.submitted for call in calls), max(call.ended for call in calls)
+
+
+def rows(times: JobTimes, width: int) -> Iterator[tuple[RankTimes, str]]:
+    """Yield each rank with its timeline: `width` characters, those of SIGNS, spaces where nothing was under way.
+
+    A character stands for what filled most of its span.
+    """
+    span = window(times)
+    if span is None:
+        return
+    first, last = span
+    step = max(last - first, 1e-9) / width
+    for rank in times.ranks:
+        filled: list[dict[str, float]] = [{} for _ in range(width)]
+        for call in rank.latest:
+            for stretch in _stretches(call):
+                _fill(filled, stretch, first, step)
+        yield rank, "".join(_sign(cell, step) for cell in filled)
+
+
+def _fill(filled: list[dict[str, float]], stretch: _Stretch, first: float, step: float) -> None:
+    begin, end = (stretch.begin - first) / step, (stretch.end - first) / step
+    for cell in range(max(0, int(begin)), min(len(filled), int(end) + 1)):
+        overlap = min(end, cell + 1) - max(begin, cell)
+        if overlap > 0:
+            filled[cell][stretch.state] = filled[cell].get(stretch.state, 0.0) + overlap * step
+
+
+def _sign(cell: dict[str, float], step: float) -> str:
+    working = {state: time for state, time in cell.items() if state != "queued"}
+    chosen = working or cell
+    if sum(chosen.values()) < step / 4:
+        return " "
+    return SIGNS[max(chosen, key=lambda state: chosen[state])]
+
+
+def _stretches(call: CallTimes) -> Iterator[_Stretch]:
+    if call.begun > call.submitted:
+        yield _Stretch("queued", call.submitted, call.begun)
+    begin = call.begun
+    for state in _PARTS:
+        end = min(begin + getattr(call, state), call.ended)
+        if end > begin:
+            yield _Stretch(state, begin, end)
+        begin = end
+
+
+def _lanes(calls: Iterable[CallTimes]) -> list[list[CallTimes]]:
+    """Share calls out so that those of one lane do not overlap; beyond the most lanes they do."""
+    lanes: list[list[CallTimes]] = []
+    for call in sorted(calls, key=lambda each: each.submitted):
+        free = next((lane for lane in lanes if lane[-1].ended <= call.submitted), None)
+        if free is None and len(lanes) < _MOST_LANES:
+            lanes.append(free := [])
+        (free if free is not None else min(lanes, key=lambda lane: lane[-1].ended)).append(call)
+    return lanes
+
+
+def picture(times: JobTimes, path: Path) -> None:
+    """Write the timeline as a picture; the file's suffix, .png or .svg, says which kind.
+
+    Raises DrawingError: another suffix, no calls to draw, matplotlib is missing, or the file cannot be written.
+    """
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
+        raise DrawingError(f"{path}: a picture's name ends in {' or '.join(PICTURE_SUFFIXES)}")
+    span = window(times)
+    if span is None:
+        raise DrawingError(f"no call of job {times.name} has ended in that time: there is nothing to draw")
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+    except ImportError as error:
+        raise DrawingError(
+            f"pictures need matplotlib ({error}); install it with `pip install 'switchml[demo]'`"
+        ) from error
+
+    scale, unit = _unit(span[1] - span[0])
+    figure = Figure(figsize=(11.0, 1.6 + 0.5 * len(times.ranks)), layout="constrained")
+    axes = figure.subplots()
+    for row, rank in enumerate(times.ranks):
+        lanes = _lanes(rank.latest)
+        for number, lane in enumerate(lanes):
+            height = 0.8 / len(lanes)
+            bottom = row - 0.4 + number * height
+            for state, spans in _spans(lane, span[0], scale).items():
+                axes.broken_barh(spans, (bottom, 0.9 * height), facecolor=COLOURS[state])
+            ends = [(call.ended - span[0]) * scale for call in lane]
+            axes.vlines(ends, bottom, bottom + 0.9 * height, color="0.2", linewidth=0.6)
+    axes.set_yticks(range(len(times.ranks)), [f"rank {rank.rank}" for rank in times.ranks])
+    axes.set_ylim(len(times.ranks) - 0.5, -0.5)
+    axes.set_xlim(0, (span[1] - span[0]) * scale)
+    axes.set_xlabel(f"time ({unit})")
+    axes.set_title(f"job {times.name}: the latest calls of each rank")
+    figure.legend(
+        handles=[Patch(color=colour, label=state) for state, colour in COLOURS.items()], loc="outside lower center",
+        ncols=len(COLOURS), frameon=False,
+    )  # fmt: skip
+    try:
+        figure.savefig(path, dpi=120)
+    except OSError as error:
+        raise DrawingError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _spans(lane: Sequence[CallTimes], first: float, scale: float) -> dict[str, list[tuple[float, float]]]:
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for call in lane:
+        for stretch in _stretches(call):
+            width = (stretch.end - stretch.begin) * scale
+            spans.setdefault(stretch.state, []).append(((stretch.begin - first) * scale, width))
+    return spans
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    if seconds >= 2:
+        return 1.0, "s"
+    return (1e3, "ms") if seconds >= 2e-3 else (1e6, "us")

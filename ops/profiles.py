@@ -1,0 +1,167 @@
+"""Where a job's time goes, rank by rank: since its ranks began, or over some seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from switchml.controller.client import ControllerClient
+from switchml.controller.errors import JobEnded
+from switchml.controller.proto import switchml_pb2 as pb
+
+__all__ = ["CallTimes", "JobTimes", "MissingRanks", "RankTimes", "profile_job"]
+
+
+@dataclass(frozen=True)
+class CallTimes:
+    """One call that has ended; moments are seconds since 1970 by the clock of the rank's host, durations are seconds.
+
+    The last three are what the rank's thread did between `begun` and `ended`; calls that overlap share it.
+    """
+
+    sequence: int
+    operation: str
+    bytes: int
+    submitted: float
+    begun: float
+    answered: float
+    ended: float
+    quantize: float
+    wait: float
+    dequantize: float
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """One rank's totals; durations are in seconds.
+
+    `quantize`, `wait` and `dequantize` are of the process's own thread and do not overlap. `send` and `receive` are of
+    the agent's thread, `sum` of the switch's where it shares the rank's memory: they go on meanwhile.
+    """
+
+    rank: int
+    agent: str
+    calls: int  # that ended
+    bytes: int  # of their tensors
+    call_time: float  # from submission to end, all of them together
+    quantize: float
+    wait: float
+    dequantize: float
+    sleeps: int
+    send: float
+    receive: float
+    sum: float
+    sent_bytes: int  # of UDP payload
+    received_bytes: int
+    packets_sent: int
+    retransmissions: int
+    latest: tuple[CallTimes, ...]  # oldest first
+
+    @property
+    def busy(self) -> float:
+        """Seconds in which calls were under way."""
+        return self.quantize + self.wait + self.dequantize
+
+
+@dataclass(frozen=True)
+class MissingRanks:
+    """Ranks of one agent of which nothing is known, and why."""
+
+    agent: str
+    ranks: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class JobTimes:
+    """All ranks of a job; `seconds` is the interval, None for all the time since the ranks began."""
+
+    job: int
+    name: str
+    epoch: int
+    seconds: float | None
+    ranks: tuple[RankTimes, ...]
+    missing: tuple[MissingRanks, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return asdict(self)
+
+
+def profile_job(client: ControllerClient, job: int | str, seconds: float | None = None, calls: int = 8) -> JobTimes:
+    """Return where a live job's time goes: within the next `seconds`, or up to now.
+
+    `calls` is how many of each rank's latest calls it has, at most 63.
+
+    Raises:
+        JobNotFound, JobEnded: there is no such job, it has ended, or it has gone on in another epoch meanwhile.
+        ControllerError: the controller cannot be asked.
+
+    """
+    if seconds is None:
+        return _times(client.profile_job(job, calls), None, None)
+    before, began = client.profile_job(job), time.monotonic()
+    time.sleep(seconds)
+    after, passed = client.profile_job(job, calls), time.monotonic() - began
+    if (after.job, after.epoch) != (before.job, before.epoch):
+        raise JobEnded(f"job {after.name} has gone on in epoch {after.epoch} meanwhile; profile it again")
+    return _times(after, before, passed)
+
+
+def _times(after: pb.JobProfile, before: pb.JobProfile | None, seconds: float | None) -> JobTimes:
+    earlier = {rank.rank: rank for rank in before.ranks} if before is not None else {}
+    return JobTimes(
+        after.job,
+        after.name,
+        after.epoch,
+        seconds,
+        tuple(_rank_times(rank, earlier.get(rank.rank)) for rank in after.ranks),
+        tuple(MissingRanks(missing.agent, tuple(missing.ranks), missing.reason) for missing in after.missing),
+    )
+
+
+def _rank_times(after: pb.RankProfile, before: pb.RankProfile | None) -> RankTimes:
+    def count(name: str) -> int:
+        earlier = getattr(before, name) if before is not None else 0
+        return max(0, int(getattr(after, name)) - int(earlier))  # a process can say what it likes
+
+    def seconds(name: str) -> float:
+        return count(name) / 1e9
+
+    sent = [(one.counters.sent, one.counters.retransmissions + one.counters.early_retransmissions) for one in
+            ((after, before) if before is not None else (after, pb.RankProfile()))]  # fmt: skip
+    since = before.taken_at if before is not None else 0
+    return RankTimes(
+        rank=after.rank,
+        agent=after.agent,
+        calls=count("calls"),
+        bytes=count("bytes"),
+        call_time=seconds("call_time"),
+        quantize=seconds("quantize"),
+        wait=seconds("wait"),
+        dequantize=seconds("dequantize"),
+        sleeps=count("sleeps"),
+        send=seconds("send"),
+        receive=seconds("receive"),
+        sum=seconds("sum"),
+        sent_bytes=count("sent_bytes"),
+        received_bytes=count("received_bytes"),
+        packets_sent=sent[0][0] - sent[1][0],
+        retransmissions=sent[0][1] - sent[1][1],
+        latest=_calls([call for call in after.latest if call.ended >= since]),
+    )
+
+
+def _calls(calls: Sequence[pb.CallProfile]) -> tuple[CallTimes, ...]:
+    whole = ("sequence", "operation", "bytes")
+    return tuple(
+        CallTimes(
+            **{
+                field.name: getattr(call, field.name) if field.name in whole else getattr(call, field.name) / 1e9
+                for field in fields(CallTimes)
+            }
+        )
+        for call in calls
+    )

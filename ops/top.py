@@ -1,0 +1,161 @@
+"""What goes on in a fabric right now: rates, from two looks at its counters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from switchml.controller.client import ControllerClient
+from switchml.controller.proto import switchml_pb2 as pb
+
+__all__ = ["JobActivity", "RankActivity", "Snapshot", "SwitchActivity", "watch"]
+
+_CHUNK_WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class RankActivity:
+    """One rank; rates are per second, between the last two heartbeats of its agent that were seen."""
+
+    rank: int
+    state: str
+    agent: str
+    host: str
+    position: int  # chunks
+    behind: int  # the job's first rank, in chunks
+    chunks_per_second: float
+    bytes_per_second: float  # of tensors, padding included
+    packets_per_second: float
+    retransmissions_per_second: float
+    round_trip_seconds: float
+
+
+@dataclass(frozen=True)
+class JobActivity:
+    """One live job; rates are those of its slowest rank, `straggler` the rank that is furthest behind, if any is."""
+
+    id: int
+    name: str
+    state: str
+    workers: int
+    switch: str
+    age_seconds: float
+    bytes_per_second: float
+    retransmitted_share: float  # of the packets that its ranks sent
+    straggler: int | None
+    ranks: tuple[RankActivity, ...]
+
+
+@dataclass(frozen=True)
+class SwitchActivity:
+    """One switch."""
+
+    name: str
+    connected: bool
+    slots: int
+    slots_free: int
+    failure: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The fabric at one moment; `time` is seconds since 1970."""
+
+    time: float
+    jobs: tuple[JobActivity, ...]
+    switches: tuple[SwitchActivity, ...]
+    agents_live: int
+    agents_gone: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What was read at one moment."""
+
+    jobs: dict[int, pb.Job]  # by key
+    heartbeats: dict[str, float]  # of agents
+
+    def rank(self, job: pb.Job, number: int) -> pb.Rank | None:
+        before = self.jobs.get(job.key)
+        return before.ranks[number] if before is not None and number < len(before.ranks) else None
+
+
+def watch(client: ControllerClient, interval: float) -> Iterator[Snapshot]:
+    """Yield what goes on, every `interval` seconds; the first after one interval, since a rate needs two looks.
+
+    Raises:
+        ControllerError: the controller cannot be asked.
+
+    """
+    before, _ = _look(client)
+    while True:
+        time.sleep(interval)
+        now, agents = _look(client)
+        switches = tuple(
+            SwitchActivity(switch.name, switch.connected, switch.slots, switch.slots_free, switch.failure)
+            for switch in client.list_switches()
+        )
+        jobs = tuple(_activity(job, before, now) for job in now.jobs.values())
+        gone = tuple(agent.registration.name for agent in agents if not agent.live)
+        yield Snapshot(time.time(), jobs, switches, len(agents) - len(gone), gone)
+        before = now
+
+
+def _look(client: ControllerClient) -> tuple[_Look, list[pb.Agent]]:
+    agents = client.list_agents()
+    jobs = {job.key: job for job in client.list_jobs()}
+    return _Look(jobs, {agent.registration.name: agent.last_heartbeat for agent in agents}), agents
+
+
+def _activity(job: pb.Job, before: _Look, now: _Look) -> JobActivity:
+    first = max((rank.position for rank in job.ranks), default=0)
+    ranks = tuple(_rank_activity(job, rank, first, before, now) for rank in job.ranks)
+    last = max(ranks, key=lambda rank: rank.behind, default=None)
+    sent = sum(rank.packets_per_second for rank in ranks)
+    again = sum(rank.retransmissions_per_second for rank in ranks)
+    return JobActivity(
+        id=job.id,
+        name=job.name,
+        state=pb.JobState.Name(job.state),
+        workers=job.workers,
+        switch=job.switch,
+        age_seconds=max(0.0, time.time() - job.created),
+        bytes_per_second=min((rank.bytes_per_second for rank in ranks), default=0.0),
+        retransmitted_share=again / sent if sent else 0.0,
+        straggler=last.rank if last is not None and last.behind else None,
+        ranks=ranks,
+    )
+
+
+def _rank_activity(job: pb.Job, rank: pb.Rank, first: int, before: _Look, now: _Look) -> RankActivity:
+    earlier = before.rank(job, rank.rank)
+    passed = now.heartbeats.get(rank.agent, 0.0) - before.heartbeats.get(rank.agent, 0.0)
+
+    def rate(new: int, old: int) -> float:
+        return (new - old) / passed if earlier is not None and passed > 0 and new > old else 0.0
+
+    then = earlier if earlier is not None else pb.Rank()
+    chunks = rate(rank.position, then.position)
+    return RankActivity(
+        rank=rank.rank,
+        state=pb.RankState.Name(rank.state),
+        agent=rank.agent,
+        host=rank.host,
+        position=rank.position,
+        behind=first - rank.position,
+        chunks_per_second=chunks,
+        bytes_per_second=chunks * job.values_per_packet * _CHUNK_WORD_BYTES,
+        packets_per_second=rate(rank.counters.sent, then.counters.sent),
+        retransmissions_per_second=rate(_again(rank.counters), _again(then.counters)),
+        round_trip_seconds=rank.counters.round_trip_seconds,
+    )
+
+
+def _again(counters: pb.RankCounters) -> int:
+    return counters.retransmissions + counters.early_retransmissions

@@ -1,0 +1,45 @@
+"""Which versions of SwitchML run: this program's and those of the servers that the controller knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from switchml.controller.client import ControllerClient
+from switchml.controller.version import VERSION
+
+__all__ = ["Version", "client_version", "server_versions"]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One program: `kind` is client, controller, agent or switch.
+
+    `same` tells whether its version is this program's; None for a switch, which has a version of its interface alone.
+    """
+
+    kind: str
+    name: str
+    version: str
+    same: bool | None
+
+
+def client_version() -> Version:
+    """Return this program's version."""
+    return Version("client", "switchml-ctl", VERSION, True)
+
+
+def server_versions(client: ControllerClient) -> Iterable[Version]:
+    """Yield those of the controller, its live agents and its switches.
+
+    Raises what ControllerClient raises.
+    """
+    controller = client.info().version
+    yield Version("controller", client.address, controller, controller == VERSION)
+    for agent in client.list_agents():
+        if agent.live:
+            registration = agent.registration
+            yield Version("agent", registration.name, registration.version, registration.version == VERSION)
+    for switch in client.list_switches():
+        interface = f"{switch.target}, control interface {switch.p4runtime_version or 'unknown'}"
+        yield Version("switch", switch.name, interface, None)

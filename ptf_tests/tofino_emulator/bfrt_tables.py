@@ -1,0 +1,325 @@
+"""What each kind of table does with entries: match tables, counters and registers of the program."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from ptf_tests.tofino_emulator.bfrt_schema import ActionSpec, TableSpec, refuse
+from ptf_tests.tofino_emulator.state import Entry, MatchTable, State
+
+__all__ = ["Copied", "CounterHandler", "Handler", "MatchHandler", "RegisterHandler", "Row"]
+
+PACKETS, BYTES = "$COUNTER_SPEC_PKTS", "$COUNTER_SPEC_BYTES"
+_INDEX = {"Counter": "$COUNTER_INDEX", "Register": "$REGISTER_INDEX"}
+
+_NOT_FOUND = grpc.StatusCode.NOT_FOUND
+_EXISTS = grpc.StatusCode.ALREADY_EXISTS
+_UNSUPPORTED = grpc.StatusCode.UNIMPLEMENTED
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry, on its way in or out."""
+
+    key: Mapping[str, Any]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    action: ActionSpec | None = None
+    is_default: bool = False
+    reset_stats: bool = False
+
+    @property
+    def action_name(self) -> str:
+        """The name of the action, empty where there is none."""
+        return self.action.name if self.action else ""
+
+
+class Handler(ABC):
+    """One table. What a kind of table cannot do is refused as not supported; all methods raise Refusal."""
+
+    def __init__(self, spec: TableSpec, state: State) -> None:
+        self.spec = spec
+        self.state = state
+
+    @abstractmethod
+    def read(self, row: Row) -> Row:
+        """Return the entry of a key."""
+
+    @abstractmethod
+    def read_all(self) -> Iterator[Row]:
+        """Return all entries but the default."""
+
+    def read_default(self) -> Row | None:
+        """Return the default entry, if the table has one."""
+        return None
+
+    def insert(self, row: Row) -> None:
+        """Add an entry."""
+        self._unsupported("Table Add failed", row)
+
+    def modify(self, row: Row) -> None:
+        """Change the entry of a key."""
+        self._unsupported("Table Entry modify failed", row)
+
+    def modify_increment(self, row: Row, remove: bool) -> None:
+        """Add members to what an entry holds, or remove them."""
+        self._unsupported("Table Entry modify incremental failed", row, remove)
+
+    def delete(self, row: Row) -> None:
+        """Delete the entry of a key."""
+        self._unsupported("Table Entry delete failed", row)
+
+    def clear(self) -> None:
+        """Delete all entries, or set all to 0."""
+        self._unsupported("Table Entry delete all failed")
+
+    def set_default(self, row: Row) -> None:
+        """Replace the default entry."""
+        self._unsupported("Table Default entry set failed", row)
+
+    def reset_default(self) -> None:
+        """Let the program's own default entry stand again."""
+        self._unsupported("Table Default Entry reset failed")
+
+    def undo(self) -> Callable[[], None]:
+        """Return what brings the entries of now back; a transaction covers match tables alone."""
+        return lambda: None
+
+    def usage(self) -> int:
+        """Return how many entries there are."""
+        return sum(1 for _ in self.read_all())
+
+    def _unsupported(self, what: str, *_: object) -> None:
+        refuse(True, f"{what} table:{self.spec.name}", _UNSUPPORTED)
+
+
+class Copied(Handler):
+    """A table whose reads return what was copied from the hardware last."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Copy everything from the hardware: what an operation or a read `from_hw` begins with."""
+
+
+class MatchHandler(Copied):
+    """A match table, with its direct counter if it has one; also a parser value set and port metadata."""
+
+    def __init__(self, spec: TableSpec, state: State) -> None:
+        super().__init__(spec, state)
+        self._copies: dict[tuple[Any, ...], tuple[int, int]] = {}
+
+    @property
+    def table(self) -> MatchTable:
+        """What the pipeline reads."""
+        return self.state.match_tables[self.spec.name]
+
+    def insert(self, row: Row) -> None:
+        """Add an entry."""
+        entry = self._entry(row)
+        name = self.spec.name
+        refuse(entry.identity in self.table.entries, f"Table Add failed table:{name}", _EXISTS)
+        full = len(self.table.entries) >= self.spec.size
+        refuse(full, f"Table Add failed table:{name}", grpc.StatusCode.RESOURCE_EXHAUSTED)
+        refuse(_scope(row) == "DefaultOnly", f"action {row.action_name} of table {name} is for the default entry alone")
+        self.table.put(entry)
+        self._copies[entry.identity] = (entry.packets, entry.bytes)
+
+    def modify(self, row: Row) -> None:
+        """Change action and data of an entry; its counter stays unless it is in the data or to be reset."""
+        held = self._held(row, "Table Entry modify failed")
+        if row.action is None and self.spec.actions:  # of the direct counter alone
+            held.packets, held.bytes = row.values.get(PACKETS, held.packets), row.values.get(BYTES, held.bytes)
+        else:
+            entry = self._entry(row)
+            refuse(_scope(row) == "DefaultOnly", f"action {row.action_name} is for the default entry alone")
+            if not row.reset_stats:
+                entry.packets = row.values.get(PACKETS, held.packets)
+                entry.bytes = row.values.get(BYTES, held.bytes)
+            self.table.put(entry)
+            held = entry
+        if row.reset_stats or PACKETS in row.values or BYTES in row.values:
+            self._copies[held.identity] = (held.packets, held.bytes)
+
+    def delete(self, row: Row) -> None:
+        """Delete an entry."""
+        held = self._held(row, "Table Entry delete failed")
+        self.table.remove(held.identity)
+        self._copies.pop(held.identity, None)
+
+    def clear(self) -> None:
+        """Delete all entries, and let the program's own default entry stand again."""
+        self.table.clear()
+        self._copies.clear()
+        if not self.spec.const_default:
+            self.table.set_default(None)
+
+    def set_default(self, row: Row) -> None:
+        """Replace the default entry."""
+        refuse(self.spec.const_default, f"the default action of table {self.spec.name} is constant", _UNSUPPORTED)
+        refuse(_scope(row) == "TableOnly", f"action {row.action_name} is not for the default entry")
+        self.table.set_default(self._entry(row))
+
+    def reset_default(self) -> None:
+        """Let the program's own default entry stand again."""
+        self.table.set_default(None)
+
+    def read(self, row: Row) -> Row:
+        """Return an entry and its counter."""
+        return self._row(self._held(row, "Entry not found in"))
+
+    def read_all(self) -> Iterator[Row]:
+        """Return all entries and their counters."""
+        for entry in list(self.table.entries.values()):
+            yield self._row(entry)
+
+    def read_default(self) -> Row | None:
+        """Return the default entry: the one that was set, or the program's own where bfrt.json lets it be known.
+
+        It does where one action without parameters is for the default entry alone.
+        """
+        entry = self.table.default
+        if entry is not None:
+            return Row({}, entry.data, 0, self._action(entry.action), is_default=True)
+        own = [action for action in self.spec.actions.values() if action.scope == "DefaultOnly" and not action.fields]
+        return Row({}, {}, 0, own[0], is_default=True) if len(own) == 1 else None
+
+    def sync(self) -> None:
+        """Copy the direct counters."""
+        self._copies = {identity: (entry.packets, entry.bytes) for identity, entry in self.table.entries.items()}
+
+    def undo(self) -> Callable[[], None]:
+        """Return what brings the entries of now back."""
+        entries, default = copy.deepcopy(self.table.entries), copy.deepcopy(self.table.default)
+
+        def bring_back() -> None:
+            self.table.entries = entries
+            self.table.set_default(default)
+
+        return bring_back
+
+    def _held(self, row: Row, what: str) -> Entry:
+        identity = Entry(dict(row.key), "", {}, row.priority).identity
+        refuse(identity not in self.table.entries, f"{what} table:{self.spec.name}", _NOT_FOUND)
+        return self.table.entries[identity]
+
+    def _entry(self, row: Row) -> Entry:
+        data = {name: value for name, value in row.values.items() if name not in (PACKETS, BYTES)}
+        packets, size = row.values.get(PACKETS, 0), row.values.get(BYTES, 0)
+        return Entry(dict(row.key), row.action_name, data, row.priority, packets, size)
+
+    def _row(self, entry: Entry) -> Row:
+        packets, size = self._copies.get(entry.identity, (0, 0))
+        values = {**entry.data, PACKETS: packets, BYTES: size}
+        return Row(entry.key, values, entry.priority, self._action(entry.action))
+
+    def _action(self, name: str) -> ActionSpec | None:
+        return next((action for action in self.spec.actions.values() if action.name == name), None)
+
+
+class _Indexed(Copied):
+    """A table of cells that are always there: the key is an index."""
+
+    def _index(self, row: Row) -> int:
+        index = int(row.key[_INDEX[self.spec.kind]])
+        refuse(index >= self.spec.size, f"index {index} of table {self.spec.name}, which has {self.spec.size} cells")
+        return index
+
+    def insert(self, row: Row) -> None:
+        """Set a cell: it exists already, and the driver takes either word."""
+        self.modify(row)
+
+    def read(self, row: Row) -> Row:
+        """Return a cell."""
+        return self._cell(self._index(row))
+
+    def read_all(self) -> Iterator[Row]:
+        """Return all cells."""
+        return (self._cell(index) for index in range(self.spec.size))
+
+    @abstractmethod
+    def _cell(self, index: int) -> Row: ...
+
+
+class CounterHandler(_Indexed):
+    """An indexed counter."""
+
+    def __init__(self, spec: TableSpec, state: State) -> None:
+        super().__init__(spec, state)
+        self._copies: list[list[int]] = [[0, 0] for _ in range(spec.size)]
+
+    @property
+    def cells(self) -> list[list[int]]:
+        """What the pipeline counts in: [packets, bytes] by index."""
+        return self.state.counters[self.spec.name]
+
+    def modify(self, row: Row) -> None:
+        """Set a cell."""
+        index = self._index(row)
+        packets, size = self.cells[index]
+        self.cells[index][:] = row.values.get(PACKETS, packets), row.values.get(BYTES, size)
+        self._copies[index] = list(self.cells[index])
+
+    def clear(self) -> None:
+        """Set all cells to 0."""
+        for cell in self.cells:
+            cell[:] = (0, 0)
+        self.sync()
+
+    def sync(self) -> None:
+        """Copy all cells."""
+        self._copies = [list(cell) for cell in self.cells]
+
+    def _cell(self, index: int) -> Row:
+        packets, size = self._copies[index]
+        return Row({_INDEX["Counter"]: index}, {PACKETS: packets, BYTES: size})
+
+
+class RegisterHandler(_Indexed):
+    """A register: a read returns one value for each of `pipes` pipes, of which the first is the pipeline's."""
+
+    def __init__(self, spec: TableSpec, state: State, pipes: int) -> None:
+        super().__init__(spec, state)
+        self._pipes = pipes
+        self._copies = copy.deepcopy(self.cells)
+
+    @property
+    def cells(self) -> list[dict[str, int] | int]:
+        """What the pipeline computes with."""
+        return self.state.registers[self.spec.name]
+
+    def modify(self, row: Row) -> None:
+        """Set a cell in all pipes."""
+        index = self._index(row)
+        held = self.cells[index]
+        if isinstance(held, dict):
+            held.update(row.values)
+        else:
+            self.cells[index] = next(iter(row.values.values()), held)
+        self._copies[index] = copy.copy(self.cells[index])
+
+    def clear(self) -> None:
+        """Set all cells to 0."""
+        for index, held in enumerate(self.cells):
+            self.cells[index] = dict.fromkeys(held, 0) if isinstance(held, dict) else 0
+        self.sync()
+
+    def sync(self) -> None:
+        """Copy all cells."""
+        self._copies = copy.deepcopy(self.cells)
+
+    def _cell(self, index: int) -> Row:
+        held = self._copies[index]
+        names = [spec.name for spec in self.spec.fields.values()]
+        fields = held if isinstance(held, dict) else {names[0]: held}
+        others = [0] * (self._pipes - 1)
+        return Row({_INDEX["Register"]: index}, {name: [value, *others] for name, value in fields.items()})
+
+
+def _scope(row: Row) -> str:
+    return row.action.scope if row.action else ""

@@ -1,0 +1,142 @@
+"""``python -m ptf_tests.tofino_emulator.daemon``: an emulated Tofino as a process, BfRt in front."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+
+import click
+
+from ptf_tests.tofino_emulator.bfrt_device import Device, Program
+from ptf_tests.tofino_emulator.bfrt_schema import Refusal
+from ptf_tests.tofino_emulator.bfrt_server import Servicer, create_server
+from ptf_tests.tofino_emulator.chassis import Chassis
+from ptf_tests.tofino_emulator.frame_ports import FramePorts
+from ptf_tests.tofino_emulator.program import PROGRAM
+from ptf_tests.tofino_emulator.undefined import ModelError
+from switchml import dataplane
+from switchml.common.grpc_stop import last_tasks_end, stop_server
+from switchml.common.tls import Security, TlsError, tls_options
+from switchml.dataplane.softswitch.ports import parse_frame_port
+
+__all__ = ["DEFAULT_BFRT", "main", "serve"]
+
+_LOG = logging.getLogger(__name__)
+
+DEFAULT_BFRT = Path(dataplane.__file__).parent / "p4" / "build" / "tofino" / "bfrt.json"
+"""The bfrt.json of our program."""
+
+_STOP_GRACE_SECONDS = 0.5
+
+
+async def serve(
+    address: str,
+    security: Security,
+    device: Device,
+    ready_file: Path | None,
+    usage_file: Path | None,
+    ports: FramePorts,
+) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        ModelError: the program did with a frame what it must not.
+        TlsError: certificates are missing or not usable.
+        OSError: the address or a port cannot be had, or a file cannot be written.
+
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    servicer = Servicer(device)
+    server, bound = create_server(servicer, address, security)
+    await server.start()
+    try:
+        _LOG.info("program %s is served over BfRt on %s", device.program.name, bound)
+        ports.open(stop)
+        if ready_file is not None:
+            ready = {"grpc": bound, "program": device.program.name, "pid": os.getpid()}
+            _write(ready_file, json.dumps(ready) + "\n")
+        await stop.wait()
+        ports.check()
+    finally:
+        ports.close()
+        servicer.end_streams()
+        await stop_server(server, _STOP_GRACE_SECONDS)
+        await last_tasks_end(_STOP_GRACE_SECONDS)
+        if usage_file is not None:
+            _write(usage_file, json.dumps(sorted(device.used), indent=1) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--grpc", "address", metavar="HOST:PORT", default="127.0.0.1:50052", help="Port 0: any free one.")
+@click.option("--program", default="switchml", help="The name of the P4 program that is loaded.")
+@click.option(
+    "--bfrt",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=DEFAULT_BFRT,
+    help="The bfrt.json of the program.",
+)
+@click.option(
+    "--ir",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=PROGRAM,
+    help="The program as the pipeline's model executes it; read when there are frame ports.",
+)
+@click.option(
+    "--frame-port",
+    "frame_ports",
+    multiple=True,
+    metavar="PORT=PATH,PEER",
+    help="A device port that is a Unix datagram socket at PATH, and sends to PEER. May be repeated.",
+)
+@click.option("--pipes", type=click.IntRange(1, 4), default=2, help="Pipes of the chip; packets are only in the first.")
+@click.option(
+    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Written as JSON when everything listens."
+)
+@click.option(
+    "--usage-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Written at the end: all that clients have named of the tables, as [table, kind, name].",
+)
+@tls_options("SWITCHML_TOFINO")
+def main(
+    address: str,
+    program: str,
+    bfrt: Path,
+    ir: Path,
+    frame_ports: tuple[str, ...],
+    pipes: int,
+    ready_file: Path | None,
+    usage_file: Path | None,
+    tls: Path | None,
+    insecure: bool,
+) -> None:
+    """Run an emulated Tofino with a BfRt server, for tests. SIGTERM and SIGINT end it with exit status 0."""
+    if ready_file is not None:
+        ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        device = Device(Program(program, bfrt.read_bytes()), Chassis.standard(pipes))
+        ports = FramePorts([parse_frame_port(text) for text in frame_ports], ir, device.state)
+        asyncio.run(serve(address, Security.of(tls, insecure), device, ready_file, usage_file, ports))
+    except Refusal as refusal:
+        raise click.ClickException(refusal.message) from None
+    except (OSError, ModelError, TlsError) as error:
+        raise click.ClickException(str(error)) from None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()
