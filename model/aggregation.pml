@@ -1,9 +1,9 @@
 /* One epoch: every worker sends PHASES contributions in each of SLOTS slots over a network that loses, duplicates and
- * reorders without bound. With ONE_BIT the switch is the published one.
+ * reorders packets without bound. With ONE_BIT the switch is the published one. The properties:
  *
- *   wrong_sum   a worker accepts a RESULT that is not each worker's contribution of that phase once
- *   overwritten a half is overwritten whose RESULT some worker still waits for
- *   stuck       there is a state from which the workers do not finish although from now on packets get through
+ *   wrong_sum   a worker accepts a RESULT that does not contain each worker's contribution to that phase exactly once
+ *   overwritten a half is overwritten while some worker still waits for its RESULT
+ *   stuck       from some state the workers do not finish even if no more packets are lost
  */
 
 #define EPOCHS 1
@@ -14,7 +14,7 @@
 #define ACCEPTS(epoch, slot, worker, phase) (WAITS(epoch, slot, worker) && held[PLACE(epoch, slot, worker)] == (phase))
 
 #ifdef FIFO
-/* The published program's assumption: what a worker sent earlier never arrives later. */
+/* The published program's assumption: packets of a worker never arrive out of order. */
 byte newest[SLOTS * WORKERS];
 #define MAY_ARRIVE(slot, worker, phase) ((phase) >= newest[(slot) * WORKERS + (worker)])
 #define ARRIVES(slot, worker, phase) newest[(slot) * WORKERS + (worker)] = phase
@@ -44,13 +44,13 @@ inline check_overwritten(epoch, slot) {
 #endif
 
 #ifdef WITNESS
-/* Not a property, but a run to look at: a duplicate comes when the switch has its sender's next contribution, which is
- * repeated after that, and all finish. It is looked for as if it were a violation. */
+/* An example run, not a property: a duplicate arrives after the switch has its sender's next contribution, which is then
+ * retransmitted, and all workers finish. SPIN searches for the run as if it were a violation. */
 bool late;
-bool repeated;
+bool retransmission_seen;
 
 inline watch(slot, worker, phase) {
-    repeated = repeated || late && verdict == VERDICT_DUPLICATE;
+    retransmission_seen = retransmission_seen || late && verdict == VERDICT_DUPLICATE;
     late = late || (phase) + 1 < sent[PLACE(0, slot, worker)] && ((stored_bitmap[half ^ 1] >> worker) & 1)
 }
 #else
@@ -64,7 +64,7 @@ inline watch(slot, worker, phase) {
                 watch(slot, worker, phase); \
                 answer(0, slot, worker, phase) }
 
-/* Carries the contributions of one worker in one slot, and the RESULTs to it. */
+/* Delivers the contributions of one worker in one slot, and the RESULTs to it. */
 proctype worker_in_slot(byte slot; byte worker) {
 end:
     do
@@ -72,7 +72,7 @@ end:
     :: d_step { RIGHT_RESULT_WAITS(0, slot, worker) -> accept(0, slot, worker, true) }
     :: d_step { WRONG_RESULT_WAITS(0, slot, worker) -> accept(0, slot, worker, false) }
 #ifdef WITNESS
-    :: d_step { late && repeated && held[0] == PHASES && held[1] == PHASES -> violation(witness) }
+    :: d_step { late && retransmission_seen && held[0] == PHASES && held[1] == PHASES -> violation(witness) }
 #endif
     DELIVER(0)
     DELIVER(1)
@@ -99,8 +99,8 @@ init {
         for (slot : 0 .. SLOTS - 1) {
             for (worker : 0 .. WORKERS - 1) {
                 run worker_in_slot(slot, worker);
-#ifdef TWO_PASSES
-            run second_pass(0, slot, worker)
+#ifdef RECIRCULATION
+            run recirculated(0, slot, worker)
 #endif
             }
         };

@@ -1,4 +1,4 @@
-"""What is checked: which model, how large, and what SPIN must find."""
+"""The cases to check: which model, its size, and the outcome expected of SPIN."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 __all__ = ["CASES", "DEADLOCK", "HOLDS", "STARVATION", "Case"]
 
 HOLDS = "holds"
-"""Expected of a case that has no counter-example."""
+"""The outcome of a case without a counter-example."""
 
 DEADLOCK = "deadlock"
-"""Nobody can go on, and not everybody has finished: SPIN calls it an invalid end state."""
+"""No process can continue, and not all have finished: SPIN calls it an invalid end state."""
 
 STARVATION = "starvation"
-"""A run for ever in which not everybody finishes: SPIN calls it an acceptance cycle."""
+"""An infinite run in which not all processes finish: SPIN calls it an acceptance cycle."""
 
 
 @dataclass(frozen=True)
 class Case:
     """One run of SPIN.
 
-    ``model`` is a file of this folder, without its ending; ``phases`` counts those of a slot in one epoch; in
-    ``window`` each chunk has a slot of its own. ``variant`` names the macros that make the model another one.
-    ``expected`` is HOLDS or what must be found: the name of a property, and then no other is asserted, DEADLOCK or
-    STARVATION. A ``witness`` is no fault but a run to look at. ``progress``: with the property `stuck`, which costs
-    time. ``short``: part of the short form. ``picture``: file name, without its ending, of the drawing that is made
-    of the shortest trace.
+    ``model`` is the name of a file in this folder, without extension. ``phases`` is the number of phases of a slot in
+    one epoch; in ``window`` each chunk has a slot of its own. ``variant`` lists macros that change the model.
+    ``expected`` is HOLDS, DEADLOCK, STARVATION or the name of a violated property; with a name, no other property is
+    checked. A ``witness`` is not a fault but an example run. ``progress`` includes the property `stuck`, which is slow
+    to check. ``short`` cases are part of the short form. ``picture`` is the file name, without extension, of the
+    drawing of the shortest trace.
     """
 
     title: str
@@ -41,12 +41,12 @@ class Case:
 
     @property
     def temporal(self) -> bool:
-        """Whether the property is one of whole runs (LTL) and not of states."""
+        """True if the property is about whole runs (LTL) rather than states."""
         return self.model == "liveness"
 
     @property
     def definitions(self) -> tuple[str, ...]:
-        """The macros that SPIN's preprocessor gets."""
+        """The macros for SPIN's preprocessor."""
         sizes = (f"WORKERS={self.workers}", f"SLOTS={self.slots}", f"PHASES={self.phases}")
         only = () if self.expected in (HOLDS, DEADLOCK, STARVATION) else (f"ONLY={self.expected}",)
         without = () if self.progress and self.expected in (HOLDS, "stuck") else ("NO_PROGRESS_CHECK",)
@@ -61,14 +61,14 @@ CASES = (
     Case("ours", "aggregation", 4, 2, 3),
     Case("ours, LTL", "liveness", 2, 1, 3, short=True),
     Case("ours, LTL", "liveness", 3, 1, 2),
-    # What it is that makes it work.
+    # The mechanisms on which correctness depends.
     Case("ours, one half", "aggregation", 2, 1, 4, ("ONE_HALF",), "overwritten", short=True),
     Case("ours, nothing resent", "aggregation", 2, 1, 4, ("NO_RESEND",), "stuck", short=True),
     Case("ours, nothing resent, LTL", "liveness", 2, 1, 2, ("NO_RESEND",), STARVATION, short=True),
-    # Not every contribution has values: of two workers both in phase 0, the first in phase 1, the second in phase 2.
+    # Not every contribution has values: of two workers, both have some in phase 0, then one, then the other.
     Case("values of some", "aggregation", 2, 2, 4, ("OWNERS=39",), short=True),
     Case("values of some", "aggregation", 3, 2, 3, ("OWNERS=143",), short=True),
-    Case("values of some, two passes", "aggregation", 2, 1, 4, ("OWNERS=39", "TWO_PASSES")),
+    Case("values of some, recirculation", "aggregation", 2, 1, 4, ("OWNERS=39", "RECIRCULATION")),
     Case("values of some, epoch change", "epoch_change", 3, 1, 2, ("OWNERS=15",)),
     Case(
         *("values of some, first packet overwrites", "aggregation", 2, 1, 4, ("OWNERS=39", "VALUES_ADD"), "wrong_sum"),
@@ -85,7 +85,7 @@ CASES = (
     Case("published, FIFO", "aggregation", 2, 2, 4, ("ONE_BIT", "FIFO"), short=True),
     Case("published, FIFO", "aggregation", 3, 2, 4, ("ONE_BIT", "FIFO")),
     Case("ours, that schedule", "aggregation", 2, 1, 2, ("WITNESS",), "witness", short=True, picture="protocol-ours"),
-    # Change of epoch.
+    # Epoch change.
     Case("epoch change", "epoch_change", 2, 1, 2, short=True),
     Case("epoch change", "epoch_change", 3, 1, 2, short=True),
     Case("epoch change", "epoch_change", 3, 1, 3),
@@ -103,20 +103,20 @@ CASES = (
     ),
     Case("epoch change, not frozen", "epoch_change", 3, 1, 1, ("NO_FREEZE",), "disagreement", short=True),
     Case("epoch change, told early", "epoch_change", 3, 1, 2, ("EARLY",), "stuck", short=True),
-    # Tofino: a RESULT is read in two passes.
-    Case("two passes", "aggregation", 2, 1, 4, ("TWO_PASSES",), short=True),
-    Case("two passes", "aggregation", 3, 1, 3, ("TWO_PASSES",)),
+    # Tofino: a RESULT with values is recirculated.
+    Case("recirculation", "aggregation", 2, 1, 4, ("RECIRCULATION",), short=True),
+    Case("recirculation", "aggregation", 3, 1, 3, ("RECIRCULATION",)),
     Case(
-        *("two passes, mixed RESULT", "aggregation", 2, 1, 3, ("TWO_PASSES",), "mixed"),
+        *("recirculation, mixed RESULT", "aggregation", 2, 1, 3, ("RECIRCULATION",), "mixed"),
         short=True,
-        picture="protocol-two-passes",
+        picture="protocol-recirculation",
     ),
-    Case("two passes, epoch change", "epoch_change", 2, 1, 2, ("TWO_PASSES", "ONLY=wrong_sum"), progress=False),
+    Case("recirculation, epoch change", "epoch_change", 2, 1, 2, ("RECIRCULATION", "ONLY=wrong_sum"), progress=False),
     Case(
-        *("two passes, epoch change, lost worker", "epoch_change", 2, 1, 2, ("TWO_PASSES",), "wrong_sum_at_lost"),
+        *("recirculation, epoch change, lost worker", "epoch_change", 2, 1, 2, ("RECIRCULATION",), "wrong_sum_at_lost"),
         short=True,
     ),
-    # What a worker's window counts.
+    # The definition of a worker's window.
     Case("window: a stretch", "window", 2, 3, 2, short=True),
     Case("window: packets", "window", 2, 3, 2, ("PACKETS",), DEADLOCK, short=True),
 )

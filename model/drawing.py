@@ -1,4 +1,4 @@
-"""Traces as pictures: message sequence charts in SVG, time running down."""
+"""Draw traces as message sequence charts in SVG, with time running down."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from switchml.dataplane.constants import Verdict
 
 __all__ = ["draw"]
 
-_LEFT, _RIGHT = 160, 190  # of the first and last lifeline
-_LANE = 210  # from lifeline to lifeline
+_LEFT, _RIGHT = 160, 190  # margins beside the first and last lifeline
+_LANE = 210  # distance between lifelines
 _ROW = 34
 _HEAD = 64
 _INK, _GREY, _RED, _GREEN = "#1f2937", "#9ca3af", "#c81e1e", "#15803d"
 _ENDS = {
-    "wrong_sum": "a wrong sum: worker 0's contribution is not in it",
-    "disagreement": "one survivor holds this chunk, the other does not",
+    "wrong_sum": "wrong sum: worker 0's contribution is missing",
+    "disagreement": "one survivor holds this chunk, the other one does not",
     "mixed": "half phase 0, half phase 2; worker 1 holds phase 0 and ignores it",
-    "witness": "everyone is finished, every sum is right",
+    "witness": "all workers have finished, and every sum is right",
 }
 
-# Epoch, slot, worker and phase: what a contribution is known by. For a RESULT the worker is the receiver.
+# Epoch, slot, worker and phase identify a contribution. For a RESULT the worker is the receiver.
 _Key = tuple[int, int, int, int]
 
 
 @dataclass
 class _Chart:
-    """What is drawn so far, and the rows at which packets left."""
+    """The shapes drawn so far, and the rows in which packets were sent."""
 
     workers: int
     with_controller: bool
     shapes: list[str] = field(default_factory=list)
     begun: dict[_Key, int] = field(default_factory=dict)
-    delivered: dict[_Key, int] = field(default_factory=dict)  # how often
+    delivered: dict[_Key, int] = field(default_factory=dict)  # number of deliveries
     results: dict[_Key, int] = field(default_factory=dict)
     held: set[_Key] = field(default_factory=set)
 
@@ -48,7 +48,7 @@ class _Chart:
         return _LEFT + lane * _LANE
 
     def worker(self, rank: int) -> int:
-        """The switch stands between the first worker and the others."""
+        """Return the x coordinate of a worker; the switch is between the first worker and the others."""
         return self.x(rank if rank == 0 else rank + 1)
 
     @property
@@ -59,8 +59,8 @@ class _Chart:
     def controller(self) -> int:
         return self.x(self.workers + 1)
 
-    def beside(self, rank: int, row: float, words: str, colour: str = _INK) -> None:
-        """Say something of a worker on the side where the switch is not."""
+    def label(self, rank: int, row: float, words: str, colour: str = _INK) -> None:
+        """Write words next to a worker's lifeline, on the side away from the switch."""
         side, anchor = (-10, "end") if rank == 0 else (10, "start")
         self.text(self.worker(rank) + side, row, words, colour, anchor)
 
@@ -81,7 +81,7 @@ class _Chart:
 
 
 def draw(case: Case, trace: tuple[Event, ...], path: Path) -> None:
-    """Write the picture of one run. ``path`` is overwritten; OSError is raised where that cannot be done."""
+    """Write the drawing of one run to ``path``, which is overwritten; raises OSError."""
     chart = _Chart(case.workers, any(event.name == "lost" for event in trace))
     for row, event in enumerate(trace):
         _HANDLERS.get(event.name, _end)(chart, row, event)
@@ -99,7 +99,7 @@ def _place(chart: _Chart, event: Event) -> str:
 
 def _begin(chart: _Chart, row: int, event: Event) -> None:
     chart.begun[_key(event)] = row
-    chart.beside(event.values["worker"], row + 0.1, f"sends {_place(chart, event)}")
+    chart.label(event.values["worker"], row + 0.1, f"sends {_place(chart, event)}")
 
 
 def _deliver(chart: _Chart, row: int, event: Event) -> None:
@@ -109,10 +109,10 @@ def _deliver(chart: _Chart, row: int, event: Event) -> None:
     late = key in chart.held
     verdict = Verdict(event.values["verdict"])
     colour = _RED if late else _INK
-    # A repetition of what its sender still waits for is a retransmission: it leaves just before it arrives.
+    # A second delivery while the sender still waits is a retransmission: its arrow starts just before its arrival.
     start = row - 0.8 if times and not late else chart.begun[key] + 0.05
     chart.arrow((chart.worker(key[2]), start), (chart.switch, row), colour, dashed=times > 0)
-    what = "late duplicate: " if late else "repeated: " if times else ""
+    what = "late duplicate: " if late else "retransmitted: " if times else ""
     side, anchor = (-8, "end") if key[2] != 0 else (8, "start")
     chart.text(chart.switch + side, row + 0.1, f"{what}{verdict.name.lower()}", colour, anchor)
     if verdict in (Verdict.COMPLETED, Verdict.RESENT):
@@ -121,10 +121,10 @@ def _deliver(chart: _Chart, row: int, event: Event) -> None:
             chart.results[(key[0], key[1], receiver, key[3])] = row
 
 
-def _second_pass(chart: _Chart, row: int, event: Event) -> None:
+def _recirculated(chart: _Chart, row: int, event: Event) -> None:
     right = event.values["right"] == 1
     colour = _INK if right else _RED
-    chart.text(chart.switch - 8, row + 0.1, f"second pass, {_place(chart, event)}", colour, "end")
+    chart.text(chart.switch - 8, row + 0.1, f"recirculated, {_place(chart, event)}", colour, "end")
     if right:
         for receiver in range(chart.workers):
             chart.results[(event.values["epoch"], event.values["slot"], receiver, event.values["phase"])] = row
@@ -138,7 +138,7 @@ def _accept(chart: _Chart, row: int, event: Event) -> None:
     right = event.values["right"] == 1
     colour = _GREEN if right else _RED
     chart.arrow((chart.switch, chart.results[key]), (chart.worker(key[2]), row), colour)
-    chart.beside(key[2], row + 0.1, f"{'holds' if right else 'accepts'} phase {key[3]}", colour)
+    chart.label(key[2], row + 0.1, f"{'holds' if right else 'accepts'} phase {key[3]}", colour)
 
 
 def _asked(chart: _Chart, row: int, event: Event) -> None:
@@ -164,19 +164,19 @@ def _lost(chart: _Chart, row: int, event: Event) -> None:
 
 def _fetching(chart: _Chart, row: int, event: Event) -> None:
     del event
-    chart.text(chart.controller + 10, row, "fetch what one of you holds")
+    chart.text(chart.controller + 10, row, "fetch what any survivor holds")
 
 
 def _end(chart: _Chart, row: int, event: Event) -> None:
     good = event.name == "witness"
-    words = "both survivors hold phase 0, or neither would" if good and chart.with_controller else _ENDS[event.name]
+    words = "the survivors agree: both hold phase 0" if good and chart.with_controller else _ENDS[event.name]
     chart.text(20, row + 0.4, words, _GREEN if good else _RED)
 
 
 _HANDLERS = {
     "begin": _begin,
     "deliver": _deliver,
-    "second_pass": _second_pass,
+    "recirculated": _recirculated,
     "accept": _accept,
     "lost": _lost,
     "asked": _asked,

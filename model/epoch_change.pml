@@ -1,29 +1,29 @@
-/* Two epochs: at any moment the controller takes a worker for lost, and the job goes on in a new epoch, without it or
- * with a new process at its rank. The lost one need not be dead: it may go on in the old epoch for as long as it
- * likes.
+/* Two epochs: at any moment the controller declares a worker lost, and the job continues in a new epoch, without it or
+ * with a new process at its rank. The lost worker need not be dead: it may continue in the old epoch for any time. The
+ * properties:
  *
- *   disagreement  survivors leave the old epoch with different chunks complete
+ *   disagreement  survivors leave the old epoch with different sets of complete chunks
  *   wrong_sum, overwritten, stuck  as in aggregation.pml, for the members of an epoch
- *   wrong_sum_at_lost  as wrong_sum, for the lost worker, which goes on in the old epoch
+ *   wrong_sum_at_lost  as wrong_sum, for the lost worker, which continues in the old epoch
  *
- * The change, as in section "A change of epoch" of docs/protocol.md:
- *   1. Every survivor is asked to quiesce: from now on it begins nothing and accepts nothing. It reports what it holds.
- *   2. Of each slot, the furthest report is what all shall hold. The survivors fetch up to there, and no further.
+ * The steps are those of section "Epoch change" of docs/protocol.md:
+ *   1. Every survivor is asked to quiesce: from then on it begins nothing and accepts nothing. It reports what it holds.
+ *   2. For each slot, the furthest report is the target. The survivors fetch up to the target, and no further.
  *   3. The controller changes or deletes every entry of the old epoch in the worker table, one after the other.
- *   4. When all are acknowledged, it tells the members the new epoch, one after the other.
- * NO_QUIESCE leaves out 1 and 2; NO_FREEZE lets the survivors accept whatever still comes while they quiesce; EARLY
- * tells each member as soon as its own entry is changed. None of these three is ours. */
+ *   4. When all changes are acknowledged, it tells the members the new epoch, one after the other.
+ * Three variants that the real protocol does not use: NO_QUIESCE omits steps 1 and 2; with NO_FREEZE the survivors still
+ * accept RESULTs while they quiesce; with EARLY each member is told as soon as its own entry is changed. */
 
 #define EPOCHS 2
 
 mtype = { running, quiescing, fetching, changing, telling, done };
 mtype stage = running;
-byte lost = WORKERS;  /* no rank */
-byte new_members;     /* a bit for each rank, as below */
-byte asked;           /* to quiesce */
-byte told;            /* the new epoch */
+byte lost = WORKERS;  /* the lost rank; WORKERS: none */
+byte new_members;     /* one bit for each rank, like the next two */
+byte asked;           /* members that were asked to quiesce */
+byte told;            /* members that were told the new epoch */
 byte target[SLOTS];
-byte entry_epoch[WORKERS];  /* the worker table; the index of the epoch plus 1, 0: no entry */
+byte entry_epoch[WORKERS];  /* the worker table: the index of the epoch plus 1; 0: no entry */
 byte entry_mask[WORKERS];
 
 #define ALL ((1 << WORKERS) - 1)
@@ -33,7 +33,7 @@ byte entry_mask[WORKERS];
 #define ENTRY_EPOCH(worker) entry_epoch[worker]
 #define ENTRY_MASK(worker) entry_mask[worker]
 
-/* Who takes part in which epoch, and up to which phase it accepts RESULTs. Who is lost obeys nobody. */
+/* Which workers take part in which epoch, and up to which phase they accept RESULTs. The lost worker obeys no request. */
 #ifdef NO_FREEZE
 #define FROZEN(worker) false
 #else
@@ -57,8 +57,8 @@ byte entry_mask[WORKERS];
 #include "switch.pml"
 #include "results.pml"
 
-/* In its own epoch anyone may still need a half. In the new one, those of the old who obey may, if it is complete:
- * the lost worker is what the new epoch is there to keep out. */
+/* In its own epoch every member may still need a half. When the new epoch overwrites a half of the old one, the survivors
+ * may still need it if it is complete; the lost worker does not count, because the new epoch exists to exclude it. */
 #define NEEDS(old, epoch, slot, worker, phase) \
     (MEMBER(old, worker) && held[PLACE(old, slot, worker)] <= (phase) && WANTS(old, slot, worker, phase) && \
      ((old) >= (epoch) || OBEYS(worker) && stored_bitmap[half] == ALL))
@@ -78,7 +78,7 @@ inline check_overwritten(epoch, slot) {
                 aggregate(epoch, slot, worker, phase); \
                 answer(epoch, slot, worker, phase) }
 
-/* What one rank does in one slot and epoch, and the packets from and to it. */
+/* One rank in one slot and epoch, and the packets to and from it. */
 proctype worker_in_slot(byte epoch; byte slot; byte worker) {
 end:
     do
@@ -127,10 +127,10 @@ inline raise_targets(worker) {
     }
 }
 
-/* Everyone who obeys holds what all shall hold; no entry of the old epoch is left. */
+/* A survivor holds the target of a slot; no entry of the old epoch is left. */
 #define FETCHED(slot, worker) ((worker) == lost || held[PLACE(0, slot, worker)] >= target[slot])
 #ifdef WITNESS
-/* Not a property, but a run to look at: a survivor has to fetch what another one holds. */
+/* An example run, not a property: a survivor has to fetch a RESULT that another one holds. */
 bool something_to_fetch;
 #endif
 
@@ -180,9 +180,9 @@ inline tell(worker) {
     told = told | (1 << (worker))
 }
 
-/* When all are told, nothing looks at this any more: the switch drops the contributions, and those who wanted the
- * RESULTs are in the new epoch. Otherwise the states of the new one would be counted once for every way to end the
- * old one. */
+/* When all members are told, the state of the old epoch has no effect any more: the switch drops its contributions, and
+ * the workers that waited for its RESULTs are in the new epoch. It is cleared because the states of the new epoch would
+ * otherwise be multiplied by the ways to end the old one. */
 inline end_change() {
     if
     :: stage == telling && told == new_members ->
@@ -209,7 +209,7 @@ inline end_change() {
 #define MAY_TELL(worker) (stage == telling)
 #endif
 
-/* `skip`: a loop must not be the last in a d_step. */
+/* The `skip` is there because a d_step must not end with a loop. */
 #define FOR_WORKER(worker) \
     :: d_step { stage == running -> lose(worker, ALL) } \
     :: d_step { stage == running -> lose(worker, ALL & ~(1 << (worker))) } \
@@ -234,7 +234,7 @@ end:
     od
 }
 
-/* While the controller is between two of its steps nobody waits for the network. */
+/* While the controller is between two of its steps, no worker waits for the network. */
 #define FINISHED(epoch, slot, worker) \
     (stage == running && ((epoch) == 1 || held[PLACE(0, slot, worker)] == PHASES) || \
      stage == fetching && ((epoch) == 1 || FETCHED(slot, worker)) || \
@@ -258,8 +258,8 @@ init {
             for (slot : 0 .. SLOTS - 1) {
                 for (worker : 0 .. WORKERS - 1) {
                     run worker_in_slot(epoch, slot, worker);
-#ifdef TWO_PASSES
-                    run second_pass(epoch, slot, worker)
+#ifdef RECIRCULATION
+                    run recirculated(epoch, slot, worker)
 #endif
                 }
             }

@@ -1,8 +1,8 @@
-/* One epoch over a network that really loses packets, and the temporal property: if from some moment on it loses
- * none, every worker finishes. To be checked under weak fairness: who can always act, acts some time.
+/* One epoch over a network that loses packets, and the temporal property: if from some moment on it loses none, every
+ * worker finishes. Checked under weak fairness: a process that can always act does act at some time.
  *
- * Until that moment, which may be any, the network loses, duplicates and reorders as it likes; what it has duplicated
- * may still come later. NO_RESEND is not ours: see switch.pml. */
+ * Until that arbitrary moment the network loses, duplicates and reorders packets arbitrarily; duplicates may still
+ * arrive later. For NO_RESEND see switch.pml. */
 
 #define EPOCHS 1
 #define MEMBER(epoch, worker) ((worker) < WORKERS)
@@ -22,10 +22,10 @@ inline check_overwritten(epoch, slot) { skip }
 #define HOLDS_PHASE(set, place, phase) ((set[place] >> (phase)) & 1)
 #define REMOVE_PHASE(set, place, phase) set[place] = set[place] & ~(1 << (phase))
 
-byte contributions[SLOTS * WORKERS];  /* on their way, a bit for each phase; RESULTs are in right_results */
+byte contributions[SLOTS * WORKERS];  /* in flight, one bit for each phase; RESULTs are in right_results */
 bool recovered;
 
-/* Sends, and sends again when its timer has run out, which may be at any time. */
+/* Sends, and retransmits when its timer expires, which may be at any time. */
 proctype sender(byte slot; byte worker) {
 end:
     do

@@ -1,14 +1,13 @@
 /* The published switch (p4lang/p4app-switchML: bitmap_checker.p4, workers_counter.p4, processor.p4; Sapio et al.,
- * NSDI 2021, algorithm 3). A packet says which half it is for, by one version bit, and nothing about its phase or
- * epoch. A contribution to one half takes the sender's bit out of the other, and that is how a half becomes free
- * again. */
+ * NSDI 2021, algorithm 3). A version bit in a packet names its half; nothing names its phase or epoch. A contribution to
+ * one half clears the sender's bit in the other, which is how a half becomes free again. */
 
 #include "decision.pml"
 
 #define HALF(slot, phase) (2 * (slot) + ((phase) & 1))
 
 byte stored_bitmap[2 * SLOTS];
-byte missing[2 * SLOTS];  /* contributions; 0: complete, or never used */
+byte missing[2 * SLOTS];  /* number of missing contributions; 0: complete, or never used */
 
 hidden byte half;
 hidden byte bitmap_before;

@@ -1,6 +1,6 @@
-/* From whatever state: does everyone come to an end if from now on packets get through? FINISHED(epoch, slot, worker)
- * says whether this one has, and BEGINS whether it may begin its next phase. Every step here is one that workers and
- * network could take, so that it reaches no new states. */
+/* Checks for any state that all workers finish if no more packets are lost. FINISHED(epoch, slot, worker) tells whether
+ * a worker has finished, and BEGINS whether it may begin its next phase. Every step here is one that workers and network
+ * could take, so this reaches no new states. */
 
 #define ENOUGH_ROUNDS (2 * EPOCHS * SLOTS * PHASES)
 

@@ -1,4 +1,4 @@
-/* How a RESULT leaves the switch, and a network that for once loses nothing. */
+/* Sending a RESULT, and an exchange over a network that loses nothing. */
 
 hidden byte receiver;
 
@@ -20,8 +20,8 @@ inline multicast_result(epoch, slot, phase) {
     }
 }
 
-#ifdef TWO_PASSES
-#include "two_passes.pml"
+#ifdef RECIRCULATION
+#include "recirculation.pml"
 #else
 inline answer(epoch, slot, worker, phase) {
     if
@@ -32,8 +32,8 @@ inline answer(epoch, slot, worker, phase) {
 }
 #endif
 
-/* A worker's timer has run out, and its packet and the answer to it get through at once. Nothing else does: what the
- * network holds is lost. */
+/* A worker's timer expires, and its retransmission and the answer are delivered at once. Everything else that the network
+ * holds is lost. */
 hidden byte retransmitted;
 
 inline exchange(epoch, slot, worker) {

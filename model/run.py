@@ -1,4 +1,4 @@
-"""``python -m model.run [--short] [--pictures FOLDER]``: check the protocol with SPIN and print what came of it."""
+"""Check the protocol with SPIN and print the outcomes: ``python -m model.run [--short] [--pictures FOLDER]``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADINGS = ("model", "workers", "slots", "phases", "states", "depth", "time", "
 
 
 def main() -> int:
-    """Run the cases; the exit status is 0 when each came to what is expected of it, or when there is no SPIN."""
+    """Run the cases; return 0 if every outcome is the expected one, or if SPIN is not installed, else 1."""
     arguments = _parse()
     missing = missing_tools()
     if missing is not None:
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """Return the outcomes as a Markdown table, one line each."""
+    """Return the outcomes as a Markdown table with one row each."""
     rows = [_HEADINGS, tuple("-" * len(heading) for heading in _HEADINGS)]
     for outcome in outcomes:
         case = outcome.case
@@ -67,9 +67,9 @@ def _words(result: str) -> str:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m model.run", description="Check the protocol with SPIN.")
-    parser.add_argument("--short", action="store_true", help="only the cases that take seconds")
+    parser.add_argument("--short", action="store_true", help="check only the cases that take seconds")
     parser.add_argument(
-        "--pictures", type=Path, metavar="FOLDER", help="only the cases with a picture; draw them there"
+        "--pictures", type=Path, metavar="FOLDER", help="check only the cases with a picture, and draw them in FOLDER"
     )
     return parser.parse_args()
 

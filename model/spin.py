@@ -1,4 +1,4 @@
-"""SPIN and the C compiler: one case translated, compiled, run and, where it ends in a violation, replayed."""
+"""Run SPIN: translate, compile and verify one case, and replay its trace if it ends in a violation."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from model.cases import DEADLOCK, HOLDS, STARVATION, Case
 __all__ = ["Event", "Outcome", "SpinError", "missing_tools", "parse_report", "parse_trace", "run"]
 
 _HERE = Path(__file__).parent
-_MEGABYTES = 3000  # of one run; two run at once
+_MEGABYTES = 3000  # memory limit of one run; two run at the same time
 _DEEPEST = 4_000_000
-_DEADLINE = 900  # seconds, of one run of the verifier
+_DEADLINE = 900  # seconds, for one run of the verifier
 _TRANSLATION_DEADLINE = 120
-_DEEPEST_PICTURE = 80  # steps; a longer run makes no picture
+_DEEPEST_PICTURE = 80  # steps; a longer run is not drawn
 
 
 class SpinError(Exception):
-    """SPIN, the compiler or the verifier did not do what it should."""
+    """SPIN, the compiler or the verifier failed or did not finish."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """A line that the model printed on the way: what happened, and to whom."""
+    """One line that the model printed: the kind of event, and the numbers that identify it."""
 
     name: str
     values: dict[str, int]
@@ -37,7 +37,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one case came to. ``states`` and ``depth`` are SPIN's; ``seconds`` are of the verifier alone."""
+    """The outcome of one case. ``states`` and ``depth`` are SPIN's; ``seconds`` is the time of the verifier alone."""
 
     case: Case
     result: str
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def missing_tools() -> str | None:
-    """Return what is missing on PATH and the Debian package that has it, or None."""
+    """Return which tool is missing on PATH and how to install it, or None."""
     for tool in ("spin", "gcc"):
         if shutil.which(tool) is None:
             return f"{tool} not found; on Debian: apt-get install {tool}"
@@ -58,7 +58,7 @@ def missing_tools() -> str | None:
 def run(case: Case) -> Outcome:
     """Check one case.
 
-    Raises SpinError when a tool fails, when the search was not exhaustive, or when memory or time did not suffice.
+    Raises SpinError if a tool fails, the search is not exhaustive, or memory or time does not suffice.
     """
     with tempfile.TemporaryDirectory(prefix="switchml-model-") as name:
         directory = Path(name)
@@ -80,9 +80,9 @@ def _build(case: Case, directory: Path) -> None:
     _call(["spin", *definitions, "-a", str(_HERE / f"{case.model}.pml")], directory, _TRANSLATION_DEADLINE)
     if not (directory / "pan.c").exists():
         raise SpinError(f"{case.title}: spin wrote no verifier")
-    # No partial order reduction: every step of ours touches what others see, so that there is nothing to gain.
+    # No partial order reduction: every step touches state that other processes see, so it would save nothing.
     options = ["-DNOREDUCE", f"-DMEMLIM={_MEGABYTES}"]
-    # Weak fairness needs to know how many processes there are at most.
+    # Weak fairness needs a bound on the number of processes.
     options += ["-DNFAIR=4"] if case.temporal else ["-DSAFETY"]
     options += ["-DREACH"] if case.picture else ["-DCOLLAPSE"]
     _call(["gcc", "-w", "-O2", *options, "-o", "pan", "pan.c"], directory, _TRANSLATION_DEADLINE)
@@ -94,12 +94,12 @@ def _verify(case: Case, directory: Path, depth: int) -> str:
 
 
 def _search_shortest(case: Case, directory: Path) -> str:
-    """Let the search go deeper step by step: the first trace that is found is the shortest."""
+    """Increase the search depth step by step, so that the first trace found is the shortest."""
     for depth in range(1, _DEEPEST_PICTURE + 1):
         report = _verify(case, directory, depth)
         if parse_report(report)[2]:
             return report
-    raise SpinError(f"{case.title}: nothing found within {_DEEPEST_PICTURE} steps")
+    raise SpinError(f"{case.title}: no violation found within {_DEEPEST_PICTURE} steps")
 
 
 def _replay(case: Case, directory: Path) -> tuple[Event, ...]:
@@ -116,8 +116,8 @@ def _call(command: list[str], directory: Path, deadline: float) -> str:
             command, cwd=directory, env=environment, capture_output=True, text=True, errors="replace", timeout=deadline
         )
     except subprocess.TimeoutExpired as expired:
-        raise SpinError(f"{' '.join(command)} has not ended within {deadline} s") from expired
-    # A verifier that finds a violation ends with 0 as well; spin's own exit status counts the errors that it replays.
+        raise SpinError(f"{' '.join(command)} did not finish within {deadline} s") from expired
+    # A verifier that finds a violation also exits with 0; spin's own exit status counts the errors that it replays.
     if done.returncode != 0 and "-t" not in command:
         raise SpinError(f"{' '.join(command)} failed with {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout + done.stderr
@@ -128,7 +128,7 @@ def parse_report(report: str) -> tuple[int, int, int]:
     states = re.search(r"^\s*(\S+) states, stored", report, re.MULTILINE)
     depth = re.search(r"depth reached (\d+), errors: (\d+)", report)
     if states is None or depth is None:
-        raise SpinError(f"the verifier's report says not how many states there are:\n{report}")
+        raise SpinError(f"the verifier's report does not say how many states it stored:\n{report}")
     return int(float(states[1])), int(depth[1]), int(depth[2])
 
 
@@ -147,7 +147,7 @@ def parse_trace(output: str) -> tuple[Event, ...]:
 
 
 def _violated(report: str, trace: tuple[Event, ...]) -> str:
-    findings = report.split("(Spin Version")[0]  # behind it SPIN says what it has looked for
+    findings = report.split("(Spin Version")[0]  # what follows lists the properties that SPIN searched for
     if "invalid end state" in findings:
         return DEADLOCK
     if "acceptance cycle" in findings:

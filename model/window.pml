@@ -1,11 +1,11 @@
-/* What a worker's window counts. A chunk takes one phase or two (its exponent first), the same at every rank. Between
- * the two it is with the training process for a while, so that the second is queued behind other chunks, in another
- * order at each rank. The network is perfect and each chunk has a slot of its own: this is about the window alone,
- * which every rank chooses for itself. SPIN looks for a state in which no rank can go on ("invalid end state").
+/* The definition of a worker's window. A chunk takes one phase or two (its exponent first), the same at every rank. In
+ * between, the chunk is with the training process, so its second phase is queued behind other chunks, in a different
+ * order at each rank. The network is perfect and each chunk has a slot of its own: this model is about the window alone,
+ * whose size every rank chooses itself. SPIN searches for a state in which no rank can continue ("invalid end state").
  *
- * Ours is a stretch of the stream: of the queued chunks, those may be sent that lie less than the window beyond the
- * lowest one that the agent has. With PACKETS, not ours, it is a number of packets, sent in the order in which they
- * were queued. */
+ * The window is a range of stream positions: a queued chunk may be sent if it is less than the window size beyond the
+ * lowest chunk that the agent has. With PACKETS, which the agent does not use, the window is a number of packets, sent
+ * in the order in which they were queued. */
 
 mtype = { with_process, queued, in_flight, complete };
 
@@ -15,7 +15,7 @@ mtype = { with_process, queued, in_flight, complete };
 byte phases_of[CHUNKS];
 byte window[WORKERS];
 mtype state[WORKERS * CHUNKS] = with_process;
-byte sent[WORKERS * CHUNKS];  /* phases */
+byte sent[WORKERS * CHUNKS];  /* number of phases sent */
 #ifdef PACKETS
 chan queue[WORKERS] = [CHUNKS] of { byte };
 byte flying[WORKERS];

@@ -1,14 +1,12 @@
 /* The workers and the network.
  *
- * A worker is at one place of its stream in each slot: it has sent the contributions of the phases below `sent` and
- * holds the RESULTs of those below `held`; where the two differ it waits, and retransmits. Epoch, slot and rank index
- * both.
+ * In each slot a worker has one position: it has sent the contributions of the phases below `sent` and holds the RESULTs
+ * of those below `held`; if the two differ it waits and retransmits. Epoch, slot and rank index both arrays.
  *
- * The network keeps every packet that was ever sent and delivers any of them at any time, in any order, again and
- * again: reordering and duplication without bound. A packet that is lost is one that it never delivers. So nothing is
- * ever taken out of it, and it need not be stored: the contributions in it are those below `sent`, since a
- * retransmission is equal to what was sent first. A RESULT is kept as what matters of it: for whom, of which phase,
- * and whether its sum is right. */
+ * The network keeps every packet that was ever sent and delivers any of them at any time, in any order, any number of
+ * times: reordering and duplication without bound. A lost packet is one that it never delivers. Since packets are never
+ * removed, they need not be stored: the contributions in the network are those below `sent`, because a retransmission
+ * equals the original. Of a RESULT only the receiver, the phase and whether its sum is right are stored. */
 
 #define PLACE(epoch, slot, worker) (((epoch) * SLOTS + (slot)) * WORKERS + (worker))
 
@@ -20,8 +18,8 @@ byte wrong_results[EPOCHS * SLOTS * WORKERS];
 #define WAITS(epoch, slot, worker) (sent[PLACE(epoch, slot, worker)] != held[PLACE(epoch, slot, worker)])
 #define IS_SENT(epoch, slot, worker, phase) ((phase) < sent[PLACE(epoch, slot, worker)])
 
-/* Position s of the stream uses slot s mod SLOTS. A worker's window is a stretch of at most SLOTS positions from the
- * lowest that is unfinished; a smaller window only means that it begins later, which it may at any time. */
+/* Position s of the stream uses slot s mod SLOTS. A worker's window is a range of at most SLOTS positions from the lowest
+ * unfinished one. A smaller window only delays a worker, which the model allows anyway. */
 #define NEXT_POSITION(epoch, slot, worker) (held[PLACE(epoch, slot, worker)] * SLOTS + (slot))
 #define IN_WINDOW(epoch, slot, worker) \
     (NEXT_POSITION(epoch, slot, worker) < NEXT_POSITION(epoch, 0, worker) + SLOTS && \
@@ -31,7 +29,7 @@ byte wrong_results[EPOCHS * SLOTS * WORKERS];
 
 mtype = { wrong_sum, overwritten, stuck, disagreement, mixed, wrong_sum_at_lost, witness };
 
-/* With ONLY, one property is checked and not the others. */
+/* With ONLY, no other property is checked. */
 inline violation(what) {
 #ifdef ONLY
     if
@@ -60,7 +58,7 @@ inline accept(epoch, slot, worker, right) {
     held[PLACE(epoch, slot, worker)]++
 }
 
-/* RESULTs of a phase that the worker does not wait for are ignored, which changes nothing and is left out. */
+/* A worker ignores RESULTs of phases that it does not wait for. That changes no state, so the model omits it. */
 #define RIGHT_RESULT_WAITS(epoch, slot, worker) \
     (WAITS(epoch, slot, worker) && (right_results[PLACE(epoch, slot, worker)] >> held[PLACE(epoch, slot, worker)]) & 1)
 #define WRONG_RESULT_WAITS(epoch, slot, worker) \

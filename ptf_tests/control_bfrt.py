@@ -10,7 +10,7 @@ from ptf_tests.control import Control, Count, Counts, Entity, worker_key
 from ptf_tests.targets import HOST_PORTS, MONITOR_PORT, Description
 from switchml.common.tls import Security
 from switchml.controller.drivers.bfrt_entities import Held, Names
-from switchml.controller.drivers.bfrt_ports import PORT_METADATA, SECOND_PASS_PORT, second_pass
+from switchml.controller.drivers.bfrt_ports import PORT_METADATA, RECIRCULATION_PORT, port_metadata_values
 from switchml.controller.drivers.bfrt_schema import Schema, SchemaMismatch, Table
 from switchml.controller.drivers.bfrt_session import Session
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
@@ -58,7 +58,7 @@ class BfrtControl(Control):
         await self._set_up_ports()
 
     async def _set_up_ports(self) -> None:
-        """Add the tests' ports, and tell the program where packets pass it a second time, if they do."""
+        """Add the tests' ports, and configure the recirculation port if the program uses one."""
         port_table = self._names.schema.find("$PORT")
         numbers = (*HOST_PORTS, MONITOR_PORT)
         ports = [
@@ -70,12 +70,12 @@ class BfrtControl(Control):
             metadata = self._names.schema.find(PORT_METADATA)
         except SchemaMismatch:
             return
-        if SECOND_PASS_PORT not in metadata.data:
+        if RECIRCULATION_PORT not in metadata.data:
             return
         (key,) = metadata.keys
-        second = self._description.recirculation
-        values = {number: second_pass(metadata, second, returns=False) for number in numbers}
-        values[second] = second_pass(metadata, 0, returns=True)
+        recirculation = self._description.recirculation
+        values = {number: port_metadata_values(metadata, recirculation, returns=False) for number in numbers}
+        values[recirculation] = port_metadata_values(metadata, 0, returns=True)
         await self._put(
             pb.TableEntry(table_id=metadata.id, key=metadata.key({key: number}), data=metadata.values(data))
             for number, data in values.items()

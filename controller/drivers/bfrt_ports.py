@@ -18,7 +18,7 @@ from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMis
 from switchml.controller.drivers.bfrt_session import BfrtError, Session
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 
-__all__ = ["PORT_METADATA", "PORT_TABLES", "SECOND_PASS_PORT", "Ports", "pipe_of", "second_pass"]
+__all__ = ["PORT_METADATA", "PORT_TABLES", "RECIRCULATION_PORT", "Ports", "pipe_of", "port_metadata_values"]
 
 PORT_TABLES: Final[dict[str, TableNames]] = {
     "$PORT": TableNames(
@@ -44,7 +44,7 @@ _AUTONEGOTIATION = {
 _LOOPBACK = {"host": ("BF_LPBK_NONE",), "recirculation": ("BF_LPBK_MAC_NEAR",)}
 
 PORT_METADATA = "$PORT_METADATA"
-SECOND_PASS_PORT, IS_SECOND_PASS = "second_pass_port", "is_second_pass"
+RECIRCULATION_PORT, IS_RECIRCULATED = "recirculation_port", "is_recirculated"
 
 
 def pipe_of(device_port: int) -> int:
@@ -69,7 +69,7 @@ class Ports:
     def __init__(self, schema: Schema, ports: Sequence[PortConfig]) -> None:
         self._configs = ports
         self._port = schema.find("$PORT")
-        self._metadata = _port_metadata(schema)
+        self._metadata = _port_metadata_table(schema)
         self._schema = schema
         names = PORT_TABLES["$PORT"]
         if lacks := self._port.missing(names.keys, names.data, names.actions):
@@ -172,7 +172,7 @@ class Ports:
         raise SchemaMismatch(f"the switch knows no {name} {' or '.join(known)}, only {', '.join(allowed)}")
 
     async def _metadata_difference(self, session: Session) -> list[pb.Update]:
-        """Return what to write so that the program knows through which port packets pass it a second time."""
+        """Return the updates of the port metadata, which tells the program which ports recirculate packets."""
         table = self._metadata
         if table is None:
             return []
@@ -183,11 +183,11 @@ class Ports:
             returns = place.config.role == "recirculation"
             if returns and not port:
                 raise SchemaMismatch(
-                    f"port {place.config.name} is device port 0, which the program takes for none: let another one be"
-                    " the recirculation port"
+                    f"port {place.config.name} is device port 0, which the program takes for no port: configure another"
+                    " recirculation port"
                 )
-            second = 0 if returns else self._second_pass_port(place)
-            wanted = second_pass(table, second, returns)
+            recirculation = 0 if returns else self._recirculation_port(place)
+            wanted = port_metadata_values(table, recirculation, returns)
             held = await _read_if_there(session, table, {key_name: port})
             if held is None or any(held.get(name) != value for name, value in wanted.items()):
                 kind = pb.Update.INSERT if held is None else pb.Update.MODIFY
@@ -195,7 +195,7 @@ class Ports:
                 updates.append(pb.Update(type=kind, entity=pb.Entity(table_entry=entry)))
         return updates
 
-    def _second_pass_port(self, place: _Place) -> int:
+    def _recirculation_port(self, place: _Place) -> int:
         """Return a recirculation port of the same pipe; the ports of a pipe share them in turn."""
         pipe = pipe_of(place.device_port)
         ours = [one for one in self._places.values() if pipe_of(one.device_port) == pipe]
@@ -209,23 +209,24 @@ class Ports:
         return shared[hosts.index(place) % len(shared)]
 
 
-def second_pass(table: Table, port: int, returns: bool) -> dict[str, Value]:
-    """Return what the program shall know of a port: through which other one packets pass it again, or that they return.
+def port_metadata_values(table: Table, port: int, returns: bool) -> dict[str, Value]:
+    """Return the port metadata of a port: its recirculation port, and whether packets from it are recirculated ones.
 
-    The table's other fields, which fill it up, have to be said and are 0.
+    The table's padding fields must be present and are 0.
     """
     values: dict[str, Value] = dict.fromkeys(table.data, 0)
-    values[SECOND_PASS_PORT], values[IS_SECOND_PASS] = port, int(returns)
+    values[RECIRCULATION_PORT], values[IS_RECIRCULATED] = port, int(returns)
     return values
 
 
-def _port_metadata(schema: Schema) -> Table | None:
-    """Return the program's table of what it knows of ports, if packets pass it twice."""
+def _port_metadata_table(schema: Schema) -> Table | None:
+    """Return the program's port metadata table, or None if the program does not recirculate packets."""
     try:
         table = schema.find(PORT_METADATA)
     except SchemaMismatch:
         return None
-    return table if SECOND_PASS_PORT in table.data and IS_SECOND_PASS in table.data and len(table.keys) == 1 else None
+    known = {RECIRCULATION_PORT, IS_RECIRCULATED} <= table.data.keys()
+    return table if known and len(table.keys) == 1 else None
 
 
 async def _read(session: Session, table: Table, key: Mapping[str, Value]) -> tuple[str, dict[str, Any]]:

@@ -273,7 +273,7 @@ class Schema:
     @property
     def epoch_register(self) -> Table:
         """The register that holds each slot's epoch, alone or with its phase; raises SchemaMismatch."""
-        return self.find("slot_position", "slot_epoch")
+        return self.find("slot_tag", "slot_epoch")
 
     @property
     def slots(self) -> int:

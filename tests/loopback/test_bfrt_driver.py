@@ -72,7 +72,7 @@ async def test_ports_are_set_up():
         metadata = next(table for name, table in device.state.match_tables.items() if "$PORT_METADATA" in name)
         (key,) = metadata.match_types
         known = {
-            entry.key[key]: (entry.data["second_pass_port"], entry.data["is_second_pass"])
+            entry.key[key]: (entry.data["recirculation_port"], entry.data["is_recirculated"])
             for entry in metadata.entries.values()
         }
         assert known == {60: (4, 0), 56: (4, 0), 177: (196, 0), 4: (0, 1), 196: (0, 1)}
@@ -128,12 +128,12 @@ async def test_registers_that_are_not_emptied(monkeypatch: pytest.MonkeyPatch):
     device = make_device()
     async with serving(device) as (address, _), running(make_driver(address)) as run:
         await run.connected()
-        name = next(name for name in device.state.registers if name.endswith("slot_position"))
+        name = next(name for name in device.state.registers if name.endswith("slot_tag"))
         last = device.state.registers[name][-1]
         assert isinstance(last, dict)
-        last["SwitchMLIngress.slot_position.epoch"] = 7
+        last["SwitchMLIngress.slot_tag.epoch"] = 7
         monkeypatch.setattr(RegisterHandler, "clear", lambda _: None)
-        with pytest.raises(SwitchRefused, match=r"slot_position was emptied, and then held .*4095: \[.*7"):
+        with pytest.raises(SwitchRefused, match=r"slot_tag was emptied, and then held .*4095: \[.*7"):
             await run.driver.reload()
 
 

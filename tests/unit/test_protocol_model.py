@@ -1,4 +1,4 @@
-"""The Promela model: that it decides as the P4 program does, and that what is said of it is what SPIN says."""
+"""The Promela model decides as the P4 program does, and its documentation states what SPIN reports."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from switchml.dataplane.constants import Verdict
 ROOT = Path(__file__).parents[2]
 COMMON = ROOT / "dataplane" / "p4" / "common"
 MODEL = ROOT / "model"
-RELATIONS = ("PHASE_STALE", "PHASE_SAME", "PHASE_NEWER")
+PHASE_PREDICATES = ("PHASE_STALE", "PHASE_SAME", "PHASE_NEWER")
 PUBLISHED = next(case for case in CASES if case.picture == "protocol-published")
 needs_spin = pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))
 
-# Relation, seen, full; every combination there is.
+# Phase predicate, seen, full; all combinations.
 Situation = tuple[str, bool, bool]
-SITUATIONS: list[Situation] = list(itertools.product(RELATIONS, (False, True), (False, True)))
+SITUATIONS: list[Situation] = list(itertools.product(PHASE_PREDICATES, (False, True), (False, True)))
 
 
 def decisions_of_p4(source: str) -> dict[Situation, str]:
-    """The verdict of each situation by decision_table: the first entry that matches."""
-    # In front of them may stand what must hold before the table decides at all.
+    """Return the verdict of each situation by decision_table: that of the first entry that matches."""
+    # An entry may begin with the conditions under which the table decides at all.
     entry = re.compile(r"^\s*\((?:1, VERDICT_NONE, )?(PHASE_\w+), (\w), (\w)\): \w+\((VERDICT_\w+)", re.MULTILINE)
     entries = entry.findall(source)
     assert len(entries) == len(re.findall(r"^\s*\(.*\): \w+\(", source, re.MULTILINE)) == 7
     decisions = {}
-    for relation, seen, full in SITUATIONS:
+    for predicate, seen, full in SITUATIONS:
         matching = (
             verdict
-            for of_relation, of_seen, of_full, verdict in entries
-            if of_relation == relation and of_seen in ("_", str(int(seen))) and of_full in ("_", str(int(full)))
+            for of_predicate, of_seen, of_full, verdict in entries
+            if of_predicate == predicate and of_seen in ("_", str(int(seen))) and of_full in ("_", str(int(full)))
         )
-        decisions[relation, seen, full] = next(matching)
+        decisions[predicate, seen, full] = next(matching)
     return decisions
 
 
 def decisions_of_model(source: str) -> dict[Situation, str]:
-    """The verdict of each situation by decide(): exactly one guard holds."""
-    rows = re.findall(r"^\s*:: (relation.*?)\s*-> verdict = (VERDICT_\w+)$", source, re.MULTILINE)
+    """Return the verdict of each situation by decide(), where exactly one guard must hold."""
+    rows = re.findall(r"^\s*:: (phase_predicate.*?)\s*-> verdict = (VERDICT_\w+)$", source, re.MULTILINE)
     assert len(rows) == source.count("::") == 7
     decisions = {}
-    for relation, seen, full in SITUATIONS:
-        holds = {f"relation == {relation}", "seen" if seen else "!seen", "complete" if full else "!complete"}
+    for predicate, seen, full in SITUATIONS:
+        holds = {f"phase_predicate == {predicate}", "seen" if seen else "!seen", "complete" if full else "!complete"}
         verdicts = [verdict for guard, verdict in rows if set(guard.split(" && ")) <= holds]
-        assert len(verdicts) == 1, (relation, seen, full)
-        decisions[relation, seen, full] = verdicts[0]
+        assert len(verdicts) == 1, (predicate, seen, full)
+        decisions[predicate, seen, full] = verdicts[0]
     return decisions
 
 
@@ -74,10 +74,10 @@ def test_the_model_has_the_constants_of_the_p4_program() -> None:
     numbers = {name: int(number) for name, number in defined}
     types = (COMMON / "types.p4").read_text(encoding="utf-8")
     expected = {f"VERDICT_{verdict.name}": int(verdict) for verdict in Verdict}
-    for relation in RELATIONS:
-        found = re.search(rf"const relation_t {relation} = (\d+);", types)
+    for predicate in PHASE_PREDICATES:
+        found = re.search(rf"const phase_predicate_t {predicate} = (\d+);", types)
         assert found is not None
-        expected[relation] = int(found[1])
+        expected[predicate] = int(found[1])
     assert numbers == expected
 
 
@@ -104,7 +104,7 @@ def test_report_and_trace() -> None:
     report = "State-vector 52 byte, depth reached 36, errors: 2\n      105 states, stored\n      699 states, matched\n"
     assert parse_report(report) == (105, 36, 2)
     assert parse_report(report.replace("105", "1.5e+06"))[0] == 1_500_000
-    with pytest.raises(SpinError, match="says not how many"):
+    with pytest.raises(SpinError, match="does not say how many"):
         parse_report("pan: out of memory")
     trace = parse_trace("noise\n   @begin slot=0 worker=1\n@violation what=wrong_sum\n@begin slot=1 worker=1\n")
     assert trace == (Event("begin", {"slot": 0, "worker": 1}), Event("wrong_sum", {}))

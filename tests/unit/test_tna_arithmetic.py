@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tna_harness import INGRESS, Chip, Job, program, result_of, unsigned
-from tna_reference import DECISIONS, Contribution, Half, Relation, Sums, contribute
+from tna_reference import DECISIONS, Contribution, Half, PhasePredicate, Sums, contribute
 
 from ptf_tests.tofino_emulator.lookup import Lookup
 from ptf_tests.tofino_emulator.program import values_per_packet
@@ -52,7 +52,7 @@ def chip() -> Chip:
 # ---- the tables of the program beside the table of the reference -----------------------------------------------------
 
 
-RELATIONS = {Relation.STALE: 0, Relation.SAME: 1, Relation.NEWER: 2}  # common/types.p4
+PHASE_PREDICATES = {PhasePredicate.STALE: 0, PhasePredicate.SAME: 1, PhasePredicate.NEWER: 2}  # common/types.p4
 SUM_ACTIONS = {
     Sums.OVERWRITE: {"overwrite"},
     Sums.ADD: {"add", "combine"},
@@ -75,11 +75,11 @@ def run_table(compiled: Mapping[str, Any], name: str, **columns: int) -> tuple[s
     return action.rsplit("_", 1)[0] if action[-1].isdigit() else action, arguments
 
 
-@pytest.mark.parametrize(("relation", "seen", "full"), DECISIONS)
-def test_const_entries_are_the_reference(relation: Relation, seen: bool, full: bool) -> None:
-    decision = DECISIONS[relation, seen, full]
+@pytest.mark.parametrize(("predicate", "seen", "full"), DECISIONS)
+def test_const_entries_are_the_reference(predicate: PhasePredicate, seen: bool, full: bool) -> None:
+    decision = DECISIONS[predicate, seen, full]
     for bit in (1, 1 << 31) if seen else (0,):
-        slot = {"relation": RELATIONS[relation], "seen": bit}
+        slot = {"phase_predicate": PHASE_PREDICATES[predicate], "seen": bit}
         expected = [decision.verdict] + ([] if decision.drop is None else [decision.drop])
         # Of those that were admitted and whose epoch is the job's.
         _, arguments = run_table(program(), "decision_table", admitted=1, verdict=0, full=int(full), **slot)
@@ -91,10 +91,10 @@ def test_const_entries_are_the_reference(relation: Relation, seen: bool, full: b
             run = partial(run_table, program(), table, **slot)
             # Values are summed as exponent and check are, but for those that are the phase's first.
             assert run(has_values=1, filled_before=1)[0] in SUM_ACTIONS[decision.sums]
-            first = "NoAction" if relation is Relation.STALE else "overwrite"
+            first = "NoAction" if predicate is PhasePredicate.STALE else "overwrite"
             assert run(has_values=1, filled_before=0)[0] == first
             # A packet without values only reads.
-            reads = relation is Relation.SAME
+            reads = predicate is PhasePredicate.SAME
             assert run(has_values=0, filled_before=1)[0] == ("fetch" if reads else "NoAction")
             assert run(has_values=0, filled_before=0)[0] == "NoAction"
 
@@ -192,4 +192,4 @@ def test_phases_are_compared_without_a_sign(chip: Chip, stored: int, phase: int)
 
 
 def test_the_register_names_are_those_of_the_program() -> None:
-    assert f"{INGRESS}.slot_position" in Chip().state.registers
+    assert f"{INGRESS}.slot_tag" in Chip().state.registers

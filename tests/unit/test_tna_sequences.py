@@ -131,13 +131,13 @@ def test_the_program_follows_the_reference(before: list[Step], epoch: int, after
 
 @dataclass
 class Rank:
-    """A worker as DESIGN section 6 has it: it enters a phase with the result of the one before in hand."""
+    """A worker that enters a phase only after it has the result of the phase before."""
 
     phase: int = 0
     results: dict[int, Packet] = field(default_factory=dict)
 
     def take(self, result: Packet) -> None:
-        """Take a RESULT; all but that of the present phase are ignored."""
+        """Take a RESULT, and ignore it unless it is of the current phase."""
         if result.phase == self.phase:
             self.results[self.phase] = result
             self.phase += 1
@@ -145,8 +145,8 @@ class Rank:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=120), st.integers(1, 0xFFFF))
-def test_late_second_passes_never_change_a_result(events: list[tuple[int, int]], epoch: int) -> None:
-    """Ranks send, repeat and proceed in any order while second passes wait for as long as they like."""
+def test_late_recirculation_never_changes_a_result(events: list[tuple[int, int]], epoch: int) -> None:
+    """Ranks send, retransmit and proceed in any order, and recirculations take any time."""
     job = CHIP.add_job(Job(3, 3, epoch, base=4, slots=1))
     for index in (8, 9):
         CHIP.store(index, Half(values=(0,) * CHIP.values))

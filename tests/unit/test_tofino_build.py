@@ -193,7 +193,7 @@ def test_bfrt_schema_is_the_face_that_the_driver_expects() -> None:
     ports = found["SwitchMLIngressParser.$PORT_METADATA"]
     assert [key["name"] for key in ports["key"]] == ["ig_intr_md.ingress_port"]
     fields = {field["singleton"]["name"] for field in ports["data"]}
-    assert {"second_pass_port", "is_second_pass"} <= fields
+    assert {"recirculation_port", "is_recirculated"} <= fields
     registers = [name for name, table in found.items() if table["table_type"] == "Register"]
     assert {f"SwitchMLIngress.lanes_{lane}_{lane + 1}" for lane in range(0, 64, 2)} < {*registers}
     assert {found[name]["size"] for name in registers} == {4096}

@@ -17,7 +17,7 @@ from switchml.dataplane.constants import PROTOCOL_UDP_PORT, DropReason, Flag, Ki
 from switchml.dataplane.wire import Packet
 
 SWITCH_MAC, SWITCH_IP = 0x0200000000FE, 0x0A0000FE
-SECOND_PASS_PORT = 68
+RECIRCULATION_PORT = 68
 INGRESS, EGRESS = "pipe.SwitchMLIngress", "pipe.SwitchMLEgress"
 
 
@@ -80,9 +80,9 @@ class Chip:
         self.pipeline = Pipeline(self.compiled, self.state, lambda port, frame: self.out.append((port, frame)))
         address = Entry({}, "SwitchMLIngress.set_switch_address", {"mac": SWITCH_MAC, "ip": SWITCH_IP})
         self.state.match_tables[f"{INGRESS}.switch_address_table"].set_default(address)
-        for port in (*range(1, 9), SECOND_PASS_PORT):
-            second = int(port == SECOND_PASS_PORT)
-            data = {"second_pass_port": 0 if second else SECOND_PASS_PORT, "is_second_pass": second}
+        for port in (*range(1, 9), RECIRCULATION_PORT):
+            returns = int(port == RECIRCULATION_PORT)
+            data = {"recirculation_port": 0 if returns else RECIRCULATION_PORT, "is_recirculated": returns}
             self.put("pipe.SwitchMLIngressParser.$PORT_METADATA", {"ig_intr_md.ingress_port": port}, "", **data)
 
     def put(self, table: str, key: dict[str, Any], action: str, **data: int) -> None:
@@ -153,7 +153,7 @@ class Chip:
 
     def store(self, index: int, half: Half) -> None:
         """Write a half of a slot into the registers."""
-        for copy in ("slot_position", "slot_position_2"):
+        for copy in ("slot_tag", "slot_tag_2"):
             cell = self._register(copy)[index]
             for name in cell:
                 cell[name] = half.phase if name.endswith("phase") else half.epoch
@@ -170,7 +170,7 @@ class Chip:
     def load(self, index: int, lanes: int | None = None) -> Half:
         """Read a half of a slot, or its first lanes; what is kept twice must be the same twice."""
         phases, epochs = set(), set()
-        for copy in ("slot_position", "slot_position_2"):
+        for copy in ("slot_tag", "slot_tag_2"):
             for name, value in self._register(copy)[index].items():
                 (phases if name.endswith("phase") else epochs).add(value)
         bitmaps = {self._register(copy)[index] for copy in ("slot_bitmap", "slot_bitmap_2")}

@@ -11,7 +11,7 @@ from switchml.dataplane.constants import DropReason, Verdict
 WORD = 0xFFFFFFFF
 
 
-class Relation(Enum):
+class PhasePredicate(Enum):
     """How the packet's phase stands to the slot's; NEWER also when the slot holds another epoch."""
 
     STALE = 0
@@ -29,23 +29,23 @@ class Sums(Enum):
 
 
 class Decision(NamedTuple):
-    """All that follows from relation, seen and full."""
+    """The decision that follows from phase predicate, seen and full."""
 
     sums: Sums
     verdict: Verdict
     drop: DropReason | None = None
 
 
-# (relation, the worker has contributed to this phase, everyone has, the sender included) -> what happens.
+# (predicate, the worker has contributed to this phase, all workers including this one have) -> decision.
 DECISIONS = {
-    (Relation.NEWER, False, False): Decision(Sums.OVERWRITE, Verdict.AGGREGATED),
-    (Relation.NEWER, False, True): Decision(Sums.OVERWRITE, Verdict.COMPLETED),
-    (Relation.SAME, False, False): Decision(Sums.ADD, Verdict.AGGREGATED),
-    (Relation.SAME, False, True): Decision(Sums.ADD, Verdict.COMPLETED),
-    (Relation.SAME, True, True): Decision(Sums.FETCH, Verdict.RESENT),
-    (Relation.SAME, True, False): Decision(Sums.FETCH, Verdict.DUPLICATE, DropReason.DUPLICATE),
+    (PhasePredicate.NEWER, False, False): Decision(Sums.OVERWRITE, Verdict.AGGREGATED),
+    (PhasePredicate.NEWER, False, True): Decision(Sums.OVERWRITE, Verdict.COMPLETED),
+    (PhasePredicate.SAME, False, False): Decision(Sums.ADD, Verdict.AGGREGATED),
+    (PhasePredicate.SAME, False, True): Decision(Sums.ADD, Verdict.COMPLETED),
+    (PhasePredicate.SAME, True, True): Decision(Sums.FETCH, Verdict.RESENT),
+    (PhasePredicate.SAME, True, False): Decision(Sums.FETCH, Verdict.DUPLICATE, DropReason.DUPLICATE),
     **{
-        (Relation.STALE, seen, full): Decision(Sums.NOTHING, Verdict.STALE, DropReason.STALE)
+        (PhasePredicate.STALE, seen, full): Decision(Sums.NOTHING, Verdict.STALE, DropReason.STALE)
         for seen in (False, True)
         for full in (False, True)
     },
@@ -62,12 +62,12 @@ class Half:
     exponent: int = 0
     check: int = 0
     values: tuple[int, ...] = field(default=(), repr=False)
-    filled: bool = False  # some rank has brought values to the phase
+    filled: bool = False  # the phase has values
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """The fields of a packet that count. ``values`` is None in a packet without values."""
+    """The fields of a packet that matter here. ``values`` is None in a packet without values."""
 
     epoch: int
     phase: int
@@ -78,16 +78,16 @@ class Contribution:
 
 
 def contribute(stored: Half, packet: Contribution, mask: int) -> tuple[Half, Decision]:
-    """Return the slot afterwards and what was decided; the job's epoch is the packet's."""
+    """Return the slot afterwards and the decision; the job's epoch is the packet's."""
     if stored.epoch != packet.epoch or packet.phase > stored.phase:
-        relation, before = Relation.NEWER, 0
+        predicate, before = PhasePredicate.NEWER, 0
     elif packet.phase < stored.phase:
-        relation, before = Relation.STALE, stored.bitmap
+        predicate, before = PhasePredicate.STALE, stored.bitmap
     else:
-        relation, before = Relation.SAME, stored.bitmap
+        predicate, before = PhasePredicate.SAME, stored.bitmap
     seen = bool(before & packet.worker_bit)
     bitmap = before | packet.worker_bit
-    decision = DECISIONS[relation, seen, bitmap == mask]
+    decision = DECISIONS[predicate, seen, bitmap == mask]
     if decision.sums is Sums.OVERWRITE:
         values = stored.values if packet.values is None else packet.values
         filled = packet.values is not None

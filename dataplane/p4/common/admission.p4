@@ -1,8 +1,9 @@
-// May this packet of ours touch its slot? It must be well-formed, its sender must stand in the worker table, and its
-// epoch must be the job's. Then the slot is asked, in an order that a pipeline of stages can keep: worker table, epoch
-// and phase, bitmap. Why a packet is refused is found out later, beside the sums (refusal.p4).
+// Decides whether a SwitchML packet may touch its slot: it must be well-formed, its sender must be in the worker table,
+// and its epoch must be the job's. The lookups follow each other in an order that a pipeline of stages can execute:
+// worker table, epoch and phase, bitmap. The reason for a refusal is determined later, in parallel with the sums
+// (refusal.p4).
 //
-// The target brings the control that holds state, under the name SlotState.
+// The target provides the control SlotState, which holds the state.
 #ifndef SWITCHML_ADMISSION_P4
 #define SWITCHML_ADMISSION_P4
 
@@ -46,7 +47,7 @@ control Admission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_p
     }
 
     apply {
-        // Asked in this way, and not through a field, both tables can be looked up in one stage.
+        // Testing `hit`, rather than a metadata field, lets both tables share a stage.
         if (well_formed_table.apply().hit) {
             worker_admission.apply(hdr, meta, ingress_port);
         }

@@ -1,8 +1,7 @@
-// One CONTRIBUTION after its slot was asked: the sums, side by side, and what becomes of the packet. Each register is
-// touched once.
+// Processes a CONTRIBUTION once the state of its slot is known: the sums, and what happens to the packet. Each register
+// is accessed once.
 //
-// The target brings the controls that hold state, under these names: SlotExponent, SlotCheck, SlotValues and
-// JobCounter.
+// The target provides the controls that hold state: SlotExponent, SlotCheck, SlotValues and JobCounter.
 #ifndef SWITCHML_AGGREGATION_P4
 #define SWITCHML_AGGREGATION_P4
 
@@ -10,8 +9,8 @@
 #include "refusal.p4"
 #include "slot_decision.p4"
 
-// The headers that a RESULT has whatever the rank: all but the destination, which egress writes into each copy. Lengths
-// are those of the contribution, which was found well-formed, until ResultValues changes them.
+// Writes the header fields of a RESULT that are the same for every rank: all but the destination, which egress writes
+// into each copy. The lengths remain those of the contribution, which is well-formed, until ResultValues changes them.
 control ResultHeaders(inout headers_t hdr, inout metadata_t meta) {
     apply {
         hdr.ethernet.src = meta.switch_mac;
@@ -22,13 +21,14 @@ control ResultHeaders(inout headers_t hdr, inout metadata_t meta) {
         hdr.ipv4.src = meta.switch_ip;
         meta.new_ipv4_header = 1;
         hdr.udp.src = PROTOCOL_UDP_PORT;
-        hdr.udp.checksum = 0;  // none (RFC 768): the values are covered by our own check
+        hdr.udp.checksum = 0;  // no UDP checksum (RFC 768): the SwitchML check covers the values
         hdr.switchml.kind = KIND_RESULT;
     }
 }
 
-// A RESULT has values exactly when its phase has: where the packet that completed the phase, or asks again, has none and
-// others had, it grows. The ranks of one phase need not agree whether they have any.
+// Makes a RESULT carry values exactly when its phase has values. If the packet that completed the phase, or that asks
+// for a resend, came without values and another rank's had some, it grows. The ranks of a phase need not agree on
+// whether they send values.
 control ResultValues(inout headers_t hdr, in metadata_t meta) {
 #if CAN_GROW
     @hidden
@@ -67,22 +67,22 @@ control ResultValues(inout headers_t hdr, in metadata_t meta) {
 #endif
 }
 
-// Whatever meta.relation, meta.seen and meta.filled_before say is done to the slot's exponent, check and values.
-// Afterwards the packet holds what the slot does.
+// Updates the slot's exponent, check and values as meta.phase_predicate, meta.seen and meta.filled_before require.
+// Afterwards the packet holds the same exponent, check and values as the slot.
 control Summation(inout headers_t hdr, in metadata_t meta) {
     SlotExponent() slot_exponent;
     SlotCheck() slot_check;
     SlotValues() slot_values;
 
     apply {
-        slot_exponent.apply(hdr.switchml, meta.relation, meta.seen);
-        slot_check.apply(hdr.switchml, meta.relation, meta.seen);
-        slot_values.apply(hdr.values, hdr.switchml.slot, meta.relation, meta.seen, meta.has_values,
+        slot_exponent.apply(hdr.switchml, meta.phase_predicate, meta.seen);
+        slot_check.apply(hdr.switchml, meta.phase_predicate, meta.seen);
+        slot_values.apply(hdr.values, hdr.switchml.slot, meta.phase_predicate, meta.seen, meta.has_values,
                           meta.filled_before);
     }
 }
 
-// Every packet of ours has a verdict or a drop reason in the end, or both.
+// Concludes ingress: afterwards every SwitchML packet has a verdict, a drop reason, or both.
 control Conclusion(inout headers_t hdr, inout metadata_t meta, in PortId_t ingress_port,
                    in ParserStatus_t parser_status) {
     Refusal() refusal;

@@ -1,4 +1,4 @@
-// Ordinary traffic: Ethernet frames that are not ours.
+// Forwards ordinary traffic: Ethernet frames that are not SwitchML packets.
 #ifndef SWITCHML_FORWARDING_P4
 #define SWITCHML_FORWARDING_P4
 
@@ -46,7 +46,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
         if (meta.ours == 0 && meta.reason == DROP_REASON_NONE && meta.destination == DESTINATION_NONE) {
             l2_table.apply();
         }
-        // It has been on that link already: whoever was meant has it, and back there it would be a second copy.
+        // A frame is never sent back through the port it came from: its destination is on that link and has received it.
         if (meta.forwarded == 1 && meta.port == ingress_port) {
             meta.destination = DESTINATION_NONE;
             meta.reason = DROP_REASON_NO_ROUTE;

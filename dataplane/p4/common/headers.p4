@@ -1,4 +1,5 @@
-// What travels: Ethernet / IPv4 / UDP / SwitchML header / values. And what the switch answers: ARP, ICMP. Big-endian.
+// Headers of SwitchML packets (Ethernet / IPv4 / UDP / SwitchML header / values) and of the requests that the switch
+// itself answers (ARP, ICMP). Big-endian.
 #ifndef SWITCHML_HEADERS_P4
 #define SWITCHML_HEADERS_P4
 
@@ -14,7 +15,7 @@ const bit<8> IP_PROTOCOL_ICMP = 1;
 const bit<8> IP_PROTOCOL_UDP = 17;
 const bit<3> IPV4_DONT_FRAGMENT = 0b010;
 
-// UDP lengths and IPv4 total lengths of the two packets that are well-formed: without values and with VALUES of them.
+// UDP lengths and IPv4 total lengths of the two kinds of well-formed packet: without values, and with VALUES values.
 const bit<16> UDP_LENGTH_EMPTY = 8 + (bit<16>)PROTOCOL_HEADER_BYTES;
 const bit<16> UDP_LENGTH_VALUES = UDP_LENGTH_EMPTY + 4 * VALUES;
 const bit<16> IPV4_LENGTH_EMPTY = 20 + UDP_LENGTH_EMPTY;
@@ -26,7 +27,7 @@ header ethernet_t {
     bit<16> ethertype;
 }
 
-// RFC 826, as it is when it resolves IPv4 addresses to MACs.
+// RFC 826, in the form that resolves IPv4 addresses to MAC addresses.
 header arp_t {
     bit<16> hardware_type;
     bit<16> protocol_type;
@@ -54,12 +55,12 @@ header ipv4_header_t {
     ipv4_t dst;
 }
 
-// What the IPv4 checksum is computed of.
-#define IPV4_BESIDE_CHECKSUM(h)                                                                              \
+// The fields that the IPv4 checksum covers.
+#define IPV4_FIELDS_WITHOUT_CHECKSUM(h)                                                                              \
     h.version, h.header_length, h.traffic_class, h.total_length, h.identification, h.flags, h.fragment_offset, \
     h.ttl, h.protocol, h.src, h.dst
 
-// RFC 792, an echo up to its data.
+// RFC 792: an echo message up to its data.
 header icmp_t {
     bit<16> type_and_code;
     bit<16> checksum;
@@ -91,7 +92,7 @@ header switchml_t {
     bit<32> secret;  // of the job's epoch
 }
 
-// One header of plain fields: a header stack would cost BMv2 a parser state and a deparser entry for every value.
+// One header with a field per value: a header stack would cost BMv2 a parser state and a deparser entry for each value.
 #define VALUE_FIELD(i) bit<32> value_##i;
 header values_t {
     FOR_EACH_LANE(VALUE_FIELD)

@@ -1,6 +1,6 @@
-// One packet through ingress. The order is that of a pipeline of stages: what decides about a slot comes first, by
-// itself, and all that follows is a row of single steps, each of which asks for itself whether it is meant. A step in a
-// branch that lasts several stages would keep others out of these stages.
+// Processes one packet in ingress. The order suits a pipeline of stages: the decision about the slot comes first, and
+// each later step tests its own condition. A branch around steps that span several stages would keep other steps out of
+// those stages.
 #ifndef SWITCHML_INGRESS_P4
 #define SWITCHML_INGRESS_P4
 

@@ -1,11 +1,11 @@
-// FOR_EACH_LANE(M) is M(0) M(1) ... M(VALUES - 1): headers, registers and additions are written once, for one lane.
-// FOR_EACH_PAIR(M) is M(0, 1) M(2, 3) ... M(VALUES - 2, VALUES - 1).
+// FOR_EACH_LANE(M) expands to M(0) M(1) ... M(VALUES - 1), so that headers, registers and additions are written once.
+// FOR_EACH_PAIR(M) expands to M(0, 1) M(2, 3) ... M(VALUES - 2, VALUES - 1).
 #ifndef SWITCHML_LANES_P4
 #define SWITCHML_LANES_P4
 
 #include "types.p4"
 
-// The ten lanes whose numbers begin with the digits T (none for 0 to 9), and the hundred that begin with H.
+// The ten lanes whose numbers begin with the digits T (empty for 0 to 9), and the hundred that begin with H.
 #define LANES_10(M, T) M(T##0) M(T##1) M(T##2) M(T##3) M(T##4) M(T##5) M(T##6) M(T##7) M(T##8) M(T##9)
 #define LANES_100(M, H)                                                                   \
     LANES_10(M, H##0) LANES_10(M, H##1) LANES_10(M, H##2) LANES_10(M, H##3)               \

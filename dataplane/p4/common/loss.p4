@@ -1,15 +1,15 @@
-// The loss simulator: packets that are dropped on purpose, so that recovery can be tried where no link loses any.
+// The loss simulator drops packets on purpose, so that recovery can be tested where no link loses packets.
 //
-// It is applied at the very edge of the switch, as a bad cable would be: a packet lost at ingress meets no other table,
-// and what egress loses has been counted as aggregated, completed or resent.
+// It acts at the edge of the switch, like a bad cable: a packet lost in ingress reaches no other table, and a packet
+// lost in egress has been counted as aggregated, completed or resent.
 //
-// The target brings the control that draws random numbers, under the name LossDraw.
+// The target provides the control LossDraw, which draws random numbers.
 #ifndef SWITCHML_LOSS_P4
 #define SWITCHML_LOSS_P4
 
 #include "headers.p4"
 
-// threshold: what a random 32-bit number must be below for the packet to be lost. 0xFFFFFFFF loses every packet.
+// A packet is lost if a random 32-bit number is below the threshold; 0xFFFFFFFF loses every packet.
 action lose(inout bit<32> threshold_of_port, bit<32> threshold) {
     threshold_of_port = threshold;
 }
@@ -41,7 +41,7 @@ control IngressLoss(inout metadata_t meta, in PortId_t ingress_port) {
     }
 }
 
-// Egress sees each copy of a multicast packet, and so loses each on its own.
+// Egress sees each copy of a multicast packet, so each copy is lost or kept independently.
 control EgressLoss(inout metadata_t meta, in PortId_t egress_port) {
     LossDraw() loss_draw;
 

@@ -1,4 +1,4 @@
-// What is wrong with a packet of ours first?
+// Finds the first thing that is wrong with a SwitchML packet.
 #ifndef SWITCHML_MALFORMED_P4
 #define SWITCHML_MALFORMED_P4
 
@@ -13,10 +13,10 @@ control MalformedReason(in headers_t hdr, inout metadata_t meta, in ParserStatus
         meta.reason = reason;
     }
 
-    // A staircase: below the runts, each step asks for one condition less than the step above it. The first row that
-    // matches thus names the first condition, in the order of constants.toml, that does not hold. One look-up, no
-    // arithmetic. A UDP length that is neither of ours is a bad_length even where IPv4 or the frame is shorter still:
-    // such a payload is not read.
+    // After the rows for runts, each row requires one condition less than the row before it. The first row that matches
+    // therefore names the first condition, in the order of constants.toml, that does not hold: one lookup and no
+    // arithmetic. A UDP length that no well-formed packet has is a bad_length even if IPv4 or the frame is shorter
+    // still, because such a payload is not read.
     @hidden
     table malformed_table {
         key = {
@@ -36,13 +36,13 @@ control MalformedReason(in headers_t hdr, inout metadata_t meta, in ParserStatus
             find_nothing;
             reject;
         }
-        // The frame ends inside our header or our values.
+        // The frame ends inside the SwitchML header or the values.
         const default_action = reject(DROP_REASON_RUNT);
         const entries = {
-            // UDP or IPv4 end inside our header.
+            // UDP or IPv4 ends inside the SwitchML header.
             (_, 0 .. (UDP_LENGTH_EMPTY - 1), _, _, _, _, _, _, _, _, _): reject(DROP_REASON_RUNT);
             (_, _, 0 .. (IPV4_LENGTH_EMPTY - 1), _, _, _, _, _, _, _, _): reject(DROP_REASON_RUNT);
-            // IPv4 ends inside the values that UDP says are there.
+            // IPv4 ends inside the values that the UDP length announces.
             (_, UDP_LENGTH_VALUES .. UDP_LENGTH_VALUES, 0 .. (IPV4_LENGTH_VALUES - 1), _, _, _, _, _, _, _, _):
                 reject(DROP_REASON_RUNT);
             // Nothing is wrong.
@@ -50,23 +50,23 @@ control MalformedReason(in headers_t hdr, inout metadata_t meta, in ParserStatus
             (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, HALF_1): find_nothing();
             (0, LENGTHS_EMPTY, OURS, ANY_EXPONENT, EMPTY, HALF_0): find_nothing();
             (0, LENGTHS_EMPTY, OURS, ANY_EXPONENT, EMPTY, HALF_1): find_nothing();
-            // All but the half.
+            // Everything holds except the half.
             (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_HALF);
             (0, LENGTHS_EMPTY, OURS, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_HALF);
-            // All up to the count.
+            // Everything holds up to the count.
             (0, _, _, OURS, ANY_EXPONENT, WITH_VALUES, _, _): reject(DROP_REASON_BAD_LENGTH);
             (0, _, _, OURS, ANY_EXPONENT, EMPTY, _, _): reject(DROP_REASON_BAD_LENGTH);
-            // All up to the exponent.
+            // Everything holds up to the exponent.
             (0, _, _, OURS, ANY_EXPONENT, _, _, _, _): reject(DROP_REASON_BAD_COUNT);
-            // All up to the format.
+            // Everything holds up to the format.
             (0, _, _, OURS, _, _, _, _, _): reject(DROP_REASON_BAD_EXPONENT);
-            // A contribution.
+            // A CONTRIBUTION of this version.
             (0, _, _, PROTOCOL_VERSION, KIND_CONTRIBUTION, _, _, _, _, _, _): reject(DROP_REASON_BAD_FORMAT);
-            // Of a kind that we know.
+            // A RESULT of this version.
             (0, _, _, PROTOCOL_VERSION, KIND_RESULT, _, _, _, _, _, _): reject(DROP_REASON_FORGED_RESULT);
-            // Of our version.
+            // A packet of this version.
             (0, _, _, PROTOCOL_VERSION, _, _, _, _, _, _, _): reject(DROP_REASON_BAD_KIND);
-            // Whole.
+            // A complete packet.
             (0, _, _, _, _, _, _, _, _, _, _): reject(DROP_REASON_BAD_VERSION);
         }
         size = 18;

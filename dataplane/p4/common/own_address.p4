@@ -1,5 +1,5 @@
-// The switch as a host with one address: it answers ARP requests and ICMP echo requests, so that `ping` tells whether
-// it is there and agents can resolve it.
+// Makes the switch a host with one address: it answers ARP requests and ICMP echo requests, so that `ping` shows
+// whether it is reachable and agents can resolve its address.
 #ifndef SWITCHML_OWN_ADDRESS_P4
 #define SWITCHML_OWN_ADDRESS_P4
 
@@ -11,13 +11,13 @@ const bit<16> IPV4_LENGTH_ICMP = 20 + 8;
 
 control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingress_port) {
     bit<1> to_own_mac;
-    bit<1> arp_to_own_ip;  // it asks for ours
+    bit<1> arp_to_own_ip;  // the ARP request asks for the switch's address
     bit<1> ipv4_to_own_ip;
 
     @hidden
     action leave() {}
 
-    // RFC 826: the question with its two halves exchanged, and our MAC as the answer.
+    // RFC 826: the request with sender and target exchanged, and the switch's MAC address as the answer.
     @hidden
     action answer_arp() {
         hdr.ethernet.dst = hdr.arp.sender_mac;
@@ -31,9 +31,9 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
         meta.port = ingress_port;
     }
 
-    // RFC 792: the request with its addresses exchanged; identifier, sequence number and data stand as they are.
-    // The data is out of reach, so the checksum is updated and not computed (RFC 1624): the sum that it is the
-    // complement of loses 0x0800, so it gains that much, in ones' complement.
+    // RFC 792: the request with its addresses exchanged; identifier, sequence number and data are unchanged. The data is
+    // not parsed, so the checksum is updated incrementally (RFC 1624): the sum that it complements decreases by 0x0800,
+    // so the checksum increases by 0x0800 in ones' complement.
     @hidden
     action answer_echo(bit<16> checksum_increment) {
         hdr.ethernet.dst = hdr.ethernet.src;
@@ -75,21 +75,22 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
             leave;
         }
         const default_action = leave();
-        // Who has no address yet answers nobody, and nobody who claims to have ours is answered.
+        // The switch answers only if its address is set and the sender does not claim to have the same one.
 #define ADDRESSES 1, 1, 0, 0
 #define ARP_FOR_IPV4 true, ARP_HARDWARE_ETHERNET, ETHERTYPE_IPV4, 6, 4, ARP_REQUEST
 #define NO_ARP _, _, _, _, _, _, _
 #define NO_ECHO _, _, _, _, _, _
         const entries = {
-            // A request for our address. Its Ethernet destination is broadcast, or our MAC when a host that knows it
-            // asks again: neither matters.
+            // A request for the switch's address. Its Ethernet destination is not checked: it is broadcast, or the
+            // switch's MAC address when a host that knows it asks again.
             (ADDRESSES, ARP_FOR_IPV4, 1, NO_ECHO): answer_arp();
-            // An echo request to our addresses, in an IPv4 packet with room for it. Its checksum takes the increment
-            // without a carry, or ... Of the two zeros of ones' complement this makes 0xFFFF where equation 3 of the
-            // RFC makes 0: for a reply of nothing but zeros no other is right, for any other reply either is.
+            // An echo request to the switch's addresses, in an IPv4 packet that is long enough for one. Adding the
+            // increment to its checksum does not carry. Of the two ones' complement zeros this yields 0xFFFF, where
+            // equation 3 of RFC 1624 yields 0: for a reply that consists of zeros only 0xFFFF is right, for any other
+            // reply either is.
             (ADDRESSES, NO_ARP, true, ICMP_ECHO_REQUEST, 0 .. 0xF7FF, IPV4_LENGTH_ICMP .. 0xFFFF, 1, 1):
                 answer_echo(0x0800);
-            // ... with one, which comes back at the low end.
+            // Adding the increment carries, and the carry is added at the low end.
             (ADDRESSES, NO_ARP, true, ICMP_ECHO_REQUEST, 0xF800 .. 0xFFFF, IPV4_LENGTH_ICMP .. 0xFFFF, 1, 1):
                 answer_echo(0x0801);
         }
@@ -104,7 +105,7 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
         to_own_mac = 0;
         arp_to_own_ip = 0;
         ipv4_to_own_ip = 0;
-        // Where a header is not there, answer_table does not ask.
+        // If a header is absent, answer_table does not match on these flags.
         if (hdr.ethernet.dst[47:16] == meta.switch_mac[47:16]) {
             if (hdr.ethernet.dst[15:0] == meta.switch_mac[15:0]) {
                 to_own_mac = 1;

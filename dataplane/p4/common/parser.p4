@@ -1,13 +1,13 @@
-// From bytes to headers and back.
+// Parses the headers, and deparses them.
 #ifndef SWITCHML_PARSER_P4
 #define SWITCHML_PARSER_P4
 
 #include "headers.p4"
 
-// UDP is extracted exactly where a UDP header begins right after 20 bytes of IPv4: not in fragments (the lengths of a
-// fragment say nothing about its datagram) and not after IPv4 options. A UDP header with our destination port
-// therefore marks a packet as ours, whether or not the rest of it could be read. The same rule makes an ICMP header one
-// that begins right there. A header that the frame ends in is not extracted: its bytes travel on as they are.
+// A UDP header is extracted only if it follows 20 bytes of IPv4 header: not from fragments (the lengths of a fragment
+// say nothing about its datagram) and not after IPv4 options. A UDP header with the SwitchML destination port therefore
+// marks a SwitchML packet, whether or not the rest of it could be parsed. The same holds for an ICMP header. A header
+// that the frame truncates is not extracted: its bytes are forwarded unchanged.
 parser PacketParser(packet_in packet, inout headers_t hdr) {
     state start {
         packet.extract(hdr.ethernet);
@@ -48,7 +48,7 @@ parser PacketParser(packet_in packet, inout headers_t hdr) {
 
     state parse_switchml {
         packet.extract(hdr.switchml);
-        // Any length but this holds no values, or not as many as it should: the checks say which.
+        // A packet of any other length has no values or the wrong number of them; malformed_table tells which.
         transition select(hdr.udp.length) {
             UDP_LENGTH_VALUES: parse_values;
             default: accept;

@@ -1,4 +1,4 @@
-// Egress: the addresses of the rank that gets this copy of a RESULT.
+// In egress, writes the addresses of the rank that receives this copy of a RESULT.
 #ifndef SWITCHML_RANK_ADDRESS_P4
 #define SWITCHML_RANK_ADDRESS_P4
 

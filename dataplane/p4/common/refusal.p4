@@ -1,4 +1,5 @@
-// Why a packet is refused: one of ours that is not admitted, and any that claims to come from the switch.
+// Finds the reason why a packet is refused: a SwitchML packet that is not admitted, or any packet that claims to come
+// from the switch.
 #ifndef SWITCHML_REFUSAL_P4
 #define SWITCHML_REFUSAL_P4
 
@@ -58,12 +59,12 @@ control Refusal(in headers_t hdr, inout metadata_t meta, in ParserStatus_t parse
             (_, 0, DROP_REASON_RUNT, _, _, _, _): refuse(DROP_REASON_RUNT);
             (_, 0, DROP_REASON_BAD_VERSION, _, _, _, _): refuse(DROP_REASON_BAD_VERSION);
             (_, 0, DROP_REASON_BAD_KIND, _, _, _, _): refuse(DROP_REASON_BAD_KIND);
-            // The switch's own address as its source. A worker's address is nobody else's, so that those that were
-            // admitted are not asked. A forged RESULT need not use our port: an agent may listen on any, and tells the
-            // switch by its address.
+            // The source is the switch's own address. Admitted packets need no such check, because a worker's address
+            // is never the switch's. A forged RESULT need not use the SwitchML port: an agent may listen on any port,
+            // and identifies the switch by its address.
             (_, 0, _, 1, _, _, _): refuse(DROP_REASON_FORGED_RESULT);
             (_, 0, _, _, 1, _, _): refuse(DROP_REASON_FORGED_RESULT);
-            // It is well-formed, but the worker table does not know its sender.
+            // The packet is well-formed, but its sender is not in the worker table.
             (1, 0, DROP_REASON_NONE, 0, 0, 0, _): refuse(DROP_REASON_UNKNOWN_JOB);
             (1, 0, DROP_REASON_NONE, 0, 0, 1, 0): refuse(DROP_REASON_SLOT_OUT_OF_RANGE);
             (1, 0, DROP_REASON_NONE, 0, 0, 1, 1): refuse(DROP_REASON_UNKNOWN_WORKER);

@@ -1,20 +1,20 @@
-// The verdict on a contribution, once its slot has been asked (DESIGN section 6). What the packet does to the slot's
-// exponent and check follows from relation and seen alone, before the verdict is known:
+// Determines the verdict on a contribution from the state of its slot (docs/protocol.md). How the packet changes the
+// slot's exponent and check follows from the phase predicate and `seen` alone, before the verdict is known:
 //
-//   newer              overwrite: the first of a phase overwrites what the slot held, nothing is ever cleared
-//   same, not seen     add (the maximum for the exponent)
-//   same, seen         fetch, so that the packet holds the slot's; a packet that is dropped as a duplicate shows nothing
-//   stale              nothing
+//   newer              overwrite: the first contribution of a phase replaces what the slot held; nothing is ever cleared
+//   same, not seen     add (or take the maximum, for the exponent)
+//   same, seen         read the slot into the packet; if the packet is dropped as a duplicate, this has no effect
+//   stale              do nothing
 //
-// The values are different in one respect only: a packet may have none. The first values of a phase overwrite,
-// whoever brings them, even a rank that has contributed without any; a packet without values fetches what the phase has.
+// The values differ in one respect: a packet may have none. The first values of a phase overwrite, whichever rank sends
+// them, even one that has contributed without values; a packet without values reads those that the phase has.
 #ifndef SWITCHML_SLOT_DECISION_P4
 #define SWITCHML_SLOT_DECISION_P4
 
 #include "headers.p4"
 
 control SlotDecision(inout metadata_t meta) {
-    bit<1> full;  // everyone has contributed
+    bit<1> full;  // all ranks have contributed
 
     @hidden
     action conclude(bit<4> verdict) {
@@ -32,7 +32,7 @@ control SlotDecision(inout metadata_t meta) {
         key = {
             meta.admitted: ternary;
             meta.verdict: ternary;
-            meta.relation: ternary;
+            meta.phase_predicate: ternary;
             meta.seen: ternary;
             full: ternary;
         }
@@ -43,19 +43,19 @@ control SlotDecision(inout metadata_t meta) {
         }
         const default_action = NoAction();
         const entries = {
-            // The first of a phase; others are missing.
+            // The first contribution of a phase; others are missing.
             (1, VERDICT_NONE, PHASE_NEWER, _, 0): conclude(VERDICT_AGGREGATED);
-            // ... and the last as well in a job of one worker.
+            // The first and last contribution of a phase, in a job of one worker.
             (1, VERDICT_NONE, PHASE_NEWER, _, 1): conclude(VERDICT_COMPLETED);
-            // A worker that was missing; others still are.
+            // A worker that was missing; others still are missing.
             (1, VERDICT_NONE, PHASE_SAME, 0, 0): conclude(VERDICT_AGGREGATED);
-            // The last one that was missing.
+            // The last worker that was missing.
             (1, VERDICT_NONE, PHASE_SAME, 0, 1): conclude(VERDICT_COMPLETED);
-            // It has contributed and everyone has: the RESULT did not reach it.
+            // This worker has contributed, and so has every other: the RESULT did not reach it.
             (1, VERDICT_NONE, PHASE_SAME, _, 1): conclude(VERDICT_RESENT);
-            // It has contributed and others are missing: it will get the RESULT when they have.
+            // This worker has contributed and others are missing: it gets the RESULT when they have contributed.
             (1, VERDICT_NONE, PHASE_SAME, _, 0): ignore(VERDICT_DUPLICATE, DROP_REASON_DUPLICATE);
-            // Everyone holds the result of this phase already, or the slot would not be in a later one.
+            // All workers hold the RESULT of this phase already, or the slot would not be in a later one.
             (1, VERDICT_NONE, PHASE_STALE, _, _): ignore(VERDICT_STALE, DROP_REASON_STALE);
         }
         size = 7;

@@ -1,4 +1,4 @@
-// The switch's own addresses, and whether a packet pretends to come from them.
+// Looks up the switch's own addresses, and detects packets that claim to come from them.
 #ifndef SWITCHML_SWITCH_ADDRESS_P4
 #define SWITCHML_SWITCH_ADDRESS_P4
 
@@ -11,7 +11,7 @@ control SwitchAddress(inout metadata_t meta) {
         meta.switch_ip = ip;
     }
 
-    // No key: the controller sets the default action once for each switch.
+    // The table has no key: the controller sets the default action once for each switch.
     @name(".SwitchMLIngress.switch_address_table")
     table switch_address_table {
         key = {}
@@ -28,7 +28,7 @@ control SwitchAddress(inout metadata_t meta) {
         meta.switch_ip_set = ip;
     }
 
-    // An address that is not set yet is nobody's: 0.0.0.0 is a source that DHCP clients use.
+    // An address that is not set yet must match no packet: DHCP clients use 0.0.0.0 as their source.
     @hidden
     table address_set_table {
         key = {
@@ -53,7 +53,7 @@ control SwitchAddress(inout metadata_t meta) {
     }
 }
 
-// A stage compares 32 bits at a time.
+// Compares the MAC address in two parts, because a stage compares at most 32 bits at a time.
 control OwnSource(in headers_t hdr, inout metadata_t meta) {
     apply {
         if (meta.switch_mac_set == 1 && hdr.ethernet.src[47:16] == meta.switch_mac[47:16]) {

@@ -1,4 +1,4 @@
-// What a packet of ours looks like when nothing is wrong with it: groups of columns of the two tables that ask.
+// Column groups that match a well-formed SwitchML packet, for the two tables that check it.
 #ifndef SWITCHML_WELL_FORMED_P4
 #define SWITCHML_WELL_FORMED_P4
 

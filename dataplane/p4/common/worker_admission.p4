@@ -1,4 +1,4 @@
-// The senders that may contribute: port and addresses, job, rank, slot and the secret of the epoch stand in one entry.
+// Admits senders: one entry of the worker table names a sender's port and addresses, job, rank, slots and epoch secret.
 #ifndef SWITCHML_WORKER_ADMISSION_P4
 #define SWITCHML_WORKER_ADMISSION_P4
 

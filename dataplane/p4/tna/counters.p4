@@ -1,5 +1,5 @@
-// What can be counted by name: drops by reason, verdicts by job. A counter belongs to one side of the switch here, so
-// that each has its own of drops: their sum is what v1model counts in one.
+// Counts drops by reason and verdicts by job. On TNA a counter belongs to either ingress or egress, so each has a drop
+// counter of its own; the sum of the two is what v1model counts in one.
 #ifndef SWITCHML_COUNTERS_P4
 #define SWITCHML_COUNTERS_P4
 
@@ -15,13 +15,13 @@ control IngressDropCounter(in bit<8> reason) {
     }
 }
 
-// Without the bytes of our own header, which is still in front of the frame in egress.
+// Does not count the bytes of the bridged metadata, which precedes the frame in egress.
 control EgressDropCounter(in headers_t hdr, in bit<8> reason) {
     @name(".SwitchMLEgress.drop_counter")
     Counter<bit<64>, bit<8>>(256, CounterType_t.PACKETS_AND_BYTES) drop_counter;
 
     apply {
-        drop_counter.count(reason, sizeInBytes(hdr.carried));
+        drop_counter.count(reason, sizeInBytes(hdr.bridged));
     }
 }
 

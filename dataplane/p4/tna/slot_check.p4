@@ -1,4 +1,4 @@
-// The sum of the workers' checks, modulo 2^32.
+// SlotCheck holds the sum of the workers' checks, modulo 2^32.
 #ifndef SWITCHML_SLOT_CHECK_P4
 #define SWITCHML_SLOT_CHECK_P4
 

@@ -1,4 +1,4 @@
-// The largest exponent that the workers have named for the slot's next chunk.
+// SlotExponent holds the largest exponent that the workers have announced for the slot's next chunk.
 #ifndef SWITCHML_SLOT_EXPONENT_P4
 #define SWITCHML_SLOT_EXPONENT_P4
 

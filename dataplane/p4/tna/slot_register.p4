@@ -1,4 +1,5 @@
-// A register for one field of our header, which it combines over the workers of a phase: the exponent, the check.
+// Generates a register that combines one field of the SwitchML header, the exponent or the check, over the workers of a
+// phase.
 #ifndef SWITCHML_SLOT_REGISTER_P4
 #define SWITCHML_SLOT_REGISTER_P4
 
@@ -7,10 +8,10 @@
 
 #define STRING(text) #text
 
-// A control NAME with a register of TYPE. FIRST and NEXT are the statements that take FIELD of a phase's first packet,
-// and of each later one, into `stored`.
+// Defines a control NAME with a register of TYPE. The statement FIRST writes FIELD of a phase's first packet to
+// `stored`; NEXT combines `stored` with FIELD of each later packet.
 #define SLOT_REGISTER(NAME, REGISTER, TYPE, FIELD, FIRST, NEXT)                                       \
-control NAME(inout switchml_t packet, in relation_t relation, in bitmap_t seen) {                     \
+control NAME(inout switchml_t packet, in phase_predicate_t phase_predicate, in bitmap_t seen) {                     \
     @name(STRING(.SwitchMLIngress.REGISTER))                                                          \
     Register<TYPE, slot_t>(SLOT_ENTRIES) REGISTER;                                                    \
     RegisterAction<TYPE, slot_t, TYPE>(REGISTER) overwrite_register = {                               \
@@ -27,7 +28,7 @@ control NAME(inout switchml_t packet, in relation_t relation, in bitmap_t seen) 
     @hidden action fetch() { FIELD = fetch_register.execute(packet.slot); }                           \
     @hidden                                                                                           \
     table register_table {                                                                            \
-        key = { relation: ternary; seen: ternary; }                                                   \
+        key = { phase_predicate: ternary; seen: ternary; }                                                   \
         actions = { overwrite; combine; fetch; @defaultonly NoAction; }                               \
         const default_action = NoAction();                                                            \
         const entries = {                                                                             \

@@ -1,24 +1,26 @@
-// What decides about a contribution: the epoch, phase and worker bitmap of its slot, and whether its phase has values.
+// SlotState holds what a contribution is compared with: the epoch, phase and worker bitmap of its slot, and whether its
+// phase has values.
 //
-// A stateful ALU answers with one word, so that a question with two answers is asked of two registers. They hold the
-// same, as both are always changed together in one stage.
+// A stateful ALU returns one word, so state from which two words are needed is kept in two registers. Their contents
+// are equal, because both are always changed together in one stage.
 #ifndef SWITCHML_SLOT_STATE_P4
 #define SWITCHML_SLOT_STATE_P4
 
 #include "arch.p4"
 #include "../common/headers.p4"
 
-// The epoch is as wide as the phase because both are halves of one register.
-struct position_t {
+// The slot tag: the phase and epoch that a slot holds. The epoch is as wide as the phase because the two are halves of
+// one register entry.
+struct slot_tag_t {
     bit<32> phase;
     bit<32> epoch;
 }
 
 control SlotState(in switchml_t contribution, inout metadata_t meta) {
-    @name(".SwitchMLIngress.slot_position")
-    Register<position_t, slot_t>(SLOT_ENTRIES) slot_position;
-    @name(".SwitchMLIngress.slot_position_2")
-    Register<position_t, slot_t>(SLOT_ENTRIES) slot_position_2;
+    @name(".SwitchMLIngress.slot_tag")
+    Register<slot_tag_t, slot_t>(SLOT_ENTRIES) slot_tag;
+    @name(".SwitchMLIngress.slot_tag_2")
+    Register<slot_tag_t, slot_t>(SLOT_ENTRIES) slot_tag_2;
     @name(".SwitchMLIngress.slot_bitmap")
     Register<bitmap_t, slot_t>(SLOT_ENTRIES) slot_bitmap;
     @name(".SwitchMLIngress.slot_bitmap_2")
@@ -26,9 +28,9 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
     @name(".SwitchMLIngress.slot_filled")
     Register<filled_t, slot_t>(SLOT_ENTRIES) slot_filled;
 
-    // Returns the phase that the slot then holds.
-    RegisterAction<position_t, slot_t, bit<32>>(slot_position) enter = {
-        void apply(inout position_t stored, out bit<32> phase) {
+    // Returns the phase that the slot holds afterwards.
+    RegisterAction<slot_tag_t, slot_t, bit<32>>(slot_tag) enter = {
+        void apply(inout slot_tag_t stored, out bit<32> phase) {
             if (stored.epoch != (bit<32>)contribution.epoch || stored.phase < contribution.phase) {
                 stored.phase = contribution.phase;
                 stored.epoch = (bit<32>)contribution.epoch;
@@ -37,9 +39,9 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         }
     };
 
-    // Does the same, and returns the epoch if the phase is newer.
-    RegisterAction<position_t, slot_t, bit<32>>(slot_position_2) enter_2 = {
-        void apply(inout position_t stored, out bit<32> epoch) {
+    // Makes the same change, and returns the epoch if the phase is newer, else 0.
+    RegisterAction<slot_tag_t, slot_t, bit<32>>(slot_tag_2) enter_2 = {
+        void apply(inout slot_tag_t stored, out bit<32> epoch) {
             epoch = 0;
             if (stored.epoch != (bit<32>)contribution.epoch || stored.phase < contribution.phase) {
                 stored.phase = contribution.phase;
@@ -49,7 +51,7 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         }
     };
 
-    // The ranks that have contributed to this phase, the sender among them.
+    // These return the ranks that have contributed to this phase, including the sender.
     RegisterAction<bitmap_t, slot_t, bitmap_t>(slot_bitmap) begin_bitmap = {
         void apply(inout bitmap_t stored, out bitmap_t bitmap) {
             stored = meta.worker_bit;
@@ -63,7 +65,7 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         }
     };
 
-    // The same, but the sender's bit as it was before is returned.
+    // These make the same change, and return the sender's bit as it was before.
     RegisterAction<bitmap_t, slot_t, bitmap_t>(slot_bitmap_2) begin_bitmap_2 = {
         void apply(inout bitmap_t stored) {
             stored = meta.worker_bit;
@@ -76,7 +78,7 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         }
     };
 
-    // Whether the phase has values. What it was before this packet is returned, of the same phase only.
+    // These record whether the phase has values. In a phase that has begun, they return what was recorded before.
     RegisterAction<filled_t, slot_t, filled_t>(slot_filled) begin_empty_action = {
         void apply(inout filled_t stored) {
             stored = 0;
@@ -111,13 +113,13 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
 
     @hidden
     action begin() {
-        meta.relation = PHASE_NEWER;
+        meta.phase_predicate = PHASE_NEWER;
         meta.bitmap = begin_bitmap.execute(contribution.slot);
     }
 
     @hidden
     action join() {
-        meta.relation = PHASE_SAME;
+        meta.phase_predicate = PHASE_SAME;
         meta.bitmap = join_bitmap.execute(contribution.slot);
     }
 
@@ -213,7 +215,7 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
     apply {
         enter_phase();
         enter_phase_2();
-        // Of a stale packet nothing is kept.
+        // A stale packet changes nothing.
         if (meta.phase_now == contribution.phase) {
             bitmap_table.apply();
             bitmap_table_2.apply();

@@ -1,13 +1,13 @@
-// The sums of the workers' values, modulo 2^32: one register for each pair of lanes, so that four stateful ALUs a stage
-// hold eight values. A stateful ALU returns one word: of each pair a packet gets the even lane at its first pass, which
-// is enough for all but the RESULT, and the odd one at the second (second_pass.p4). How values are laid out in
-// registers is this file's choice alone; dataplane/README.md compares it with others.
+// SlotValues holds the sums of the workers' values, modulo 2^32, with one register for each pair of lanes, so that the
+// four stateful ALUs of a stage hold eight values. A stateful ALU returns one word: of each pair a packet gets the even
+// lane, which suffices for all packets but a RESULT, and a recirculated packet gets the odd one (recirculation.p4). The
+// layout of values in registers is known to this file only; dataplane/README.md compares it with others.
 #ifndef SWITCHML_SLOT_VALUES_P4
 #define SWITCHML_SLOT_VALUES_P4
 
 #include "arch.p4"
 #include "../common/headers.p4"
-#include "second_pass.p4"
+#include "recirculation.p4"
 #include "slot_register.p4"
 
 struct pair_t {
@@ -15,7 +15,7 @@ struct pair_t {
     bit<32> odd;
 }
 
-control SlotValues(inout values_t values, in slot_t slot, in relation_t relation, in bitmap_t seen,
+control SlotValues(inout values_t values, in slot_t slot, in phase_predicate_t phase_predicate, in bitmap_t seen,
                    in bit<1> has_values, in filled_t filled_before) {
 #define PAIR(i, j)                                                                              \
     @name(STRING(.SwitchMLIngress.lanes_##i##_##j))                                             \
@@ -56,7 +56,7 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
         key = {                                                                                 \
             has_values: ternary;                                                                \
             filled_before[0:0]: ternary;                                                        \
-            relation: ternary;                                                                  \
+            phase_predicate: ternary;                                                                  \
             seen: ternary;                                                                      \
         }                                                                                       \
         actions = {                                                                             \
@@ -72,7 +72,7 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
             (1, 0, PHASE_SAME, _): overwrite_##i();                                             \
             (1, 1, PHASE_SAME, 0): add_##i();                                                   \
             (_, 1, PHASE_SAME, _): fetch_##i();                                                 \
-            (1, _, SECOND_PASS, _): fetch_##j();                                                \
+            (1, _, PHASE_RECIRCULATED, _): fetch_##j();                                                \
         }                                                                                       \
         size = 5;                                                                               \
     }
@@ -80,7 +80,7 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
 #undef PAIR
 
     apply {
-        // A packet without values fetches those of its phase before it is known whether it becomes the RESULT.
+        // A packet without values reads those of its phase before it is known whether the packet becomes the RESULT.
         if (has_values == 0 && filled_before[0:0] == 1) {
             values.setValid();
         }

@@ -1,9 +1,9 @@
-// SwitchML for Tofino (TNA). The target's own code is in this folder, all else in ../common.
+// SwitchML for Tofino (TNA). The code specific to this target is in this folder, everything else in ../common.
 #include "arch.p4"
 #include "../common/headers.p4"
 #include "../common/parser.p4"
 #include "counters.p4"
-#include "second_pass.p4"
+#include "recirculation.p4"
 #include "slot_state.p4"
 #include "slot_exponent.p4"
 #include "slot_check.p4"
@@ -24,22 +24,22 @@ parser SwitchMLIngressParser(packet_in packet, out headers_t hdr, out metadata_t
             switch_mac = 0, switch_ip = 0, switch_mac_set = 0, switch_ip_set = 0, own_mac_source = 0, own_ip_source = 0,
             ours = 0, has_values = 0,
             admitted = 0, worker_bit = 0, job_mask = 0, epoch = 0, job_group = 0,
-            relation = PHASE_STALE, seen = 0, bitmap = 0, filled_before = 0,
+            phase_predicate = PHASE_STALE, seen = 0, bitmap = 0, filled_before = 0,
             reason = DROP_REASON_NONE, verdict = VERDICT_NONE, destination = DESTINATION_NONE, port = 0, group = 0,
             new_ipv4_header = 0, forwarded = 0, flooded = 0,
-            second_pass_port = 0, phase_now = 0, new_epoch = 0
+            recirculation_port = 0, phase_now = 0, new_epoch = 0
         };
-        meta.second_pass_port = port.second_pass_port;
-        transition select(port.is_second_pass) {
-            1: parse_carried;
+        meta.recirculation_port = port.recirculation_port;
+        transition select(port.is_recirculated) {
+            1: parse_bridged_metadata;
             default: parse_packet;
         }
     }
 
-    state parse_carried {
-        packet.extract(hdr.carried);
+    state parse_bridged_metadata {
+        packet.extract(hdr.bridged);
         meta.admitted = 1;
-        meta.relation = SECOND_PASS;
+        meta.phase_predicate = PHASE_RECIRCULATED;
         transition parse_packet;
     }
 
@@ -49,26 +49,26 @@ parser SwitchMLIngressParser(packet_in packet, out headers_t hdr, out metadata_t
     }
 }
 
-// Words that a stateful ALU takes or returns: in pieces, they share containers with other fields, and of two tables
-// that write into one container each needs a stage of its own.
+// These fields are the operands and results of stateful ALUs. If they were split, their parts would share containers
+// with other fields, and two tables that write to the same container cannot share a stage.
 @pa_container_size("ingress", "meta.worker_bit", 32)
 @pa_container_size("ingress", "meta.bitmap", 32)
 @pa_container_size("ingress", "meta.seen", 32)
 @pa_container_size("ingress", "meta.phase_now", 32)
 @pa_container_size("ingress", "meta.new_epoch", 32)
-// The parser writes 16 bits there, at the lower end of whatever container it is.
+// The parser writes 16 bits to the low end of the container, whatever its size.
 @pa_container_size("ingress", "ig_intr_md_from_prsr.parser_err", 16)
 control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t ig_intr_md,
                         in ingress_intrinsic_metadata_from_parser_t from_parser,
                         inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
                         inout ingress_intrinsic_metadata_for_tm_t for_traffic_manager) {
     PacketProcessing() packet_processing;
-    Departure() departure;
+    ForwardingDecision() forwarding_decision;
     IngressDropCounter() drop_counter_of_ingress;
 
     apply {
         packet_processing.apply(hdr, meta, ig_intr_md.ingress_port, from_parser.parser_err);
-        departure.apply(hdr, meta, ig_intr_md.ingress_port, for_deparser, for_traffic_manager);
+        forwarding_decision.apply(hdr, meta, ig_intr_md.ingress_port, for_deparser, for_traffic_manager);
         if (meta.reason != DROP_REASON_NONE) {
             drop_counter_of_ingress.apply(meta.reason);
         }
@@ -80,19 +80,19 @@ control SwitchMLIngressDeparser(packet_out packet, inout headers_t hdr, in metad
     PacketDeparser() packet_deparser;
 
     apply {
-        packet.emit(hdr.carried);
+        packet.emit(hdr.bridged);
         packet_deparser.apply(packet, hdr);
     }
 }
 
-// Only what is rewritten or asked about there. The rest, values above all, passes by as payload.
+// Parses only what egress rewrites or tests. The rest, in particular the values, passes as payload.
 parser SwitchMLEgressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
                             out egress_intrinsic_metadata_t eg_intr_md) {
     state start {
         packet.extract(eg_intr_md);
         meta.reason = DROP_REASON_NONE;
-        packet.extract(hdr.carried);
-        transition select(hdr.carried.verdict, hdr.carried.new_ipv4_header) {
+        packet.extract(hdr.bridged);
+        transition select(hdr.bridged.verdict, hdr.bridged.new_ipv4_header) {
             (VERDICT_NONE, 0): accept;
             (VERDICT_NONE, 1): parse_answer;
             default: parse_result;
@@ -125,21 +125,21 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, in egress_int
 
     apply {
         if (hdr.switchml.isValid()) {
-            // A multicast copy is for its replica's rank, a resend for the rank that asked.
+            // A multicast copy goes to its replica's rank, a resend to the rank that asked for it.
             rank = eg_intr_md.egress_rid;
-            if (hdr.carried.verdict == VERDICT_RESENT) {
+            if (hdr.bridged.verdict == VERDICT_RESENT) {
                 rank = (ReplicationId_t)hdr.switchml.worker;
             }
             rank_address.apply(hdr, meta, rank);
         }
-        if (hdr.carried.flooded == 1 && eg_intr_md.egress_port == hdr.carried.port) {
+        if (hdr.bridged.flooded == 1 && eg_intr_md.egress_port == hdr.bridged.port) {
             for_deparser.drop_ctl = 1;
         }
         if (meta.reason != DROP_REASON_NONE) {
             drop_counter_of_egress.apply(hdr, meta.reason);
             for_deparser.drop_ctl = 1;
         }
-        hdr.carried.setInvalid();
+        hdr.bridged.setInvalid();
     }
 }
 
@@ -148,10 +148,10 @@ control SwitchMLEgressDeparser(packet_out packet, inout headers_t hdr, in metada
     Checksum() ipv4_checksum;
 
     apply {
-        // The packets whose IPv4 header was parsed are those where the switch wrote it: all others keep their checksum,
-        // right or wrong, for their receiver to judge.
+        // The IPv4 header is parsed only if the switch wrote it. All other packets keep their checksum, right or wrong,
+        // for the receiver to verify.
         if (hdr.ipv4.isValid()) {
-            hdr.ipv4.checksum = ipv4_checksum.update({ IPV4_BESIDE_CHECKSUM(hdr.ipv4) });
+            hdr.ipv4.checksum = ipv4_checksum.update({ IPV4_FIELDS_WITHOUT_CHECKSUM(hdr.ipv4) });
         }
         packet.emit(hdr.ethernet);
         packet.emit(hdr.ipv4);

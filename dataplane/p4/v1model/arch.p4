@@ -1,4 +1,4 @@
-// BMv2's architecture under TNA's names, so that common/ can be written once.
+// Includes BMv2's architecture (v1model) and defines TNA's names for it, so that common/ works with both.
 #ifndef SWITCHML_ARCH_P4
 #define SWITCHML_ARCH_P4
 
@@ -6,24 +6,24 @@
 #include <core.p4>
 #include <v1model.p4>
 
-// PortId_t is v1model's own.
+// v1model itself defines PortId_t.
 typedef bit<16> MulticastGroupId_t;
 typedef bit<16> ReplicationId_t;
 typedef bit<64> bitmap_t;       // one bit for each rank of a job
-typedef bit<1> filled_t;        // 1: some rank has brought values to the phase
-typedef bit<1> ParserStatus_t;  // 0: the parser came to its end
+typedef bit<1> filled_t;        // 1: the phase has values
+typedef bit<1> ParserStatus_t;  // 0: the parser reached its end without error
 
 const bit<32> WORKER_ENTRIES = 4096;
 
-// The counter of a table's entries, and what an action says to count.
+// The type of a table's direct counter, and the statement with which an action counts (not needed on v1model).
 #define DIRECT_COUNTER direct_counter(CounterType.packets_and_bytes)
 #define COUNT_ENTRY(name)
 
-// What headers_t and metadata_t hold for this target alone.
+// Additional members of headers_t and metadata_t on this target.
 #define TARGET_HEADERS
 #define TARGET_METADATA
 
-// Whether a packet may leave longer than it came. BMv2 ends itself when one grows by more than 512 bytes.
+// Whether a packet may grow in the switch. BMv2 exits if one grows by more than 512 bytes.
 #define CAN_GROW (4 * VALUES <= 512)
 
 #endif

@@ -1,11 +1,11 @@
-// What can be counted by name: drops by reason, verdicts by job.
+// Counts drops by reason and verdicts by job.
 #ifndef SWITCHML_COUNTERS_P4
 #define SWITCHML_COUNTERS_P4
 
 #include "arch.p4"
 #include "../common/types.p4"
 
-// Outside the controls: ingress and egress both drop.
+// Declared outside the controls because ingress and egress both count drops.
 counter<bit<8>>(32, CounterType.packets_and_bytes) drop_counter;
 
 control DropCounter(in bit<8> reason) {

@@ -1,6 +1,7 @@
-// What decides about a contribution: the epoch, phase and worker bitmap of its slot, and whether its phase has values.
+// SlotState holds what a contribution is compared with: the epoch, phase and worker bitmap of its slot, and whether its
+// phase has values.
 //
-// BMv2 runs ingress in one thread, so what is read here is not changed by another packet before it is written.
+// BMv2 runs ingress in one thread, so no other packet changes a register between a read and a write here.
 #ifndef SWITCHML_SLOT_STATE_P4
 #define SWITCHML_SLOT_STATE_P4
 
@@ -28,14 +29,14 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         slot_phase.read(stored_phase, contribution.slot);
         if (stored_epoch != contribution.epoch || contribution.phase > stored_phase) {
             slot_phase.write(contribution.slot, contribution.phase);
-            meta.relation = PHASE_NEWER;
+            meta.phase_predicate = PHASE_NEWER;
         } else if (contribution.phase == stored_phase) {
-            meta.relation = PHASE_SAME;
+            meta.phase_predicate = PHASE_SAME;
         }
 
-        if (meta.relation != PHASE_STALE) {
+        if (meta.phase_predicate != PHASE_STALE) {
             stored_bitmap = 0;
-            if (meta.relation == PHASE_SAME) {
+            if (meta.phase_predicate == PHASE_SAME) {
                 slot_bitmap.read(stored_bitmap, contribution.slot);
                 slot_filled.read(meta.filled_before, contribution.slot);
             }

@@ -1,11 +1,11 @@
-// The sums of the workers' values, modulo 2^32: one register for each lane.
+// SlotValues holds the sums of the workers' values, modulo 2^32, with one register for each lane.
 #ifndef SWITCHML_SLOT_VALUES_P4
 #define SWITCHML_SLOT_VALUES_P4
 
 #include "arch.p4"
 #include "../common/headers.p4"
 
-control SlotValues(inout values_t values, in slot_t slot, in relation_t relation, in bitmap_t seen,
+control SlotValues(inout values_t values, in slot_t slot, in phase_predicate_t phase_predicate, in bitmap_t seen,
                    in bit<1> has_values, in filled_t filled_before) {
 #define STRING(text) #text
 #define LANE(i) @name(STRING(.SwitchMLIngress.lane_##i)) register<bit<32>, slot_t>(SLOT_ENTRIES) lane_##i;
@@ -40,7 +40,7 @@ control SlotValues(inout values_t values, in slot_t slot, in relation_t relation
 #undef STRING
 
     apply {
-        if (relation != PHASE_STALE) {
+        if (phase_predicate != PHASE_STALE) {
             if (has_values == 1 && filled_before == 0) {
                 overwrite();
             } else if (has_values == 1 && seen == 0) {

@@ -1,4 +1,5 @@
-// SwitchML for BMv2's simple_switch (v1model). The target's own code is in this folder, all else in ../common.
+// SwitchML for BMv2's simple_switch (v1model). The code specific to this target is in this folder, everything else in
+// ../common.
 #include "arch.p4"
 #include "../common/headers.p4"
 #include "../common/parser.p4"
@@ -41,8 +42,8 @@ control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         if (meta.reason != DROP_REASON_NONE) {
             drop_counter_of_ingress.apply(meta.reason);
         }
-        // mark_to_drop zeroes mcast_grp, so it comes before the group is set. A packet whose destination is none ends
-        // here; without this it would leave through port 0.
+        // mark_to_drop clears mcast_grp, so it comes before the group is set. A packet without a destination is dropped
+        // here; otherwise it would leave through port 0.
         mark_to_drop(standard_metadata);
         if (meta.destination == DESTINATION_PORT) {
             standard_metadata.egress_spec = meta.port;
@@ -61,7 +62,7 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, inout standar
 
     apply {
         if (hdr.switchml.isValid()) {
-            // Only RESULTs come this far: a multicast copy is for its replica's rank, a resend for the rank that asked.
+            // Only RESULTs reach egress: a multicast copy goes to its replica's rank, a resend to the rank that asked.
             rank = standard_metadata.egress_rid;
             if (meta.verdict == VERDICT_RESENT) {
                 rank = (ReplicationId_t)hdr.switchml.worker;
@@ -83,13 +84,13 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 }
 
-// Only of headers that are the switch's own work: an ordinary packet keeps its checksum, right or wrong, for its
-// receiver to judge.
+// Computes the checksum of IPv4 headers that the switch wrote. An ordinary packet keeps its checksum, right or wrong,
+// for the receiver to verify.
 control SwitchMLComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
         update_checksum(
             meta.new_ipv4_header == 1,
-            { IPV4_BESIDE_CHECKSUM(hdr.ipv4) },
+            { IPV4_FIELDS_WITHOUT_CHECKSUM(hdr.ipv4) },
             hdr.ipv4.checksum,
             HashAlgorithm.csum16);
     }

@@ -1,9 +1,8 @@
-/* On Tofino a pass through the pipeline reads one word of each lane, and a RESULT holds two: its packet goes through
- * twice (dataplane/p4/tna/second_pass.p4), and other packets may pass between the two. */
+/* On Tofino a pass through the pipeline reads one word of each pair of lanes, so a RESULT with values is recirculated
+ * (dataplane/p4/tna/recirculation.p4), and other packets may pass in between. */
 
-/* The packets that have been through once, as sets of phases: those that completed a half, and those that ask for a
- * resend by worker. Nothing is taken out: they come back at any time, even again, which is more than a switch can do.
- */
+/* The packets under recirculation, as sets of phases: those that completed a half, and, by worker, those that ask for a
+ * resend. Packets are never removed: they return at any time and any number of times, which a real switch cannot do. */
 byte completing[EPOCHS * SLOTS];
 byte asking[EPOCHS * SLOTS * WORKERS];
 
@@ -23,14 +22,14 @@ inline answer(epoch, slot, worker, phase) {
     fi
 }
 
-/* What the first pass read was right. The second one reads whatever the half holds by now. */
+/* The words that were read before the recirculation were right. The recirculated packet reads what the half holds now. */
 inline read_second_word(epoch, slot, worker, phase) {
     judge_sum(HALF(slot, phase), epoch, worker, phase);
-    printf("@second_pass epoch=%d slot=%d worker=%d phase=%d right=%d\n", epoch, slot, worker, phase, right)
+    printf("@recirculated epoch=%d slot=%d worker=%d phase=%d right=%d\n", epoch, slot, worker, phase, right)
 }
 
-/* Half of it read from one phase and half from another. It does happen, so that it is no violation except where such
- * a run is looked for; what must not happen is that somebody accepts it. */
+/* A mixed RESULT has words of two phases. Mixed RESULTs do occur, so they are a violation only in the case that searches
+ * for one; what must not happen is that a worker accepts one. */
 inline look_for_mixed() {
 #ifdef ONLY
     if
@@ -42,27 +41,27 @@ inline look_for_mixed() {
 #endif
 }
 
-/* `skip`: a loop must not be the last in a d_step. */
-#define SECOND_PASS(phase) \
+/* The `skip` is there because a d_step must not end with a loop. */
+#define RECIRCULATED(phase) \
     :: d_step { HOLDS_PHASE(completing, epoch * SLOTS + slot, phase) -> \
                 read_second_word(epoch, slot, worker, phase); multicast_result(epoch, slot, phase); skip } \
     :: d_step { HOLDS_PHASE(asking, PLACE(epoch, slot, worker), phase) -> \
                 read_second_word(epoch, slot, worker, phase); look_for_mixed(); \
                 send_result(epoch, slot, worker, phase); skip }
 
-proctype second_pass(byte epoch; byte slot; byte worker) {
+proctype recirculated(byte epoch; byte slot; byte worker) {
 end:
     do
-    SECOND_PASS(0)
-    SECOND_PASS(1)
+    RECIRCULATED(0)
+    RECIRCULATED(1)
 #if PHASES > 2
-    SECOND_PASS(2)
+    RECIRCULATED(2)
 #endif
 #if PHASES > 3
-    SECOND_PASS(3)
+    RECIRCULATED(3)
 #endif
 #if PHASES > 4
-    SECOND_PASS(4)
+    RECIRCULATED(4)
 #endif
     od
 }
