@@ -13,7 +13,6 @@ import grpc
 
 from switchml.controller.agent_messages import AgentMessages
 from switchml.controller.agents import Agents, AgentSession, welcome
-from switchml.controller.deadline import within
 from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
 from switchml.controller.events import EventKind, EventLog
 from switchml.controller.lifecycle import Lifecycle
@@ -27,6 +26,7 @@ from switchml.controller.store import Store
 from switchml.controller.switches import Switches
 from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION
+from switchml.dataplane.deadline import within
 
 __all__ = ["AgentsService", "ControlService", "EventsService", "JobsService", "SwitchesService"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.deadline import first_of, within
 from switchml.host_agent.assignments import check_assignment
-from switchml.host_agent.deadlines import first_of, within
 from switchml.host_agent.epoch_change import follows, switch_over
 from switchml.host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
 from switchml.host_agent.local_job import LocalJob, LocalRank, Process

@@ -17,7 +17,6 @@ from google.protobuf import text_format
 from switchml import dataplane
 from switchml.common.tls import Security, TlsError, switch_name
 from switchml.controller.config import SwitchConfig
-from switchml.controller.deadline import within
 from switchml.controller.drivers import LOSS_TABLES, Capabilities, Driver, JobTables, SwitchContents
 from switchml.controller.drivers.p4tables import (
     JOB_TABLES,
@@ -37,6 +36,7 @@ from switchml.controller.jobs import parse_mac
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.version import require_same_release
 from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.deadline import within
 
 __all__ = ["P4RuntimeDriver"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 __all__ = ["first_of", "within"]
@@ -11,18 +11,19 @@ __all__ = ["first_of", "within"]
 T = TypeVar("T")
 
 
-async def within(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return what `coroutine` returns.
+async def within(seconds: float, awaitable: Awaitable[T]) -> T:
+    """Return what `awaitable` yields.
 
-    Unlike `asyncio.wait_for` before Python 3.12, it never loses a cancellation that comes just as the coroutine ends.
+    What is cancelled, after `seconds` or because the caller was cancelled, has ended when this returns. Unlike
+    `asyncio.wait_for` before Python 3.12, a cancellation that comes just as the awaitable ends is not lost.
 
     Raises:
         asyncio.TimeoutError: it did not end in time, and was cancelled.
 
     """
-    task = asyncio.ensure_future(coroutine)
+    task = asyncio.ensure_future(awaitable)
     try:
-        done, _ = await asyncio.wait([task], timeout=seconds)
+        done, _ = await asyncio.wait({task}, timeout=seconds)
         if not done:
             raise asyncio.TimeoutError
     except BaseException:

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from switchml.controller.deadline import within
+from switchml.dataplane.deadline import within
 
 
 async def test_what_ends_in_time():
@@ -37,6 +37,24 @@ async def test_what_is_late_is_cancelled():
 
     with pytest.raises(asyncio.TimeoutError):
         await within(0.01, wait())
+    assert ended.is_set()
+
+
+async def test_a_cancelled_wait_ends_after_what_it_waited_for():
+    ended = asyncio.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            ended.set()
+
+    task = asyncio.create_task(within(10, wait()))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert ended.is_set()
 
 
