@@ -6,6 +6,7 @@ from switchml.commands import output
 from switchml.commands.completion import complete_agent, complete_switch
 from switchml.commands.session import Parsed, Session, json_option
 from switchml.common.shares import share
+from switchml.dataplane.port_numbers import HIGHEST_PORT
 from switchml.ops import switch_ports
 
 __all__ = ["agent_group", "switch_group"]
@@ -55,8 +56,8 @@ def _ports(_context: click.Context, _parameter: click.Parameter, values: tuple[s
     """The ports that are named; none stands for all."""
     if _ALL_PORTS in values:
         return []
-    if not all(value.isdecimal() and 1 <= int(value) <= 511 for value in values):
-        raise click.BadParameter(f"a port is a number from 1 to 511, or {_ALL_PORTS}.")
+    if not all(value.isdecimal() and 1 <= int(value) <= HIGHEST_PORT for value in values):
+        raise click.BadParameter(f"a port is a number from 1 to {HIGHEST_PORT}, or {_ALL_PORTS}.")
     return [int(value) for value in values]
 
 

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Container
 from ipaddress import AddressValueError, IPv4Address
+from typing import Protocol
 
 from switchml.common.clock import Clock, stood_still
 from switchml.controller.admission import NAME
@@ -27,9 +28,17 @@ SILENCE_SECONDS = 4.0
 _CHECK_SECONDS = 0.5
 _MAX_QUEUED = 4096
 _MAX_TEXT = 256
-_MAX_SWITCH_PORT = 511  # nine bits
 _MAX_RANKS = 4096
 _MAX_AGENTS = 1024
+
+
+class _Switch(Protocol):
+    """What an agent's registration is compared with."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def highest_port(self) -> int: ...
 
 
 class AgentSession:
@@ -92,7 +101,7 @@ class Agents:
     """
 
     def __init__(
-        self, find_switch: Callable[[str], str], clock: Clock = time.monotonic, shared: Container[str] = frozenset()
+        self, find_switch: Callable[[str], _Switch], clock: Clock = time.monotonic, shared: Container[str] = frozenset()
     ) -> None:
         self._clock = clock
         self._shared = shared
@@ -113,6 +122,7 @@ class Agents:
         """
         _validate(registration)
         switch = self._find_switch(registration.switch)
+        _require_number(registration, "switch_port", switch.highest_port)
         present = self._sessions.get(registration.name)
         if present is not None and present.live:
             if present.registration.instance != registration.instance:
@@ -123,9 +133,9 @@ class Agents:
             present.end("it opened another session")
         self._make_room(registration.name)
         shared = registration.name in self._shared or EVERY_AGENT in self._shared
-        session = AgentSession(registration, switch, tenant, shared, self._clock)
+        session = AgentSession(registration, switch.name, tenant, shared, self._clock)
         self._sessions[registration.name] = session
-        _LOG.info("agent %s on %s registered for switch %s", session.name, registration.host, switch)
+        _LOG.info("agent %s on %s registered for switch %s", session.name, registration.host, switch.name)
         return session
 
     def _make_room(self, name: str) -> None:
@@ -211,11 +221,13 @@ def _validate(registration: pb.Register) -> None:
         parse_mac(registration.mac)
     except (AddressValueError, ValueError) as error:
         raise InvalidRequest(f"agent {registration.name}: {error}") from None
-    for field, high in (("switch_port", _MAX_SWITCH_PORT), ("max_ranks", _MAX_RANKS)):
-        if not 1 <= getattr(registration, field) <= high:
-            raise InvalidRequest(
-                f"agent {registration.name}: {field} is {getattr(registration, field)} and must be 1 to {high}"
-            )
+    _require_number(registration, "max_ranks", _MAX_RANKS)
+
+
+def _require_number(registration: pb.Register, field: str, high: int) -> None:
+    value = getattr(registration, field)
+    if not 1 <= value <= high:
+        raise InvalidRequest(f"agent {registration.name}: {field} is {value} and must be 1 to {high}")
 
 
 def welcome() -> pb.ControllerMessage:

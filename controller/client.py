@@ -28,6 +28,7 @@ from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.dataplane.port_numbers import HIGHEST_PORT
 
 __all__ = ["DEFAULT_SECONDS", "ControllerClient"]
 
@@ -282,7 +283,7 @@ class ControllerClient:
         try:
             request = pb.SetLossRequest(name=name, ports=ports, ingress=ingress, egress=egress)
         except ValueError as error:  # a port that the message has no room for
-            raise InvalidRequest(f"ports of a switch are 1 to 511: {error}") from None
+            raise InvalidRequest(f"ports of a switch are 1 to {HIGHEST_PORT}: {error}") from None
         return list(self._call(self._stubs().switches.SetLoss, request).ports)
 
     def drain_switch(self, name: str = "", drained: bool = True) -> pb.Switch:

@@ -81,6 +81,7 @@ from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
 )
+from switchml.dataplane.port_numbers import HIGHEST_PORT, highest_port
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -134,12 +135,13 @@ class PortConfig:
             _require(unset or value in allowed, f"{where}: {key} is {value!r} and must be {', '.join(allowed)}")
         if self.role == "host":
             _require(not self.internal, f"{where} is internal, and only a port of the front panel has a host")
-            _require(1 <= self.number <= 511, f"{where}: number is {self.number} and must be 1 to 511")
+            highest = highest_port("tofino")
+            _require(1 <= self.number <= highest, f"{where}: number is {self.number} and must be 1 to {highest}")
 
     @property
     def internal(self) -> bool:
         """Whether it has no place on the front panel; its name is then its device port."""
-        return self.name.isascii() and self.name.isdigit() and int(self.name) <= 511
+        return self.name.isascii() and self.name.isdigit() and int(self.name) <= HIGHEST_PORT
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ class SwitchConfig:
         for name, low, high in (
             ("device_id", -1, 2**64 - 1),
             ("udp_port", 1, 65535),
-            ("multicast_port", 1, 511),
+            ("multicast_port", 1, highest_port(self.target)),
             ("values_per_packet", 0, PROTOCOL_MAX_VALUES),
             ("slots", MINIMUM_SLOTS, PROTOCOL_MAX_SLOT_INDEX + 1),
             ("default_pool", 0, PROTOCOL_MAX_SLOT_INDEX + 1),

@@ -85,7 +85,7 @@ async def serve(
     with contextlib.closing(opened) as store:
         quotas = Quotas(config.tenants)
         switches = Switches(config.switches, store, config.security)
-        agents = Agents(lambda name: switches.get(name).name, clock, config.shared_agents)
+        agents = Agents(switches.get, clock, config.shared_agents)
         lifecycle = Lifecycle(store, switches, agents, quotas)
         lifecycle.load()
         rendezvous = Rendezvous(lifecycle)

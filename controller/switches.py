@@ -19,14 +19,14 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.slots import SlotAllocator
 from switchml.controller.store import Store
 from switchml.dataplane.constants import Verdict
+from switchml.dataplane.port_numbers import highest_port
 
-__all__ = ["MAX_EPOCH", "MAX_PORT", "ManagedSwitch", "Switches"]
+__all__ = ["MAX_EPOCH", "ManagedSwitch", "Switches"]
 
 _LOG = logging.getLogger(__name__)
 
 MAX_EPOCH = 0xFFFF
 _FIRST_ELECTION_ID = 10  # others may be lower; a controller that takes over has a higher one than the one before
-MAX_PORT = 511  # nine bits
 
 
 class ManagedSwitch:
@@ -47,6 +47,11 @@ class ManagedSwitch:
     def name(self) -> str:
         """The configured name."""
         return self.config.name
+
+    @property
+    def highest_port(self) -> int:
+        """The highest number that a port of it may have."""
+        return highest_port(self.config.target)
 
     @property
     def ready(self) -> bool:
@@ -262,8 +267,8 @@ class Switches:
         if not thresholds:
             raise InvalidRequest("say which share of packets is to be lost, of those that come in, leave, or both")
         for port in request.ports:
-            if not 1 <= port <= MAX_PORT:
-                raise InvalidRequest(f"port {port} is not one of 1 to {MAX_PORT}")
+            if not 1 <= port <= switch.highest_port:
+                raise InvalidRequest(f"port {port} is not one of 1 to {switch.highest_port}")
         async with switch.lock:
             ports = set(request.ports)
             if not ports:

@@ -24,6 +24,7 @@ from switchml.common.tls import Security, tls_options
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
+from switchml.dataplane.port_numbers import HIGHEST_PORT
 from switchml.host_agent._engine import SLOT_USES, SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
 from switchml.host_agent.errors import AgentError
 from switchml.host_agent.jobs import Jobs
@@ -291,7 +292,9 @@ Example:
     help="Unix socket for training processes.  [env: SWITCHML_AGENT; default: agent.sock in SWITCHML_RUN_DIR]",
 )
 @click.option("--switch", default="", help="Name of the switch that this host hangs on.  [default: the only one]")
-@click.option("--switch-port", type=click.IntRange(1, 511), default=1, show_default=True, help="Port of that switch.")
+@click.option(
+    "--switch-port", type=click.IntRange(1, HIGHEST_PORT), default=1, show_default=True, help="Port of that switch."
+)
 @click.option(
     "--mac",
     default="00:00:00:00:00:00",

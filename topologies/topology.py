@@ -37,6 +37,7 @@ from switchml.common.errors import TopologyFileError
 from switchml.controller.config import PortConfig
 from switchml.controller.errors import ConfigError
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.dataplane.port_numbers import highest_port
 
 __all__ = ["PACKAGED", "TARGETS", "TOFINO", "Host", "Switch", "Topology", "load", "single_switch"]
 
@@ -51,7 +52,7 @@ PACKAGED: Final = Path(__file__).parent / "single-switch.yaml"
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,7}")  # short: an interface is called NAME-ethPORT, in 15 characters
 _MAC: Final = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
-_MAX_PORT: Final = 510  # 511 is where simple_switch sends what is to be dropped
+_MAX_PORT: Final = min(map(highest_port, (*TARGETS, TOFINO)))  # a host's port is the same whatever target is laid out
 _LOWEST_MTU: Final = 576  # RFC 791: what every link must carry
 _HIGHEST_MTU: Final = 9216
 _DEFAULT_MTU: Final = 9000

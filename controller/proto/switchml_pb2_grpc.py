@@ -551,7 +551,7 @@ class SwitchesServicer(object):
 
     def SetLoss(self, request, context):
         """Sets the shares of packets that a switch loses on purpose. They hold until its pipeline is loaded again.
-        INVALID_ARGUMENT: a share outside 0 to 1, none given, a port outside 1 to 511, or no ports to take.
+        INVALID_ARGUMENT: a share outside 0 to 1, none given, a port that the switch cannot have, or no ports to take.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

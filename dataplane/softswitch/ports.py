@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from switchml.common.grpc_address import parse_host_port
 from switchml.dataplane.devices import Device, Poll, open_dpdk, open_xdp
+from switchml.dataplane.port_numbers import highest_port
 from switchml.dataplane.softswitch._native import Switch
 
 __all__ = [
@@ -25,8 +26,6 @@ __all__ = [
     "parse_udp_port",
     "parse_xdp_port",
 ]
-
-_MAX_PORT = 511
 
 
 @dataclass(frozen=True)
@@ -185,6 +184,6 @@ def parse_shm_port(text: str) -> ShmPort:
 
 def _split(text: str, form: str) -> tuple[int, str]:
     number, equals, rest = text.partition("=")
-    if not equals or not re.fullmatch("[0-9]{1,3}", number) or not 1 <= int(number) <= _MAX_PORT:
-        raise ValueError(f"{text!r} is not {form} with a PORT of 1 to {_MAX_PORT}")
+    if not equals or not re.fullmatch("[0-9]{1,3}", number) or not 1 <= int(number) <= highest_port("soft"):
+        raise ValueError(f"{text!r} is not {form} with a PORT of 1 to {highest_port('soft')}")
     return int(number), rest

@@ -104,7 +104,7 @@ class Bench:
         self.switches = Switches((), self.store, Security())
         config = SwitchConfig(name="switch-0", target="soft", address="127.0.0.1", p4runtime="127.0.0.1:1", slots=SLOTS)
         self.switch = self.switches._switches["switch-0"] = ManagedSwitch(config, self.driver)
-        self.agents = Agents(lambda name: self.switches.get(name).name)
+        self.agents = Agents(self.switches.get)
         self.lifecycle = Lifecycle(self.store, self.switches, self.agents, Quotas(()))
         self.rendezvous = Rendezvous(self.lifecycle)
         self.messages = AgentMessages(self.store, self.lifecycle, self.rendezvous, Profiles(self.agents))

@@ -1,0 +1,49 @@
+"""What an agent may register with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from switchml.controller.agents import Agents
+from switchml.controller.errors import InvalidRequest
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.version import VERSION
+from switchml.dataplane.constants import PROTOCOL_VERSION
+from switchml.dataplane.port_numbers import highest_port
+
+
+@dataclass
+class Switch:
+    target: str
+    name: str = "s1"
+
+    @property
+    def highest_port(self) -> int:
+        return highest_port(self.target)
+
+
+def registration(**values: object) -> pb.Register:
+    usual: dict[str, object] = {
+        "version": VERSION,
+        "protocol_version": PROTOCOL_VERSION,
+        "name": "a1",
+        "host": "here",
+        "address": "127.0.0.1",
+        "mac": "00:00:00:00:00:00",
+        "socket": "/run/a1.sock",
+        "switch_port": 1,
+        "max_ranks": 8,
+        "instance": "i1",
+    }
+    return pb.Register(**{**usual, **values})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("target", "highest"), [("soft", 511), ("bmv2", 510), ("tofino", 511)])
+async def test_the_highest_port_of_each_target(target: str, highest: int):
+    """BMv2 drops what is sent to port 511."""
+    agents = Agents(lambda _: Switch(target))
+    agents.register(registration(switch_port=highest))
+    with pytest.raises(InvalidRequest, match=f"switch_port is {highest + 1} and must be 1 to {highest}"):
+        agents.register(registration(switch_port=highest + 1))
