@@ -8,7 +8,7 @@ from rich.text import Text
 
 from switchml.commands import output
 from switchml.commands.completion import complete_job
-from switchml.commands.session import Session, json_option, reference
+from switchml.commands.session import Session, json_option
 from switchml.controller.proto import events_pb2 as pb
 
 __all__ = ["show_events"]
@@ -34,12 +34,11 @@ def show_events(session: Session, job: str | None, last: int, follow: bool, as_j
 
     The controller keeps the latest 20,000 events. With --json --follow each event is an object on a line of its own.
     """
-    wanted = reference(job) if job is not None else None
     found = []
     any_shown = False
     with session.client() as client:
         if last or follow:
-            for event in client.read_events(wanted, latest=last, follow=follow):
+            for event in client.read_events(job, latest=last, follow=follow):
                 any_shown = True
                 if not as_json:
                     output.console().print(_line(event), soft_wrap=True)

@@ -10,7 +10,7 @@ import click
 from switchml.commands import output
 from switchml.commands.completion import complete_job
 from switchml.commands.profile import profile_job
-from switchml.commands.session import ExitCode, Root, Session, json_option, reference, setting
+from switchml.commands.session import ExitCode, Root, Session, json_option, setting
 from switchml.commands.status import job_status
 from switchml.controller.jobs import OnFailure
 from switchml.controller.proto import switchml_pb2 as pb
@@ -171,7 +171,7 @@ def list_jobs(session: Session, include_ended: bool, as_json: bool) -> None:
 def show_job(session: Session, job: str, as_json: bool) -> None:
     """Show one job: its ranks, where they are, how far they are, what the switch counted."""
     with session.client() as client:
-        _show_job(client.get_job(reference(job)), as_json)
+        _show_job(client.get_job(job), as_json)
 
 
 def _show_job(found: pb.Job, as_json: bool) -> None:
@@ -194,7 +194,7 @@ def watch_job(session: Session, job: str, as_json: bool) -> int:
     terminal = sys.stdout.isatty() and not as_json
     with session.client() as client, contextlib.ExitStack() as stack:
         display = stack.enter_context(output.live("")) if terminal else None
-        for last in client.watch_job(reference(job)):
+        for last in client.watch_job(job):
             if display is not None:
                 display.update(output.job_detail(last), refresh=True)
             elif not as_json:
@@ -227,7 +227,7 @@ def wait_job(session: Session, job: str, timeout: float | None, as_json: bool) -
     The exit status is 0 if the job has COMPLETED, else that of a rank that failed, or 1; 124 after --timeout.
     """
     with session.client() as client:
-        found = jobs.wait_job(client, reference(job), timeout)
+        found = jobs.wait_job(client, job, timeout)
     if as_json:
         output.print_json(output.as_dict(found))
     else:
@@ -257,9 +257,9 @@ Examples:
 def logs(session: Session, job: str, rank: int | None, tail: int | None, follow: bool, as_json: bool) -> None:
     """Print what the commands of a job wrote. Its logs stay after its end, those of a fabric that is down too."""
     settings = session.settings()
-    paths = job_logs.find(settings, reference(job), rank)
+    paths = job_logs.find(settings, job, rank)
     texts: dict[int, list[str]] = {number: [] for number in paths}
-    for number, text in job_logs.read(settings, reference(job), paths, follow=follow, tail=tail):
+    for number, text in job_logs.read(settings, job, paths, follow=follow, tail=tail):
         if as_json:
             texts[number].append(text)
         elif rank is not None:
@@ -286,7 +286,7 @@ def stop_job(session: Session, job: str | None, every: bool, as_json: bool) -> N
         raise click.UsageError("give a JOB or --all")
     with session.client() as client:
         if job is not None:
-            _show_job(client.stop_job(reference(job)), as_json)
+            _show_job(client.stop_job(job), as_json)
             return
         stopped = [client.stop_job(found.id) for found in client.list_jobs()]
     if as_json:

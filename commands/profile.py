@@ -10,7 +10,7 @@ from rich.text import Text
 
 from switchml.commands import output
 from switchml.commands.completion import complete_job
-from switchml.commands.session import Session, json_option, reference
+from switchml.commands.session import Session, json_option
 from switchml.ops import profile_drawing, profiles
 
 __all__ = ["profile_job"]
@@ -53,7 +53,7 @@ def profile_job(
     rank that waits less than the others is the one they wait for.
     """
     with session.client() as client:
-        found = profiles.profile_job(client, reference(job), seconds, calls)
+        found = profiles.profile_job(client, job, seconds, calls)
     if plot is not None:
         profile_drawing.picture(found, plot)
         output.note(f"wrote {plot}")

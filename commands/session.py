@@ -39,7 +39,7 @@ from switchml.controller.errors import (
 from switchml.launch import fabric
 from switchml.launch import settings as config
 
-__all__ = ["ExitCode", "Parsed", "Root", "Session", "exit_code", "json_option", "reference", "setting", "terminate"]
+__all__ = ["ExitCode", "Parsed", "Root", "Session", "exit_code", "json_option", "setting", "terminate"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -169,11 +169,6 @@ class Session:
         settings = self.settings()
         with fabric.connect(settings, fabric.controller_address(settings), timeout) as client:
             yield client
-
-
-def reference(text: str) -> int | str:
-    """A job as people name it: by id or by name."""
-    return int(text) if text.isdecimal() else text
 
 
 class Parsed(click.ParamType[Any]):

@@ -4,7 +4,7 @@ import click
 
 from switchml.commands import output
 from switchml.commands.completion import complete_job
-from switchml.commands.session import Session, json_option, reference
+from switchml.commands.session import Session, json_option
 from switchml.ops import stragglers
 
 __all__ = ["job_status"]
@@ -23,7 +23,7 @@ Examples:
 def job_status(session: Session, job: str, as_json: bool) -> None:
     """Show how a job stands: its state, its losses and epochs, and the slowest rank and how far it is behind."""
     with session.client() as client:
-        found = client.get_job(reference(job))
+        found = client.get_job(job)
     slowest = stragglers.straggler(found)
     if as_json:
         output.print_json(output.job_status_dict(found, slowest))

@@ -10,6 +10,7 @@ from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom
 from switchml.controller.jobs import OnFailure
 from switchml.controller.slots import MINIMUM_SLOTS, is_power_of_two
 from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORKERS
+from switchml.dataplane.job_reference import is_job_name
 
 __all__ = ["NAME", "AgentRoom", "next_job_id", "place_ranks", "validate_job"]
 
@@ -29,8 +30,8 @@ def validate_job(workers: int, name: str, slots: int, on_failure: int = 0) -> No
             workers=workers,
             workers_maximum=PROTOCOL_MAX_WORKERS,
         )
-    if name and not NAME.fullmatch(name):
-        raise InvalidRequest(f"job name {name[:80]!r} must be 1 to 64 of A-Z a-z 0-9 _ . -")
+    if name and not is_job_name(name):
+        raise InvalidRequest(f"job name {name[:80]!r} must be 1 to 64 of A-Z a-z 0-9 _ . - and more than a number")
     highest = PROTOCOL_MAX_SLOT_INDEX + 1
     if slots and not (is_power_of_two(slots) and MINIMUM_SLOTS <= slots <= highest):
         raise InvalidRequest(

@@ -28,6 +28,7 @@ from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.dataplane.job_reference import parse_job_reference
 from switchml.dataplane.port_numbers import HIGHEST_PORT
 
 __all__ = ["DEFAULT_SECONDS", "ControllerClient"]
@@ -55,8 +56,9 @@ class ControllerClient:
 
     Several addresses have commas between them; they are "ipv4:port".
 
-    A job is named by its id (int) or its name (str). Every method takes at most ``timeout`` seconds and raises the
-    ControllerError that the controller raised, ControllerUnavailable when none answers, or DeadlineExceeded.
+    A job is referred to by its id, a number or its digits, or by its name. Every method takes at most ``timeout``
+    seconds and raises the ControllerError that the controller raised, ControllerUnavailable when none answers, or
+    DeadlineExceeded.
 
     ``tls`` is a directory of certificates (switchml.common.tls), without which an address must be on loopback, or the
     connection ``insecure``. Certificates that are replaced are taken for the next call.
@@ -336,6 +338,7 @@ def _own_name() -> str:
 
 
 def _reference(job: int | str) -> pb.JobReference:
+    job = parse_job_reference(job) if isinstance(job, str) else job
     if isinstance(job, str):
         return pb.JobReference(name=job)
     if not 0 <= job <= _HIGHEST:

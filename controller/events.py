@@ -13,15 +13,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from switchml.common.printable import printable
 from switchml.controller.errors import StoreError
+from switchml.controller.jobs import Job, referred_to
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import switchml_pb2 as pb
-
-if TYPE_CHECKING:
-    from switchml.controller.jobs import Job
 
 __all__ = ["ACTOR", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level"]
 
@@ -129,10 +127,8 @@ class Event:
 
     def concerns(self, reference: pb.JobReference) -> bool:
         """Return whether it is about this job; an empty reference means any, or none."""
-        kind = reference.WhichOneof("reference")
-        if kind is None:
-            return True
-        return self.job == reference.id if kind == "id" else self.job_name == reference.name
+        wanted = referred_to(reference)
+        return wanted is None or wanted == (self.job if isinstance(wanted, int) else self.job_name)
 
 
 class EventLog:

@@ -12,6 +12,7 @@ from ipaddress import IPv4Address
 from switchml.controller.drivers import JobTables, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Verdict
+from switchml.dataplane.job_reference import parse_job_reference
 
 __all__ = [
     "EpochChange",
@@ -24,6 +25,7 @@ __all__ = [
     "new_secret",
     "parse_mac",
     "printed_ranks",
+    "referred_to",
 ]
 
 
@@ -243,6 +245,14 @@ def parse_mac(text: str) -> int:
     if not _MAC.fullmatch(text):
         raise ValueError(f"{text!r} is not a MAC address of the form aa:bb:cc:dd:ee:ff")
     return int(text.replace(":", ""), 16)
+
+
+def referred_to(reference: pb.JobReference) -> int | str | None:
+    """Return the id or the name by which a request refers to a job; None where it refers to none."""
+    kind = reference.WhichOneof("reference")
+    if kind is None:
+        return None
+    return reference.id if kind == "id" else parse_job_reference(reference.name)
 
 
 def printed_ranks(ranks: list[int]) -> str:

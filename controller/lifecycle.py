@@ -34,6 +34,7 @@ from switchml.controller.jobs import (
     counters_by_name,
     new_secret,
     printed_ranks,
+    referred_to,
 )
 from switchml.controller.live_job import LiveJob, revocation, why_not_taken_over
 from switchml.controller.pipes import require_one_pipe, require_width
@@ -116,12 +117,12 @@ class Lifecycle:
             JobNotFound: there is none.
 
         """
-        kind = reference.WhichOneof("reference")
-        if kind is None:
+        wanted = referred_to(reference)
+        if wanted is None:
             raise InvalidRequest("say which job, by id or by name")
-        found = self._store.job_of_id(reference.id) if kind == "id" else self._store.job_of_name(reference.name)
+        found = self._store.job_of_id(wanted) if isinstance(wanted, int) else self._store.job_of_name(wanted)
         if found is None:
-            raise JobNotFound(f"no job has the {kind} {getattr(reference, kind)!r}")
+            raise JobNotFound(f"no job has the {'id' if isinstance(wanted, int) else 'name'} {wanted!r}")
         return self._live[found.key].job if found.key in self._live else found
 
     def list_jobs(self, include_ended: bool) -> list[Job]:

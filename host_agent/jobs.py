@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.deadline import first_of, within
+from switchml.dataplane.job_reference import parse_job_reference
 from switchml.host_agent.assignments import check_assignment
 from switchml.host_agent.epoch_change import follows, switch_over
 from switchml.host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
@@ -53,7 +54,7 @@ class Jobs:
         self._jobs: dict[int, LocalJob] = {}  # by id, which is unique among live jobs
         self._opening: dict[int, LocalJob] = {}  # by id: those whose ranks are being opened
         self._tasks: set[asyncio.Task[None]] = set()  # that open them
-        self._ended: OrderedDict[str, str] = OrderedDict()  # what became of jobs, by name and by id
+        self._ended: OrderedDict[int | str, str] = OrderedDict()  # what became of jobs, by name and by id
         self._waiting = WaitingRanks()
         self._switches = SwitchWatch(engine)
         self.report: Callable[[pb.AgentMessage], None] = lambda _: None
@@ -139,7 +140,7 @@ class Jobs:
             held.successor = job
             return
         self._jobs[job.assignment.job] = job
-        for reference in (job.name, str(job.assignment.job)):
+        for reference in (job.name, job.assignment.job):
             self._ended.pop(reference, None)
         for number, one in zip(job.assignment.ranks, waiting, strict=False):
             job.ranks[number].process = one.process  # no other process can take it
@@ -417,13 +418,12 @@ class Jobs:
         return pb.AssignmentReady(job=job.assignment.job, epoch=job.assignment.epoch, endpoints=endpoints)
 
     def _find(self, reference: str) -> LocalJob:
+        wanted = parse_job_reference(reference)
         for job in self._jobs.values():
-            if job.name == reference:
+            if wanted in (job.assignment.job, job.name):
                 return job
-        if reference.isascii() and reference.isdigit() and len(reference) < 10 and int(reference) in self._jobs:
-            return self._jobs[int(reference)]
-        if reference in self._ended:
-            raise AttachRefused("JobEnded", self._ended[reference])
+        if wanted in self._ended:
+            raise AttachRefused("JobEnded", self._ended[wanted])
         here = ", ".join(str(job) for job in self._jobs.values()) or "none"
         raise AttachRefused(
             "UnknownJob",
@@ -445,7 +445,7 @@ class Jobs:
             self._close_ranks(job.successor)
         self._opening.pop(job.assignment.job, None)
         del self._jobs[job.assignment.job]
-        for reference in (job.name, str(job.assignment.job)):
+        for reference in (job.name, job.assignment.job):
             self._ended[reference] = f"{job} is over: {failure.message}"
         while len(self._ended) > _REMEMBERED_JOBS:
             self._ended.popitem(last=False)

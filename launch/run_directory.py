@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.errors import RunDirectoryError
+from switchml.dataplane.job_reference import parse_job_reference
 
 __all__ = ["UNIX_PATH_LIMIT", "RunDirectory"]
 
@@ -160,10 +161,11 @@ class RunDirectory:
         """The newest job directory whose key or name is `reference`; None when there is none."""
         if not self.jobs.is_dir():
             return None
+        wanted = parse_job_reference(reference)
         found: list[tuple[int, Path]] = []
         for directory in self.jobs.iterdir():
             key, dash, name = directory.name.partition("-")
-            if dash and key.isdecimal() and reference in (key, name):
+            if dash and key.isdecimal() and wanted in (int(key), name):
                 found.append((int(key), directory))
         return max(found)[1] if found else None
 

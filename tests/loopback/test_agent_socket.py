@@ -12,6 +12,7 @@ import pytest
 from agent_harness import RawProcess, RunningAgent, attach_message, expect_event, in_thread, running_agent
 from collective_harness import running_fabric
 
+import switchml
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.errors import SocketUnusable
 from switchml.host_agent.socket_server import SocketServer
@@ -33,6 +34,7 @@ async def raw(agent: RunningAgent) -> RawProcess:
     [
         ({"job": "nothing"}, "UnknownJob", "jobs here: job 1 ('job-1', epoch 1)"),
         ({"job": "17"}, "UnknownJob", "'17'"),
+        ({"job": "9" * 64}, "UnknownJob", "'999"),
         ({"rank": 1, "job": "1"}, "RankElsewhere", "agent agent-1 has rank 0"),
         ({"rank": 2}, "BadRequest", "ranks 0 to 1"),
         ({"world_size": 3}, "WrongWorldSize", "has 2 ranks, not 3"),
@@ -61,6 +63,19 @@ async def test_a_request_that_is_refused(tmp_path: Path, changes: dict[str, obje
         assert words in answer["message"]
         assert await in_thread(process.receive) is None  # hung up
         await still_serves(agent)
+
+
+async def test_digits_are_the_id_of_a_job_and_not_the_name_of_another(tmp_path: Path) -> None:
+    """A controller of an earlier version may have given such a name."""
+    async with running_agent(tmp_path) as agent:
+        await agent.start_job(1, 1, name="2")
+        await agent.start_job(2, 1)
+        comm = await agent.connect(0, "2")
+        assert comm.name == "job-2"
+        await in_thread(comm.close)
+        await agent.revoke(pb.JOB_STOPPED)
+        with pytest.raises(switchml.ConnectError, match="has had its process"):
+            await agent.connect(0, "2")
 
 
 @pytest.mark.parametrize(

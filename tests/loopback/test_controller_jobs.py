@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 from controller_harness import DEADLINE, ControllerProcess, ScriptedAgent, configuration, running_controller, wait_until
 from soft_switch import SwitchProcess, running_switch, stopped
@@ -18,6 +19,7 @@ from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.jobs import OnFailure
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.dataplane.wire import Packet
 
 VALUES = 64
@@ -454,6 +456,17 @@ def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent):
     assert 0.5 < time.monotonic() - began < 2
     assert revocation.reason == pb.INTEGRITY
     assert "on ranks 0, 2 in call 9, all_reduce of 100 float32, at chunk 3 in slot" in revocation.message
+
+
+def test_digits_are_an_id_and_never_a_name(client: ControllerClient, agent: ScriptedAgent):
+    first, second = client.start_job(1), client.start_job(1)
+    with pytest.raises(errors.InvalidRequest, match="and more than a number"):
+        client.start_job(1, name=str(second.id))
+    assert client.get_job(str(second.id)).key == second.key
+    with grpc.insecure_channel(client.address) as channel:
+        reference = pb.JobReference(name=str(second.id))
+        assert pb_grpc.JobsStub(channel).Get(reference).key == second.key  # type: ignore[no-untyped-call]
+    assert client.stop_job(str(first.id)).key == first.key
 
 
 def test_watching(client: ControllerClient, agent: ScriptedAgent):

@@ -20,6 +20,8 @@ def test_what_is_allowed(workers: int, name: str, slots: int):
         (1, "x" * 65, 0, "1 to 64 of"),
         (1, "ä", 0, "job name"),
         (1, "a\n", 0, "job name"),
+        (1, "2", 0, "job name '2' must be .* and more than a number"),
+        (1, "007", 0, "and more than a number"),
         (1, "", 1, "power of two from 2 to 32768, not 1"),
         (1, "", 3, "not 3"),
         (1, "", 65536, "not 65536"),

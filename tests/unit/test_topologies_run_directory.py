@@ -110,6 +110,8 @@ def test_job_directories_are_found_by_key_and_newest_by_name(directory: RunDirec
     assert directory.find_job_directory("3") == old
     assert directory.find_job_directory("digits") == new
     assert directory.find_job_directory("other") is None
+    directory.job_directory(12, "3")  # of a version that allowed such a name
+    assert directory.find_job_directory("3") == old
 
 
 def test_a_job_name_stays_inside_the_directory(directory: RunDirectory) -> None:

@@ -1,0 +1,23 @@
+"""How people and programs refer to a job: by its id or by its name, by one rule wherever a job is named.
+
+Digits alone are an id, so that no job may have such a name; anything else is a name.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["is_job_name", "parse_job_reference"]
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_ID = re.compile(r"[0-9]{1,64}")
+
+
+def parse_job_reference(text: str) -> int | str:
+    """Return the id that `text` is, or the name."""
+    return int(text) if _ID.fullmatch(text) else text
+
+
+def is_job_name(text: str) -> bool:
+    """Return whether a job may have this name."""
+    return _NAME.fullmatch(text) is not None and isinstance(parse_job_reference(text), str)
