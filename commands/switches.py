@@ -5,8 +5,8 @@ import click
 from switchml.commands import output
 from switchml.commands.completion import complete_agent, complete_switch
 from switchml.commands.session import Parsed, Session, json_option
+from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.common.shares import share
-from switchml.dataplane.port_numbers import HIGHEST_PORT
 from switchml.ops import switch_ports
 
 __all__ = ["agent_group", "switch_group"]

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from switchml.common.job_reference import is_job_name
 from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom
 from switchml.controller.jobs import OnFailure
 from switchml.controller.slots import MINIMUM_SLOTS, is_power_of_two
 from switchml.dataplane.constants import PROTOCOL_MAX_JOBS, PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_WORKERS
-from switchml.dataplane.job_reference import is_job_name
 
 __all__ = ["NAME", "AgentRoom", "next_job_id", "place_ranks", "validate_job"]
 

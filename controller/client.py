@@ -12,6 +12,8 @@ from typing import Any
 
 import grpc
 
+from switchml.common.job_reference import parse_job_reference
+from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
 from switchml.controller.errors import (
     ACTOR_KEY,
@@ -28,8 +30,6 @@ from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
-from switchml.dataplane.job_reference import parse_job_reference
-from switchml.dataplane.port_numbers import HIGHEST_PORT
 
 __all__ = ["DEFAULT_SECONDS", "ControllerClient"]
 

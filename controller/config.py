@@ -68,6 +68,7 @@ from pathlib import Path
 from typing import Any
 
 from switchml.common.grpc_address import parse_grpc_address
+from switchml.common.port_numbers import HIGHEST_PORT, highest_port
 from switchml.common.tls import Security
 from switchml.controller.agents import EVERY_AGENT
 from switchml.controller.errors import ConfigError
@@ -81,7 +82,6 @@ from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
 )
-from switchml.dataplane.port_numbers import HIGHEST_PORT, highest_port
 
 if sys.version_info >= (3, 11):
     import tomllib

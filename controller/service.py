@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
+from switchml.common.deadline import within
 from switchml.controller.agent_messages import AgentMessages
 from switchml.controller.agents import Agents, AgentSession, welcome
 from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
@@ -26,7 +27,6 @@ from switchml.controller.store import Store
 from switchml.controller.switches import Switches
 from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION
-from switchml.dataplane.deadline import within
 
 __all__ = ["AgentsService", "ControlService", "EventsService", "JobsService", "SwitchesService"]
 

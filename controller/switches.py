@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
+from switchml.common.port_numbers import highest_port
 from switchml.common.tls import Security, TlsError, is_local
 from switchml.controller.config import SwitchConfig
 from switchml.controller.drivers import LOSS_TABLES, Driver, JobTables
@@ -19,7 +20,6 @@ from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.slots import SlotAllocator
 from switchml.controller.store import Store
 from switchml.dataplane.constants import Verdict
-from switchml.dataplane.port_numbers import highest_port
 
 __all__ = ["MAX_EPOCH", "ManagedSwitch", "Switches"]
 

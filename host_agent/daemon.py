@@ -19,12 +19,12 @@ import click
 from switchml.common.clock import chosen_clock
 from switchml.common.metrics_address import MetricsPlace, metrics_options
 from switchml.common.open_files import allow_open_files
+from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.common.process_logs import configure, log_options
 from switchml.common.tls import Security, tls_options
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
-from switchml.dataplane.port_numbers import HIGHEST_PORT
 from switchml.host_agent._engine import SLOT_USES, SOCKET_BUFFER_BYTES, Engine, granted_socket_buffers, shm_port_at
 from switchml.host_agent.errors import AgentError
 from switchml.host_agent.jobs import Jobs

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from switchml.common.deadline import first_of, within
+from switchml.common.job_reference import parse_job_reference
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.dataplane.deadline import first_of, within
-from switchml.dataplane.job_reference import parse_job_reference
 from switchml.host_agent.assignments import check_assignment
 from switchml.host_agent.epoch_change import follows, switch_over
 from switchml.host_agent.errors import AssignmentRefused, AttachRefused, BadMessage

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from switchml.common.deadline import within
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.dataplane.deadline import within
 from switchml.host_agent.errors import AttachRefused, BadMessage
 from switchml.host_agent.jobs import Jobs
 from switchml.host_agent.local_job import LocalJob, LocalRank

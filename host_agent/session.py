@@ -16,10 +16,10 @@ from typing import Any, Final
 import grpc
 
 from switchml.common.clock import Clock, stood_still
+from switchml.common.deadline import within
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
-from switchml.dataplane.deadline import within
 from switchml.host_agent.epoch_change import have_reached
 from switchml.host_agent.errors import RegistrationRefused
 from switchml.host_agent.jobs import Jobs

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.errors import RunDirectoryError
-from switchml.dataplane.job_reference import parse_job_reference
+from switchml.common.job_reference import parse_job_reference
 
 __all__ = ["UNIX_PATH_LIMIT", "RunDirectory"]
 

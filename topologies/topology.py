@@ -34,10 +34,10 @@ from typing import Any, Final, TypeVar
 import yaml
 
 from switchml.common.errors import TopologyFileError
+from switchml.common.port_numbers import highest_port
 from switchml.controller.config import PortConfig
 from switchml.controller.errors import ConfigError
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
-from switchml.dataplane.port_numbers import highest_port
 
 __all__ = ["PACKAGED", "TARGETS", "TOFINO", "Host", "Switch", "Topology", "load", "single_switch"]
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.message import DecodeError
 
+from switchml.common.deadline import within
 from switchml.common.tls import Options
 from switchml.controller.drivers.bfrt_schema import ALL_PIPES
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 from switchml.dataplane.bfruntime import bfruntime_pb2_grpc as pb_grpc
-from switchml.dataplane.deadline import within
 
 __all__ = ["BfrtError", "Failure", "Session"]
 

@@ -15,6 +15,7 @@ from finsy.proto import U128, p4i, p4r
 from google.protobuf import text_format
 
 from switchml import dataplane
+from switchml.common.deadline import within
 from switchml.common.tls import Security, TlsError, switch_name
 from switchml.controller.config import SwitchConfig
 from switchml.controller.drivers import LOSS_TABLES, Capabilities, Driver, JobTables, SwitchContents
@@ -36,7 +37,6 @@ from switchml.controller.jobs import parse_mac
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.version import require_same_release
 from switchml.dataplane.constants import DropReason, Verdict
-from switchml.dataplane.deadline import within
 
 __all__ = ["P4RuntimeDriver"]
 

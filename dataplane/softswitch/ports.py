@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from switchml.common.grpc_address import parse_host_port
+from switchml.common.port_numbers import highest_port
 from switchml.dataplane.devices import Device, Poll, open_dpdk, open_xdp
-from switchml.dataplane.port_numbers import highest_port
 from switchml.dataplane.softswitch._native import Switch
 
 __all__ = [

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from switchml.common.port_numbers import highest_port
 from switchml.controller.agents import Agents
 from switchml.controller.errors import InvalidRequest
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION
-from switchml.dataplane.port_numbers import highest_port
 
 
 @dataclass

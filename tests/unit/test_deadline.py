@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from switchml.dataplane.deadline import within
+from switchml.common.deadline import within
 
 
 async def test_what_ends_in_time():
