@@ -41,8 +41,8 @@ TORCH := torch==2.13.0
 # What trains on the backend in a test, with the versions that docs/pytorch.md names.
 TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 
-CXX_SOURCES := $(shell find benchmarks dataplane host_agent switchml -name '*.cc')
-CXX_HEADERS := $(shell find benchmarks dataplane host_agent switchml -name '*.h')
+CXX_SOURCES := $(shell find benchmarks dataplane host_agent native switchml -name '*.cc')
+CXX_HEADERS := $(shell find benchmarks dataplane host_agent native switchml -name '*.h')
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
@@ -251,11 +251,11 @@ fuzz: $(VENV)/dev.stamp
 
 # ---- the arithmetic ----------------------------------------------------------------------------------------------------
 
-test-kernels:
-	tests/native/run.sh native $(ARGS)
+test-kernels: $(VENV)/venv.stamp
+	PATH="$(BIN):$$PATH" tests/native/run.sh native $(ARGS)
 
-test-neon:
-	tests/native/run.sh neon $(ARGS)
+test-neon: $(VENV)/venv.stamp
+	PATH="$(BIN):$$PATH" tests/native/run.sh neon $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(TORCH_VENV) .venv-wheel .venv-sanitize .venv-tsan .run build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -99,7 +99,7 @@ def generate(source: Path = _HERE / "constants.toml") -> dict[Path, str]:
         if len(set(members.values())) != len(members) and table in {*_ENUMS, "flag"}:
             raise ValueError(f"{source}: two members of [{table}] have the same value")
     return {
-        _HERE / "native" / "constants.h": _cpp(constants),
+        _HERE.parent / "native" / "wire" / "constants.h": _cpp(constants),
         _HERE / "p4" / "common" / "constants.p4": _p4(constants),
         _HERE / "constants.py": _python(constants),
     }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "benchmarks/native/aligned_memory.h"
-#include "dataplane/softswitch/native/accumulate.h"
+#include "native/kernels/accumulate.h"
 
 namespace switchml::benchmarks {
 namespace {

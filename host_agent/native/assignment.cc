@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "dataplane/native/constants.h"
+#include "native/wire/constants.h"
 
 namespace switchml {
 

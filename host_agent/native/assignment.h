@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "dataplane/native/epoch_limit.h"
+#include "native/wire/epoch_limit.h"
 
 namespace switchml {
 

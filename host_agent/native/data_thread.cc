@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "dataplane/native/short_slice.h"
+#include "native/runtime/short_slice.h"
 
 namespace switchml {
 

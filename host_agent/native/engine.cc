@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
-#include "dataplane/native/udp_batch.h"
 #include "host_agent/native/udp_transport.h"
+#include "native/net/udp_batch.h"
 
 namespace switchml {
 

@@ -9,11 +9,11 @@
 #include <tuple>
 #include <vector>
 
-#include "dataplane/native/shared_memory.h"
 #include "host_agent/native/assignment.h"
 #include "host_agent/native/data_thread.h"
 #include "host_agent/native/rank_channel.h"
 #include "host_agent/native/shm_rank.h"
+#include "native/channel/shared_memory.h"
 
 namespace switchml {
 

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "dataplane/native/udp_frame.h"
+#include "native/wire/udp_frame.h"
 
 namespace switchml {
 namespace {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/native/frame_device.h"
-#include "dataplane/native/poll_schedule.h"
-#include "dataplane/native/shared_memory.h"
 #include "host_agent/native/neighbours.h"
 #include "host_agent/native/transport.h"
+#include "native/channel/shared_memory.h"
+#include "native/net/frame_device.h"
+#include "native/runtime/poll_schedule.h"
 
 namespace switchml {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "dataplane/native/channel.h"
-#include "dataplane/native/slot_blocks.h"
-#include "dataplane/native/stopwatch.h"
-#include "dataplane/native/wire.h"
+#include "native/channel/channel.h"
+#include "native/runtime/stopwatch.h"
+#include "native/wire/slot_blocks.h"
+#include "native/wire/wire.h"
 
 namespace switchml {
 

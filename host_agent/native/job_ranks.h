@@ -7,12 +7,12 @@
 #include <optional>
 #include <vector>
 
-#include "dataplane/native/udp_batch.h"
 #include "host_agent/native/assignment.h"
 #include "host_agent/native/rank.h"
 #include "host_agent/native/rank_channel.h"
 #include "host_agent/native/rank_profile.h"
 #include "host_agent/native/transport.h"
+#include "native/net/udp_batch.h"
 
 namespace switchml {
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-#include "dataplane/native/frame_headers.h"
+#include "native/wire/frame_headers.h"
 
 namespace switchml {
 namespace {

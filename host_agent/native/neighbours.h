@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "dataplane/native/frame_device.h"
+#include "native/net/frame_device.h"
 
 namespace switchml {
 

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "dataplane/native/slot_blocks.h"
+#include "native/wire/slot_blocks.h"
 
 namespace switchml {
 

@@ -7,13 +7,13 @@
 #include <deque>
 #include <vector>
 
-#include "dataplane/native/udp_batch.h"
-#include "dataplane/native/wire.h"
 #include "host_agent/native/assignment.h"
 #include "host_agent/native/rank_channel.h"
 #include "host_agent/native/rank_profile.h"
 #include "host_agent/native/round_trip.h"
 #include "host_agent/native/window.h"
+#include "native/net/udp_batch.h"
+#include "native/wire/wire.h"
 
 namespace switchml {
 

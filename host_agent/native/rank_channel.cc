@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "dataplane/native/slot_blocks.h"
+#include "native/wire/slot_blocks.h"
 
 namespace switchml {
 

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <vector>
 
-#include "dataplane/native/channel.h"
-#include "dataplane/native/shared_memory.h"
 #include "host_agent/native/assignment.h"
+#include "native/channel/channel.h"
+#include "native/channel/shared_memory.h"
 
 namespace switchml {
 

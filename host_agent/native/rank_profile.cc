@@ -1,7 +1,7 @@
 #include "host_agent/native/rank_profile.h"
 
-#include "dataplane/native/stopwatch.h"
-#include "dataplane/native/thread_states.h"
+#include "native/channel/thread_states.h"
+#include "native/runtime/stopwatch.h"
 
 namespace switchml {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/native/call_log.h"
-#include "dataplane/native/channel.h"
-#include "dataplane/native/durations.h"
+#include "native/channel/call_log.h"
+#include "native/channel/channel.h"
+#include "native/runtime/durations.h"
 
 namespace switchml {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "dataplane/native/durations.h"
+#include "native/runtime/durations.h"
 
 namespace switchml {
 

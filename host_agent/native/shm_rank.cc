@@ -13,8 +13,8 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "dataplane/native/channel.h"
-#include "dataplane/native/udp_batch.h"
+#include "native/channel/channel.h"
+#include "native/net/udp_batch.h"
 
 namespace switchml {
 

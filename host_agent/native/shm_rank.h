@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/native/shared_memory.h"
-#include "dataplane/native/shm_messages.h"
 #include "host_agent/native/assignment.h"
 #include "host_agent/native/rank_profile.h"
+#include "native/channel/shared_memory.h"
+#include "native/channel/shm_messages.h"
 
 namespace switchml {
 

@@ -1,7 +1,7 @@
 // How the packets of one job travel between a data thread of the agent and the switch.
 #pragma once
 
-#include "dataplane/native/udp_batch.h"
+#include "native/net/udp_batch.h"
 
 namespace switchml {
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
-#include "dataplane/native/stopwatch.h"
 #include "host_agent/native/burst_choice.h"
 #include "host_agent/native/transport.h"
+#include "native/runtime/stopwatch.h"
 
 namespace switchml {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/native/call_log.h"
-#include "switchml/native/half.h"
+#include "native/channel/call_log.h"
+#include "native/kernels/half.h"
 
 namespace switchml {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <system_error>
 
-#include "dataplane/native/short_slice.h"
-#include "dataplane/native/stopwatch.h"
+#include "native/runtime/short_slice.h"
+#include "native/runtime/stopwatch.h"
 
 namespace switchml {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "dataplane/native/shared_memory.h"
+#include "native/channel/shared_memory.h"
 #include "switchml/native/call.h"
 #include "switchml/native/stream.h"
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <limits>
 
-#include "dataplane/native/wire.h"
-#include "switchml/native/kernels.h"
+#include "native/kernels/kernels.h"
+#include "native/wire/wire.h"
 
 namespace switchml {
 

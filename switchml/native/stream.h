@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/native/channel.h"
+#include "native/channel/channel.h"
 #include "switchml/native/call.h"
 #include "switchml/native/thread_time.h"
 

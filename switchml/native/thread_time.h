@@ -1,9 +1,9 @@
 // What the progress thread does with its time, and with that of each call.
 #pragma once
 
-#include "dataplane/native/channel.h"
-#include "dataplane/native/stopwatch.h"
-#include "dataplane/native/thread_states.h"
+#include "native/channel/channel.h"
+#include "native/channel/thread_states.h"
+#include "native/runtime/stopwatch.h"
 #include "switchml/native/call.h"
 
 namespace switchml {

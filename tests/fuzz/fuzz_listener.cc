@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "dataplane/native/channel.h"
-#include "dataplane/native/shared_memory.h"
-#include "dataplane/native/shm_messages.h"
-#include "dataplane/softswitch/native/switch.h"
+#include "dataplane/softswitch/native/runtime/switch.h"
+#include "native/channel/channel.h"
+#include "native/channel/shared_memory.h"
+#include "native/channel/shm_messages.h"
 #include "tests/fuzz/memory_port.h"
 
 using namespace switchml;  // NOLINT: a program of one page

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "dataplane/native/shared_memory.h"
 #include "host_agent/native/job_ranks.h"
 #include "host_agent/native/udp_transport.h"
+#include "native/channel/shared_memory.h"
 #include "tests/fuzz/memory_port.h"
 
 using namespace switchml;  // NOLINT: a program of one page

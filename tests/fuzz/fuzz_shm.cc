@@ -12,11 +12,11 @@
 #include <stdexcept>
 #include <vector>
 
-#include "dataplane/native/channel.h"
-#include "dataplane/softswitch/native/pipeline.h"
-#include "dataplane/softswitch/native/shm_port.h"
-#include "dataplane/softswitch/native/shm_shard.h"
-#include "dataplane/softswitch/native/turns.h"
+#include "dataplane/softswitch/native/pipeline/pipeline.h"
+#include "dataplane/softswitch/native/shared_memory/shm_port.h"
+#include "dataplane/softswitch/native/shared_memory/shm_shard.h"
+#include "native/channel/channel.h"
+#include "native/runtime/turns.h"
 #include "tests/fuzz/memory_port.h"
 
 using namespace switchml;  // NOLINT: a program of one page

@@ -10,11 +10,11 @@
 #include <stdexcept>
 #include <vector>
 
-#include "dataplane/native/frame_headers.h"
-#include "dataplane/native/frame_slot.h"
-#include "dataplane/native/instructions.h"
-#include "dataplane/softswitch/native/accumulate.h"
-#include "dataplane/softswitch/native/pipeline.h"
+#include "dataplane/softswitch/native/pipeline/pipeline.h"
+#include "native/kernels/accumulate.h"
+#include "native/kernels/instructions.h"
+#include "native/wire/frame_headers.h"
+#include "native/wire/frame_slot.h"
 #include "tests/fuzz/memory_port.h"
 
 using namespace switchml;  // NOLINT: a program of one page

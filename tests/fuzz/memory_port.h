@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "dataplane/native/wire.h"
-#include "dataplane/softswitch/native/port.h"
+#include "dataplane/softswitch/native/ports/port.h"
+#include "native/wire/wire.h"
 
 // An invariant. libFuzzer keeps the input of a run that ends so.
 #define REQUIRE(condition)                                                 \

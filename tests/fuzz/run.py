@@ -23,53 +23,31 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 HERE: Final = ROOT / "tests" / "fuzz"
 BUILD: Final = ROOT / "build" / "fuzz"
+CMAKE: Final = str(Path(sys.executable).with_name("cmake"))  # where `make` installs them
+NINJA: Final = str(Path(sys.executable).with_name("ninja"))
 LIMIT_SECONDS: Final = 20  # of one input
 LIMIT_MIB: Final = 4096
-
-SWITCH = ROOT / "dataplane" / "softswitch" / "native"
-COMMON = ROOT / "dataplane" / "native"
-AGENT = ROOT / "host_agent" / "native"
-# The pipeline and the shm port, without the ports that have sockets, and without Python; then the rest of a switch.
-OF_SWITCH = (
-    *("accumulate", "accumulate_neon", "egress", "fault_injector", "forwarding", "loss_table", "own_address"),
-    *("packet_view", "pipeline", "port", "processors", "result_sender", "shm_connection", "shm_job", "shm_port"),
-    *("shm_shard", "slot_memory", "slot_sums", "tables"),
-)
-WHOLE_SWITCH = (
-    *("device_port", "ethernet_port", "frame_batch", "frame_port", "frame_socket", "packet_port", "result_frame"),
-    *("mailbox", "port_watch", "shard", "shm_listener", "store_choice", "switch", "switch_shm", "udp_port"),
-)
 
 
 @dataclass(frozen=True)
 class Native:
-    """A target in C++: what it is linked with, and the sources whose coverage counts."""
+    """A target in C++ (CMakeLists.txt has what it is linked with), and the sources whose coverage counts."""
 
     name: str
-    sources: tuple[Path, ...]
     covered: tuple[str, ...]
 
 
-SWITCH_SOURCES = (*(SWITCH / f"{name}.cc" for name in OF_SWITCH), *COMMON.glob("*.cc"))
-AGENT_SOURCES = (
-    *(AGENT / f"{name}.cc" for name in ("assignment", "job_ranks", "rank", "rank_channel")),
-    *COMMON.glob("*.cc"),
-)
 NATIVE: Final = (
     Native(
         "switch",
-        SWITCH_SOURCES,
         ("packet_view.cc", "pipeline.cc", "slot_sums.cc", "result_sender.cc", "forwarding.cc", "own_address.cc"),
     ),
-    Native(
-        "shm", SWITCH_SOURCES, ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")
-    ),
+    Native("shm", ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")),
     Native(
         "listener",
-        (*SWITCH_SOURCES, *(SWITCH / f"{name}.cc" for name in WHOLE_SWITCH)),
         ("shm_listener.cc", "switch_shm.cc", "shm_connection.cc", "shm_job.cc", "shm_port.cc", "shm_shard.cc"),
     ),
-    Native("rank", AGENT_SOURCES, ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h")),
+    Native("rank", ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h")),
 )
 PYTHON: Final = ("messages", "agent_socket", "controller", "p4runtime")
 
@@ -94,41 +72,20 @@ def compiler() -> str | None:
 
 
 def build(clang: str, target: Native, coverage: bool) -> Path:
-    """Compile a native target, each source once."""
-    kind = "coverage" if coverage else "fuzzer"
-    directory = BUILD / kind
-    directory.mkdir(parents=True, exist_ok=True)
-    flags = ["-std=c++17", "-O1", "-g", f"-I{ROOT}", "-fno-omit-frame-pointer"]
-    if coverage:
-        flags += ["-fprofile-instr-generate", "-fcoverage-mapping"]
-        sanitizers = ["-fsanitize=fuzzer"]
-    else:
-        sanitizers = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
-    headers = [
-        path for base in ("dataplane", "host_agent", "switchml", "tests/fuzz") for path in (ROOT / base).rglob("*.h")
+    """Compile a native target and what it is linked with; return the program."""
+    directory = BUILD / ("coverage" if coverage else "fuzzer")
+    flags = "-fno-omit-frame-pointer" + (" -fprofile-instr-generate -fcoverage-mapping" if coverage else "")
+    configure = [
+        *(CMAKE, "-G", "Ninja", "-S", str(ROOT), "-B", str(directory), "--log-level=WARNING"),
+        *(f"-DCMAKE_CXX_COMPILER={clang}", f"-DCMAKE_MAKE_PROGRAM={NINJA}", f"-DCMAKE_CXX_FLAGS={flags}"),
+        *("-DCMAKE_BUILD_TYPE=Debug", "-DSWITCHML_MODULES=OFF", "-DSWITCHML_FUZZ=ON"),
+        f"-DSWITCHML_SANITIZE={'' if coverage else 'address,undefined'}",
     ]
-    newest_header = max(path.stat().st_mtime for path in headers)
-    objects: list[Path] = []
-    running: list[subprocess.Popen[bytes]] = []
-    for source in (*target.sources, HERE / f"fuzz_{target.name}.cc"):
-        made = directory / (str(source.relative_to(ROOT)).replace("/", "_") + ".o")
-        objects.append(made)
-        if made.exists() and made.stat().st_mtime > max(source.stat().st_mtime, newest_header):
-            continue
-        if len(running) >= (os.cpu_count() or 1):
-            finish(running.pop(0))
-        running.append(subprocess.Popen([clang, *flags, *sanitizers, "-c", str(source), "-o", str(made)]))
-    for compilation in running:
-        finish(compilation)
-    program = directory / f"fuzz_{target.name}"
-    subprocess.run([clang, *flags, *sanitizers, *map(str, objects), "-o", str(program), "-lpthread"], check=True)
-    return program
-
-
-def finish(compilation: subprocess.Popen[bytes]) -> None:
-    """Wait for a compiler, and end if it failed."""
-    if compilation.wait() != 0:
-        raise SystemExit("a fuzz target does not compile")
+    compile_it = [CMAKE, "--build", str(directory), "--target", f"fuzz_{target.name}"]
+    for command in (configure, compile_it):
+        if subprocess.run(command, check=False).returncode != 0:
+            raise SystemExit(f"the fuzz target {target.name} does not compile")
+    return directory / "tests" / "fuzz" / f"fuzz_{target.name}"
 
 
 def run(name: str, command: Sequence[str], seconds: int, seed: int) -> bool:
@@ -189,7 +146,7 @@ def report_coverage(clang: str, target: Native) -> None:
         capture_output=True,
     )
     subprocess.run([profdata, "merge", "-sparse", str(raw), "-o", str(profile)], check=True)
-    covered = [str(path) for path in sorted(ROOT.rglob("native/*")) if path.name in target.covered]
+    covered = [str(path) for path in sorted(ROOT.rglob("native/**/*")) if path.name in target.covered]
     report = subprocess.run(
         [cov, "report", str(program), f"-instr-profile={profile}", *covered], check=True, capture_output=True, text=True
     )

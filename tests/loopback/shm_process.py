@@ -15,7 +15,7 @@ from soft_switch import wait_until
 from switchml.dataplane.constants import Flag, Format
 from switchml.host_agent._engine import Engine
 
-# dataplane/native/channel.h
+# native/channel/channel.h
 SUBMITTED = 128
 COMPLETED = 256
 SERVER_SLEEPS = 384

@@ -289,7 +289,7 @@ def test_bindings_that_are_refused(
 
 @pytest.mark.parametrize("kind", [0, 3, 4, 5, 2**32 - 1])  # freeze and fetch are for ranks that are bound
 def test_a_request_of_another_kind_binds_nothing(fabric: Fabric, kind: int) -> None:
-    """ShmRequest and ShmAnswer of dataplane/native/shm_messages.h."""
+    """ShmRequest and ShmAnswer of native/channel/shm_messages.h."""
     request = struct.pack("=QIIIIHHHBB", 0x53574D4C53523031, kind, 0x7F000001, SLOTS, VALUES, BASE, JOB, 1, 0, 1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
         agent.settimeout(30)

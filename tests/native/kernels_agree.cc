@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/native/instructions.h"
-#include "dataplane/softswitch/native/accumulate.h"
-#include "switchml/native/half.h"
-#include "switchml/native/kernels.h"
+#include "native/kernels/accumulate.h"
+#include "native/kernels/half.h"
+#include "native/kernels/instructions.h"
+#include "native/kernels/kernels.h"
 
 using switchml::BFloat16;
 using switchml::Float16;

@@ -6,12 +6,13 @@ cd "$(dirname "$0")/../.."
 what="$1"
 shift
 case "$what" in
-  native) compiler="${CXX:-g++}" emulator="" ;;
+  native) compiler="${CXX:-g++}" emulator="" system="" ;;
   neon)
     if [ "$(uname -m)" = aarch64 ]; then
-      compiler="${CXX:-g++}" emulator=""
+      compiler="${CXX:-g++}" emulator="" system=""
     else
       compiler=aarch64-linux-gnu-g++ emulator=qemu-aarch64
+      system="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64"
       for tool in "$compiler" "$emulator"; do
         command -v "$tool" >/dev/null || {
           echo "skipped: $tool is not on PATH; on Debian or Ubuntu: sudo apt-get install g++-aarch64-linux-gnu qemu-user"
@@ -25,8 +26,7 @@ case "$what" in
     exit 2
     ;;
 esac
-mkdir -p build/native
-program="build/native/kernels_agree_$what"
-"$compiler" -std=c++17 -O2 -static -Wall -Wextra -Wno-uninitialized -Wno-maybe-uninitialized -I. -o "$program" \
-  tests/native/kernels_agree.cc switchml/native/kernels*.cc dataplane/softswitch/native/accumulate*.cc
-$emulator "$program" "$@"
+build="build/native-$what"
+cmake -G Ninja -S . -B "$build" --log-level=WARNING -DSWITCHML_MODULES=OFF -DCMAKE_CXX_COMPILER="$compiler" $system
+cmake --build "$build" --target kernels_agree
+$emulator "$build/tests/native/kernels_agree" "$@"

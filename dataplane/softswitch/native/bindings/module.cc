@@ -1,0 +1,252 @@
+// dataplane.softswitch._native: the soft switch as the Python P4Runtime server sees it. Types are in ../_native.pyi.
+#include "dataplane/softswitch/native/bindings/module.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "dataplane/softswitch/native/bindings/module_kernels.h"
+#include "native/bindings/device_capsule.h"
+
+namespace switchml {
+namespace {
+
+size_t index_below(Int given, size_t entries, const char* counter) {
+  return number<size_t>(given, counter, entries - 1);
+}
+
+// Packets and bytes of the counter that `find(pipeline)` returns.
+template <class Find>
+std::pair<uint64_t, uint64_t> read(Switch* self, Find&& find) {
+  const nb::gil_scoped_release unlocked;
+  const Counter counter = self->read_counter(find);
+  return {counter.packets, counter.bytes};
+}
+
+template <class Find>
+void write(Switch* self, Counter value, Find&& find) {
+  const nb::gil_scoped_release unlocked;
+  self->write_counter(find, value);
+}
+
+void translate(const std::exception_ptr& error, void* /*payload*/) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::system_error& e) {
+    // Given errno and text, OSError picks its own subclass.
+    const nb::object exception = nb::borrow(PyExc_OSError)(e.code().value(), e.what());
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  } catch (const std::out_of_range& e) {
+    PyErr_SetString(PyExc_KeyError, e.what());
+  }
+}
+
+nb::dict counters_of(Switch* self, uint16_t port) {
+  PortCounters counters;
+  {
+    const nb::gil_scoped_release unlocked;
+    counters = self->port_counters(port);
+  }
+  nb::dict result;
+  result["received"] = counters.received;
+  result["receive_overflow"] = counters.receive_overflow;
+  result["receive_errors"] = counters.receive_errors;
+  result["handed_over"] = counters.handed_over;
+  result["sent"] = counters.sending.sent;
+  result["send_errors"] = counters.sending.lost;
+  result["last_send_errno"] = counters.sending.last_error;
+  result["injected_drop"] = counters.faults.dropped;
+  result["injected_duplicate"] = counters.faults.duplicated;
+  result["injected_delay"] = counters.faults.delayed;
+  result["injected_flip"] = counters.faults.flipped;
+  result["receive_buffer"] = counters.receive_buffer;
+  result["send_buffer"] = counters.send_buffer;
+  result["udp_port"] = counters.udp_port;
+  result["gso"] = counters.gso;
+  result["gro"] = counters.gro;
+  return result;
+}
+
+void bind_ports(nb::class_<Switch>* cls) {
+  cls->def(
+      "add_udp_port",
+      [](Switch* self, Int port, const std::string& address, Int udp_port) {
+        const auto switch_port = port_number(port);
+        const auto wanted = number<uint16_t>(udp_port, "udp_port");
+        const nb::gil_scoped_release unlocked;
+        return self->add_udp_port(switch_port, address, wanted);
+      },
+      nb::arg("port"), nb::arg("address"), nb::arg("udp_port"),
+      "Bind a UDP socket as switch port `port` and return its UDP port (0 lets the kernel pick one).");
+  cls->def(
+      "add_frame_port",
+      [](Switch* self, Int port, const std::string& path, const std::string& peer) {
+        const auto switch_port = port_number(port);
+        const nb::gil_scoped_release unlocked;
+        self->add_frame_port(switch_port, path, peer);
+      },
+      nb::arg("port"), nb::arg("path"), nb::arg("peer"),
+      "Bind a Unix datagram socket to `path` as switch port `port`; frames out of it go to the socket at `peer`.");
+  cls->def(
+      "add_packet_port",
+      [](Switch* self, Int port, const std::string& interface) {
+        const auto switch_port = port_number(port);
+        const nb::gil_scoped_release unlocked;
+        self->add_packet_port(switch_port, interface);
+      },
+      nb::arg("port"), nb::arg("interface"), "Make an Ethernet interface switch port `port`.");
+  cls->def(
+      "add_device_port",
+      [](Switch* self, Int port, const nb::sequence& queues, bool busy) {
+        const auto switch_port = port_number(port);
+        auto taken = take_devices(queues);
+        const nb::gil_scoped_release unlocked;
+        self->add_device_port(switch_port, std::move(taken), busy);
+      },
+      nb::arg("port"), nb::arg("queues"), nb::arg("busy"),
+      "Make what dataplane._dpdk or dataplane._xdp has opened, a queue for each shard, switch port `port`; a busy one "
+      "never sleeps.");
+  cls->def(
+      "add_shm_port",
+      [](Switch* self, Int port, const std::string& path, Int shards) {
+        const auto switch_port = port_number(port);
+        const auto threads = number<uint8_t>(shards, "shards");
+        const nb::gil_scoped_release unlocked;
+        self->add_shm_port(switch_port, path, threads);
+      },
+      nb::arg("port"), nb::arg("path"), nb::arg("shards") = 1,
+      "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by "
+      "`shards` threads (0: as many as there are processors).");
+  cls->def(
+      "set_faults",
+      [](Switch* self, Int port, double drop, double duplicate, double delay, Int seed, double flip) {
+        const auto switch_port = port_number(port);
+        const auto random_seed = number<uint64_t>(seed, "seed");
+        const nb::gil_scoped_release unlocked;
+        self->set_faults(switch_port, {drop, duplicate, delay, flip}, random_seed);
+      },
+      nb::arg("port"), nb::arg("drop"), nb::arg("duplicate"), nb::arg("delay"), nb::arg("seed"), nb::arg("flip") = 0.0,
+      "Drop, duplicate and delay packets of a port, and flip a bit of their UDP payload, with these probabilities, in "
+      "each "
+      "direction.");
+  cls->def(
+      "port_counters", [](Switch* self, Int port) { return counters_of(self, port_number(port)); }, nb::arg("port"),
+      "Return what a port has seen since it was added.");
+}
+
+void bind_counters(nb::class_<Switch>* cls) {
+  cls->def(
+      "worker_counter",
+      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
+         Int slot_mask, Int priority, Int secret) {
+        const auto key =
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+        return read(self, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
+      },
+      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
+      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("secret") = 0,
+      "Return (packets, bytes) of an entry of worker_table.");
+  cls->def(
+      "write_worker_counter",
+      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
+         Int slot_mask, Int priority, Int packets, Int byte_count, Int secret) {
+        const auto key =
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+        const Counter value{number<uint64_t>(packets, "packets"), number<uint64_t>(byte_count, "byte_count")};
+        write(self, value, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
+      },
+      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
+      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("packets"), nb::arg("byte_count"),
+      nb::arg("secret") = 0, "Set the counter of an entry of worker_table.");
+  cls->def(
+      "read_drop_counter",
+      [](Switch* self, Int index) {
+        const auto at = index_below(index, DropCounters::kEntries, "drop_counter index");
+        return read(self, [&](Pipeline& p) -> Counter& { return p.drops.at(at); });
+      },
+      nb::arg("index"), "Return (packets, bytes) of drop_counter; `index` is a DropReason.");
+  cls->def(
+      "write_drop_counter",
+      [](Switch* self, Int index, Int packets, Int byte_count) {
+        const auto at = index_below(index, DropCounters::kEntries, "drop_counter index");
+        const Counter value{number<uint64_t>(packets, "packets"), number<uint64_t>(byte_count, "byte_count")};
+        write(self, value, [&](Pipeline& p) -> Counter& { return p.drops.at(at); });
+      },
+      nb::arg("index"), nb::arg("packets"), nb::arg("byte_count"), "Set an entry of drop_counter.");
+  cls->def(
+      "read_job_counter",
+      [](Switch* self, Int index) {
+        const auto at = index_below(index, Pipeline::kJobCounterEntries, "job_counter index");
+        return read(self, [&](Pipeline& p) -> Counter& { return p.job_counter(at); });
+      },
+      nb::arg("index"), "Return (packets, bytes) of job_counter; `index` is (job << 4) | Verdict.");
+  cls->def(
+      "write_job_counter",
+      [](Switch* self, Int index, Int packets, Int byte_count) {
+        const auto at = index_below(index, Pipeline::kJobCounterEntries, "job_counter index");
+        const Counter value{number<uint64_t>(packets, "packets"), number<uint64_t>(byte_count, "byte_count")};
+        write(self, value, [&](Pipeline& p) -> Counter& { return p.job_counter(at); });
+      },
+      nb::arg("index"), nb::arg("packets"), nb::arg("byte_count"), "Set an entry of job_counter.");
+  cls->def(
+      "read_register",
+      [](Switch* self, const std::string& name, Int index) {
+        const auto at = number<uint32_t>(index, "register index");
+        const nb::gil_scoped_release unlocked;
+        return self->control_slot(at, [&](Pipeline& p) { return p.read_register(name, at); });
+      },
+      nb::arg("name"), nb::arg("index"), "Return one entry of a register, named as in the P4 program.");
+  cls->def(
+      "write_register",
+      [](Switch* self, const std::string& name, Int index, Int value) {
+        const auto at = number<uint32_t>(index, "register index");
+        const auto word = number<uint64_t>(value, "register value");
+        const nb::gil_scoped_release unlocked;
+        self->control_slot(at, [&](Pipeline& p) { p.write_register(name, at, word); });
+      },
+      nb::arg("name"), nb::arg("index"), nb::arg("value"), "Set one entry of a register.");
+}
+
+}  // namespace
+}  // namespace switchml
+
+// NOLINTNEXTLINE(bugprone-signed-bitwise,performance-unnecessary-value-param): inside nanobind's macro
+NB_MODULE(_native, m) {
+  namespace nb = nanobind;
+  using switchml::Int;
+  using switchml::Switch;
+  m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
+  nb::register_exception_translator(switchml::translate);
+  switchml::define_kernels(m.def_submodule("kernels", "The additions of the switch, for tests and benchmarks."));
+  m.attr("UDP_PORT_BUFFER_BYTES") = switchml::UdpPort::kSocketBufferBytes;
+  nb::class_<Switch> cls(m, "Switch", "A switch with `slots` pool indexes and `values` 32-bit values per packet.");
+  cls.def(
+      "__init__",
+      [](Switch* self, Int slots, Int values, Int shards) {
+        new (self) Switch(switchml::number<uint32_t>(slots, "slots"), switchml::number<uint32_t>(values, "values"),
+                          switchml::number<uint32_t>(shards, "shards"));
+      },
+      nb::arg("slots"), nb::arg("values"), nb::arg("shards") = 1);
+  cls.def(
+      "reset",
+      [](Switch* self, Int slots, Int values) {
+        const auto new_slots = switchml::number<uint32_t>(slots, "slots");
+        const auto new_values = switchml::number<uint32_t>(values, "values");
+        const nb::gil_scoped_release unlocked;
+        self->reset(new_slots, new_values);
+      },
+      nb::arg("slots"), nb::arg("values"),
+      "Begin a new pipeline: tables, groups, counters and registers are empty; ports and their faults stay.");
+  cls.def("start", &Switch::start, nb::call_guard<nb::gil_scoped_release>(), "Start the data thread.");
+  cls.def("stop", &Switch::stop, nb::call_guard<nb::gil_scoped_release>(),
+          "End the data thread; packets wait in the sockets until start().");
+  switchml::bind_ports(&cls);
+  switchml::bind_tables(&cls);
+  switchml::bind_counters(&cls);
+}

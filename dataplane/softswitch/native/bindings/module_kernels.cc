@@ -1,0 +1,113 @@
+// The additions for Python's tests and benchmarks.
+#include "dataplane/softswitch/native/bindings/module_kernels.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "native/kernels/accumulate.h"
+#include "native/wire/constants.h"
+
+namespace nb = nanobind;
+
+namespace switchml {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+const std::vector<std::pair<std::string, Instructions>>& names() {
+  static const std::vector<std::pair<std::string, Instructions>> known = {{"portable", Instructions::portable},
+                                                                          {"neon", Instructions::neon},
+                                                                          {"avx2", Instructions::avx2},
+                                                                          {"avx512", Instructions::avx512}};
+  return known;
+}
+
+std::vector<std::string> instructions_of_processor() {
+  std::vector<std::string> found;
+  for (const auto& [name, instructions] : names()) {
+    if (processor_has(instructions)) found.push_back(name);
+  }
+  return found;
+}
+
+Instructions named(const std::string& name) {
+  for (const auto& [known, instructions] : names()) {
+    if (known == name) return instructions;
+  }
+  throw std::invalid_argument("there are no instructions called \"" + name + "\"");
+}
+
+void require_aligned(const void* memory) {
+  if (reinterpret_cast<uintptr_t>(memory) % kAlignment != 0) {
+    throw std::invalid_argument("the words do not start at a multiple of 64 bytes");
+  }
+}
+
+// Chooses instructions for as long as it lives.
+class Chosen {
+ public:
+  explicit Chosen(const std::string& name) : before_(instructions_to_add()) { use_instructions_to_add(named(name)); }
+  ~Chosen() { use_instructions_to_add(before_); }
+  Chosen(const Chosen&) = delete;
+  Chosen& operator=(const Chosen&) = delete;
+
+ private:
+  Instructions before_;
+};
+
+void add(const std::string& instructions, const Bytes& sums, const ConstBytes& values, size_t block) {
+  if (sums.size() != values.size() || sums.size() % sizeof(uint32_t) != 0 || block == 0 || block % 16 != 0) {
+    throw std::invalid_argument("sums and values are as many words, and a block is a multiple of 16");
+  }
+  require_aligned(sums.data());
+  const Chosen chosen(instructions);
+  const size_t count = sums.size() / sizeof(uint32_t);
+  for (size_t i = 0; i < count; i += block) {
+    add_big_endian(sums.data() + 4 * i, values.data() + 4 * i, std::min(block, count - i));
+  }
+}
+
+void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
+  if (buffers.empty() || buffers.size() > protocol::max_workers || block == 0 || block % 16 != 0) {
+    throw std::invalid_argument("there are 1 to 64 buffers, and a block is a multiple of 16 words");
+  }
+  for (const Bytes& buffer : buffers) {
+    require_aligned(buffer.data());
+    if (buffer.size() != buffers.front().size() || buffer.size() % sizeof(uint32_t) != 0) {
+      throw std::invalid_argument("each buffer is as many words");
+    }
+  }
+  const Chosen chosen(instructions);
+  const size_t count = buffers.front().size() / sizeof(uint32_t);
+  std::vector<uint8_t*> parts(buffers.size());
+  for (size_t i = 0; i < count; i += block) {
+    for (size_t buffer = 0; buffer < parts.size(); ++buffer) parts[buffer] = buffers[buffer].data() + 4 * i;
+    switchml::sum_in_place(parts.data(), parts.size(), nullptr, std::min(block, count - i), streaming);
+  }
+  fence_streaming_stores();
+}
+
+}  // namespace
+
+void define_kernels(nb::module_ module) {
+  module.def("instructions", &instructions_of_processor);
+  module.def("add", &add, nb::arg("instructions"), nb::arg("sums"), nb::arg("values"), nb::arg("block"));
+  module.def(
+      "sum_in_place",
+      [](const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
+        sum_in_place(instructions, buffers, block, streaming);
+      },
+      nb::arg("instructions"), nb::arg("buffers"), nb::arg("block"), nb::arg("streaming") = false);
+}
+
+}  // namespace switchml

@@ -1,0 +1,171 @@
+// The tables and multicast groups of dataplane.softswitch._native.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dataplane/softswitch/native/bindings/module.h"
+
+namespace switchml {
+namespace {
+
+// ("forward", port), ("flood", group) or ("drop_no_route",), as the actions of l2_table are named.
+L2Action l2_action(const nb::tuple& action) {
+  const bool named = action.size() > 0 && nb::isinstance<nb::str>(action[0]);
+  const auto name = named ? nb::cast<std::string>(action[0]) : std::string();
+  if (name == "drop_no_route" && action.size() == 1) return {};
+  const bool forward = name == "forward";
+  if ((!forward && name != "flood") || action.size() != 2 || !nb::isinstance<nb::int_>(action[1])) {
+    throw std::invalid_argument(std::string(nb::str(action).c_str()) +
+                                " is not an action of l2_table: ('forward', port), ('flood', group) or "
+                                "('drop_no_route',)");
+  }
+  const nb::int_ argument = nb::borrow<nb::int_>(action[1]);
+  if (forward) return {L2Action::Kind::forward, port_number(argument)};
+  return {L2Action::Kind::flood, number<uint16_t>(argument, "group")};
+}
+
+LossTable Tables::* loss_table(const std::string& direction) {
+  if (direction == "ingress") return &Tables::loss_ingress;
+  if (direction == "egress") return &Tables::loss_egress;
+  throw std::invalid_argument("direction is '" + direction + "'; it must be 'ingress' or 'egress'");
+}
+
+}  // namespace
+
+void bind_tables(nb::class_<Switch>* cls) {
+  cls->def(
+      "set_worker",
+      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
+         Int slot_mask, Int priority, Int bit, Int mask, Int epoch, Int group, Int secret) {
+        const auto key =
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+        const Admission admission{number<uint64_t>(bit, "bit"), number<uint64_t>(mask, "mask"),
+                                  number<uint16_t>(epoch, "epoch"), number<uint16_t>(group, "group")};
+        control(self, [&](Pipeline& p) { p.tables.workers.set(key.first, key.second, admission); });
+      },
+      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
+      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("bit"), nb::arg("mask"),
+      nb::arg("epoch"), nb::arg("group"), nb::arg("secret") = 0,
+      "Add an entry to worker_table, or give the one with this key a new action and keep its counter.");
+  cls->def(
+      "delete_worker",
+      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
+         Int slot_mask, Int priority, Int secret) {
+        const auto key =
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+        control(self, [&](Pipeline& p) { p.tables.workers.remove(key.first, key.second); });
+      },
+      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
+      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("secret") = 0,
+      "Delete an entry of worker_table.");
+  cls->def(
+      "set_job",
+      [](Switch* self, Int job, Int slot_value, Int slot_mask) {
+        const auto id = number<uint16_t>(job, "job");
+        const SlotRange slots{number<uint16_t>(slot_value, "slot_value"), number<uint16_t>(slot_mask, "slot_mask")};
+        control(self, [&](Pipeline& p) { p.tables.set_job(id, slots); });
+      },
+      nb::arg("job"), nb::arg("slot_value"), nb::arg("slot_mask"), "Set an entry of job_table.");
+  cls->def(
+      "delete_job",
+      [](Switch* self, Int job) {
+        const auto id = number<uint16_t>(job, "job");
+        control(self, [&](Pipeline& p) { p.tables.remove_job(id); });
+      },
+      nb::arg("job"), "Delete an entry of job_table.");
+  cls->def(
+      "set_rank",
+      [](Switch* self, Int job, Int rank, Int eth_dst, Int ipv4_dst, Int udp_dst) {
+        const auto id = number<uint16_t>(job, "job");
+        const auto of = number<uint16_t>(rank, "rank");
+        const RankAddress address{number<uint64_t>(eth_dst, "eth_dst", kMostEthernet),
+                                  number<uint32_t>(ipv4_dst, "ipv4_dst"), number<uint16_t>(udp_dst, "udp_dst")};
+        control(self, [&](Pipeline& p) { p.tables.set_rank(id, of, address); });
+      },
+      nb::arg("job"), nb::arg("rank"), nb::arg("eth_dst"), nb::arg("ipv4_dst"), nb::arg("udp_dst"),
+      "Set an entry of rank_table.");
+  cls->def(
+      "delete_rank",
+      [](Switch* self, Int job, Int rank) {
+        const auto id = number<uint16_t>(job, "job");
+        const auto of = number<uint16_t>(rank, "rank");
+        control(self, [&](Pipeline& p) { p.tables.remove_rank(id, of); });
+      },
+      nb::arg("job"), nb::arg("rank"), "Delete an entry of rank_table.");
+  cls->def(
+      "set_group",
+      [](Switch* self, Int group, const std::vector<std::pair<nb::int_, nb::int_>>& replicas) {
+        const auto id = number<uint16_t>(group, "group");
+        std::vector<Replica> checked;
+        checked.reserve(replicas.size());
+        for (const auto& [port, instance] : replicas) {
+          checked.push_back({port_number(port), number<uint16_t>(instance, "instance")});
+        }
+        control(self, [&](Pipeline& p) { p.tables.set_group(id, checked); });
+      },
+      nb::arg("group"), nb::arg("replicas"), "Set a multicast group to (port, instance) pairs.");
+  cls->def(
+      "delete_group",
+      [](Switch* self, Int group) {
+        const auto id = number<uint16_t>(group, "group");
+        control(self, [&](Pipeline& p) { p.tables.remove_group(id); });
+      },
+      nb::arg("group"), "Delete a multicast group.");
+  cls->def(
+      "set_switch_address",
+      [](Switch* self, Int mac, Int ip) {
+        const SwitchAddress address{number<uint64_t>(mac, "mac", kMostEthernet), number<uint32_t>(ip, "ip")};
+        control(self, [&](Pipeline& p) { p.tables.switch_address = address; });
+      },
+      nb::arg("mac"), nb::arg("ip"), "Set the default action of switch_address_table.");
+  cls->def(
+      "set_l2",
+      [](Switch* self, Int eth_dst, const nb::tuple& action) {
+        const auto address = number<uint64_t>(eth_dst, "eth_dst", kMostEthernet);
+        const L2Action checked = l2_action(action);
+        control(self, [&](Pipeline& p) { p.tables.set_l2(address, checked); });
+      },
+      nb::arg("eth_dst"), nb::arg("action"), "Set an entry of l2_table.");
+  cls->def(
+      "delete_l2",
+      [](Switch* self, Int eth_dst) {
+        const auto address = number<uint64_t>(eth_dst, "eth_dst", kMostEthernet);
+        control(self, [&](Pipeline& p) { p.tables.remove_l2(address); });
+      },
+      nb::arg("eth_dst"), "Delete an entry of l2_table.");
+  cls->def(
+      "set_l2_default",
+      [](Switch* self, const nb::tuple& action) {
+        const L2Action checked = l2_action(action);
+        control(self, [&](Pipeline& p) { p.tables.l2_default = checked; });
+      },
+      nb::arg("action"), "Set the default action of l2_table.");
+  cls->def(
+      "set_loss",
+      [](Switch* self, Int port, const std::string& direction, Int threshold) {
+        const auto table = loss_table(direction);
+        const auto at = port_number(port);
+        const auto below = number<uint32_t>(threshold, "threshold");
+        control(self, [&](Pipeline& p) { (p.tables.*table).set(at, below); });
+      },
+      nb::arg("port"), nb::arg("direction"), nb::arg("threshold"),
+      "Set an entry of loss_ingress_table or loss_egress_table: a packet is lost when a random 32-bit number is below "
+      "`threshold`, and always at 0xFFFFFFFF.");
+  cls->def(
+      "delete_loss",
+      [](Switch* self, Int port, const std::string& direction) {
+        const auto table = loss_table(direction);
+        const auto at = port_number(port);
+        control(self, [&](Pipeline& p) { (p.tables.*table).remove(at); });
+      },
+      nb::arg("port"), nb::arg("direction"), "Delete an entry of loss_ingress_table or loss_egress_table.");
+}
+
+}  // namespace switchml

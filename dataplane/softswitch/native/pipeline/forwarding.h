@@ -1,0 +1,32 @@
+// Ordinary traffic: Ethernet frames that are not ours (p4/common/forwarding.p4).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/softswitch/native/pipeline/egress.h"
+#include "dataplane/softswitch/native/ports/packet_view.h"
+#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/tables/counter.h"
+#include "dataplane/softswitch/native/tables/tables.h"
+
+namespace switchml {
+
+class Forwarding {
+ public:
+  // All of them outlive it.
+  Forwarding(Tables* tables, Egress* egress, DropCounters* drops) : tables_(tables), egress_(egress), drops_(drops) {}
+
+  // Answers, sends on or drops a frame.
+  void process(const Port& ingress, const PacketView& packet);
+
+ private:
+  void flood(uint16_t group, const Port& ingress, const PacketView& packet);
+
+  Tables* tables_;
+  Egress* egress_;
+  DropCounters* drops_;
+  std::vector<uint8_t> reply_;
+};
+
+}  // namespace switchml

@@ -1,0 +1,248 @@
+#include "dataplane/softswitch/native/pipeline/pipeline.h"
+
+#include <algorithm>
+
+namespace switchml {
+namespace {
+
+// A verdict that drops its packet has a drop reason, too.
+std::optional<DropReason> drop_reason_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::wrong_epoch:
+      return DropReason::wrong_epoch;
+    case Verdict::stale:
+      return DropReason::stale;
+    case Verdict::duplicate:
+      return DropReason::duplicate;
+    case Verdict::aggregated:
+    case Verdict::completed:
+    case Verdict::resent:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(size_t slot_count, size_t values, const Ports* ports)
+    : slots(slot_count, values),
+      sums(&slots),
+      job_counters_(kJobCounterEntries),
+      egress_(&tables, ports, &drops),
+      results_(&tables, &egress_, &drops),
+      forwarding_(&tables, &egress_, &drops) {}
+
+void Pipeline::receive(Port* ingress, const Datagram& packet) {
+  ingress->deliver(packet, &drops[DropReason::injected_loss],
+                   [this, ingress](const Datagram& delivered) { process(*ingress, delivered); });
+}
+
+void Pipeline::release_expired(Port* port, Port::Clock::time_point now) {
+  port->release_expired(now, [this, port](const Datagram& delivered) { process(*port, delivered); });
+}
+
+void Pipeline::flush() {
+  results_.flush();
+  egress_.flush();
+}
+
+void Pipeline::process(const Port& ingress, const Datagram& received) {
+  const PacketView packet =
+      ingress.carries_frames() ? view_of_frame(received.data, received.length) : view_of_datagram(received);
+  if (tables.loss_ingress.loses(ingress.number())) {
+    drops[DropReason::injected_loss].add(1, packet.frame_bytes);
+    return;
+  }
+  switch (packet.content) {
+    case PacketView::Content::ours:
+      contribute(ingress, packet);
+      break;
+    case PacketView::Content::ordinary:
+      results_.flush();  // what leaves through one port leaves in the order of what it answers
+      forwarding_.process(ingress, packet);
+      break;
+    case PacketView::Content::runt:
+      drops[DropReason::runt].add(1, packet.frame_bytes);
+      break;
+  }
+}
+
+void Pipeline::contribute(const Port& ingress, const PacketView& packet) {
+  if (packet.payload_bytes < protocol::header_bytes || (packet.frame != nullptr && ends_early(packet))) {
+    drops[DropReason::runt].add(1, packet.frame_bytes);
+    return;
+  }
+  const Header header = wire::load_header(packet.payload);
+  decide(ingress, packet, header, {packet.payload + protocol::header_bytes, nullptr, 0});
+}
+
+// The packet that a contribution in place would have come in.
+PacketView Pipeline::view_in_place(size_t payload_bytes) {
+  PacketView packet;
+  packet.content = PacketView::Content::ours;
+  packet.payload_bytes = protocol::header_bytes + payload_bytes;
+  packet.udp_length = udp::bytes + packet.payload_bytes;
+  packet.ipv4_length = ipv4::bytes + packet.udp_length;
+  packet.frame_bytes = kHeadersBeforeUdpPayload + packet.payload_bytes;
+  return packet;
+}
+
+std::optional<Verdict> Pipeline::contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
+                                                     std::deque<SumTask>* tasks) {
+  const Header& header = contribution.header;
+  PacketView packet = view_in_place(has_values(header) ? contribution.job->key().values * sizeof(uint32_t) : 0);
+  packet.ipv4_src = contribution.ipv4_src;
+  packet.udp_src = contribution.udp_src;
+  return decide(ingress, packet, header, {nullptr, contribution.job, header.worker, tasks});
+}
+
+void Pipeline::finish_sum(const SumTask& task) {
+  const ShmJob::Completion* completion = sums.finished(task);
+  if (completion == nullptr) return;
+  const size_t payload = payload_bytes(completion->answer);
+  results_.multicast(completion->group, view_in_place(payload),
+                     {completion->answer, payload, &slots.state(task.half), slots.values(task.half)});
+}
+
+std::optional<Verdict> Pipeline::decide(const Port& ingress, const PacketView& packet, const Header& header,
+                                        const Values& values) {
+  if (const auto reason = malformed(ingress, packet, header)) {
+    drops[*reason].add(1, packet.frame_bytes);
+    return std::nullopt;
+  }
+  const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.udp_src,
+                      header.job,       header.worker,  header.secret};
+  // An entry may cover more slots than there are registers.
+  WorkerEntry* worker = header.slot < slots.halves() ? tables.workers.find(key, header.slot) : nullptr;
+  if (worker == nullptr) {
+    drops[why_not_admitted(header)].add(1, packet.frame_bytes);
+    return std::nullopt;
+  }
+  worker->counter.add(1, packet.frame_bytes);
+  const Verdict verdict = aggregate(ingress, packet, header, values, worker->admission);
+  const size_t job_index = static_cast<size_t>(header.job) << 4U | static_cast<size_t>(verdict);
+  if (job_index < job_counters_.size()) job_counters_[job_index].add(1, packet.frame_bytes);
+  if (const auto reason = drop_reason_of(verdict)) drops[*reason].add(1, packet.frame_bytes);
+  return verdict;
+}
+
+uint64_t Pipeline::read_register(const std::string& name, size_t index) {
+  const uint64_t value = slots.read_register(name, index);
+  const size_t lane = slots.lane(name);
+  return lane < slots.values_per_packet() ? sums.word(index, lane) : value;
+}
+
+void Pipeline::write_register(const std::string& name, size_t index, uint64_t value) {
+  if (index < slots.halves() && slots.lane(name) < slots.values_per_packet()) sums.settle(index);
+  slots.write_register(name, index, value);
+}
+
+// The first rows of malformed_table in the P4 program. Values that the frame does not have are missing only where the
+// UDP length says that they are there: with any other length they are not looked for, and it is a bad_length.
+bool Pipeline::ends_early(const PacketView& packet) const {
+  constexpr size_t kEmpty = protocol::header_bytes;
+  const size_t full = kEmpty + slots.values_per_packet() * sizeof(uint32_t);
+  constexpr size_t kBeforePayload = ipv4::bytes + udp::bytes;
+  if (packet.udp_length < udp::bytes + kEmpty || packet.ipv4_length < kBeforePayload + kEmpty) return true;
+  return packet.udp_length == udp::bytes + full &&
+         (packet.payload_bytes < full || packet.ipv4_length < kBeforePayload + full);
+}
+
+// In the order of precedence of drop_reason in constants.toml.
+std::optional<DropReason> Pipeline::malformed(const Port& ingress, const PacketView& packet,
+                                              const Header& header) const {
+  const bool empty = !has_values(header);
+  if (header.version != protocol::version) return DropReason::bad_version;
+  const bool result = header.kind == static_cast<uint8_t>(Kind::result);
+  if (!result && header.kind != static_cast<uint8_t>(Kind::contribution)) return DropReason::bad_kind;
+  if (result || ingress.has_own_source(packet, tables.switch_address)) return DropReason::forged_result;
+  if (header.format != static_cast<uint8_t>(Format::int32)) return DropReason::bad_format;
+  if (header.exponent > exponent::unknown) return DropReason::bad_exponent;
+  if (header.count > slots.values_per_packet() || (header.count == 0) != empty) return DropReason::bad_count;
+  if (packet.udp_length != udp::bytes + protocol::header_bytes + payload_bytes(header) ||
+      packet.ipv4_length != ipv4::bytes + packet.udp_length) {
+    return DropReason::bad_length;
+  }
+  if ((header.slot & 1U) != (header.phase & 1U)) return DropReason::bad_half;
+  return std::nullopt;
+}
+
+DropReason Pipeline::why_not_admitted(const Header& header) const {
+  const SlotRange* range = tables.find_job(header.job);
+  if (range == nullptr) return DropReason::unknown_job;
+  const bool known_slot = header.slot < slots.halves() && (header.slot & range->mask) == range->value;
+  return known_slot ? DropReason::unknown_worker : DropReason::slot_out_of_range;
+}
+
+Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const Header& header, const Values& values,
+                            const Admission& admission) {
+  if (header.epoch != admission.epoch) return Verdict::wrong_epoch;
+  HalfState& half = slots.state(header.slot);
+  Verdict verdict = Verdict::aggregated;
+  if (half.epoch != header.epoch || header.phase > half.phase) {
+    store_first(header, values, admission, &half);
+  } else if (header.phase < half.phase) {
+    return Verdict::stale;
+  } else if ((half.bitmap & admission.worker_bit) == 0) {
+    add(header, values, admission, &half);
+  } else if (has_values(header) && !half.filled) {
+    // The rank has contributed without values. What it brings now overwrites all the same, as in a pipeline that
+    // cannot ask for both: what the slot held before must not become the phase's values.
+    sums.add(header.slot, values);
+    sums.settle(header.slot);
+    verdict = half.bitmap == admission.job_mask ? Verdict::resent : Verdict::duplicate;
+    if (verdict == Verdict::duplicate) return verdict;
+  } else if (half.bitmap == admission.job_mask && !half.completes) {
+    verdict = Verdict::resent;
+  } else {
+    return Verdict::duplicate;
+  }
+  if (half.bitmap != admission.job_mask) return verdict;
+
+  Header answer = header;
+  answer.kind = static_cast<uint8_t>(Kind::result);
+  answer.exponent = half.exponent;
+  answer.check = half.check;
+  // A RESULT has values exactly when its phase has, whether or not this packet did.
+  if (half.filled && !has_values(header)) {
+    answer.flags &= static_cast<uint16_t>(~flag::without_values);
+    answer.count = static_cast<uint16_t>(slots.values_per_packet());
+  }
+  if (half.filled && verdict != Verdict::resent) {
+    if (values.tasks != nullptr &&
+        sums.finish_later(header.slot, {answer, admission.group}, admission.job_mask, values.tasks)) {
+      return Verdict::completed;
+    }
+    sums.settle(header.slot);
+  }
+  const ResultSender::Result result{answer, payload_bytes(answer), &half, slots.values(header.slot)};
+  if (verdict == Verdict::resent) {
+    results_.resend(ingress.number(), packet, result);
+    return verdict;
+  }
+  results_.multicast(admission.group, packet, result);
+  return Verdict::completed;
+}
+
+// The first of a phase overwrites: nothing is ever cleared.
+void Pipeline::store_first(const Header& header, const Values& values, const Admission& admission, HalfState* half) {
+  if (results_.holds(*half)) results_.flush();
+  half->epoch = header.epoch;
+  half->phase = header.phase;
+  half->bitmap = admission.worker_bit;
+  half->exponent = header.exponent;
+  half->check = header.check;
+  sums.begin(header.slot);
+  if (has_values(header)) sums.add(header.slot, values);
+}
+
+void Pipeline::add(const Header& header, const Values& values, const Admission& admission, HalfState* half) {
+  // Only while a job's entries disagree about its mask can a half be complete for one worker and not for another.
+  if (results_.holds(*half)) results_.flush();
+  half->bitmap |= admission.worker_bit;
+  half->exponent = std::max(half->exponent, header.exponent);
+  half->check += header.check;
+  if (has_values(header)) sums.add(header.slot, values);
+}
+
+}  // namespace switchml

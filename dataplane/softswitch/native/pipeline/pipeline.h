@@ -1,0 +1,101 @@
+// What the switch does with a packet: docs/protocol.md, one pass, the same decisions as the P4 program. Both must do
+// the same to frames, byte for byte and count for count.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dataplane/softswitch/native/pipeline/egress.h"
+#include "dataplane/softswitch/native/pipeline/forwarding.h"
+#include "dataplane/softswitch/native/pipeline/result_sender.h"
+#include "dataplane/softswitch/native/pipeline/shm_job.h"
+#include "dataplane/softswitch/native/pipeline/slot_memory.h"
+#include "dataplane/softswitch/native/pipeline/slot_sums.h"
+#include "dataplane/softswitch/native/ports/packet_view.h"
+#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/tables/counter.h"
+#include "dataplane/softswitch/native/tables/tables.h"
+#include "native/net/udp_batch.h"
+#include "native/wire/constants.h"
+#include "native/wire/wire.h"
+
+namespace switchml {
+
+// A contribution without a packet: what would stand in its headers, and whose buffers hold the values.
+struct InPlaceContribution {
+  Header header;
+  uint32_t ipv4_src = 0;
+  uint16_t udp_src = 0;  // the number of the connection
+  ShmJob* job = nullptr;
+};
+
+// Tables, registers and counters of one switch, and the path of a packet through them. Not thread-safe: the owner
+// lets one thread at a time in.
+class Pipeline {
+ public:
+  static constexpr size_t kJobCounterEntries = protocol::max_jobs << 4U;
+
+  // Throws what SlotMemory throws. `ports` outlive the pipeline.
+  Pipeline(size_t slots, size_t values, const Ports* ports);
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Takes one packet from a port, through the port's faults. What it sends may wait until flush(). Does not throw.
+  void receive(Port* ingress, const Datagram& packet);
+  // Takes one contribution whose values, if it has any, stay where the rank of a shm port wrote them. What became of
+  // it; nothing when it was dropped before the slot was looked at.
+  // Sums that it makes possible are put into `tasks`; whoever has done one calls finish_sum().
+  std::optional<Verdict> contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
+                                             std::deque<SumTask>* tasks);
+  void finish_sum(const SumTask& task);
+  // Lets go of packets that a port's faults held long enough.
+  void release_expired(Port* port, Port::Clock::time_point now);
+  // Sends everything that waits. Call it at the end of a burst, before anything else touches this object.
+  void flush();
+
+  Tables tables;
+  SlotMemory slots;
+  SlotSums sums;
+  DropCounters drops;
+
+  // As those of SlotMemory, wherever the values are.
+  uint64_t read_register(const std::string& name, size_t index);
+  void write_register(const std::string& name, size_t index, uint64_t value);
+
+  // job_counter; `index` is (job << 4) | verdict, below kJobCounterEntries.
+  Counter& job_counter(size_t index) { return job_counters_[index]; }
+
+ private:
+  static PacketView view_in_place(size_t payload_bytes);
+  void process(const Port& ingress, const Datagram& received);
+  void contribute(const Port& ingress, const PacketView& packet);
+  std::optional<Verdict> decide(const Port& ingress, const PacketView& packet, const Header& header,
+                                const Values& values);
+  // Whether the lengths in a frame's headers end before our header or our values do, or the frame does.
+  bool ends_early(const PacketView& packet) const;
+  // Why a packet cannot be a contribution, whoever sent it.
+  std::optional<DropReason> malformed(const Port& ingress, const PacketView& packet, const Header& header) const;
+  // Why worker_table has no entry for a packet.
+  DropReason why_not_admitted(const Header& header) const;
+  // The slot's decision; what it means for the registers is done, too.
+  Verdict aggregate(const Port& ingress, const PacketView& packet, const Header& header, const Values& values,
+                    const Admission& admission);
+  void store_first(const Header& header, const Values& values, const Admission& admission, HalfState* half);
+  void add(const Header& header, const Values& values, const Admission& admission, HalfState* half);
+
+  static bool has_values(const Header& header) { return (header.flags & flag::without_values) == 0; }
+  size_t payload_bytes(const Header& header) const {
+    return has_values(header) ? slots.values_per_packet() * sizeof(uint32_t) : 0;
+  }
+
+  std::vector<Counter> job_counters_;
+  Egress egress_;
+  ResultSender results_;
+  Forwarding forwarding_;
+};
+
+}  // namespace switchml

@@ -1,0 +1,81 @@
+// Gathers results and sends them in bursts, straight from slot memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/softswitch/native/pipeline/egress.h"
+#include "dataplane/softswitch/native/pipeline/slot_memory.h"
+#include "dataplane/softswitch/native/ports/packet_view.h"
+#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/tables/counter.h"
+#include "dataplane/softswitch/native/tables/tables.h"
+#include "native/wire/constants.h"
+#include "native/wire/wire.h"
+
+namespace switchml {
+
+// Results of one burst share job, receivers and size. Values are not copied, so a half whose result is still waiting
+// must not be written to: see holds().
+class ResultSender {
+ public:
+  // One result: the header that it leaves with, and the half that holds its values, if it has any.
+  struct Result {
+    const Header& header;
+    size_t payload_bytes;
+    HalfState* half;
+    const uint8_t* values;
+  };
+
+  // All of them outlive it.
+  ResultSender(const Tables* tables, Egress* egress, DropCounters* drops);
+
+  // Queues a result for every replica of a group. `trigger` is the packet that it answers. As in any P4 target's
+  // replication engine, a group or port that does not exist makes no copies, and none is counted as dropped.
+  void multicast(uint16_t group, const PacketView& trigger, const Result& result);
+  // Queues it for the worker named in its header alone, out of `port`.
+  void resend(uint16_t port, const PacketView& trigger, const Result& result);
+
+  // Whether the values of this half are waiting to be sent.
+  bool holds(const HalfState& half) const { return half.result_burst == burst_; }
+
+  void flush();
+
+ private:
+  static constexpr size_t kMostPackets = 64;
+
+  // What the packets of a burst have in common.
+  struct Receivers {
+    bool multicast = false;
+    uint16_t job = 0;
+    uint16_t group_or_port = 0;
+    uint8_t worker = 0;  // of a resend
+    size_t payload_bytes = 0;
+
+    bool operator==(const Receivers& other) const;
+  };
+
+  void queue(const Receivers& receivers, const PacketView& trigger, const Result& result);
+  void send_to_group();
+  // Appends the address of a rank; counts the burst as dropped when it has none.
+  void add_destination(uint16_t rank);
+  void send_out_of(uint16_t port);
+  void count_dropped(DropReason reason, size_t copies);
+
+  const Tables* tables_;
+  Egress* egress_;
+  DropCounters* drops_;
+  Receivers receivers_;
+  uint32_t block_slot_ = 0;  // any of the burst
+  size_t most_packets_ = kMostPackets;
+  std::array<std::array<uint8_t, protocol::header_bytes>, kMostPackets> headers_{};
+  std::vector<OutgoingPacket> packets_;
+  std::vector<RankAddress> destinations_;
+  // Marks halves as held. Each flush begins a new burst, so marks never need clearing; 0 marks nothing. After 2^32
+  // bursts an old mark can be taken for a new one, which costs a flush and no more.
+  uint32_t burst_ = 1;
+};
+
+}  // namespace switchml

@@ -1,0 +1,100 @@
+// A job whose ranks share memory with the switch: where their contributions are, which are replaced by results.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "native/wire/constants.h"
+#include "native/wire/wire.h"
+
+namespace switchml {
+
+// What distinguishes one generation of a job from another.
+struct ShmJobKey {
+  uint16_t job = 0;
+  uint16_t epoch = 0;
+  uint16_t slot_base = 0;
+  uint8_t world_size = 0;
+  uint32_t slots = 0;
+  uint32_t values = 0;
+
+  bool operator==(const ShmJobKey& other) const;
+};
+
+// How shm ports work, the same for all jobs.
+struct ShmWays {
+  bool streaming = false;  // stores bypass the caches
+  uint8_t shards = 1;
+};
+
+class ShmJob {
+ public:
+  static constexpr uint8_t kMostShards = 32;
+
+  // What is left to do about a half when its sum is made.
+  struct Completion {
+    Header answer;
+    uint16_t group = 0;
+    uint64_t ranks = 0;  // that have the result where they wrote their contribution
+  };
+
+  ShmJob(const ShmJobKey& key, const ShmWays& ways);
+
+  const ShmJobKey& key() const { return key_; }
+  bool streaming() const { return ways_.streaming; }
+  // `pool_index` is the switch's, as in the header.
+  bool covers(size_t pool_index) const { return pool_index - key_.slot_base < key_.slots; }
+  uint8_t* contribution(uint8_t rank, size_t pool_index) const {
+    return contributions_[rank] + (pool_index - key_.slot_base) * stride_;
+  }
+
+  // Neighbouring ranks share a shard (shm_shard.h), and shards have about as many ranks each.
+  uint8_t shard_of(uint8_t rank) const { return static_cast<uint8_t>(rank * ways_.shards / key_.world_size); }
+  Completion& completion(size_t half) { return completions_[half - 2 * size_t{key_.slot_base}]; }
+  void forget_results() { completions_.assign(completions_.size(), {}); }
+  // Whether a rank has the result with this header where it wrote its contribution.
+  bool has_result(uint8_t rank, const Header& result);
+
+  // The rank that was behind the others when they last differed, so that it will be the last again.
+  uint8_t slowest() const { return slowest_; }
+  void set_slowest(uint8_t rank) { slowest_ = rank; }
+
+  // Nanoseconds in which its values were added up, by whichever thread.
+  void count_summing(uint64_t nanoseconds) { summing_.fetch_add(nanoseconds, std::memory_order_relaxed); }
+  uint64_t summing() const { return summing_.load(std::memory_order_relaxed); }
+
+  // Where a rank writes; null when it has gone.
+  void set_contributions(uint8_t rank, uint8_t* first) { contributions_[rank] = first; }
+  bool has_ranks() const;
+  bool has_rank(uint8_t rank) const { return contributions_[rank] != nullptr; }
+
+ private:
+  ShmJobKey key_;
+  ShmWays ways_;
+  size_t stride_;
+  uint8_t slowest_ = 0;
+  std::vector<Completion> completions_;
+  std::atomic<uint64_t> summing_{0};
+  std::array<uint8_t*, protocol::max_workers> contributions_{};
+};
+
+// The jobs that have a rank on a shm port of this switch, by id.
+class ShmJobs {
+ public:
+  // The generation that is like `key`, or null.
+  std::shared_ptr<ShmJob> get(const ShmJobKey& key) const;
+  void put(const std::shared_ptr<ShmJob>& job) { jobs_[job->key().job] = job; }
+  // Forgets a job if it is this generation of it.
+  void remove(const ShmJob& job);
+  // The results that ranks have are those of slots that exist no longer.
+  void forget_results() const;
+
+ private:
+  std::vector<std::shared_ptr<ShmJob>> jobs_ = std::vector<std::shared_ptr<ShmJob>>(protocol::max_jobs);
+};
+
+}  // namespace switchml

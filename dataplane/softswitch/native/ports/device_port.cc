@@ -1,0 +1,81 @@
+#include "dataplane/softswitch/native/ports/device_port.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "dataplane/softswitch/native/ports/result_frame.h"
+#include "native/wire/constants.h"
+
+namespace switchml {
+
+DevicePort::DevicePort(uint16_t number, std::unique_ptr<FrameDevice> device, bool busy)
+    : Port(number, true), device_(std::move(device)), schedule_(busy) {
+  device_->accept_udp_port(protocol::udp_port, true);
+}
+
+PortCounters DevicePort::counters() const {
+  PortCounters counters = common_counters();
+  const FrameDeviceCounters device = device_->counters();
+  counters.receive_overflow = device.receive_overflow;
+  counters.receive_errors = device.receive_errors;
+  counters.sending = device.sending;
+  counters.handed_over = device.handed_over;
+  return counters;
+}
+
+bool DevicePort::receive(ReceiveBuffers* buffers) const {
+  std::array<Datagram, FrameDevice::kBurst> frames;
+  const size_t count = device_->receive(frames.data());
+  buffers->frames.lend(frames.data(), count);
+  return count > 0;
+}
+
+void DevicePort::send_results(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks,
+                              const SwitchAddress& own, Counter* injected_loss) {
+  for (const OutgoingPacket& packet : packets) {
+    if (has_egress_faults() || packet.trailer_bytes > 0) {
+      for (const RankAddress& rank : ranks) {
+        make_result(packet, rank, own, &result_);
+        send_frame(result_.data(), result_.size(), injected_loss);
+      }
+      continue;
+    }
+    const size_t bytes = kHeadersBeforeUdpPayload + packet.header_bytes;
+    headers_.resize(ranks.size() * bytes);
+    uint8_t* header = headers_.data();
+    for (const RankAddress& rank : ranks) {
+      store_result_headers(packet, rank, own, header);
+      std::memcpy(header + kHeadersBeforeUdpPayload, packet.header, packet.header_bytes);
+      header += bytes;
+    }
+    device_->send({headers_.data(), bytes, ranks.size()}, packet.payload, packet.payload_bytes, Checksums::ipv4);
+  }
+}
+
+bool DevicePort::send_frame(const uint8_t* frame, size_t bytes, Counter* injected_loss) {
+  const int copies = has_egress_faults() ? copies_to_send(frame, bytes, nullptr, 0, {}, injected_loss) : 1;
+  for (int copy = 0; copy < copies; ++copy) send(frame, bytes);
+  for (const HeldPacket& packet : egress_due()) send(packet.bytes.data(), packet.bytes.size());
+  egress_due().clear();
+  return true;
+}
+
+void DevicePort::send_due() {
+  for (const HeldPacket& packet : egress_due()) send(packet.bytes.data(), packet.bytes.size());
+  egress_due().clear();
+  flush();
+}
+
+bool DevicePort::prepare_sleep() {
+  if (!schedule_.may_sleep() || !device_->prepare_sleep()) return false;
+  if (device_->fd() < 0) schedule_.start_pause();
+  return true;
+}
+
+void DevicePort::end_sleep() {
+  device_->end_sleep();
+  schedule_.end_pause();
+}
+
+}  // namespace switchml

@@ -1,0 +1,42 @@
+// A switch port that is a UDP socket: whoever is addressed in the rank table is its peer.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/softswitch/native/ports/port.h"
+#include "native/net/udp_batch.h"
+
+namespace switchml {
+
+class UdpPort : public Port {
+ public:
+  // What its socket should be given: a window of every worker of several jobs may arrive while the thread is busy
+  // elsewhere.
+  static constexpr size_t kSocketBufferBytes = size_t{32} << 20U;
+
+  UdpPort(uint16_t number, UdpSocket socket);
+
+  const UdpSocket& socket() const { return socket_; }
+
+  int fd() const override { return socket_.fd(); }
+  PortCounters counters() const override;
+  bool receive(ReceiveBuffers* buffers) const override { return buffers->datagrams.receive(socket_); }
+  void send_results(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks,
+                    const SwitchAddress& own, Counter* injected_loss) override;
+  bool send_frame(const uint8_t* /*frame*/, size_t /*bytes*/, Counter* /*injected_loss*/) override { return false; }
+  void flush() override {}
+
+ protected:
+  void send_due() override;
+
+ private:
+  void send_with_faults(const std::vector<OutgoingPacket>& packets, const sockaddr_in& destination,
+                        Counter* injected_loss);
+
+  UdpSocket socket_;
+  SendBatch sender_;
+  std::vector<sockaddr_in> destinations_;
+};
+
+}  // namespace switchml

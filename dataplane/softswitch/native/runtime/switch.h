@@ -1,0 +1,141 @@
+// The soft switch: ports, a pipeline, the thread that moves packets, and the control plane's way in.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dataplane/softswitch/native/pipeline/pipeline.h"
+#include "dataplane/softswitch/native/ports/device_port.h"
+#include "dataplane/softswitch/native/ports/fault_injector.h"
+#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/runtime/mailbox.h"
+#include "dataplane/softswitch/native/runtime/shard.h"
+#include "dataplane/softswitch/native/shared_memory/shm_listener.h"
+#include "dataplane/softswitch/native/shared_memory/shm_port.h"
+#include "dataplane/softswitch/native/tables/counter.h"
+#include "native/runtime/turns.h"
+#include "native/wire/slot_blocks.h"
+
+namespace switchml {
+
+// Every member function may be called from any thread, start() and stop() from one at a time. A control operation
+// takes effect between two bursts of packets, never within one.
+class Switch : private ShmHost, private ShardHost {
+ public:
+  static constexpr unsigned kMostShards = 64;
+
+  // With more than one shard its ports are UDP ports and devices with a queue for each shard, and slots are divided
+  // among the shards (slot_blocks.h), each of which has a thread. Throws std::invalid_argument, what SlotMemory throws,
+  // and std::system_error when the kernel gives no event descriptor.
+  Switch(size_t slots, size_t values, unsigned shards = 1);
+  ~Switch() override;
+  Switch(const Switch&) = delete;
+  Switch& operator=(const Switch&) = delete;
+
+  // Puts a new, empty pipeline in place of the old one. Ports and their faults stay.
+  void reset(size_t slots, size_t values);
+
+  // Throw std::invalid_argument when the port number is taken, or the port cannot be divided among shards, and what
+  // UdpSocket, FramePort and PacketPort throw.
+  // Returns the UDP port that was bound.
+  uint16_t add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port);
+  void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
+  void add_packet_port(uint16_t port, const std::string& interface);
+  // A network device whose frames this process moves itself, with a queue for each shard; see DevicePort.
+  void add_device_port(uint16_t port, std::vector<std::unique_ptr<FrameDevice>> queues, bool busy);
+  // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
+  // `shards` threads serve them, 0 for as many as there are processors.
+  void add_shm_port(uint16_t port, const std::string& path, size_t shards);
+  // Throws std::out_of_range for a port that is not there, like every function that names one.
+  void set_faults(uint16_t port, const FaultRates& rates, uint64_t seed);
+  PortCounters port_counters(uint16_t port);
+
+  // Starts and ends the data thread; no effect when it runs, or not. Packets wait in the sockets meanwhile.
+  void start();
+  void stop();
+
+  // Runs `operation(pipeline)`, which changes tables or groups, on every shard between two bursts.
+  template <class Operation>
+  void control(Operation&& operation) {
+    control_first(operation);
+    for (const auto& shard : shards_) shard->control(operation);
+  }
+  // The sum of the counters that `find(pipeline)` returns references to.
+  template <class Find>
+  Counter read_counter(Find&& find) {
+    Counter sum = control_first([&](Pipeline& pipeline) { return find(pipeline); });
+    for (const auto& shard : shards_) {
+      const Counter part = shard->control([&](Pipeline& pipeline) -> Counter { return find(pipeline); });
+      sum.packets += part.packets;
+      sum.bytes += part.bytes;
+    }
+    return sum;
+  }
+  template <class Find>
+  void write_counter(Find&& find, Counter value) {
+    control_first([&](Pipeline& pipeline) { find(pipeline) = value; });
+    for (const auto& shard : shards_) shard->control([&](Pipeline& pipeline) { find(pipeline) = {}; });
+  }
+  // Runs `operation(pipeline)` on the shard of a register index and returns what it returns.
+  template <class Operation>
+  auto control_slot(size_t index, Operation&& operation) {
+    const unsigned shard = part_of_slot(static_cast<uint32_t>(index >> 1U), static_cast<unsigned>(shards_.size() + 1));
+    if (shard > 0) return shards_[shard - 1]->control(operation);
+    return control_first([&](Pipeline& pipeline) {
+      make_sums();
+      return operation(pipeline);
+    });
+  }
+
+ private:
+  template <class Operation>
+  auto control_first(Operation&& operation) {
+    const Turns::Control turn(&turns_);
+    return operation(*pipeline_);
+  }
+
+  // Makes a port of the given class from its number and `arguments`.
+  template <class Kind, class... Arguments>
+  Kind& add_port(uint16_t port, Arguments&&... arguments);
+  void require_one_shard() const;
+  // In a control operation: makes the sums that wait at shm ports, so that registers hold them.
+  void make_sums();
+  Port& port_at(uint16_t port);
+  ShmGrant bind(uint16_t port, const ShmRank& rank) override;
+  void unbind(uint16_t port, uint16_t connection) override;
+  std::vector<uint32_t> quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) override;
+  ShmPort& shm_port_at(uint16_t port);
+  std::shared_ptr<ShmJob> find_shm_job(uint16_t port, const ShmRank& rank);
+  void run();
+  void process_burst(Port* port, ReceiveBuffers* buffers);
+  void process_strays();
+  std::vector<ShmPort*> list_ports(PortWatch* watch);
+  // Lets ranks of shm ports see what packets of other ports completed.
+  void publish(const std::vector<ShmPort*>& ports);
+  // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
+  int release_held(const std::vector<Port*>& ports);
+  Turns& turns() override { return turns_; }
+  Pipeline& pipeline() override { return *pipeline_; }
+
+  Turns turns_;  // guard everything below but the thread's own
+  Ports ports_;
+  ShmJobs shm_jobs_;
+  std::unique_ptr<Pipeline> pipeline_;
+  ShmWays ways_;
+
+  std::thread thread_;
+  std::atomic<bool> ports_changed_{true};
+  std::atomic<bool> stopping_{false};
+  Mailbox mailbox_;
+  std::vector<Mailbox*> boxes_;                              // of all shards, this thread's first
+  std::vector<std::unique_ptr<Shard>> shards_;               // the others
+  std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
+};
+
+}  // namespace switchml

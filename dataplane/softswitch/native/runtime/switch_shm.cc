@@ -1,0 +1,99 @@
+// Ranks that bind themselves to a shm port, and leave it.
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "dataplane/softswitch/native/runtime/switch.h"
+
+namespace switchml {
+namespace {
+
+int duplicate(int fd) {
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) throw std::system_error(errno, std::generic_category(), "descriptor for a rank");
+  return copy;
+}
+
+}  // namespace
+
+ShmPort& Switch::shm_port_at(uint16_t port) {
+  auto* found = dynamic_cast<ShmPort*>(&port_at(port));
+  if (found == nullptr) throw std::invalid_argument("port " + std::to_string(port) + " is no shm port");
+  return *found;
+}
+
+// The generation of the job that is served already, or null, if the rank can be served.
+std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const ShmRank& rank) {
+  const ShmJobKey& key = rank.job;
+  const size_t values = pipeline_->slots.values_per_packet();
+  const size_t slots = pipeline_->slots.halves() / 2;
+  if (key.values != values) {
+    throw std::invalid_argument("packets of this switch have " + std::to_string(values) + " values, not " +
+                                std::to_string(key.values));
+  }
+  if (size_t{key.slot_base} + key.slots > slots) {
+    throw std::invalid_argument("this switch has " + std::to_string(slots) + " slots, and those of the job go beyond");
+  }
+  std::shared_ptr<ShmJob> job = shm_jobs_.get(key);
+  if (job != nullptr && job->has_rank(rank.rank)) {
+    throw std::invalid_argument("rank " + std::to_string(rank.rank) + " of job " + std::to_string(key.job) +
+                                " has a connection already (asked for at port " + std::to_string(port) + ")");
+  }
+  return job;
+}
+
+// Memory is made while packets flow, so the switch is looked at twice.
+ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
+  std::shared_ptr<ShmJob> job;
+  {
+    const Turns::Control turn(&turns_);
+    job = find_shm_job(port, rank);
+  }
+  const bool is_new = job == nullptr;
+  if (is_new) job = std::make_shared<ShmJob>(rank.job, ways_);
+  const int doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (doorbell < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  auto connection =
+      std::make_unique<ShmConnection>(rank, job, doorbell, shm_port_at(port).processors_for(*job, rank.rank));
+  ShmConnection& bound = *connection;
+
+  ShmGrant grant;
+  grant.descriptors[0] = duplicate(bound.memory().fd());
+  grant.descriptors[1] = duplicate(doorbell);
+  bound.memory().close_descriptor();
+  const Turns::Control turn(&turns_);
+  if (find_shm_job(port, rank) != (is_new ? nullptr : job)) {
+    throw std::runtime_error("the job's ranks came through two ports at the same moment; try again");
+  }
+  grant.connection = shm_port_at(port).attach(std::move(connection));
+  if (is_new) shm_jobs_.put(job);
+  job->set_contributions(rank.rank, bound.contributions());
+  return grant;
+}
+
+std::vector<uint32_t> Switch::quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) {
+  const Turns::Control turn(&turns_);
+  return shm_port_at(port).quiesce(connection, targets);
+}
+
+void Switch::unbind(uint16_t port, uint16_t connection) {
+  std::unique_ptr<ShmConnection> ended;  // its memory is given back after the lock
+  std::shared_ptr<ShmJob> job;
+  const Turns::Control turn(&turns_);
+  ended = shm_port_at(port).detach(connection);
+  if (ended == nullptr) return;
+  job = ended->shared_job();
+  pipeline_->flush();
+  pipeline_->sums.take_over(*job, ended->rank().rank);
+  job->set_contributions(ended->rank().rank, nullptr);
+  if (!job->has_ranks()) {
+    pipeline_->sums.forget(*job);
+    shm_jobs_.remove(*job);
+  }
+}
+
+}  // namespace switchml

@@ -1,0 +1,178 @@
+#include "dataplane/softswitch/native/shared_memory/shm_connection.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "native/kernels/accumulate.h"
+#include "native/wire/epoch_limit.h"
+
+namespace switchml {
+namespace {
+
+// Within one machine a result takes microseconds once the last rank has contributed, so what is repeated after this
+// long is mostly a straggler's fault; the time doubles while nothing comes.
+constexpr std::chrono::milliseconds kFirstPatience{2};
+constexpr unsigned kMostDoublings = 6;
+
+}  // namespace
+
+ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell,
+                             const std::vector<int>& processors)
+    : rank_(rank),
+      job_(std::move(job)),
+      doorbell_(doorbell),
+      memory_("switchml-rank", Channel::bytes(rank.job.slots, rank.job.values, true), SharedMemory::Others::may_write),
+      channel_(memory_.data(), rank.job.slots, rank.job.values, Channel::contributions(memory_.data(), rank.job.slots)),
+      slots_(rank.job.slots) {
+  auto* control = new (memory_.data()) ChannelControl{};
+  control->geometry = {Geometry::kMagic,
+                       rank.job.slots,
+                       rank.job.values,
+                       rank.rank,
+                       rank.job.world_size,
+                       Geometry::kInPlace,
+                       job_->streaming() ? 1U : 0U,
+                       static_cast<uint32_t>(processors.empty() ? 1 : processors.front()),
+                       static_cast<uint32_t>(processors.empty() ? 0 : processors.back())};
+}
+
+ShmConnection::~ShmConnection() { close(doorbell_); }
+
+bool ShmConnection::submissions_wait() const {
+  return !broken_ && !frozen() && control().submitted.load(std::memory_order_acquire) != submitted_;
+}
+
+bool ShmConnection::take(Header* header) {
+  if (!submissions_wait()) return false;
+  const uint32_t waiting = control().submitted.load(std::memory_order_acquire) - submitted_;
+  const auto slots = static_cast<uint32_t>(slots_.size());
+  const uint16_t index = channel_.submission_ring()[submitted_ % slots];
+  if (waiting > slots || index >= slots || slots_[index].in_flight || slots_[index].phase >= kSlotUses) {
+    broken_ = true;
+    return false;
+  }
+  Slot& slot = slots_[index];
+  slot.ticket = channel_.contribution_tickets()[index];
+  if (slot.ticket.chunk % slots != index) {
+    broken_ = true;
+    return false;
+  }
+  slot.in_flight = true;
+  in_flight_ += 1;
+  submitted_ += 1;
+  count(control().server.position);
+  count(control().server.sent);
+  *header = header_of(index);
+  return true;
+}
+
+Header ShmConnection::header_of(uint32_t index) const {
+  const Slot& slot = slots_[index];
+  Header header;
+  header.kind = static_cast<uint8_t>(Kind::contribution);
+  header.job = rank_.job.job;
+  header.worker = rank_.rank;
+  header.format = static_cast<uint8_t>(std::min<uint16_t>(slot.ticket.format, UINT8_MAX));
+  header.exponent = slot.ticket.exponent;
+  header.slot = static_cast<uint16_t>((rank_.job.slot_base + index) << 1U | (slot.phase & 1U));
+  header.count = slot.ticket.count;
+  header.epoch = rank_.job.epoch;
+  header.flags = static_cast<uint16_t>(slot.ticket.flags & ~flag::retransmission);
+  header.phase = slot.phase;
+  header.chunk = slot.ticket.chunk;
+  header.check = slot.ticket.check;
+  header.secret = rank_.secret;
+  return header;
+}
+
+void ShmConnection::complete(const Header& result, const uint8_t* words) {
+  const uint32_t index = (result.slot >> 1U) - uint32_t{rank_.job.slot_base};
+  if (result.job != rank_.job.job || result.epoch != rank_.job.epoch || index >= slots_.size() ||
+      !slots_[index].in_flight || slots_[index].phase != result.phase || beyond_limit(index)) {
+    count(control().server.ignored);
+    return;
+  }
+  if ((result.flags & flag::without_values) == 0 && !job_->has_result(rank_.rank, result)) {
+    std::memcpy(channel_.contribution(index), words, rank_.job.values * sizeof(uint32_t));
+  }
+  Slot& slot = slots_[index];
+  slot.in_flight = false;
+  slot.phase += 1;
+  uses_ = std::max(uses_, slot.phase);
+  in_flight_ -= 1;
+  channel_.result_tickets()[index] = {result.chunk,
+                                      result.check,
+                                      result.exponent,
+                                      result.count,
+                                      static_cast<uint16_t>(result.flags & ~flag::retransmission),
+                                      result.format};
+  channel_.completion_ring()[completed_++ % slots_.size()] = static_cast<uint16_t>(index);
+}
+
+bool ShmConnection::publish(bool nothing_left) {
+  ChannelControl& shared = control();
+  if (published_ != completed_) {
+    shared.server.received.store(shared.server.received.load(std::memory_order_relaxed) + (completed_ - published_),
+                                 std::memory_order_relaxed);
+    published_ = completed_;
+    shared.server.uses.store(uses_, std::memory_order_relaxed);
+    shared.server.summing.store(job_->summing() / rank_.job.world_size, std::memory_order_relaxed);
+    repetitions_ = 0;
+    if (overdue_at_ != Clock::time_point::max()) {
+      overdue_at_ = in_flight_ == 0 ? Clock::time_point::max() : Clock::now() + patience();
+    }
+    fence_streaming_stores();
+    shared.completed.store(completed_, std::memory_order_release);
+  } else if (!nothing_left) {
+    return false;
+  }
+  return sleeps_until(shared, completed_, nothing_left);
+}
+
+std::vector<uint32_t> ShmConnection::held() const {
+  std::vector<uint32_t> phases;
+  phases.reserve(slots_.size());
+  for (const Slot& slot : slots_) phases.push_back(slot.phase);
+  return phases;
+}
+
+void ShmConnection::fetch(const std::vector<uint32_t>& targets) {
+  if (!frozen() || targets.size() != slots_.size()) {
+    throw std::invalid_argument("the rank is not frozen, or the targets are not one for each of its slots");
+  }
+  if (limits_ == targets) return;
+  limits_ = targets;
+  overdue_at_ = Clock::now();
+}
+
+void ShmConnection::expect_ring(uint32_t share) {
+  control().server_wakes_at.store(submitted_ + share, std::memory_order_relaxed);
+  control().server_sleeps.store(1, std::memory_order_seq_cst);
+  expects_ring_ = true;
+}
+
+void ShmConnection::server_sleeps_on(uint32_t processor) {
+  std::atomic<uint32_t>& shared = control().server_processor;
+  if (shared.load(std::memory_order_relaxed) != processor) shared.store(processor, std::memory_order_relaxed);
+}
+
+void ShmConnection::expect_no_ring() {
+  if (!expects_ring_) return;
+  expects_ring_ = false;
+  control().server_sleeps.store(0, std::memory_order_relaxed);
+}
+
+void ShmConnection::arm(Clock::time_point now) {
+  if (overdue_at_ == Clock::time_point::max()) overdue_at_ = now + patience();
+}
+
+ShmConnection::Clock::duration ShmConnection::patience() const {
+  return kFirstPatience * (1U << std::min(repetitions_, kMostDoublings));
+}
+
+}  // namespace switchml

@@ -1,0 +1,126 @@
+// One rank of a shm port: its rings, and per slot what a packet's sender would keep in mind.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/softswitch/native/pipeline/shm_job.h"
+#include "native/channel/channel.h"
+#include "native/channel/shared_memory.h"
+#include "native/wire/wire.h"
+
+namespace switchml {
+
+// What the agent binds to a connection.
+struct ShmRank {
+  ShmJobKey job;
+  uint8_t rank = 0;
+  uint32_t ipv4 = 0;  // the agent's
+  uint32_t secret = 0;
+};
+
+class ShmConnection {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Makes the rank's memory. `doorbell` is an eventfd, which becomes its own. Throws std::system_error.
+  // `processors` are those of its shard.
+  ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell, const std::vector<int>& processors);
+  ~ShmConnection();
+  ShmConnection(const ShmConnection&) = delete;
+  ShmConnection& operator=(const ShmConnection&) = delete;
+
+  const ShmRank& rank() const { return rank_; }
+  ShmJob& job() const { return *job_; }
+  const std::shared_ptr<ShmJob>& shared_job() const { return job_; }
+  uint8_t* contributions() const { return channel_.contribution(0); }
+  SharedMemory& memory() { return memory_; }
+  ChannelControl& control() const { return channel_.control(); }
+  int doorbell() const { return doorbell_; }
+
+  // Whether there is something in the submission ring.
+  bool submissions_wait() const;
+  // Takes one slot out of it; `header` is what its packet would have. False when there is none, or none that makes
+  // sense: a process that writes nonsense is served no more.
+  bool take(Header* header);
+  // Whether the rank is missing wherever a result is: it waits for nothing.
+  bool has_nothing_in_flight() const { return in_flight_ == 0; }
+
+  // Whether less of it was taken than of another rank of the job.
+  bool is_behind(const ShmConnection& other) const { return !has_reached(submitted_, other.submitted_); }
+
+  // Puts a result into the completion ring, if it answers what is in flight. Its values are `words`, unless the rank
+  // has them already.
+  void complete(const Header& result, const uint8_t* words);
+  // Lets the process see what was completed. Returns whether it sleeps and waits for so much, or for anything if there
+  // is `nothing_left` to do.
+  bool publish(bool nothing_left);
+
+  // A change of epoch: from freeze() on nothing is taken and no result put; fetch() lets those of each slot be put
+  // until so many of its phases are held, and repeats what asks for them. fetch() throws std::invalid_argument where
+  // the rank is not frozen, or `targets` is not one for each slot.
+  void freeze() { limits_ = held(); }
+  void fetch(const std::vector<uint32_t>& targets);
+  // How many phases of each slot the rank holds.
+  std::vector<uint32_t> held() const;
+
+  // The process must ring the doorbell once it has submitted `share` more slots, or all that it can.
+  void expect_ring(uint32_t share);
+  void expect_no_ring();
+  bool expects_ring() const { return expects_ring_; }
+  void server_sleeps_on(uint32_t processor);
+
+  // What may have been lost is repeated: arm() says that something may have been, repeat() calls
+  // again(header) for all that is in flight and overdue.
+  void arm(Clock::time_point now);
+  Clock::time_point overdue_at() const { return overdue_at_; }
+  template <class Again>
+  void repeat(Clock::time_point now, Again&& again) {
+    for (uint32_t index = 0; index < slots_.size(); ++index) {
+      if (!slots_[index].in_flight || beyond_limit(index)) continue;
+      Header header = header_of(index);
+      header.flags |= flag::retransmission;
+      count(control().server.retransmissions);
+      count(control().server.sent);
+      again(header);
+    }
+    repetitions_ += 1;
+    overdue_at_ = in_flight_ == 0 ? Clock::time_point::max() : now + patience();
+  }
+
+ private:
+  struct Slot {
+    uint32_t phase = 0;
+    bool in_flight = false;
+    Ticket ticket{};  // as it was when the slot was taken: the process can change its own copy at any time
+  };
+
+  Header header_of(uint32_t index) const;
+  Clock::duration patience() const;
+  bool frozen() const { return !limits_.empty(); }
+  bool beyond_limit(uint32_t index) const { return frozen() && slots_[index].phase >= limits_[index]; }
+  static void count(std::atomic<uint64_t>& counter) {
+    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+
+  ShmRank rank_;
+  std::shared_ptr<ShmJob> job_;
+  int doorbell_;
+  SharedMemory memory_;
+  Channel channel_;
+  bool broken_ = false;
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> limits_;  // once frozen: of each slot, the first phase whose result is not put
+  uint32_t submitted_ = 0;        // entries taken from the submission ring
+  uint32_t completed_ = 0;        // entries put into the completion ring
+  uint32_t published_ = 0;
+  uint32_t uses_ = 0;  // of the slot that was used most
+  uint32_t in_flight_ = 0;
+  bool expects_ring_ = false;
+  unsigned repetitions_ = 0;  // in a row, without a result between them
+  Clock::time_point overdue_at_ = Clock::time_point::max();
+};
+
+}  // namespace switchml

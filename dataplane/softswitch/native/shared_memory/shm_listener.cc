@@ -1,0 +1,237 @@
+#include "dataplane/softswitch/native/shared_memory/shm_listener.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "native/channel/channel.h"
+
+namespace switchml {
+namespace {
+
+constexpr size_t kMostClients = 4096;
+constexpr int kBacklog = 128;
+constexpr int kPauseMs = 100;  // without descriptors or memory for those who wait in the backlog
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    throw std::system_error(ENAMETOOLONG, std::generic_category(), "socket " + path);
+  }
+  path.copy(address.sun_path, path.size());
+  return address;
+}
+
+bool somebody_listens(const sockaddr_un& address) {
+  const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return true;
+  const bool connected = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  const bool full = !connected && errno == EAGAIN;
+  close(probe);
+  return connected || full;
+}
+
+ShmAnswer answer_of(uint16_t port, const std::string& reason) {
+  ShmAnswer answer{};
+  answer.magic = ShmAnswer::kMagic;
+  answer.port = port;
+  reason.copy(answer.reason.data(), answer.reason.size() - 1);
+  return answer;
+}
+
+// What can be checked without knowing the switch. Throws std::invalid_argument.
+ShmRank rank_of(const ShmRequest& request) {
+  const auto require = [](bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(what);
+  };
+  require(request.job > 0 && request.job < protocol::max_jobs, "the job's id is out of range");
+  require(request.epoch != 0, "epoch 0 is no epoch");
+  require(request.world_size >= 1 && request.world_size <= protocol::max_workers, "a job has 1 to 64 ranks");
+  require(request.rank < request.world_size, "the job has no such rank");
+  require(
+      request.slots >= 1 && request.slots <= protocol::max_slot_index + 1 && (request.slots & (request.slots - 1)) == 0,
+      "slots must be a power of two");
+  require(request.slot_base % request.slots == 0, "the first slot must be a multiple of their number");
+  require(request.values >= 1 && request.values <= protocol::max_values, "a packet has 1 to 2048 values");
+  return {{request.job, request.epoch, request.slot_base, request.world_size, request.slots, request.values},
+          request.rank,
+          request.ipv4,
+          request.secret};
+}
+
+}  // namespace
+
+ShmListener::ShmListener(std::string path, uint16_t port, ShmHost* host)
+    : path_(std::move(path)), port_(port), host_(host) {
+  const sockaddr_un address = address_of(path_);
+  const auto failure = [this] { return std::system_error(errno, std::generic_category(), "socket " + path_); };
+  socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket_ < 0) throw failure();
+  fchmod(socket_, S_IRUSR | S_IWUSR);  // before there is a file, which gets this mode whatever the umask allows
+  const auto bind_path = [&] {
+    return ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  };
+  bool bound = bind_path();
+  if (!bound && errno == EADDRINUSE) {
+    if (somebody_listens(address)) {
+      errno = EADDRINUSE;
+    } else {
+      unlink(path_.c_str());
+      bound = bind_path();
+    }
+  }
+  if (bound && listen(socket_, kBacklog) == 0) stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (stop_ < 0) {
+    const std::system_error why = failure();
+    close(socket_);
+    throw why;
+  }
+}
+
+ShmListener::~ShmListener() {
+  ring(stop_);
+  if (thread_.joinable()) thread_.join();
+  for (const Client& client : clients_) drop(client);
+  close(socket_);
+  close(stop_);
+  unlink(path_.c_str());
+}
+
+void ShmListener::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void ShmListener::run() {
+  std::vector<pollfd> polled;
+  bool accepts = true;
+  for (;;) {
+    polled.assign({{stop_, POLLIN, 0}, {socket_, static_cast<short>(accepts ? POLLIN : 0), 0}});
+    for (const Client& client : clients_) polled.push_back({client.socket, POLLIN, 0});
+    if (poll(polled.data(), polled.size(), accepts ? -1 : kPauseMs) < 0) continue;  // a signal
+    if (polled[0].revents != 0) return;
+    // From the last on, so that a removal moves nobody who is still to be served.
+    for (size_t i = clients_.size(); i-- > 0;) {
+      if (polled[i + 2].revents != 0 && !serve(&clients_[i])) {
+        drop(clients_[i]);
+        clients_.erase(clients_.begin() + static_cast<ptrdiff_t>(i));
+      }
+    }
+    accepts = polled[1].revents == 0 || accept_client();
+  }
+}
+
+bool ShmListener::accept_client() {
+  const int accepted = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (accepted < 0) return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  const bool known = getsockopt(accepted, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+  if (!known || (peer.uid != geteuid() && peer.uid != 0)) {
+    answer({accepted, 0}, answer_of(port_, "the switch serves its own user's agents only"), nullptr);
+    close(accepted);
+  } else if (clients_.size() >= kMostClients) {
+    answer({accepted, 0}, answer_of(port_, "the switch has too many connections"), nullptr);
+    close(accepted);
+  } else {
+    clients_.push_back({accepted, 0});
+  }
+  return true;
+}
+
+bool ShmListener::serve(Client* client) {
+  ShmRequest request{};
+  std::vector<uint32_t> targets(client->connection != 0 ? protocol::max_slot_index + 1 : 0);
+  std::array<iovec, 2> pieces{{{&request, sizeof request}, {targets.data(), targets.size() * sizeof(uint32_t)}}};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  const ssize_t got = recvmsg(client->socket, &message, 0);
+  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  if (got == 0) return false;
+  const auto bytes = static_cast<size_t>(got);
+  const bool whole = bytes >= sizeof request && (message.msg_flags & MSG_TRUNC) == 0;
+  if (whole && request.magic == ShmRequest::kMagic && client->connection != 0) {
+    targets.resize((bytes - sizeof request) / sizeof(uint32_t));
+    return serve_bound(*client, request, targets);
+  }
+  const bool known = request.kind == ShmRequest::kWhoAreYou || request.kind == ShmRequest::kBind;
+  if (!whole || bytes != sizeof request || request.magic != ShmRequest::kMagic || !known || client->connection != 0) {
+    answer(*client, answer_of(port_, "this is no request of an agent of this version"), nullptr);
+    return false;
+  }
+  ShmAnswer granted = answer_of(port_, "");
+  granted.granted = 1;
+  if (request.kind == ShmRequest::kWhoAreYou) {
+    answer(*client, granted, nullptr);
+    return true;
+  }
+  try {
+    const ShmGrant grant = host_->bind(port_, rank_of(request));
+    client->connection = granted.connection = grant.connection;
+    answer(*client, granted, &grant);
+    return true;
+  } catch (const std::exception& refusal) {
+    answer(*client, answer_of(port_, refusal.what()), nullptr);
+    return false;
+  }
+}
+
+bool ShmListener::serve_bound(const Client& client, const ShmRequest& request,
+                              const std::vector<uint32_t>& targets) const {
+  const bool known = request.kind == (targets.empty() ? ShmRequest::kFreeze : ShmRequest::kFetch);
+  ShmAnswer granted = answer_of(port_, "this is no request of an agent of this version");
+  std::vector<uint32_t> held;
+  if (known) {
+    try {
+      held = host_->quiesce(port_, client.connection, targets);
+      granted = answer_of(port_, "");
+      granted.granted = 1;
+    } catch (const std::exception& refusal) {
+      granted = answer_of(port_, refusal.what());
+    }
+  }
+  std::array<iovec, 2> pieces{{{&granted, sizeof granted}, {held.data(), held.size() * sizeof(uint32_t)}}};
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  sendmsg(client.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);  // as in answer()
+  return known;
+}
+
+void ShmListener::answer(const Client& client, const ShmAnswer& answer, const ShmGrant* grant) const {
+  ShmAnswer copy = answer;
+  iovec piece{&copy, sizeof copy};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kShmDescriptors * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  if (grant != nullptr) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof grant->descriptors);
+    std::memcpy(CMSG_DATA(header), grant->descriptors.data(), sizeof grant->descriptors);
+  }
+  // Who does not take its answer has gone, or will see that nothing comes.
+  sendmsg(client.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void ShmListener::drop(const Client& client) {
+  if (client.connection != 0) host_->unbind(port_, client.connection);
+  close(client.socket);
+}
+
+}  // namespace switchml

@@ -1,0 +1,84 @@
+// The socket of a shm port: agents bind ranks to connections there, in a thread of its own, since making memory takes
+// milliseconds.
+#pragma once
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "dataplane/softswitch/native/shared_memory/shm_connection.h"
+#include "native/channel/shm_messages.h"
+
+namespace switchml {
+
+// What a rank's connection is given: its number, and its own descriptors of memory and doorbell.
+struct ShmGrant {
+  uint16_t connection = 0;
+  std::array<int, kShmDescriptors> descriptors{-1, -1};
+
+  ShmGrant() = default;
+  ~ShmGrant() {
+    for (const int descriptor : descriptors) {
+      if (descriptor >= 0) close(descriptor);
+    }
+  }
+  ShmGrant(ShmGrant&& other) noexcept
+      : connection(other.connection), descriptors(std::exchange(other.descriptors, {-1, -1})) {}
+  ShmGrant& operator=(ShmGrant&&) = delete;
+  ShmGrant(const ShmGrant&) = delete;
+  ShmGrant& operator=(const ShmGrant&) = delete;
+};
+
+// The switch, as the listener sees it.
+class ShmHost {
+ public:
+  virtual ~ShmHost() = default;
+  // Throw std::invalid_argument for what this switch cannot serve, std::system_error and std::runtime_error.
+  virtual ShmGrant bind(uint16_t port, const ShmRank& rank) = 0;
+  virtual void unbind(uint16_t port, uint16_t connection) = 0;
+  // Freezes a rank or, where there are `targets`, lets it fetch; returns how many phases of each slot it holds.
+  // Throws std::invalid_argument.
+  virtual std::vector<uint32_t> quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) = 0;
+};
+
+class ShmListener {
+ public:
+  // Binds `path`; a socket that nobody listens to any more is replaced. `host` outlives it. Throws std::system_error.
+  ShmListener(std::string path, uint16_t port, ShmHost* host);
+  // Unbinds every rank.
+  ~ShmListener();
+  ShmListener(const ShmListener&) = delete;
+  ShmListener& operator=(const ShmListener&) = delete;
+
+  void start();
+
+ private:
+  struct Client {
+    int socket;
+    uint16_t connection;  // 0 before it is bound
+  };
+
+  void run();
+  // False when there are no descriptors or no memory for it.
+  bool accept_client();
+  // Serves one message. False when the client is to be disconnected.
+  bool serve(Client* client);
+  bool serve_bound(const Client& client, const ShmRequest& request, const std::vector<uint32_t>& targets) const;
+  void answer(const Client& client, const ShmAnswer& answer, const ShmGrant* grant) const;
+  void drop(const Client& client);
+
+  std::string path_;
+  uint16_t port_;
+  ShmHost* host_;
+  int socket_ = -1;
+  int stop_ = -1;  // an eventfd
+  std::vector<Client> clients_;
+  std::thread thread_;
+};
+
+}  // namespace switchml

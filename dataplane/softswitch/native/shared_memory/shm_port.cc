@@ -1,0 +1,188 @@
+#include "dataplane/softswitch/native/shared_memory/shm_port.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "native/kernels/accumulate.h"
+#include "native/runtime/processors.h"
+
+namespace switchml {
+namespace {
+
+// A thread takes so many sums at a time: enough to be worth a turn, few enough that another one finds some.
+constexpr size_t kSumsPerTurn = 16;
+
+}  // namespace
+
+void SumQueue::exchange(size_t made, std::vector<SumTask>* taken) {
+  running_ -= made;
+  const size_t count = std::min(waiting_.size(), kSumsPerTurn);
+  taken->assign(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(count));
+  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(count));
+  running_ += count;
+}
+
+void SumQueue::run_all(std::vector<SumTask>* made) {
+  for (const SumTask& task : waiting_) task.run();
+  fence_streaming_stores();
+  running_ += waiting_.size();
+  made->insert(made->end(), waiting_.begin(), waiting_.end());
+  waiting_.clear();
+}
+
+void SumQueue::clear() {
+  waiting_.clear();
+  running_ = 0;
+}
+
+ShmPort::ShmPort(uint16_t number, ShardHost* host, size_t shards) : Port(number, false) {
+  for (size_t shard = 0; shard < shards; ++shard) {
+    shards_.push_back(std::make_unique<ShmShard>(this, host, processors_of(shard, shards)));
+  }
+}
+
+void ShmPort::start() {
+  for (const auto& shard : shards_) shard->start();
+}
+
+void ShmPort::stop() {
+  for (const auto& shard : shards_) shard->stop();
+}
+
+const std::vector<int>& ShmPort::processors_for(const ShmJob& job, uint8_t rank) const {
+  return shards_[job.shard_of(rank)]->processors();
+}
+
+uint16_t ShmPort::attach(std::unique_ptr<ShmConnection> connection) {
+  for (unsigned tried = 0; tried < UINT16_MAX; ++tried) {
+    last_number_ = last_number_ == UINT16_MAX ? 1 : static_cast<uint16_t>(last_number_ + 1);
+    if (connections_.count(last_number_) != 0) continue;
+    const ShmShard& shard = *shards_[connection->job().shard_of(connection->rank().rank)];
+    shards_[connection->job().shard_of(connection->rank().rank)]->attach(last_number_, connection.get());
+    connections_.emplace(last_number_, std::move(connection));
+    shard.wake();  // it has not asked this rank to ring yet
+    return last_number_;
+  }
+  throw std::runtime_error("all connection numbers are in use");
+}
+
+std::unique_ptr<ShmConnection> ShmPort::detach(uint16_t number) {
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return nullptr;
+  make_sums();  // some may use its memory
+  std::unique_ptr<ShmConnection> detached = std::move(found->second);
+  connections_.erase(found);
+  shards_[detached->job().shard_of(detached->rank().rank)]->detach(number);
+  return detached;
+}
+
+void ShmPort::make_sums() { shards_.front()->run_all(); }
+
+void ShmPort::forget_sums() {
+  sums_.clear();
+  for (const auto& shard : shards_) shard->forget_sums();
+}
+
+ShmConnection* ShmPort::find(uint16_t number) const {
+  const auto found = connections_.find(number);
+  return found == connections_.end() ? nullptr : found->second.get();
+}
+
+std::vector<uint32_t> ShmPort::quiesce(uint16_t number, const std::vector<uint32_t>& targets) {
+  ShmConnection* connection = find(number);
+  if (connection == nullptr) throw std::invalid_argument("the rank has no connection any more");
+  if (targets.empty()) {
+    connection->freeze();
+  } else {
+    connection->fetch(targets);
+    shards_[connection->job().shard_of(connection->rank().rank)]->wake();
+  }
+  if (connection->publish(true)) wake_process(connection->control());  // what is held must be seen by the process
+  return connection->held();
+}
+
+void ShmPort::publish(bool nothing_left, std::vector<ChannelControl*>* sleepers) {
+  has_results_ = false;
+  for (auto& [number, connection] : connections_) {
+    if (connection->publish(nothing_left)) sleepers->push_back(&connection->control());
+  }
+}
+
+void ShmPort::wake_for_sums() {
+  if (!sums_.any_wait()) return;
+  const auto idle = std::find_if(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->asleep(); });
+  if (idle != shards_.end()) (*idle)->wake_for_sums();
+}
+
+void ShmPort::begin_turn(Pipeline* pipeline, Clock::time_point now) {
+  loses_ = loses_ || has_faults() || pipeline->tables.loss_ingress.covers(number()) ||
+           pipeline->tables.loss_egress.covers(number());
+  const auto deadline = next_deadline();
+  if (deadline && *deadline <= now) pipeline->release_expired(this, now);
+}
+
+void ShmPort::contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const Header& header,
+                         Clock::time_point now) {
+  if (loses_) {
+    connection->arm(now);
+    contribute_as_packet(pipeline, number, *connection, header);
+    return;
+  }
+  count_received();
+  const InPlaceContribution contribution{header, connection->rank().ipv4, number, &connection->job()};
+  const auto verdict = pipeline->contribute_in_place(*this, contribution, sums_.waiting());
+  if (!verdict || *verdict == Verdict::wrong_epoch) connection->arm(now);
+}
+
+void ShmPort::contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection,
+                                   const Header& header) {
+  const ShmJobKey& job = connection.rank().job;
+  const bool empty = (header.flags & flag::without_values) != 0;
+  packet_.resize(protocol::header_bytes);
+  wire::store_header(packet_.data(), header);
+  if (!empty) {
+    const uint8_t* words = connection.job().contribution(header.worker, header.slot / 2);
+    packet_.insert(packet_.end(), words, words + job.values * sizeof(uint32_t));
+  }
+  pipeline->receive(this, {packet_.data(), packet_.size(), ipv4_endpoint(connection.rank().ipv4, number)});
+}
+
+PortCounters ShmPort::counters() const {
+  PortCounters counters = common_counters();
+  counters.sending.sent = sent_;
+  return counters;
+}
+
+void ShmPort::send_results(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks,
+                           const SwitchAddress& /*own: a rank knows its switch*/, Counter* injected_loss) {
+  for (const RankAddress& rank : ranks) {
+    ShmConnection* connection = find(rank.udp_dst);
+    for (const OutgoingPacket& packet : packets) {
+      int copies = 1;
+      if (has_egress_faults()) {
+        copies = copies_to_send(packet.header, packet.header_bytes, packet.payload, packet.payload_bytes,
+                                ipv4_endpoint(rank.ipv4_dst, rank.udp_dst), injected_loss);
+      }
+      for (; copies > 0; --copies) complete(connection, packet.header, packet.payload);
+    }
+  }
+  if (has_egress_faults()) send_due();
+}
+
+void ShmPort::send_due() {
+  for (const HeldPacket& packet : egress_due()) {
+    const uint8_t* header = packet.bytes.data();
+    complete(find(ntohs(packet.peer.sin_port)), header, header + protocol::header_bytes);
+  }
+  egress_due().clear();
+}
+
+void ShmPort::complete(ShmConnection* connection, const uint8_t* header, const uint8_t* words) {
+  if (connection == nullptr) return;
+  sent_ += 1;
+  has_results_ = true;
+  connection->complete(wire::load_header(header), words);
+}
+
+}  // namespace switchml

@@ -1,0 +1,107 @@
+// A switch port for ranks on the same machine: their contributions are added up, and replaced by the sum, in the memory
+// that they were written to.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/shared_memory/shm_connection.h"
+#include "dataplane/softswitch/native/shared_memory/shm_shard.h"
+
+namespace switchml {
+
+// Sums from the contribution that made them possible until their results have left.
+class SumQueue {
+ public:
+  // Where the pipeline puts them.
+  std::deque<SumTask>* waiting() { return &waiting_; }
+  bool any_wait() const { return !waiting_.empty(); }
+  bool any_left() const { return !waiting_.empty() || running_ != 0; }
+  // A thread has made `made` of them and takes some more.
+  void exchange(size_t made, std::vector<SumTask>* taken);
+  // Makes all that wait. They count as being made.
+  void run_all(std::vector<SumTask>* made);
+  // Forgets those that wait and those that are being made.
+  void clear();
+
+ private:
+  std::deque<SumTask> waiting_;
+  size_t running_ = 0;
+};
+
+// Nothing is lost here but on purpose, or while worker_table has no entry for a rank; then the port itself repeats a
+// contribution on the rank's behalf, as an agent would.
+class ShmPort : public Port {
+ public:
+  // `host` outlives it. Throws std::system_error.
+  ShmPort(uint16_t number, ShardHost* host, size_t shards);
+  ShmPort(const ShmPort&) = delete;
+  ShmPort& operator=(const ShmPort&) = delete;
+
+  void start();
+  void stop();
+
+  // The processors of the shard that is to serve a rank.
+  const std::vector<int>& processors_for(const ShmJob& job, uint8_t rank) const;
+  // In a control operation, as all that follows but what says otherwise.
+  // The number that stands for the connection from now on. Throws std::runtime_error when all are in use.
+  uint16_t attach(std::unique_ptr<ShmConnection> connection);
+  // Its job's slots no longer need the connection's memory (SlotSums::take_over).
+  std::unique_ptr<ShmConnection> detach(uint16_t number);
+  // Makes the sums that wait.
+  void make_sums();
+  // Forgets all sums: the pipeline that they belong to goes away.
+  void forget_sums();
+  // A change of epoch: freezes a rank or, where there are `targets`, lets it fetch; returns how many phases of each
+  // slot it holds. Throws std::invalid_argument.
+  std::vector<uint32_t> quiesce(uint16_t number, const std::vector<uint32_t>& targets);
+
+  // In a data thread's turn: puts one contribution through `pipeline`.
+  void contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const Header& header,
+                  Clock::time_point now);
+  // In a data thread's turn: the sums that shards have to make, and a shard more for those that wait.
+  SumQueue& sums() { return sums_; }
+  void wake_for_sums();
+  // At the start of a data thread's turn: lets go of what the port's faults held long enough.
+  void begin_turn(Pipeline* pipeline, Clock::time_point now);
+  // In a data thread's turn: lets the ranks see their results, and appends those to `sleepers` that are to be woken for
+  // so many, or for any if there is `nothing_left` to do.
+  void publish(bool nothing_left, std::vector<ChannelControl*>* sleepers);
+  // In a data thread's turn: whether there are results that publish() has not let the ranks see.
+  bool has_results() const { return has_results_; }
+
+  // Nothing comes out of it: what is submitted is taken by the shards.
+  int fd() const override { return -1; }
+  PortCounters counters() const override;
+  bool receive(ReceiveBuffers* /*buffers*/) const override { return false; }
+  void send_results(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks,
+                    const SwitchAddress& own, Counter* injected_loss) override;
+  bool send_frame(const uint8_t* /*frame*/, size_t /*bytes*/, Counter* /*injected_loss*/) override { return false; }
+  void flush() override {}
+
+ protected:
+  void send_due() override;
+
+ private:
+  // The same with a packet of its own, which can be held back or lost like any other.
+  void contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection, const Header& header);
+  ShmConnection* find(uint16_t number) const;
+  void complete(ShmConnection* connection, const uint8_t* header, const uint8_t* words);
+
+  std::map<uint16_t, std::unique_ptr<ShmConnection>> connections_;
+  uint16_t last_number_ = 0;
+  bool loses_ = false;  // packets are, or were, lost on purpose: whatever is in flight may be
+  uint64_t sent_ = 0;
+  bool has_results_ = false;
+  SumQueue sums_;
+  std::vector<uint8_t> packet_;
+  std::vector<std::unique_ptr<ShmShard>> shards_;
+};
+
+}  // namespace switchml

@@ -1,0 +1,236 @@
+#include "dataplane/softswitch/native/shared_memory/shm_shard.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "dataplane/softswitch/native/shared_memory/shm_port.h"
+#include "native/kernels/accumulate.h"
+#include "native/runtime/processors.h"
+#include "native/runtime/short_slice.h"
+#include "native/runtime/stopwatch.h"
+
+namespace switchml {
+namespace {
+
+// Ranks go on with what is complete while the rest is being added up.
+constexpr unsigned kTakenPerTurn = 32;
+// A rank with few results is woken for them when its shard goes to sleep, or, where that never does, after so many
+// turns.
+constexpr unsigned kTurnsPerWake = 16;
+
+void watch(int epoll, int descriptor) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;  // so that nobody need empty the eventfd
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) < 0) {
+    throw std::system_error(errno, std::generic_category(), "epoll of a doorbell");
+  }
+}
+
+}  // namespace
+
+ShmShard::ShmShard(ShmPort* port, ShardHost* host, std::vector<int> processors)
+    : port_(port),
+      host_(host),
+      processors_(std::move(processors)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (epoll_ < 0 || wake_ < 0) throw std::system_error(errno, std::generic_category(), "descriptors of a shm port");
+  watch(epoll_, wake_);
+}
+
+ShmShard::~ShmShard() {
+  stop();
+  close(epoll_);
+  close(wake_);
+}
+
+void ShmShard::start() {
+  if (thread_.joinable()) return;
+  stopping_ = false;
+  thread_ = std::thread([this] { run(); });
+}
+
+void ShmShard::stop() {
+  if (!thread_.joinable()) return;
+  stopping_ = true;
+  wake();
+  thread_.join();
+}
+
+void ShmShard::wake() const { ring(wake_); }
+
+void ShmShard::run_all() {
+  port_->sums().run_all(&made_);
+  if (!made_.empty()) wake();
+}
+
+void ShmShard::wake_for_sums() {
+  asleep_ = false;
+  wake();
+}
+
+void ShmShard::attach(uint16_t number, ShmConnection* connection) {
+  watch(epoll_, connection->doorbell());
+  connections_.emplace(number, connection);
+}
+
+void ShmShard::detach(uint16_t number) {
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return;
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, found->second->doorbell(), nullptr);
+  connections_.erase(found);
+}
+
+void ShmShard::run() {
+  ask_for_short_slices();
+  stay_on(processors_);
+  while (!stopping_) {
+    if (!turn()) sleep();
+  }
+}
+
+bool ShmShard::turn() {
+  bool any = false;
+  {
+    const Turns::Data turn(&host_->turns());
+    any = !made_.empty();
+    Pipeline& pipeline = host_->pipeline();
+    for (const SumTask& sum : made_) pipeline.finish_sum(sum);
+    any = serve(&pipeline) || any;
+    pipeline.flush();
+    port_->sums().exchange(made_.size(), &tasks_);
+    port_->wake_for_sums();
+    port_->publish(any && ++passes_ % kTurnsPerWake == 0, &sleepers_);
+    values_ = std::shared_lock<std::shared_mutex>(host_->turns().values());
+  }
+  wake_sleepers();
+  made_.clear();
+  if (!tasks_.empty()) {
+    const Stopwatch summing;
+    for (const SumTask& task : tasks_) task.run();
+    fence_streaming_stores();
+    const uint64_t each = summing.nanoseconds() / tasks_.size();
+    for (const SumTask& task : tasks_) task.job->count_summing(each);
+  }
+  made_.swap(tasks_);
+  any = any || !made_.empty();
+  values_.unlock();
+  return any;
+}
+
+void ShmShard::wake_sleepers() {
+  for (ChannelControl* sleeper : sleepers_) wake_process(*sleeper);
+  sleepers_.clear();
+}
+
+bool ShmShard::serve(Pipeline* pipeline) {
+  const Clock::time_point now = Clock::now();
+  port_->begin_turn(pipeline, now);
+  bool any = false;
+  unsigned taken = 0;
+  for (const auto& [number, connection] : connections_) {
+    Header header;
+    while (taken < kTakenPerTurn * connections_.size() && connection->take(&header)) {
+      any = true;
+      port_->contribute(pipeline, number, connection, header, now);
+      ++taken;
+    }
+    if (connection->overdue_at() <= now) {
+      any = true;
+      connection->repeat(now, [&, again = number, rank = connection](const Header& repeated) {
+        port_->contribute(pipeline, again, rank, repeated, now);
+      });
+    }
+  }
+  return any;
+}
+
+void ShmShard::sleep() {
+  std::optional<Clock::time_point> deadline;
+  bool may_sleep = false;
+  {
+    const Turns::Data turn(&host_->turns());
+    if (port_->sums().any_wait()) return;
+    may_sleep = prepare_sleep();
+    asleep_ = may_sleep;
+    deadline = next_deadline();
+    values_ = std::shared_lock<std::shared_mutex>(host_->turns().values());
+  }
+  wake_sleepers();
+  values_.unlock();
+  if (!may_sleep) return;
+  int timeout = -1;
+  if (deadline) {
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+    timeout = static_cast<int>(std::max<decltype(wait)>(wait, 0));
+  }
+  std::array<epoll_event, 64> events;
+  epoll_wait(epoll_, events.data(), events.size(), timeout);
+  const Turns::Data turn(&host_->turns());
+  asleep_ = false;
+  for (const auto& [number, connection] : connections_) connection->expect_no_ring();
+}
+
+bool ShmShard::prepare_sleep() {
+  port_->publish(!port_->sums().any_left(), &sleepers_);
+  const auto processor = static_cast<uint32_t>(sched_getcpu());
+  ShmJob* job = nullptr;
+  const ShmConnection* awaited = nullptr;
+  for (const auto& [number, connection] : connections_) {
+    connection->server_sleeps_on(processor);
+    if (job != &connection->job()) {  // else it is the one before, as most often
+      job = &connection->job();
+      awaited = awaited_of(job);
+    }
+    if (awaited == nullptr || awaited == connection) {
+      // A wake-up costs as much as a few slots, so it is for a whole pool, or for the last that a rank submits.
+      connection->expect_ring(connection->rank().job.slots);
+    }
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return std::none_of(connections_.begin(), connections_.end(),
+                      [](const auto& each) { return each.second->expects_ring() && each.second->submissions_wait(); });
+}
+
+// A slot's result cannot come before every rank has contributed to it. So where a rank has nothing in flight, no
+// result of its job can come before that rank has submitted something, and no other need ring. Of several such ranks
+// it is the slowest: once that one rings, the others are done.
+const ShmConnection* ShmShard::awaited_of(ShmJob* job) const {
+  const ShmConnection* behind = nullptr;
+  const ShmConnection* ahead = nullptr;
+  const ShmConnection* awaited = nullptr;
+  const auto visit = [&](auto&& act) {
+    for (const auto& [number, connection] : connections_) {
+      if (&connection->job() == job) act(connection);
+    }
+  };
+  visit([&](const ShmConnection* connection) {
+    if (behind == nullptr || connection->is_behind(*behind)) behind = connection;
+    if (ahead == nullptr || ahead->is_behind(*connection)) ahead = connection;
+  });
+  if (behind->is_behind(*ahead)) job->set_slowest(behind->rank().rank);
+  visit([&](const ShmConnection* connection) {
+    const bool slowest = connection->rank().rank == job->slowest();
+    if (connection->has_nothing_in_flight() && (awaited == nullptr || slowest)) awaited = connection;
+  });
+  return awaited;
+}
+
+std::optional<ShmShard::Clock::time_point> ShmShard::next_deadline() const {
+  std::optional<Clock::time_point> earliest = port_->next_deadline();
+  for (const auto& [number, connection] : connections_) {
+    const auto overdue = connection->overdue_at();
+    if (overdue != Clock::time_point::max()) earliest = std::min(earliest.value_or(overdue), overdue);
+  }
+  return earliest;
+}
+
+}  // namespace switchml

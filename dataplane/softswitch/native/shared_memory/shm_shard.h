@@ -1,0 +1,95 @@
+// A thread of a shm port. It serves a part of the ranks, and makes such sums as wait at the port when it gets the
+// processor. Each shard stays on a part of the processors and asks the threads of its ranks to stay there, too: so
+// where ranks wait, a shard can work, and no core is left with all the sums.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <thread>
+#include <vector>
+
+#include "dataplane/softswitch/native/pipeline/pipeline.h"
+#include "dataplane/softswitch/native/shared_memory/shm_connection.h"
+#include "native/channel/channel.h"
+#include "native/runtime/turns.h"
+
+namespace switchml {
+
+class ShmPort;
+
+// The switch, as its shards see it.
+class ShardHost {
+ public:
+  virtual ~ShardHost() = default;
+  virtual Turns& turns() = 0;
+  // To be asked for in every turn anew.
+  virtual Pipeline& pipeline() = 0;
+};
+
+class ShmShard {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Both outlive it. Throws std::system_error.
+  ShmShard(ShmPort* port, ShardHost* host, std::vector<int> processors);
+  // Ends the thread.
+  ~ShmShard();
+  ShmShard(const ShmShard&) = delete;
+  ShmShard& operator=(const ShmShard&) = delete;
+
+  void start();
+  void stop();
+  const std::vector<int>& processors() const { return processors_; }
+
+  // In a control operation. Throws std::system_error.
+  void attach(uint16_t number, ShmConnection* connection);
+  void detach(uint16_t number);
+  // There is something new to look at.
+  void wake() const;
+
+  // In a data thread's turn: whether it sleeps and nobody has woken it yet.
+  bool asleep() const { return asleep_; }
+  void wake_for_sums();
+  // In a control operation: makes all sums that wait.
+  void run_all();
+  // In a control operation: forgets the sums that it has made.
+  void forget_sums() { made_.clear(); }
+
+ private:
+  void run();
+  // Finishes the sums that were made, takes what the ranks have submitted, and makes the sums that became possible.
+  // Returns whether there was anything.
+  bool turn();
+  bool serve(Pipeline* pipeline);
+  void sleep();
+  // Wakes the ranks that the turn left in sleepers_; values_ is held.
+  void wake_sleepers();
+  // Lets the ranks know what they must ring for, and wakes those that have results. False when something was submitted
+  // meanwhile: then the thread must not sleep.
+  bool prepare_sleep();
+  // The rank without which no result of the job can come, or null.
+  const ShmConnection* awaited_of(ShmJob* job) const;
+  std::optional<Clock::time_point> next_deadline() const;
+
+  ShmPort* port_;
+  ShardHost* host_;
+  std::vector<int> processors_;
+  int epoll_ = -1;  // of the doorbells, and of wake_
+  int wake_ = -1;
+  std::map<uint16_t, ShmConnection*> connections_;
+  bool asleep_ = false;
+  std::vector<SumTask> tasks_;
+  std::vector<SumTask> made_;              // a control operation adds to them (run_all)
+  std::vector<ChannelControl*> sleepers_;  // processes to be woken while values_ is held, and so no memory goes away
+  std::shared_lock<std::shared_mutex> values_;
+  unsigned passes_ = 0;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace switchml

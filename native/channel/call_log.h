@@ -1,0 +1,121 @@
+// What a rank's process notes about its calls, in the memory that it shares (channel.h), for the agent to read: totals,
+// and the times of the latest calls. One thread of the process writes it, after each call; nobody waits for anybody.
+//
+// A reader takes nothing in it for true: of its numbers only those are believed that can be.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "native/runtime/durations.h"
+
+namespace switchml {
+
+// Times are monotonic_nanoseconds(); the last three say what the thread did between `begun` and `ended`, for this call
+// or for another one beside it.
+struct CallTimes {
+  uint64_t sequence = 0;  // among the rank's calls, from 0
+  uint64_t kind = 0;      // CallKind of switchml/native/call.h
+  uint64_t bytes = 0;     // of the tensor
+  uint64_t submitted = 0;
+  uint64_t begun = 0;     // work on its first chunk began
+  uint64_t answered = 0;  // the result of its last chunk was found
+  uint64_t ended = 0;
+  uint64_t quantize = 0;
+  uint64_t waiting = 0;
+  uint64_t dequantize = 0;
+};
+
+class CallLog {
+ public:
+  static constexpr uint64_t kRecords = 64;
+
+  // ---- the process ----
+
+  void note(const CallTimes& call) {
+    const uint64_t number = ended_.load(std::memory_order_relaxed);
+    const uint64_t took = call.ended - call.submitted;
+    // A reader that sees anything of this record sees that the one before it was complete.
+    std::atomic_thread_fence(std::memory_order_release);
+    Record& record = records_[number % kRecords];
+    const Fields fields = fields_of(call);
+    for (size_t i = 0; i < kFields; ++i) record[i].store(fields[i], std::memory_order_relaxed);
+    add(bytes_, call.bytes);
+    add(nanoseconds_, took);
+    add(took_[duration_bucket(took)], 1);
+    ended_.store(number + 1, std::memory_order_release);
+  }
+
+  // ---- whoever reads ----
+
+  uint64_t ended() const { return ended_.load(std::memory_order_relaxed); }
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  uint64_t nanoseconds() const { return nanoseconds_.load(std::memory_order_relaxed); }
+  uint64_t took(size_t bucket) const { return took_[bucket].load(std::memory_order_relaxed); }
+
+  // The latest calls, at most `most`, oldest first, without those that were overwritten meanwhile and those whose times
+  // cannot be, as of `now`.
+  std::vector<CallTimes> latest(uint64_t most, uint64_t now) const {
+    const uint64_t end = ended_.load(std::memory_order_acquire);
+    uint64_t wanted = most < kRecords ? most : kRecords;
+    wanted = wanted < end ? wanted : end;
+    std::vector<CallTimes> found;
+    found.reserve(wanted);
+    for (uint64_t number = end - wanted; number != end; ++number) {
+      const Record& record = records_[number % kRecords];
+      Fields fields;
+      for (size_t i = 0; i < kFields; ++i) fields[i] = record[i].load(std::memory_order_relaxed);
+      found.push_back(times_of(fields));
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    // The record that may be in the making takes the place of the one kRecords before it.
+    const uint64_t written = ended_.load(std::memory_order_relaxed) - end;
+    const uint64_t kept = written >= kRecords ? 0 : kRecords - 1 - written;
+    if (found.size() > kept) found.erase(found.begin(), found.end() - static_cast<ptrdiff_t>(kept));
+    std::vector<CallTimes> believed;
+    for (const CallTimes& call : found) {
+      if (can_be(call, now)) believed.push_back(call);
+    }
+    return believed;
+  }
+
+ private:
+  static constexpr size_t kFields = sizeof(CallTimes) / sizeof(uint64_t);
+  using Fields = std::array<uint64_t, kFields>;
+  using Record = std::array<std::atomic<uint64_t>, kFields>;
+
+  static Fields fields_of(const CallTimes& call) {
+    return {call.sequence, call.kind,  call.bytes,    call.submitted, call.begun,
+            call.answered, call.ended, call.quantize, call.waiting,   call.dequantize};
+  }
+  static CallTimes times_of(const Fields& fields) {
+    return {fields[0], fields[1], fields[2], fields[3], fields[4],
+            fields[5], fields[6], fields[7], fields[8], fields[9]};
+  }
+  static bool can_be(const CallTimes& call, uint64_t now) {
+    if (call.submitted > call.begun || call.begun > call.answered || call.answered > call.ended || call.ended > now) {
+      return false;
+    }
+    uint64_t left = call.ended - call.begun;
+    for (const uint64_t part : {call.quantize, call.waiting, call.dequantize}) {
+      if (part > left) return false;
+      left -= part;
+    }
+    return true;
+  }
+  // There is one writer.
+  static void add(std::atomic<uint64_t>& counter, uint64_t more) {
+    counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+
+  std::atomic<uint64_t> ended_{0};  // calls
+  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> nanoseconds_{0};  // from submission to end, of all calls together
+  std::array<std::atomic<uint64_t>, kDurationBuckets> took_{};
+  std::array<Record, kRecords> records_{};
+};
+
+}  // namespace switchml

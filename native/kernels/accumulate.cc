@@ -1,0 +1,229 @@
+#include "native/kernels/accumulate.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <stdexcept>
+
+#include "native/kernels/accumulate_neon.h"
+#include "native/wire/constants.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace switchml {
+namespace {
+
+using AddFunction = void (*)(uint8_t* sums, const uint8_t* values, size_t count);
+using SumFunction = void (*)(uint8_t* const* buffers, size_t buffer_count, size_t count, bool streaming);
+
+uint32_t word_at(const uint8_t* words, size_t index) {
+  uint32_t word;
+  std::memcpy(&word, words + 4 * index, sizeof word);
+  return __builtin_bswap32(word);
+}
+
+// Compilers turn this loop into SSE2 as it stands.
+void add_portable(uint8_t* sums, const uint8_t* values, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t sum = __builtin_bswap32(word_at(sums, i) + word_at(values, i));
+    std::memcpy(sums + 4 * i, &sum, sizeof sum);
+  }
+}
+
+void sum_from(uint8_t* const* buffers, size_t buffer_count, size_t first, size_t count) {
+  for (size_t i = first; i < count; ++i) {
+    uint32_t sum = 0;
+    for (size_t buffer = 0; buffer < buffer_count; ++buffer) sum += word_at(buffers[buffer], i);
+    sum = __builtin_bswap32(sum);
+    for (size_t buffer = 0; buffer < buffer_count; ++buffer) std::memcpy(buffers[buffer] + 4 * i, &sum, sizeof sum);
+  }
+}
+
+void sum_portable(uint8_t* const* buffers, size_t buffer_count, size_t count, bool /*streaming*/) {
+  sum_from(buffers, buffer_count, 0, count);
+}
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx2"))) void add_avx2(uint8_t* sums, const uint8_t* values, size_t count) {
+  const __m256i swap = _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    auto* at = reinterpret_cast<__m256i*>(sums + 4 * i);
+    const __m256i sum = _mm256_shuffle_epi8(_mm256_load_si256(at), swap);
+    const __m256i value =
+        _mm256_shuffle_epi8(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + 4 * i)), swap);
+    _mm256_store_si256(at, _mm256_shuffle_epi8(_mm256_add_epi32(sum, value), swap));
+  }
+  add_portable(sums + 4 * i, values + 4 * i, count - i);
+}
+
+__attribute__((target("avx512f,avx512bw,prfchw"))) void add_avx512(uint8_t* sums, const uint8_t* values, size_t count) {
+  const __m512i swap = _mm512_set4_epi32(0x0C0D0E0F, 0x08090A0B, 0x04050607, 0x00010203);
+  size_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m512i sum = _mm512_shuffle_epi8(_mm512_load_si512(sums + 4 * i), swap);
+    const __m512i value = _mm512_shuffle_epi8(_mm512_loadu_si512(values + 4 * i), swap);
+    _mm512_store_si512(sums + 4 * i, _mm512_shuffle_epi8(_mm512_add_epi32(sum, value), swap));
+  }
+  add_portable(sums + 4 * i, values + 4 * i, count - i);
+}
+
+// How many bytes before its use a cache line is fetched: buffers are many, short, and in other cores' caches.
+constexpr size_t kAhead = 1024;
+
+__attribute__((target("avx2,prfchw"))) void sum_avx2(uint8_t* const* buffers, size_t buffer_count, size_t count,
+                                                     bool streaming) {
+  const __m256i swap = _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    __m256i sum = _mm256_setzero_si256();
+    for (size_t buffer = 0; buffer < buffer_count; ++buffer) {
+      __builtin_prefetch(buffers[buffer] + 4 * i + kAhead, 1);
+      const __m256i value = _mm256_load_si256(reinterpret_cast<const __m256i*>(buffers[buffer] + 4 * i));
+      sum = _mm256_add_epi32(sum, _mm256_shuffle_epi8(value, swap));
+    }
+    sum = _mm256_shuffle_epi8(sum, swap);
+    for (size_t buffer = 0; buffer < buffer_count; ++buffer) {
+      auto* at = reinterpret_cast<__m256i*>(buffers[buffer] + 4 * i);
+      if (streaming) {
+        _mm256_stream_si256(at, sum);
+      } else {
+        _mm256_store_si256(at, sum);
+      }
+    }
+  }
+  sum_from(buffers, buffer_count, i, count);
+}
+
+// Whether the buffers are to be fetched as the writer's own or, where the stores bypass the caches, to be read only.
+template <bool kStreaming>
+inline void fetch(const uint8_t* at) {
+  if (kStreaming) {
+    __builtin_prefetch(at, 0);
+  } else {
+    __builtin_prefetch(at, 1);
+  }
+}
+
+template <bool kStreaming>
+__attribute__((target("avx512f"))) inline void store(uint8_t* at, __m512i sum) {
+  if (kStreaming) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(at), sum);
+  } else {
+    _mm512_store_si512(at, sum);
+  }
+}
+
+// With the number of buffers known, the compiler keeps their pointers in registers.
+template <size_t kBuffers, bool kStreaming>
+__attribute__((target("avx512f,avx512bw,prfchw"))) void sum_fixed_avx512(uint8_t* const* given, size_t bytes) {
+  const __m512i swap = _mm512_set4_epi32(0x0C0D0E0F, 0x08090A0B, 0x04050607, 0x00010203);
+  std::array<uint8_t*, kBuffers> buffers;
+  std::copy_n(given, kBuffers, buffers.begin());
+  for (size_t at = 0; at < bytes; at += 64) {
+    __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (size_t buffer = 0; buffer < kBuffers; ++buffer) {
+      fetch<kStreaming>(buffers[buffer] + at + kAhead);
+      sum = _mm512_add_epi32(sum, _mm512_shuffle_epi8(_mm512_load_si512(buffers[buffer] + at), swap));
+    }
+    sum = _mm512_shuffle_epi8(sum, swap);
+#pragma GCC unroll 8
+    for (size_t buffer = 0; buffer < kBuffers; ++buffer) store<kStreaming>(buffers[buffer] + at, sum);
+  }
+}
+
+template <bool kStreaming>
+__attribute__((target("avx512f,avx512bw,prfchw"))) void sum_any_avx512(uint8_t* const* buffers, size_t buffer_count,
+                                                                       size_t bytes) {
+  const __m512i swap = _mm512_set4_epi32(0x0C0D0E0F, 0x08090A0B, 0x04050607, 0x00010203);
+  for (size_t at = 0; at < bytes; at += 64) {
+    __m512i sum = _mm512_setzero_si512();
+    for (size_t buffer = 0; buffer < buffer_count; ++buffer) {
+      fetch<kStreaming>(buffers[buffer] + at + kAhead);
+      sum = _mm512_add_epi32(sum, _mm512_shuffle_epi8(_mm512_load_si512(buffers[buffer] + at), swap));
+    }
+    sum = _mm512_shuffle_epi8(sum, swap);
+    for (size_t buffer = 0; buffer < buffer_count; ++buffer) store<kStreaming>(buffers[buffer] + at, sum);
+  }
+}
+
+template <bool kStreaming>
+void sum_vectors_avx512(uint8_t* const* buffers, size_t buffer_count, size_t bytes) {
+  switch (buffer_count) {
+    case 2:
+      return sum_fixed_avx512<2, kStreaming>(buffers, bytes);
+    case 4:
+      return sum_fixed_avx512<4, kStreaming>(buffers, bytes);
+    case 8:
+      return sum_fixed_avx512<8, kStreaming>(buffers, bytes);
+    default:
+      return sum_any_avx512<kStreaming>(buffers, buffer_count, bytes);
+  }
+}
+
+void sum_avx512(uint8_t* const* buffers, size_t buffer_count, size_t count, bool streaming) {
+  const size_t in_vectors = count / 16 * 16;
+  if (streaming) {
+    sum_vectors_avx512<true>(buffers, buffer_count, 4 * in_vectors);
+  } else {
+    sum_vectors_avx512<false>(buffers, buffer_count, 4 * in_vectors);
+  }
+  sum_from(buffers, buffer_count, in_vectors, count);
+}
+
+#endif
+
+struct Functions {
+  AddFunction add = add_portable;
+  SumFunction sum = sum_portable;
+};
+
+Functions functions_for(Instructions instructions) {
+  switch (instructions) {
+#if defined(__x86_64__)
+    case Instructions::avx512:
+      return {add_avx512, sum_avx512};
+    case Instructions::avx2:
+      return {add_avx2, sum_avx2};
+#elif defined(__aarch64__)
+    case Instructions::neon:
+      return {add_neon, sum_neon};
+#endif
+    default:
+      return {};
+  }
+}
+
+Instructions chosen = best_of_processor();
+Functions in_use = functions_for(chosen);
+
+}  // namespace
+
+Instructions instructions_to_add() { return chosen; }
+
+void use_instructions_to_add(Instructions instructions) {
+  if (!processor_has(instructions)) throw std::invalid_argument("this processor does not have these instructions");
+  chosen = instructions;
+  in_use = functions_for(instructions);
+}
+
+void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count) { in_use.add(sums, values, count); }
+
+void sum_in_place(uint8_t* const* buffers, size_t buffer_count, uint8_t* kept, size_t count, bool streaming) {
+  if (kept == nullptr) return in_use.sum(buffers, buffer_count, count, streaming);
+  std::array<uint8_t*, protocol::max_workers + 1> all;
+  *std::copy_n(buffers, buffer_count, all.begin()) = kept;
+  in_use.sum(all.data(), buffer_count + 1, count, streaming);
+}
+
+void fence_streaming_stores() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace switchml

@@ -1,0 +1,117 @@
+// What the files with one set of instructions each have in common, and the table through which kernels.cc uses them.
+// The parameters are those of kernels.h.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "native/kernels/half.h"
+#include "native/wire/constants.h"
+
+namespace switchml::kernels {
+
+// Odd weights of the linear check (constants.toml). A little longer than a block, so that vectors may read past its
+// end.
+struct Weights {
+  alignas(64) std::array<uint32_t, protocol::max_values + 16> of{};
+  constexpr Weights() {
+    for (uint32_t i = 0; i < of.size(); ++i) {
+      of[i] = ((i + 1) * check::weight_multiplier) | 1;
+    }
+  }
+};
+inline constexpr Weights kWeights;
+
+constexpr int kLargestFactor = 126;  // 2^126 and 2^-126 are normal float32 numbers
+
+// For an exponent of a normal number; a call of the library would take as long as a part of a block.
+inline float power_of_two(int exponent) { return float_of(static_cast<uint32_t>(exponent + 127) << 23); }
+
+// A factor 2^shift, of at most twice kLargestFactor, as two factors that are normal numbers each. Multiplying by the
+// first loses no bit that matters: either it enlarges, exactly, or the result rounds to zero as an integer anyway.
+struct Factors {
+  float first;
+  float second;
+  explicit Factors(int shift) {
+    const int part = shift > kLargestFactor ? kLargestFactor : (shift < -kLargestFactor ? -kLargestFactor : shift);
+    first = power_of_two(part);
+    second = power_of_two(shift - part);
+  }
+};
+
+// For values of one type.
+template <typename Value>
+struct ValueFunctions {
+  uint16_t (*block_exponent)(const Value* values, size_t count);
+  // `next` is never null: what is in the cache already costs nothing to fetch.
+  uint32_t (*quantize)(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
+                       const uint8_t* next);
+  // A shift of at most kLargestShift, or else only the portable one serves.
+  uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, Value* values);
+  // To float32 and back; of float32 itself, null.
+  void (*widen)(const Value* values, size_t count, float* floats);
+  void (*narrow)(const float* floats, size_t count, Value* values);
+};
+
+// A float32 product is exact but for overflow unless it can be subnormal, and the smallest is 1 * 2^-shift. Before it
+// is rounded to a half the quotient must not be subnormal either.
+template <typename Value>
+constexpr int kLargestShift = sizeof(Value) == sizeof(float) ? kLargestFactor : kLargestFactor - 6;
+static_assert(protocol::max_workers <= 1 << 6, "an average divides by no more");
+
+struct Functions {
+  ValueFunctions<float> float32;
+  ValueFunctions<Float16> float16;
+  ValueFunctions<BFloat16> bfloat16;
+  uint32_t (*pack)(const uint8_t* values, size_t count, uint8_t* words, bool streaming);
+  uint32_t (*unpack)(const uint8_t* words, size_t count, uint8_t* values);
+  uint32_t (*weigh)(const uint8_t* words, size_t first, size_t count);
+
+  const ValueFunctions<float>& of(const float* /*type*/) const { return float32; }
+  const ValueFunctions<Float16>& of(const Float16* /*type*/) const { return float16; }
+  const ValueFunctions<BFloat16>& of(const BFloat16* /*type*/) const { return bfloat16; }
+};
+
+extern const Functions kPortable;
+#if defined(__x86_64__)
+extern const Functions kAvx2;
+extern const Functions kAvx512;
+#elif defined(__aarch64__)
+extern const Functions kNeon;
+#endif
+
+// The meaning of each, from value `first` of the block on: also what vectors leave over at the end of a block. The
+// templates are there for float, Float16 and BFloat16.
+namespace portable {
+
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t first, size_t count);
+template <typename Value>
+uint32_t quantize(const Value* values, size_t first, size_t count, Factors factors, uint8_t* words);
+template <typename Value>
+uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift, float divisor, Value* values);
+template <typename Half>
+void widen(const Half* values, size_t first, size_t count, float* floats);
+template <typename Half>
+void narrow(const float* floats, size_t first, size_t count, Half* values);
+uint32_t pack(const uint8_t* values, size_t first, size_t count, uint8_t* words);
+uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* values);
+// words[i] for i in [begin, end) weigh weight_(first + i).
+uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end);
+
+// The exponent field, as a float32, of the largest of some magnitudes, which are bits without their sign.
+inline uint16_t exponent_of(uint32_t magnitude, const float* /*type*/) {
+  return static_cast<uint16_t>(magnitude >> 23);
+}
+inline uint16_t exponent_of(uint32_t magnitude, const Float16* /*type*/) {
+  return static_cast<uint16_t>(bits_of(switchml::widen(Float16{static_cast<uint16_t>(magnitude)})) >> 23);
+}
+inline uint16_t exponent_of(uint32_t magnitude, const BFloat16* /*type*/) {
+  return static_cast<uint16_t>(magnitude >> 7);
+}
+
+}  // namespace portable
+
+}  // namespace switchml::kernels

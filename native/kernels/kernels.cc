@@ -1,0 +1,110 @@
+// Chooses among the sets of instructions, once.
+#include "native/kernels/kernels.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "native/kernels/kernel_functions.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace switchml::kernels {
+
+namespace {
+
+const Functions* functions_for(Instructions instructions) {
+  switch (instructions) {
+#if defined(__x86_64__)
+    case Instructions::avx512:
+      return &kAvx512;
+    case Instructions::avx2:
+      return &kAvx2;
+#elif defined(__aarch64__)
+    case Instructions::neon:
+      return &kNeon;
+#endif
+    default:
+      return &kPortable;
+  }
+}
+
+Instructions chosen = best_of_processor();
+const Functions* in_use = functions_for(chosen);
+
+}  // namespace
+
+Instructions best_instructions() { return best_of_processor(); }
+
+Instructions instructions_in_use() { return chosen; }
+
+void use_instructions(Instructions instructions) {
+  if (!processor_has(instructions)) {
+    throw std::invalid_argument("this processor does not have these instructions");
+  }
+  chosen = instructions;
+  in_use = functions_for(instructions);
+}
+
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t count) {
+  return in_use->of(values).block_exponent(values, count);
+}
+
+template <typename Value>
+uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, bool streaming, const Value* next) {
+  const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
+  return in_use->of(values).quantize(values, count, Factors(shift), words, streaming, fetched);
+}
+
+template <typename Value>
+uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+  int binary_digits = 0;
+  if (std::frexp(divisor, &binary_digits) == 0.5F) {  // dividing by a power of two costs nothing
+    shift += binary_digits - 1;
+    divisor = 1.0F;
+  }
+  const Functions& functions = shift <= kLargestShift<Value> ? *in_use : kPortable;
+  return functions.of(values).dequantize(words, count, shift, divisor, values);
+}
+
+template <typename Half>
+void widen(const Half* values, size_t count, float* floats) {
+  in_use->of(values).widen(values, count, floats);
+}
+
+template <typename Half>
+void narrow(const float* floats, size_t count, Half* values) {
+  in_use->of(values).narrow(floats, count, values);
+}
+
+template uint16_t block_exponent(const float*, size_t);
+template uint32_t quantize(const float*, size_t, int, uint8_t*, bool, const float*);
+template uint32_t dequantize(const uint8_t*, size_t, int, float, float*);
+template uint16_t block_exponent(const Float16*, size_t);
+template uint32_t quantize(const Float16*, size_t, int, uint8_t*, bool, const Float16*);
+template uint32_t dequantize(const uint8_t*, size_t, int, float, Float16*);
+template uint16_t block_exponent(const BFloat16*, size_t);
+template uint32_t quantize(const BFloat16*, size_t, int, uint8_t*, bool, const BFloat16*);
+template uint32_t dequantize(const uint8_t*, size_t, int, float, BFloat16*);
+template void widen(const Float16*, size_t, float*);
+template void widen(const BFloat16*, size_t, float*);
+template void narrow(const float*, size_t, Float16*);
+template void narrow(const float*, size_t, BFloat16*);
+
+void fence_streaming_stores() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
+  return in_use->pack(values, count, words, streaming);
+}
+
+uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) { return in_use->unpack(words, count, values); }
+
+uint32_t weigh(const uint8_t* words, size_t first, size_t count) { return in_use->weigh(words, first, count); }
+
+}  // namespace switchml::kernels

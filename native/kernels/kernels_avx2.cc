@@ -1,0 +1,314 @@
+// The arithmetic with AVX2: eight values at a time.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <type_traits>
+
+#include "native/kernels/kernel_functions.h"
+
+namespace switchml::kernels {
+
+namespace {
+
+// NOLINTBEGIN(portability-simd-intrinsics)
+#define SWITCHML_AVX2 __attribute__((target("avx2,fma,f16c")))
+
+constexpr size_t kLanes = 8;
+
+SWITCHML_AVX2 inline __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+
+SWITCHML_AVX2 inline __m256i swap(__m256i words) {
+  const __m256i order = _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
+  return _mm256_shuffle_epi8(words, order);
+}
+
+template <bool kStreaming>
+SWITCHML_AVX2 inline void store(uint8_t* to, __m256i words) {
+  if (kStreaming) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), words);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
+  }
+}
+
+SWITCHML_AVX2 inline std::array<uint32_t, kLanes> lanes_of(__m256i vector) {
+  std::array<uint32_t, kLanes> of;
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(of.data()), vector);
+  return of;
+}
+
+SWITCHML_AVX2 inline uint32_t largest_lane(__m256i vector) {
+  uint32_t largest = 0;
+  for (const uint32_t lane : lanes_of(vector)) {
+    largest = lane > largest ? lane : largest;
+  }
+  return largest;
+}
+
+SWITCHML_AVX2 inline uint32_t sum_of(__m256i lanes) {
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(two)) + static_cast<uint32_t>(_mm_extract_epi32(two, 1));
+}
+
+// The sum of weight_(first + i) * word_i without a multiplication for each. A weight is (place * weight_multiplier) |
+// 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier times the sum of place *
+// word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n * all - running, where
+// `running` adds up what `all` is after each vector.
+class Weigher {
+ public:
+  SWITCHML_AVX2 Weigher() : all_(_mm256_setzero_si256()), running_(_mm256_setzero_si256()) {}
+
+  SWITCHML_AVX2 inline void add(__m256i words) {
+    all_ = _mm256_add_epi32(all_, words);
+    running_ = _mm256_add_epi32(running_, all_);
+  }
+
+  SWITCHML_AVX2 inline uint32_t sum(size_t vectors, size_t first = 0) const {
+    const __m256i place =
+        _mm256_add_epi32(_mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8), _mm256_set1_epi32(static_cast<int>(first)));
+    // place in the first vector, plus 8 for each vector before; `running` holds n - k times vector number k from 0.
+    const __m256i highest = _mm256_add_epi32(place, _mm256_set1_epi32(static_cast<int>(kLanes * vectors)));
+    const __m256i by_place = _mm256_sub_epi32(_mm256_mullo_epi32(highest, all_), _mm256_slli_epi32(running_, 3));
+    const __m256i in_even_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0xAA);
+    const __m256i in_odd_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0x55);
+    return sum_of(by_place) * check::weight_multiplier + sum_of(first % 2 == 0 ? in_even_places : in_odd_places);
+  }
+
+ private:
+  __m256i all_;
+  __m256i running_;
+};
+
+SWITCHML_AVX2 inline __m256 load_values(const float* from) { return _mm256_loadu_ps(from); }
+
+SWITCHML_AVX2 inline __m256 load_values(const Float16* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+SWITCHML_AVX2 inline __m256 load_values(const BFloat16* from) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+SWITCHML_AVX2 inline void store_values(float* to, __m256 values) { _mm256_storeu_ps(to, values); }
+
+SWITCHML_AVX2 inline void store_values(Float16* to, __m256 values) {
+  const __m128i halves = _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
+}
+
+// Of numbers, but no NaN.
+SWITCHML_AVX2 inline __m256i rounded_to_upper_half(__m256i bits) {
+  const __m256i last = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  return _mm256_add_epi32(_mm256_add_epi32(bits, last), _mm256_set1_epi32(0x7FFF));
+}
+
+SWITCHML_AVX2 inline void store_upper_halves(BFloat16* to, __m256i words) {
+  const __m256i upper = _mm256_srli_epi32(words, 16);
+  const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, upper), 0b1000);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(halves));
+}
+
+SWITCHML_AVX2 inline void store_values(BFloat16* to, __m256 values) {
+  const __m256i bits = _mm256_castps_si256(values);
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  store_upper_halves(to, _mm256_blendv_epi8(rounded_to_upper_half(bits), quiet, nan));
+}
+
+// Of values that are not NaN.
+template <typename Value>
+SWITCHML_AVX2 inline void store_numbers(Value* to, __m256 values) {
+  if constexpr (std::is_same_v<Value, BFloat16>) {
+    store_upper_halves(to, rounded_to_upper_half(_mm256_castps_si256(values)));
+  } else {
+    store_values(to, values);
+  }
+}
+
+// As a float32: the nearest, or, where it is to be rounded once more, the odd one (half.h).
+template <typename Value>
+SWITCHML_AVX2 inline __m256 float_of_words(__m256i words) {
+  const __m256 nearest = _mm256_cvtepi32_ps(words);
+  if constexpr (std::is_same_v<Value, float>) {
+    return nearest;
+  } else {
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i bits = _mm256_castps_si256(nearest);
+    // A word that was rounded up to 2^31 comes back as -2^31, from which the difference, modulo 2^32, is right too.
+    const __m256i missing = _mm256_sub_epi32(words, _mm256_cvttps_epi32(nearest));
+    const __m256i right = _mm256_or_si256(_mm256_cmpeq_epi32(missing, _mm256_setzero_si256()),
+                                          _mm256_cmpeq_epi32(_mm256_and_si256(bits, one), one));
+    const __m256i step = _mm256_or_si256(_mm256_srai_epi32(_mm256_xor_si256(missing, bits), 31), one);
+    return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_andnot_si256(right, step)));
+  }
+}
+
+// words / parts * factor in double, whose rounding to float32 is that of the exact quotient (kernels_portable.cc).
+SWITCHML_AVX2 inline __m128 divided(__m128i words, __m256 factor, __m256 parts) {
+  const __m256d quotient = _mm256_div_pd(_mm256_cvtepi32_pd(words), _mm256_cvtps_pd(_mm256_castps256_ps128(parts)));
+  return _mm256_cvtpd_ps(_mm256_mul_pd(quotient, _mm256_cvtps_pd(_mm256_castps256_ps128(factor))));
+}
+
+// words * factor / parts, ready to be rounded to Value. A quotient is scaled last, so that no product overflows whose
+// quotient does not.
+template <typename Value>
+SWITCHML_AVX2 inline __m256 scaled(__m256i words, __m256 factor, bool divides, __m256 parts) {
+  if constexpr (std::is_same_v<Value, float>) {
+    if (divides) {
+      return _mm256_set_m128(divided(_mm256_extracti128_si256(words, 1), factor, parts),
+                             divided(_mm256_castsi256_si128(words), factor, parts));
+    }
+  }
+  const __m256 value = float_of_words<Value>(words);
+  return _mm256_mul_ps(divides ? _mm256_div_ps(value, parts) : value, factor);
+}
+
+// The largest magnitude, sign bits cleared, of as many whole vectors as there are; `done` values are in them.
+SWITCHML_AVX2 uint32_t largest_of(const float* values, size_t count, size_t* done) {
+  __m256i largest = _mm256_setzero_si256();
+  const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
+  for (; *done + kLanes <= count; *done += kLanes) {
+    largest = _mm256_max_epu32(largest, _mm256_and_si256(load(values + *done), magnitude));
+  }
+  return largest_lane(largest);
+}
+
+template <typename Half>
+SWITCHML_AVX2 uint32_t largest_of(const Half* values, size_t count, size_t* done) {
+  __m256i largest = _mm256_setzero_si256();
+  const __m256i magnitude = _mm256_set1_epi16(0x7FFF);
+  for (; *done + 2 * kLanes <= count; *done += 2 * kLanes) {
+    largest = _mm256_max_epu16(largest, _mm256_and_si256(load(values + *done), magnitude));
+  }
+  const __m256i odd = _mm256_srli_epi32(largest, 16);
+  const __m256i even = _mm256_and_si256(largest, _mm256_set1_epi32(0xFFFF));
+  return largest_lane(_mm256_max_epu32(odd, even));
+}
+
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t count) {
+  size_t done = 0;
+  const uint16_t of_vectors = portable::exponent_of(largest_of(values, count, &done), values);
+  const uint16_t of_rest = portable::block_exponent(values, done, count);
+  return of_vectors > of_rest ? of_vectors : of_rest;
+}
+
+template <bool kStreaming, bool kTwoFactors, typename Value>
+SWITCHML_AVX2 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
+                                   const uint8_t* /*next*/) {
+  const __m256 first = _mm256_set1_ps(factors.first);
+  const __m256 second = _mm256_set1_ps(factors.second);
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    __m256 scaled = _mm256_mul_ps(load_values(values + i), first);
+    if (kTwoFactors) {
+      scaled = _mm256_mul_ps(scaled, second);
+    }
+    const __m256i word = _mm256_cvtps_epi32(scaled);
+    weigher.add(word);
+    store<kStreaming>(words + 4 * i, swap(word));
+  }
+  return weigher.sum(i / kLanes) + (i < count ? portable::quantize(values, i, count, factors, words) : 0);
+}
+
+template <bool kStreaming, typename Value>
+uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next) {
+  return factors.second == 1.0F ? quantize_to<kStreaming, false>(values, count, factors, words, next)
+                                : quantize_to<kStreaming, true>(values, count, factors, words, next);
+}
+
+template <typename Value>
+uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
+                  const uint8_t* next) {
+  return streaming ? quantize_to<true>(values, count, factors, words, next)
+                   : quantize_to<false>(values, count, factors, words, next);
+}
+
+template <typename Value>
+SWITCHML_AVX2 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+  const __m256 factor = _mm256_set1_ps(power_of_two(-shift));
+  const __m256 parts = _mm256_set1_ps(divisor);
+  const bool divides = divisor != 1.0F;
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m256i word = swap(load(words + 4 * i));
+    weigher.add(word);
+    store_numbers(values + i, scaled<Value>(word, factor, divides, parts));
+  }
+  return weigher.sum(i / kLanes) + (i < count ? portable::dequantize(words, i, count, shift, divisor, values) : 0);
+}
+
+template <bool kStreaming>
+SWITCHML_AVX2 uint32_t pack_to(const uint8_t* values, size_t count, uint8_t* words) {
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m256i word = load(values + 4 * i);
+    weigher.add(word);
+    store<kStreaming>(words + 4 * i, swap(word));
+  }
+  return weigher.sum(i / kLanes) + (i < count ? portable::pack(values, i, count, words) : 0);
+}
+
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
+  return streaming ? pack_to<true>(values, count, words) : pack_to<false>(values, count, words);
+}
+
+SWITCHML_AVX2 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m256i word = swap(load(words + 4 * i));
+    weigher.add(word);
+    store<false>(values + 4 * i, word);
+  }
+  return weigher.sum(i / kLanes) + (i < count ? portable::unpack(words, i, count, values) : 0);
+}
+
+SWITCHML_AVX2 uint32_t weigh(const uint8_t* words, size_t first, size_t count) {
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    weigher.add(swap(load(words + 4 * i)));
+  }
+  return weigher.sum(i / kLanes, first) + (i < count ? portable::weigh(words, first, i, count) : 0);
+}
+
+template <typename Half>
+SWITCHML_AVX2 void widen(const Half* values, size_t count, float* floats) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store_values(floats + i, load_values(values + i));
+  }
+  portable::widen(values, i, count, floats);
+}
+
+template <typename Half>
+SWITCHML_AVX2 void narrow(const float* floats, size_t count, Half* values) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store_values(values + i, load_values(floats + i));
+  }
+  portable::narrow(floats, i, count, values);
+}
+// NOLINTEND(portability-simd-intrinsics)
+
+}  // namespace
+
+const Functions kAvx2 = {
+    {block_exponent<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
+    {block_exponent<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
+    {block_exponent<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    pack,
+    unpack,
+    weigh,
+};
+
+}  // namespace switchml::kernels
+
+#endif

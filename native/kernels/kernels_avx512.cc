@@ -1,0 +1,306 @@
+// The arithmetic with AVX-512 (F, BW, DQ): sixteen values at a time.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <type_traits>
+
+#include "native/kernels/kernel_functions.h"
+
+namespace switchml::kernels {
+
+namespace {
+
+// NOLINTBEGIN(portability-simd-intrinsics)
+#define SWITCHML_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,prfchw")))
+
+// How many bytes before its use a cache line is fetched. The processor sees by itself where reading goes on, but not
+// across a page, and not that a line will be written which another core has.
+constexpr size_t kAhead = 2048;
+constexpr size_t kLanes = 16;
+
+SWITCHML_AVX512 inline __m512i swap(__m512i words) {
+  const __m512i order = _mm512_broadcast_i32x4(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
+  return _mm512_shuffle_epi8(words, order);
+}
+
+template <bool kStreaming>
+SWITCHML_AVX512 inline void store(uint8_t* to, __m512i words) {
+  if (kStreaming) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), words);
+  } else {
+    _mm512_storeu_si512(to, words);
+  }
+}
+
+// The compiler's own reduction adds signed integers, which must not wrap.
+SWITCHML_AVX512 inline uint32_t sum_of(__m512i lanes) {
+  const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(two)) + static_cast<uint32_t>(_mm_extract_epi32(two, 1));
+}
+
+// The sum of weight_(first + i) * word_i without a multiplication for each. A weight is (place * weight_multiplier) |
+// 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier times the sum of place *
+// word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n * all - running, where
+// `running` adds up what `all` is after each vector.
+class Weigher {
+ public:
+  SWITCHML_AVX512 Weigher() : all_(_mm512_setzero_si512()), running_(_mm512_setzero_si512()) {}
+
+  SWITCHML_AVX512 inline void add(__m512i words) {
+    all_ = _mm512_add_epi32(all_, words);
+    running_ = _mm512_add_epi32(running_, all_);
+  }
+
+  SWITCHML_AVX512 inline uint32_t sum(size_t vectors, size_t first = 0) const {
+    const __m512i place = _mm512_add_epi32(_mm512_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16),
+                                           _mm512_set1_epi32(static_cast<int>(first)));
+    // place in the first vector, plus 16 for each vector before; `running` holds n - k times vector number k from 0.
+    const __m512i highest = _mm512_add_epi32(place, _mm512_set1_epi32(static_cast<int>(kLanes * vectors)));
+    const __m512i by_place = _mm512_sub_epi32(_mm512_mullo_epi32(highest, all_), _mm512_slli_epi32(running_, 4));
+    const __mmask16 even = first % 2 == 0 ? 0xAAAA : 0x5555;
+    return sum_of(by_place) * check::weight_multiplier + sum_of(_mm512_maskz_mov_epi32(even, all_));
+  }
+
+ private:
+  __m512i all_;
+  __m512i running_;
+};
+
+SWITCHML_AVX512 inline __m512 load_values(const float* from) { return _mm512_loadu_ps(from); }
+
+SWITCHML_AVX512 inline __m512 load_values(const Float16* from) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
+SWITCHML_AVX512 inline __m512 load_values(const BFloat16* from) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+SWITCHML_AVX512 inline void store_values(float* to, __m512 values) { _mm512_storeu_ps(to, values); }
+
+SWITCHML_AVX512 inline void store_values(Float16* to, __m512 values) {
+  const __m256i halves = _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+}
+
+// Of numbers, but no NaN.
+SWITCHML_AVX512 inline __m512i rounded_to_upper_half(__m512i bits) {
+  const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  return _mm512_add_epi32(_mm512_add_epi32(bits, last), _mm512_set1_epi32(0x7FFF));
+}
+
+SWITCHML_AVX512 inline void store_upper_halves(BFloat16* to, __m512i words) {
+  const __m256i halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+}
+
+SWITCHML_AVX512 inline void store_values(BFloat16* to, __m512 values) {
+  const __m512i bits = _mm512_castps_si512(values);
+  const __mmask16 nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
+  const __m512i quiet = _mm512_set1_epi32(0x400000);
+  store_upper_halves(to, _mm512_mask_or_epi32(rounded_to_upper_half(bits), nan, bits, quiet));
+}
+
+// Of values that are not NaN.
+template <typename Value>
+SWITCHML_AVX512 inline void store_numbers(Value* to, __m512 values) {
+  if constexpr (std::is_same_v<Value, BFloat16>) {
+    store_upper_halves(to, rounded_to_upper_half(_mm512_castps_si512(values)));
+  } else {
+    store_values(to, values);
+  }
+}
+
+// As a float32: the nearest, or, where it is to be rounded once more, the odd one (half.h).
+template <typename Value>
+SWITCHML_AVX512 inline __m512 float_of_words(__m512i words) {
+  if constexpr (std::is_same_v<Value, float>) {
+    return _mm512_cvtepi32_ps(words);
+  } else {
+    const __m512 cut = _mm512_cvt_roundepi32_ps(words, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    const __mmask16 inexact = _mm512_cmpneq_epi32_mask(_mm512_cvttps_epi32(cut), words);
+    const __m512i bits = _mm512_castps_si512(cut);
+    return _mm512_castsi512_ps(_mm512_mask_or_epi32(bits, inexact, bits, _mm512_set1_epi32(1)));
+  }
+}
+
+// words / parts * factor in double, whose rounding to float32 is that of the exact quotient (kernels_portable.cc).
+SWITCHML_AVX512 inline __m256 divided(__m256i words, __m512 factor, __m512 parts) {
+  const __m512d quotient = _mm512_div_pd(_mm512_cvtepi32_pd(words), _mm512_cvtps_pd(_mm512_castps512_ps256(parts)));
+  return _mm512_cvtpd_ps(_mm512_mul_pd(quotient, _mm512_cvtps_pd(_mm512_castps512_ps256(factor))));
+}
+
+// words * factor / parts, ready to be rounded to Value. A quotient is scaled last, so that no product overflows whose
+// quotient does not.
+template <typename Value>
+SWITCHML_AVX512 inline __m512 scaled(__m512i words, __m512 factor, bool divides, __m512 parts) {
+  if constexpr (std::is_same_v<Value, float>) {
+    if (divides) {
+      const __m512 low = _mm512_castps256_ps512(divided(_mm512_castsi512_si256(words), factor, parts));
+      const __m256 high = divided(_mm512_extracti64x4_epi64(words, 1), factor, parts);
+      return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(low), _mm256_castps_pd(high), 1));
+    }
+  }
+  const __m512 value = float_of_words<Value>(words);
+  return _mm512_mul_ps(divides ? _mm512_div_ps(value, parts) : value, factor);
+}
+
+// The largest magnitude, sign bits cleared, of as many whole vectors as there are; `done` values are in them.
+SWITCHML_AVX512 uint32_t largest_of(const float* values, size_t count, size_t* done) {
+  __m512i largest = _mm512_setzero_si512();
+  const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
+  for (; *done + kLanes <= count; *done += kLanes) {
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
+    largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_loadu_si512(values + *done), magnitude));
+  }
+  return _mm512_reduce_max_epu32(largest);
+}
+
+template <typename Half>
+SWITCHML_AVX512 uint32_t largest_of(const Half* values, size_t count, size_t* done) {
+  __m512i largest = _mm512_setzero_si512();
+  const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
+  for (; *done + 2 * kLanes <= count; *done += 2 * kLanes) {
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
+    largest = _mm512_max_epu16(largest, _mm512_and_si512(_mm512_loadu_si512(values + *done), magnitude));
+  }
+  const __m512i odd = _mm512_srli_epi32(largest, 16);
+  const __m512i even = _mm512_and_si512(largest, _mm512_set1_epi32(0xFFFF));
+  return _mm512_reduce_max_epu32(_mm512_max_epu32(odd, even));
+}
+
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t count) {
+  size_t done = 0;
+  const uint16_t of_vectors = portable::exponent_of(largest_of(values, count, &done), values);
+  const uint16_t of_rest = portable::block_exponent(values, done, count);
+  return of_vectors > of_rest ? of_vectors : of_rest;
+}
+
+template <bool kStreaming, bool kTwoFactors, typename Value>
+SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words,
+                                     const uint8_t* next) {
+  const __m512 first = _mm512_set1_ps(factors.first);
+  const __m512 second = _mm512_set1_ps(factors.second);
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    _mm_prefetch(next + sizeof(Value) * i, _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, _MM_HINT_T0);
+    if (!kStreaming) {  // else nothing is fetched before it is written
+      __builtin_prefetch(words + 4 * i + kAhead, 1);
+    }
+    __m512 scaled = _mm512_mul_ps(load_values(values + i), first);
+    if (kTwoFactors) {
+      scaled = _mm512_mul_ps(scaled, second);
+    }
+    const __m512i word = _mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    weigher.add(word);
+    store<kStreaming>(words + 4 * i, swap(word));
+  }
+  return weigher.sum(i / kLanes) + (i < count ? portable::quantize(values, i, count, factors, words) : 0);
+}
+
+template <bool kStreaming, typename Value>
+uint32_t quantize_to(const Value* values, size_t count, Factors factors, uint8_t* words, const uint8_t* next) {
+  return factors.second == 1.0F ? quantize_to<kStreaming, false>(values, count, factors, words, next)
+                                : quantize_to<kStreaming, true>(values, count, factors, words, next);
+}
+
+template <typename Value>
+uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
+                  const uint8_t* next) {
+  return streaming ? quantize_to<true>(values, count, factors, words, next)
+                   : quantize_to<false>(values, count, factors, words, next);
+}
+
+template <typename Value>
+SWITCHML_AVX512 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+  const __m512 factor = _mm512_set1_ps(power_of_two(-shift));
+  const __m512 parts = _mm512_set1_ps(divisor);
+  const bool divides = divisor != 1.0F;
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    _mm_prefetch(words + 4 * i + kAhead, _MM_HINT_T0);
+    __builtin_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, 1);
+    const __m512i word = swap(_mm512_loadu_si512(words + 4 * i));
+    weigher.add(word);
+    store_numbers(values + i, scaled<Value>(word, factor, divides, parts));
+  }
+  return weigher.sum(i / kLanes) + (i < count ? portable::dequantize(words, i, count, shift, divisor, values) : 0);
+}
+
+template <bool kStreaming>
+SWITCHML_AVX512 uint32_t pack_to(const uint8_t* values, size_t count, uint8_t* words) {
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m512i word = _mm512_loadu_si512(values + 4 * i);
+    weigher.add(word);
+    store<kStreaming>(words + 4 * i, swap(word));
+  }
+  return weigher.sum(i / kLanes) + (i < count ? portable::pack(values, i, count, words) : 0);
+}
+
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
+  return streaming ? pack_to<true>(values, count, words) : pack_to<false>(values, count, words);
+}
+
+SWITCHML_AVX512 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m512i word = swap(_mm512_loadu_si512(words + 4 * i));
+    weigher.add(word);
+    _mm512_storeu_si512(values + 4 * i, word);
+  }
+  return weigher.sum(i / kLanes) + (i < count ? portable::unpack(words, i, count, values) : 0);
+}
+
+SWITCHML_AVX512 uint32_t weigh(const uint8_t* words, size_t first, size_t count) {
+  Weigher weigher;
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    weigher.add(swap(_mm512_loadu_si512(words + 4 * i)));
+  }
+  return weigher.sum(i / kLanes, first) + (i < count ? portable::weigh(words, first, i, count) : 0);
+}
+
+template <typename Half>
+SWITCHML_AVX512 void widen(const Half* values, size_t count, float* floats) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store_values(floats + i, load_values(values + i));
+  }
+  portable::widen(values, i, count, floats);
+}
+
+template <typename Half>
+SWITCHML_AVX512 void narrow(const float* floats, size_t count, Half* values) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    store_values(values + i, load_values(floats + i));
+  }
+  portable::narrow(floats, i, count, values);
+}
+// NOLINTEND(portability-simd-intrinsics)
+
+}  // namespace
+
+const Functions kAvx512 = {
+    {block_exponent<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
+    {block_exponent<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
+    {block_exponent<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    pack,
+    unpack,
+    weigh,
+};
+
+}  // namespace switchml::kernels
+
+#endif

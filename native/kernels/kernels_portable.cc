@@ -1,0 +1,181 @@
+// The arithmetic without special instructions.
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "native/kernels/kernel_functions.h"
+#include "native/wire/wire.h"
+
+namespace switchml::kernels {
+
+namespace portable {
+
+namespace {
+
+int32_t round_to_integer(float value) {
+  // Out of range is the caller's fault, but must not be undefined behaviour.
+  return value >= 2147483648.0F || value < -2147483648.0F || std::isnan(value)
+             ? INT32_MIN
+             : static_cast<int32_t>(std::nearbyint(value));
+}
+
+uint32_t magnitude_of(float value) { return bits_of(value) & 0x7FFFFFFF; }
+
+template <typename Half>
+uint32_t magnitude_of(Half value) {
+  return value.bits & 0x7FFFU;
+}
+
+}  // namespace
+
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t first, size_t count) {
+  uint32_t largest = 0;
+  for (size_t i = first; i < count; ++i) {
+    const uint32_t magnitude = magnitude_of(values[i]);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return exponent_of(largest, values);
+}
+
+template <typename Value>
+uint32_t quantize(const Value* values, size_t first, size_t count, Factors factors, uint8_t* words) {
+  uint32_t sum = 0;
+  for (size_t i = first; i < count; ++i) {
+    const float scaled = switchml::widen(values[i]) * factors.first * factors.second;
+    const auto word = static_cast<uint32_t>(round_to_integer(scaled));
+    sum += kWeights.of[i] * word;
+    wire::store32(words + 4 * i, word);
+  }
+  return sum;
+}
+
+template <typename Value>
+uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift, float divisor, Value* values) {
+  const double factor = std::ldexp(1.0, -shift);
+  uint32_t sum = 0;
+  for (size_t i = first; i < count; ++i) {
+    const uint32_t word = wire::load32(words + 4 * i);
+    sum += kWeights.of[i] * word;
+    // In double, an integer times a power of two is exact, so that float32 rounds once, among subnormals too.
+    const double exact = static_cast<double>(static_cast<int32_t>(word)) * factor;
+    // A quotient of 31 by 7 bits in double is so near to the exact one that nothing halfway lies between.
+    const double quotient = exact / static_cast<double>(divisor);
+    if constexpr (std::is_same_v<Value, float>) {
+      values[i] = static_cast<float>(quotient);
+    } else {
+      switchml::narrow(round_to_odd(quotient), values + i);
+    }
+  }
+  return sum;
+}
+
+template <typename Half>
+void widen(const Half* values, size_t first, size_t count, float* floats) {
+  for (size_t i = first; i < count; ++i) {
+    floats[i] = switchml::widen(values[i]);
+  }
+}
+
+template <typename Half>
+void narrow(const float* floats, size_t first, size_t count, Half* values) {
+  for (size_t i = first; i < count; ++i) {
+    switchml::narrow(floats[i], values + i);
+  }
+}
+
+template uint16_t block_exponent(const float*, size_t, size_t);
+template uint32_t quantize(const float*, size_t, size_t, Factors, uint8_t*);
+template uint32_t dequantize(const uint8_t*, size_t, size_t, int, float, float*);
+template uint16_t block_exponent(const Float16*, size_t, size_t);
+template uint32_t quantize(const Float16*, size_t, size_t, Factors, uint8_t*);
+template uint32_t dequantize(const uint8_t*, size_t, size_t, int, float, Float16*);
+template uint16_t block_exponent(const BFloat16*, size_t, size_t);
+template uint32_t quantize(const BFloat16*, size_t, size_t, Factors, uint8_t*);
+template uint32_t dequantize(const uint8_t*, size_t, size_t, int, float, BFloat16*);
+template void widen(const Float16*, size_t, size_t, float*);
+template void narrow(const float*, size_t, size_t, Float16*);
+template void widen(const BFloat16*, size_t, size_t, float*);
+template void narrow(const float*, size_t, size_t, BFloat16*);
+
+uint32_t pack(const uint8_t* values, size_t first, size_t count, uint8_t* words) {
+  uint32_t sum = 0;
+  for (size_t i = first; i < count; ++i) {
+    uint32_t value;
+    std::memcpy(&value, values + 4 * i, sizeof value);
+    sum += kWeights.of[i] * value;
+    wire::store32(words + 4 * i, value);
+  }
+  return sum;
+}
+
+uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* values) {
+  uint32_t sum = 0;
+  for (size_t i = first; i < count; ++i) {
+    const uint32_t value = wire::load32(words + 4 * i);
+    sum += kWeights.of[i] * value;
+    std::memcpy(values + 4 * i, &value, sizeof value);
+  }
+  return sum;
+}
+
+uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end) {
+  uint32_t sum = 0;
+  for (size_t i = begin; i < end; ++i) {
+    sum += kWeights.of[first + i] * wire::load32(words + 4 * i);
+  }
+  return sum;
+}
+
+}  // namespace portable
+
+namespace {
+
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t count) {
+  return portable::block_exponent(values, 0, count);
+}
+
+template <typename Value>
+uint32_t quantize(const Value* values, size_t count, Factors factors, uint8_t* words, bool /*streaming*/,
+                  const uint8_t* /*next*/) {
+  return portable::quantize(values, 0, count, factors, words);
+}
+
+template <typename Value>
+uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
+  return portable::dequantize(words, 0, count, shift, divisor, values);
+}
+
+template <typename Half>
+void widen(const Half* values, size_t count, float* floats) {
+  portable::widen(values, 0, count, floats);
+}
+
+template <typename Half>
+void narrow(const float* floats, size_t count, Half* values) {
+  portable::narrow(floats, 0, count, values);
+}
+
+uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool /*streaming*/) {
+  return portable::pack(values, 0, count, words);
+}
+
+uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) {
+  return portable::unpack(words, 0, count, values);
+}
+
+uint32_t weigh(const uint8_t* words, size_t first, size_t count) { return portable::weigh(words, first, 0, count); }
+
+}  // namespace
+
+const Functions kPortable = {
+    {block_exponent<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
+    {block_exponent<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
+    {block_exponent<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    pack,
+    unpack,
+    weigh,
+};
+
+}  // namespace switchml::kernels

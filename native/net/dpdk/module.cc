@@ -1,0 +1,54 @@
+// dataplane._dpdk: DPDK for Python; only there where libdpdk was found at build time. Types are in ../../_dpdk.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "native/bindings/device_capsule.h"
+#include "native/net/dpdk/dpdk_device.h"
+#include "native/net/dpdk/dpdk_port.h"
+#include "native/net/dpdk/eal.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+void translate(const std::exception_ptr& failure, void* /*payload*/) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::system_error& error) {
+    const nb::object args = nb::make_tuple(error.code().value(), nb::str(error.what()));
+    PyErr_SetObject(PyExc_OSError, args.ptr());
+  }
+}
+
+nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous, uint16_t queues) {
+  std::shared_ptr<switchml::DpdkPort> port;
+  std::vector<switchml::DeviceHolder> devices;
+  {
+    const nb::gil_scoped_release release;
+    port = std::make_shared<switchml::DpdkPort>(switchml::DpdkPort::Options{devargs, mtu, promiscuous, queues});
+    devices = switchml::queues_of(port);
+  }
+  return nb::make_tuple(switchml::to_capsules(std::move(devices)), port->mac(), port->largest_frame(),
+                        port->description());
+}
+
+}  // namespace
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind's signature
+NB_MODULE(_dpdk, module) {
+  module.doc() = "Frame devices that are queues of DPDK ports.";
+  nb::register_exception_translator(translate);
+  module.def("start_eal", &switchml::start_eal, nb::arg("arguments"), nb::arg("defaults"),
+             nb::call_guard<nb::gil_scoped_release>());
+  module.def("stop_eal", &switchml::stop_eal, nb::call_guard<nb::gil_scoped_release>());
+  module.def("open_device", &open_device, nb::arg("devargs"), nb::arg("mtu"), nb::arg("promiscuous"),
+             nb::arg("queues"));
+}

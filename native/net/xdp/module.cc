@@ -1,0 +1,50 @@
+// dataplane._xdp: AF_XDP for Python; only there where libxdp and libbpf were found at build time. Types are in
+// ../../_xdp.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "native/bindings/device_capsule.h"
+#include "native/net/xdp/xdp_device.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+void translate(const std::exception_ptr& failure, void* /*payload*/) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::system_error& error) {
+    const nb::object args = nb::make_tuple(error.code().value(), nb::str(error.what()));
+    PyErr_SetObject(PyExc_OSError, args.ptr());
+  }
+}
+
+nb::tuple open_device(const std::string& interface) {
+  std::unique_ptr<switchml::XdpDevice> device;
+  {
+    const nb::gil_scoped_release release;
+    device = std::make_unique<switchml::XdpDevice>(interface);
+  }
+  const uint64_t mac = device->mac();
+  const size_t largest = device->largest_frame();
+  const std::string description = device->description();
+  std::vector<switchml::DeviceHolder> queues;
+  queues.push_back(std::move(device));
+  return nb::make_tuple(switchml::to_capsules(std::move(queues)), mac, largest, description);
+}
+
+}  // namespace
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): nanobind's signature
+NB_MODULE(_xdp, module) {
+  module.doc() = "Frame devices that are AF_XDP sockets.";
+  nb::register_exception_translator(translate);
+  module.def("open_device", &open_device, nb::arg("interface"));
+}

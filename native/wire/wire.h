@@ -1,0 +1,93 @@
+// The SwitchML header as it travels: 32 bytes, big-endian (docs/protocol.md has the table of fields).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "native/wire/constants.h"
+
+namespace switchml {
+
+// One header in host byte order. `slot` is the register index: pool index * 2 + half.
+struct Header {
+  uint8_t version = protocol::version;
+  uint8_t kind = 0;
+  uint16_t job = 0;
+  uint8_t worker = 0;
+  uint8_t format = 0;
+  uint16_t exponent = 0;
+  uint16_t slot = 0;
+  uint16_t count = 0;
+  uint16_t epoch = 0;
+  uint16_t flags = 0;
+  uint32_t phase = 0;
+  uint32_t chunk = 0;
+  uint32_t check = 0;
+  uint32_t secret = 0;
+};
+
+namespace wire {
+
+inline uint16_t load16(const uint8_t* p) {
+  uint16_t v;
+  std::memcpy(&v, p, sizeof v);
+  return __builtin_bswap16(v);
+}
+
+inline uint32_t load32(const uint8_t* p) {
+  uint32_t v;
+  std::memcpy(&v, p, sizeof v);
+  return __builtin_bswap32(v);
+}
+
+inline void store16(uint8_t* p, uint16_t v) {
+  v = __builtin_bswap16(v);
+  std::memcpy(p, &v, sizeof v);
+}
+
+inline void store32(uint8_t* p, uint32_t v) {
+  v = __builtin_bswap32(v);
+  std::memcpy(p, &v, sizeof v);
+}
+
+// Reads protocol::header_bytes bytes at p. Nothing is checked here.
+inline Header load_header(const uint8_t* p) {
+  Header h;
+  h.version = p[0];
+  h.kind = p[1];
+  h.job = load16(p + 2);
+  h.worker = p[4];
+  h.format = p[5];
+  h.exponent = load16(p + 6);
+  h.slot = load16(p + 8);
+  h.count = load16(p + 10);
+  h.epoch = load16(p + 12);
+  h.flags = load16(p + 14);
+  h.phase = load32(p + 16);
+  h.chunk = load32(p + 20);
+  h.check = load32(p + 24);
+  h.secret = load32(p + 28);
+  return h;
+}
+
+// Writes protocol::header_bytes bytes at p.
+inline void store_header(uint8_t* p, const Header& h) {
+  p[0] = h.version;
+  p[1] = h.kind;
+  store16(p + 2, h.job);
+  p[4] = h.worker;
+  p[5] = h.format;
+  store16(p + 6, h.exponent);
+  store16(p + 8, h.slot);
+  store16(p + 10, h.count);
+  store16(p + 12, h.epoch);
+  store16(p + 14, h.flags);
+  store32(p + 16, h.phase);
+  store32(p + 20, h.chunk);
+  store32(p + 24, h.check);
+  store32(p + 28, h.secret);
+}
+
+}  // namespace wire
+}  // namespace switchml

@@ -1,0 +1,220 @@
+// The kernels for Python's tests and benchmarks: one block at a time, and whole arrays.
+#include "switchml/native/bindings/module_kernels.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "native/kernels/kernels.h"
+#include "native/wire/constants.h"
+
+namespace nb = nanobind;
+
+namespace switchml {
+
+namespace {
+
+using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+enum class Type : uint8_t { float32, float16, bfloat16, int32 };
+
+template <typename Value>
+Value* as(const Bytes& bytes) {
+  return reinterpret_cast<Value*>(bytes.data());
+}
+
+template <typename Value>
+const Value* as(const ConstBytes& bytes) {
+  return reinterpret_cast<const Value*>(bytes.data());
+}
+
+// Calls act(Value{}) for the type that `type` names.
+template <typename Act>
+auto with_type(Type type, Act&& act) {
+  switch (type) {
+    case Type::float16:
+      return act(Float16{});
+    case Type::bfloat16:
+      return act(BFloat16{});
+    default:
+      return act(float{});
+  }
+}
+
+size_t size_of(Type type) { return type == Type::float16 || type == Type::bfloat16 ? 2 : 4; }
+
+template <typename Values, typename Words>
+size_t checked_count(Type type, const Values& values, const Words& words, size_t most) {
+  const size_t count = values.size() / size_of(type);
+  if (values.size() % size_of(type) != 0 || words.size() != count * sizeof(uint32_t) || count > most) {
+    throw std::invalid_argument("values are at most " + std::to_string(most) +
+                                ", of which each has four bytes of the words or floats");
+  }
+  if (reinterpret_cast<uintptr_t>(values.data()) % size_of(type) != 0 ||
+      reinterpret_cast<uintptr_t>(words.data()) % alignof(float) != 0) {
+    throw std::invalid_argument("the arrays are not aligned to their elements");
+  }
+  return count;
+}
+
+template <typename Values, typename Words>
+size_t block_size(Type type, const Values& values, const Words& words) {
+  return checked_count(type, values, words, protocol::max_values);
+}
+
+uint16_t block_exponent(Type type, const ConstBytes& values) {
+  return with_type(type, [&](auto value) {
+    return kernels::block_exponent(as<decltype(value)>(values), values.size() / sizeof value);
+  });
+}
+
+uint32_t quantize(Type type, const ConstBytes& values, int shift, const Bytes& words, bool streaming) {
+  const size_t count = block_size(type, values, words);
+  if (streaming && reinterpret_cast<uintptr_t>(words.data()) % 64 != 0) {
+    throw std::invalid_argument("words that bypass the caches start at a multiple of 64 bytes");
+  }
+  const uint32_t sum = with_type(type, [&](auto value) {
+    return kernels::quantize(as<decltype(value)>(values), count, shift, words.data(), streaming);
+  });
+  kernels::fence_streaming_stores();
+  return sum;
+}
+
+uint32_t dequantize(Type type, const ConstBytes& words, int shift, float divisor, const Bytes& values) {
+  const size_t count = block_size(type, values, words);
+  return with_type(type, [&](auto value) {
+    return kernels::dequantize(words.data(), count, shift, divisor, as<decltype(value)>(values));
+  });
+}
+
+// Of halves only.
+template <typename Act>
+void with_half(Type type, Act&& act) {
+  if (type == Type::float16) {
+    act(Float16{});
+  } else if (type == Type::bfloat16) {
+    act(BFloat16{});
+  } else {
+    throw std::invalid_argument("only float16 and bfloat16 are converted");
+  }
+}
+
+void widen_all(Type type, const ConstBytes& values, const Bytes& floats) {
+  with_half(type, [&](auto half) {
+    kernels::widen(as<decltype(half)>(values), checked_count(type, values, floats, SIZE_MAX), as<float>(floats));
+  });
+}
+
+void narrow_all(Type type, const ConstBytes& floats, const Bytes& values) {
+  with_half(type, [&](auto half) {
+    kernels::narrow(as<float>(floats), checked_count(type, values, floats, SIZE_MAX), as<decltype(half)>(values));
+  });
+}
+
+// One pass of a kernel over `count` values in blocks of `block`, as a rank makes it. The scale does not matter.
+template <typename Value>
+void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count, size_t block, bool streaming) {
+  constexpr int kShift = 20;
+  for (size_t first = 0; first < count; first += block) {
+    const size_t size = std::min(block, count - first);
+    Value* part = values + first;
+    uint8_t* of_words = words + 4 * first;
+    if (kernel == "block_exponent") {
+      kernels::block_exponent(part, size);
+    } else if (kernel == "quantize") {
+      kernels::quantize(part, size, kShift, of_words, streaming, first + 2 * block <= count ? part + block : nullptr);
+    } else if (kernel == "dequantize") {
+      kernels::dequantize(of_words, size, kShift, 1.0F, part);
+    } else if (kernel == "pack") {
+      kernels::pack(reinterpret_cast<const uint8_t*>(part), size, of_words, streaming);
+    } else if (kernel == "unpack") {
+      kernels::unpack(of_words, size, reinterpret_cast<uint8_t*>(part));
+    } else if (kernel == "weigh") {
+      kernels::weigh(of_words, 0, size);
+    } else if constexpr (sizeof(Value) == sizeof(uint16_t)) {
+      if (kernel == "widen") {
+        kernels::widen(part, size, reinterpret_cast<float*>(of_words));
+      } else {
+        kernels::narrow(reinterpret_cast<const float*>(of_words), size, part);
+      }
+    }
+  }
+}
+
+void run(const std::string& kernel, Type type, Instructions instructions, const Bytes& values, const Bytes& words,
+         size_t block, bool streaming) {
+  const size_t count = checked_count(type, values, words, SIZE_MAX);
+  const bool converts = kernel == "widen" || kernel == "narrow";
+  const bool of_integers = kernel == "pack" || kernel == "unpack" || kernel == "weigh";
+  const bool of_floats = kernel == "block_exponent" || kernel == "quantize" || kernel == "dequantize";
+  if (!(converts && size_of(type) == 2) && !(of_integers && type == Type::int32) &&
+      !(of_floats && type != Type::int32)) {
+    throw std::invalid_argument("there is no kernel \"" + kernel + "\" for this type");
+  }
+  if (block == 0 || block > protocol::max_values || (streaming && block % 16 != 0) ||
+      (streaming && reinterpret_cast<uintptr_t>(words.data()) % 64 != 0)) {
+    throw std::invalid_argument("a block is at most " + std::to_string(protocol::max_values) +
+                                " values; words that bypass the caches start at multiples of 64 bytes");
+  }
+  const nb::gil_scoped_release release;
+  const Instructions before = kernels::instructions_in_use();
+  kernels::use_instructions(instructions);
+  with_type(type,
+            [&](auto value) { pass(kernel, as<decltype(value)>(values), words.data(), count, block, streaming); });
+  kernels::fence_streaming_stores();
+  kernels::use_instructions(before);
+}
+
+}  // namespace
+
+void define_kernels(nb::module_ module) {
+  nb::enum_<Instructions>(module, "Instructions")
+      .value("PORTABLE", Instructions::portable)
+      .value("NEON", Instructions::neon)
+      .value("AVX2", Instructions::avx2)
+      .value("AVX512", Instructions::avx512);
+  nb::enum_<Type>(module, "Type")
+      .value("FLOAT32", Type::float32)
+      .value("FLOAT16", Type::float16)
+      .value("BFLOAT16", Type::bfloat16)
+      .value("INT32", Type::int32);
+  module.def("best_instructions", &kernels::best_instructions);
+  module.def("processor_has", &processor_has, nb::arg("instructions"));
+  module.def("use_instructions", &kernels::use_instructions, nb::arg("instructions"));
+  module.def("block_exponent", &block_exponent, nb::arg("dtype"), nb::arg("values"));
+  module.def("quantize", &quantize, nb::arg("dtype"), nb::arg("values"), nb::arg("shift"), nb::arg("words"),
+             nb::arg("streaming") = false);
+  module.def("dequantize", &dequantize, nb::arg("dtype"), nb::arg("words"), nb::arg("shift"), nb::arg("divisor"),
+             nb::arg("values"));
+  module.def("widen", &widen_all, nb::arg("dtype"), nb::arg("values"), nb::arg("floats"));
+  module.def("narrow", &narrow_all, nb::arg("dtype"), nb::arg("floats"), nb::arg("values"));
+  module.def(
+      "pack",
+      [](const ConstBytes& values, const Bytes& words, bool streaming) {
+        return kernels::pack(values.data(), block_size(Type::int32, values, words), words.data(), streaming);
+      },
+      nb::arg("values"), nb::arg("words"), nb::arg("streaming") = false);
+  module.def(
+      "unpack",
+      [](const ConstBytes& words, const Bytes& values) {
+        return kernels::unpack(words.data(), block_size(Type::int32, values, words), values.data());
+      },
+      nb::arg("words"), nb::arg("values"));
+  module.def(
+      "weigh",
+      [](const ConstBytes& words, size_t first) {
+        if (words.size() % 4 != 0 || first + words.size() / 4 > protocol::max_values) {
+          throw std::invalid_argument("there are weights for as many words as a block has");
+        }
+        return kernels::weigh(words.data(), first, words.size() / 4);
+      },
+      nb::arg("words"), nb::arg("first") = 0);
+  module.def("run", &run, nb::arg("kernel"), nb::arg("dtype"), nb::arg("instructions"), nb::arg("values"),
+             nb::arg("words"), nb::arg("block"), nb::arg("streaming") = false);
+}
+
+}  // namespace switchml
