@@ -34,7 +34,7 @@ _P4_WIDTHS = {
 
 
 def _cpp(constants: dict[str, dict[str, int]]) -> str:
-    lines = [f"// {_NOTICE}", "#pragma once", "", "#include <cstdint>", "", "namespace switchml {"]
+    lines = [f"// {_NOTICE}", "#pragma once", "", "#include <cstdint>", "", "namespace switchml::wire {"]
     for table, members in constants.items():
         lines.append("")
         if table in _ENUMS:
@@ -45,7 +45,7 @@ def _cpp(constants: dict[str, dict[str, int]]) -> str:
             lines.append(f"namespace {table} {{")
             lines += [f"constexpr uint32_t {name} = {_number(value)};" for name, value in members.items()]
             lines.append(f"}}  // namespace {table}")
-    lines += ["", "}  // namespace switchml", ""]
+    lines += ["", "}  // namespace switchml::wire", ""]
     return "\n".join(lines)
 
 

@@ -17,8 +17,8 @@ using Clock = std::chrono::steady_clock;
 // The sum of one buffer reads and writes all of it, by the stores that the switch has for its results.
 void rewrite(const AlignedMemory<uint8_t>& memory, size_t bytes, bool streaming) {
   uint8_t* const buffer = memory.get();
-  sum_in_place(&buffer, 1, nullptr, bytes / sizeof(uint32_t), streaming);
-  fence_streaming_stores();
+  kernels::sum_in_place(&buffer, 1, nullptr, bytes / sizeof(uint32_t), streaming);
+  kernels::fence_streaming_stores();
 }
 
 void in_threads(const std::vector<AlignedMemory<uint8_t>>& buffers, size_t bytes, bool streaming) {

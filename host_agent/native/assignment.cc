@@ -4,10 +4,10 @@
 
 #include "native/wire/constants.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 RankAssignment checked(RankAssignment assignment) {
-  constexpr uint32_t kLargestPool = protocol::max_slot_index + 1;
+  constexpr uint32_t kLargestPool = wire::protocol::max_slot_index + 1;
   const auto require = [](bool holds, const char* what) {
     if (!holds) {
       throw std::invalid_argument(what);
@@ -16,11 +16,12 @@ RankAssignment checked(RankAssignment assignment) {
   require(assignment.slots >= 1 && (assignment.slots & (assignment.slots - 1)) == 0, "slots must be a power of two");
   require(assignment.slot_base % assignment.slots == 0, "slot_base must be a multiple of slots");
   require(assignment.slot_base + assignment.slots <= kLargestPool, "the slot range ends beyond the slot field");
-  require(assignment.values >= 1 && assignment.values <= protocol::max_values, "values must be 1..2048");
-  require(assignment.world_size >= 1 && assignment.world_size <= protocol::max_workers, "world_size must be 1..64");
+  require(assignment.values >= 1 && assignment.values <= wire::protocol::max_values, "values must be 1..2048");
+  require(assignment.world_size >= 1 && assignment.world_size <= wire::protocol::max_workers,
+          "world_size must be 1..64");
   require(assignment.rank < assignment.world_size, "rank must be below world_size");
   require(assignment.epoch != 0, "epoch 0 is no epoch");
   return assignment;
 }
 
-}  // namespace switchml
+}  // namespace switchml::agent

@@ -6,7 +6,7 @@
 
 #include "native/wire/epoch_limit.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 // One rank of a job in one epoch.
 struct RankAssignment {
@@ -17,12 +17,12 @@ struct RankAssignment {
   uint8_t rank;
   uint16_t epoch;
   uint32_t world_size;
-  uint16_t slot_base;              // first pool index
-  uint32_t slots;                  // a power of two
-  uint32_t values;                 // per packet
-  std::string multicast_address;   // IPv4 group that results come to as well; empty: none
-  uint32_t secret = 0;             // of the epoch: stands in every packet of the job
-  uint32_t slot_uses = kSlotUses;  // how often a slot may be used in the epoch
+  uint16_t slot_base;                    // first pool index
+  uint32_t slots;                        // a power of two
+  uint32_t values;                       // per packet
+  std::string multicast_address;         // IPv4 group that results come to as well; empty: none
+  uint32_t secret = 0;                   // of the epoch: stands in every packet of the job
+  uint32_t slot_uses = wire::kSlotUses;  // how often a slot may be used in the epoch
 };
 
 // `assignment` again. Throws std::invalid_argument for what cannot be.
@@ -45,4 +45,4 @@ struct RankStatus {
   bool epoch_spent = false;  // the epoch must end soon: a slot was used nearly as often as it may be
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace switchml {
+namespace switchml::agent {
 
 // At a job's start its first packets leave in messages of several sizes in turns; from then on in the largest, unless
 // another size took much less time for a packet. It is the time of the sender, which on one machine is the receiver's
@@ -69,4 +69,4 @@ class BurstChoice {
   bool settled_ = false;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

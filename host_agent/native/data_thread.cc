@@ -13,7 +13,7 @@
 
 #include "native/runtime/short_slice.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 namespace {
 
@@ -28,7 +28,7 @@ DataThread::Pause::Pause(DataThread& thread) : thread_(thread) {
     const std::lock_guard<std::mutex> count(thread_.pauses_mutex_);
     thread_.waiting_pauses_ += 1;
   }
-  ring(thread_.wake_);
+  channel::ring(thread_.wake_);
   lock_ = std::unique_lock<std::mutex>(thread_.mutex_);
 }
 
@@ -154,7 +154,7 @@ void DataThread::add_to(JobKey key, uint8_t rank, RankProfile* profile) {
 void DataThread::nudge() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleeping_.load(std::memory_order_relaxed)) {
-    ring(wake_);
+    channel::ring(wake_);
   }
 }
 
@@ -271,7 +271,7 @@ void DataThread::sleep(std::unique_lock<std::mutex>& lock) {
 }
 
 void DataThread::run() {
-  ask_for_short_slices();
+  runtime::ask_for_short_slices();
   std::unique_lock<std::mutex> lock(mutex_);
   if (link_ != nullptr) {
     link_->enter_thread();
@@ -296,4 +296,4 @@ void DataThread::run() {
   }
 }
 
-}  // namespace switchml
+}  // namespace switchml::agent

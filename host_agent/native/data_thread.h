@@ -14,7 +14,7 @@
 #include "host_agent/native/frame_link.h"
 #include "host_agent/native/job_ranks.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 class DataThread {
  public:
@@ -94,11 +94,11 @@ class DataThread {
   bool stopping_ = false;
   std::thread thread_;
   std::map<JobKey, std::unique_ptr<JobRanks>> jobs_;
-  ReceiveBatch receive_batch_;
-  SendBatch send_batch_;
+  net::ReceiveBatch receive_batch_;
+  net::SendBatch send_batch_;
   std::vector<StrayDatagram> strays_;
   std::mutex handed_over_mutex_;
   std::vector<std::pair<JobKey, StrayDatagram>> handed_over_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

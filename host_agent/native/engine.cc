@@ -13,7 +13,7 @@
 #include "host_agent/native/udp_transport.h"
 #include "native/net/udp_batch.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 namespace {
 
@@ -59,12 +59,13 @@ void Engine::stop() {
 
 std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAssignment& assignment,
                                                                    uint16_t* udp_port) {
-  const sockaddr_in switch_endpoint = ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
-  const size_t packet_bytes = protocol::header_bytes + assignment.values * sizeof(uint32_t);
+  const sockaddr_in switch_endpoint =
+      net::ipv4_endpoint(net::parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
+  const size_t packet_bytes = wire::protocol::header_bytes + assignment.values * sizeof(uint32_t);
   if (!links_.empty()) {
     return open_links(assignment, packet_bytes, udp_port);
   }
-  if (const size_t largest = largest_datagram(assignment.address, switch_endpoint); packet_bytes > largest) {
+  if (const size_t largest = net::largest_datagram(assignment.address, switch_endpoint); packet_bytes > largest) {
     throw std::invalid_argument("packets of " + std::to_string(packet_bytes) + " bytes do not fit the way from " +
                                 assignment.address + " to the switch at " + assignment.switch_address +
                                 ", which takes " + std::to_string(largest) +
@@ -72,13 +73,15 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_transports(const RankAss
   }
   const auto count = static_cast<unsigned>(threads_.size());
   std::vector<std::unique_ptr<JobTransport>> transports;
-  std::vector<UdpSocket> sockets = open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
+  std::vector<net::UdpSocket> sockets = net::open_udp_sockets(assignment.address, 0, kSocketBufferBytes, count);
   *udp_port = sockets.front().port();
   for (unsigned index = 0; index < count; ++index) {
-    std::optional<UdpSocket> group_socket;
+    std::optional<net::UdpSocket> group_socket;
     if (!assignment.multicast_address.empty()) {
-      const sockaddr_in group = ipv4_endpoint(parse_ipv4(assignment.multicast_address), protocol::udp_port);
-      group_socket = join_multicast_group(group, assignment.address, sockets[index].receive_buffer(), index, count);
+      const sockaddr_in group =
+          net::ipv4_endpoint(net::parse_ipv4(assignment.multicast_address), wire::protocol::udp_port);
+      group_socket =
+          net::join_multicast_group(group, assignment.address, sockets[index].receive_buffer(), index, count);
     }
     transports.push_back(std::make_unique<UdpTransport>(std::move(sockets[index]), std::move(group_socket),
                                                         switch_endpoint, packet_bytes));
@@ -93,7 +96,8 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_links(const RankAssignme
         "a device takes no IP multicast: leave `multicast` of the switch out of the controller's"
         " configuration");
   }
-  const sockaddr_in switch_endpoint = ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
+  const sockaddr_in switch_endpoint =
+      net::ipv4_endpoint(net::parse_ipv4(assignment.switch_address), assignment.switch_udp_port);
   std::vector<std::unique_ptr<JobTransport>> transports;
   *udp_port = 0;  // the first link chooses it
   for_each_link([&](FrameLink& link) { transports.push_back(link.open(switch_endpoint, packet_bytes, udp_port)); });
@@ -102,8 +106,9 @@ std::vector<std::unique_ptr<JobTransport>> Engine::open_links(const RankAssignme
 
 void Engine::open_job(const RankAssignment& assignment, Job* job) {
   job->key = next_job_++;
-  job->results = SharedMemory("switchml-results", Channel::result_bytes(assignment.slots, assignment.values),
-                              SharedMemory::Others::may_read);
+  job->results =
+      channel::SharedMemory("switchml-results", channel::Channel::result_bytes(assignment.slots, assignment.values),
+                            channel::SharedMemory::Others::may_read);
   const auto count = static_cast<unsigned>(threads_.size());
   auto transports = open_transports(assignment, &job->udp_port);
   for (unsigned index = 0; index < count; ++index) {
@@ -237,7 +242,7 @@ void Engine::close_rank(uint64_t handle) {
 RankStatus Engine::status(uint64_t handle) {
   const auto open = rank_at(handle);
   RankStatus status = open->shm != nullptr ? open->shm->status() : open->channel->status();
-  status.epoch_spent = epoch_is_spent(status.uses, slot_uses_);
+  status.epoch_spent = wire::epoch_is_spent(status.uses, slot_uses_);
   return status;
 }
 
@@ -300,4 +305,4 @@ RankProfile Engine::profile(uint64_t handle, uint64_t calls) {
   return profile;
 }
 
-}  // namespace switchml
+}  // namespace switchml::agent

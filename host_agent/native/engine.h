@@ -15,7 +15,7 @@
 #include "host_agent/native/shm_rank.h"
 #include "native/channel/shared_memory.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 // Calls come from any thread. A handle that is not open raises std::out_of_range.
 //
@@ -32,7 +32,7 @@ class Engine {
   // Each rank's slots are divided among `threads` data threads. With links of an interface's queues, one for each
   // thread, packets travel over those instead of the kernel's UDP. Throws std::invalid_argument and std::system_error.
   // `slot_uses` is the number of uses of a slot that an epoch allows to ranks that share no memory with the switch.
-  explicit Engine(unsigned threads, Links links = {}, uint32_t slot_uses = kSlotUses);
+  explicit Engine(unsigned threads, Links links = {}, uint32_t slot_uses = wire::kSlotUses);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -69,7 +69,7 @@ class Engine {
   RankProfile profile(uint64_t handle, uint64_t calls);
   // What is counted by no rank, of all links together. Throws std::invalid_argument without links.
   struct LinkCounters {
-    FrameDeviceCounters device;
+    net::FrameDeviceCounters device;
     FrameLinkCounters link;
   };
   LinkCounters link_counters();
@@ -80,7 +80,7 @@ class Engine {
   struct Job {
     DataThread::JobKey key = 0;
     uint16_t udp_port = 0;
-    SharedMemory results;
+    channel::SharedMemory results;
     std::map<uint8_t, std::shared_ptr<RankChannel>> ranks;
   };
   struct OpenRank {
@@ -126,4 +126,4 @@ class Engine {
   uint64_t next_handle_ = 1;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

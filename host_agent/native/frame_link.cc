@@ -10,7 +10,7 @@
 
 #include "native/wire/udp_frame.h"
 
-namespace switchml {
+namespace switchml::agent {
 namespace {
 
 constexpr uint16_t kFirstEphemeral = 49152;  // RFC 6335, section 6
@@ -57,34 +57,34 @@ class FrameLink::JobLink : public JobTransport {
   }
   unsigned sources() const override { return 1; }
   int fd(unsigned /*source*/) const override { return -1; }
-  void send(SendBatch* batch) override;
-  bool receive(unsigned /*source*/, ReceiveBatch* /*batch*/) override {
+  void send(net::SendBatch* batch) override;
+  bool receive(unsigned /*source*/, net::ReceiveBatch* /*batch*/) override {
     reading_ = 0;
     taken_.clear();
     taken_.swap(inbox_);
     return !taken_.empty();
   }
-  bool next(ReceiveBatch* /*batch*/, Datagram* datagram) override {
+  bool next(net::ReceiveBatch* /*batch*/, net::Datagram* datagram) override {
     if (reading_ == taken_.size()) return false;
     *datagram = taken_[reading_++];
     return true;
   }
 
-  void deliver(const Datagram& datagram) { inbox_.push_back(datagram); }
+  void deliver(const net::Datagram& datagram) { inbox_.push_back(datagram); }
   void forget() { inbox_.clear(); }
   // Holds the port in the kernel's eyes.
-  void hold(UdpSocket socket) { holder_ = std::move(socket); }
+  void hold(net::UdpSocket socket) { holder_ = std::move(socket); }
 
  private:
   FrameLink* link_;
-  std::optional<UdpSocket> holder_;
-  FrameAddresses addresses_;
-  std::vector<Datagram> inbox_;
-  std::vector<Datagram> taken_;
+  std::optional<net::UdpSocket> holder_;
+  wire::FrameAddresses addresses_;
+  std::vector<net::Datagram> inbox_;
+  std::vector<net::Datagram> taken_;
   size_t reading_ = 0;
 };
 
-void FrameLink::JobLink::send(SendBatch* batch) {
+void FrameLink::JobLink::send(net::SendBatch* batch) {
   const auto mac = find_switch();
   if (!mac) {
     link_->counters_.unresolved += batch->size();
@@ -92,16 +92,16 @@ void FrameLink::JobLink::send(SendBatch* batch) {
     return;
   }
   addresses_.eth_dst = *mac;
-  std::array<uint8_t, kHeadersBeforeUdpPayload + protocol::header_bytes> headers;
+  std::array<uint8_t, wire::kHeadersBeforeUdpPayload + wire::protocol::header_bytes> headers;
   batch->hand_over([&](const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes) {
-    store_frame_headers(headers.data(), addresses_, header_bytes + payload_bytes);
-    std::memcpy(&headers[kHeadersBeforeUdpPayload], header, protocol::header_bytes);
-    link_->device_->send({headers.data(), headers.size(), 1}, payload, payload_bytes, Checksums::ipv4_and_udp);
+    wire::store_frame_headers(headers.data(), addresses_, header_bytes + payload_bytes);
+    std::memcpy(&headers[wire::kHeadersBeforeUdpPayload], header, wire::protocol::header_bytes);
+    link_->device_->send({headers.data(), headers.size(), 1}, payload, payload_bytes, net::Checksums::ipv4_and_udp);
   });
   link_->device_->flush();
 }
 
-std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<FrameDevice>> queues,
+std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<net::FrameDevice>> queues,
                                                  const FrameLinkOptions& options) {
   const auto neighbours = std::make_shared<Neighbours>(options.address, options.next_hop);
   std::vector<std::unique_ptr<FrameLink>> links;
@@ -110,7 +110,7 @@ std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<Fra
   return links;
 }
 
-FrameLink::FrameLink(std::unique_ptr<FrameDevice> device, const FrameLinkOptions& options,
+FrameLink::FrameLink(std::unique_ptr<net::FrameDevice> device, const FrameLinkOptions& options,
                      std::shared_ptr<Neighbours> neighbours)
     : device_(std::move(device)),
       options_(options),
@@ -122,7 +122,7 @@ FrameLink::~FrameLink() = default;
 
 std::unique_ptr<JobTransport> FrameLink::open(const sockaddr_in& switch_endpoint, size_t packet_bytes,
                                               uint16_t* udp_port) {
-  const size_t frame = kHeadersBeforeUdpPayload + packet_bytes;
+  const size_t frame = wire::kHeadersBeforeUdpPayload + packet_bytes;
   if (frame > device_->largest_frame()) {
     throw std::invalid_argument("frames of " + std::to_string(frame) + " bytes do not fit " + device_->name() +
                                 ", which takes " + std::to_string(device_->largest_frame()) +
@@ -136,7 +136,7 @@ std::unique_ptr<JobTransport> FrameLink::open(const sockaddr_in& switch_endpoint
 uint16_t FrameLink::reserve_port(JobLink* job) {
   uint16_t port = 0;
   try {
-    UdpSocket socket(dotted_quad(options_.address), 0, kNoBuffer);
+    net::UdpSocket socket(dotted_quad(options_.address), 0, kNoBuffer);
     port = socket.port();
     job->hold(std::move(socket));
   } catch (const std::system_error& error) {
@@ -163,36 +163,38 @@ bool FrameLink::receive(Clock::time_point now) {
   return count > 0;
 }
 
-void FrameLink::take_frame(const Datagram& frame, Clock::time_point now) {
+void FrameLink::take_frame(const net::Datagram& frame, Clock::time_point now) {
   const auto drop = [](uint64_t* counter) { *counter += 1; };
-  if (frame.length < ethernet::bytes) return drop(&counters_.malformed);
-  const uint16_t type = wire::load16(frame.data + ethernet::type);
-  if (type == ethernet::type_arp) {
+  if (frame.length < wire::ethernet::bytes) return drop(&counters_.malformed);
+  const uint16_t type = wire::load16(frame.data + wire::ethernet::type);
+  if (type == wire::ethernet::type_arp) {
     return neighbours_->take_arp(frame.data, frame.length, device_.get(), now);
   }
-  if (type != ethernet::type_ipv4 || wire::load48(frame.data + ethernet::dst) != device_->mac()) {
+  if (type != wire::ethernet::type_ipv4 || wire::load48(frame.data + wire::ethernet::dst) != device_->mac()) {
     return drop(&counters_.not_for_us);
   }
-  const size_t there = frame.length - ethernet::bytes;
-  const uint8_t* ip = frame.data + ethernet::bytes;
-  if (there < ipv4::bytes) return drop(&counters_.malformed);
-  if (ip[ipv4::version_and_length] != ipv4::version_4_without_options || ip[ipv4::protocol] != ipv4::protocol_udp ||
-      (wire::load16(ip + ipv4::fragment) & ipv4::more_fragments_or_offset) != 0 ||
-      wire::load32(ip + ipv4::dst) != options_.address) {
+  const size_t there = frame.length - wire::ethernet::bytes;
+  const uint8_t* ip = frame.data + wire::ethernet::bytes;
+  if (there < wire::ipv4::bytes) return drop(&counters_.malformed);
+  if (ip[wire::ipv4::version_and_length] != wire::ipv4::version_4_without_options ||
+      ip[wire::ipv4::protocol] != wire::ipv4::protocol_udp ||
+      (wire::load16(ip + wire::ipv4::fragment) & wire::ipv4::more_fragments_or_offset) != 0 ||
+      wire::load32(ip + wire::ipv4::dst) != options_.address) {
     return drop(&counters_.not_for_us);
   }
-  if (ones_complement_sum(ip, ipv4::bytes) != 0xFFFF) return drop(&counters_.bad_checksum);
+  if (wire::ones_complement_sum(ip, wire::ipv4::bytes) != 0xFFFF) return drop(&counters_.bad_checksum);
   // A short frame is padded, so there may be more than the lengths say, but never less.
-  const size_t ip_length = wire::load16(ip + ipv4::total_length);
-  const uint8_t* datagram = ip + ipv4::bytes;
-  if (ip_length < ipv4::bytes + udp::bytes || ip_length > there ||
-      wire::load16(datagram + udp::length) != ip_length - ipv4::bytes) {
+  const size_t ip_length = wire::load16(ip + wire::ipv4::total_length);
+  const uint8_t* datagram = ip + wire::ipv4::bytes;
+  if (ip_length < wire::ipv4::bytes + wire::udp::bytes || ip_length > there ||
+      wire::load16(datagram + wire::udp::length) != ip_length - wire::ipv4::bytes) {
     return drop(&counters_.malformed);
   }
-  const auto job = jobs_.find(wire::load16(datagram + udp::dst));
+  const auto job = jobs_.find(wire::load16(datagram + wire::udp::dst));
   if (job == jobs_.end()) return drop(&counters_.unknown_port);
-  const sockaddr_in source = ipv4_endpoint(wire::load32(ip + ipv4::src), wire::load16(datagram + udp::src));
-  job->second->deliver({datagram + udp::bytes, ip_length - ipv4::bytes - udp::bytes, source});
+  const sockaddr_in source =
+      net::ipv4_endpoint(wire::load32(ip + wire::ipv4::src), wire::load16(datagram + wire::udp::src));
+  job->second->deliver({datagram + wire::udp::bytes, ip_length - wire::ipv4::bytes - wire::udp::bytes, source});
 }
 
 bool FrameLink::prepare_sleep() {
@@ -206,4 +208,4 @@ void FrameLink::end_sleep() {
   schedule_.end_pause();
 }
 
-}  // namespace switchml
+}  // namespace switchml::agent

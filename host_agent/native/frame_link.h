@@ -17,7 +17,7 @@
 #include "native/net/frame_device.h"
 #include "native/runtime/poll_schedule.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 struct FrameLinkOptions {
   uint32_t address = 0;              // IPv4, of this host on the device
@@ -49,7 +49,7 @@ class FrameLink {
   using Clock = std::chrono::steady_clock;
 
   // The links of an interface's queues share what is known of its neighbours. Throws std::system_error.
-  FrameLink(std::unique_ptr<FrameDevice> device, const FrameLinkOptions& options,
+  FrameLink(std::unique_ptr<net::FrameDevice> device, const FrameLinkOptions& options,
             std::shared_ptr<Neighbours> neighbours);
   ~FrameLink();
   FrameLink(const FrameLink&) = delete;
@@ -60,8 +60,10 @@ class FrameLink {
   // bytes of UDP payload do not fit the device, and std::system_error when no UDP port is left.
   std::unique_ptr<JobTransport> open(const sockaddr_in& switch_endpoint, size_t packet_bytes, uint16_t* udp_port);
   // Payloads of contributions are in this memory, or no longer: a device that can reads them there.
-  void share(const std::shared_ptr<SharedMemory>& memory) { device_->share({memory, memory->data()}, memory->bytes()); }
-  void unshare(const SharedMemory& memory) { device_->unshare(memory.data()); }
+  void share(const std::shared_ptr<channel::SharedMemory>& memory) {
+    device_->share({memory, memory->data()}, memory->bytes());
+  }
+  void unshare(const channel::SharedMemory& memory) { device_->unshare(memory.data()); }
 
   // For the thread that moves packets, when it begins and ends.
   void enter_thread() { device_->enter_thread(); }
@@ -78,29 +80,29 @@ class FrameLink {
   bool prepare_sleep();
   void end_sleep();
 
-  FrameDeviceCounters device_counters() const { return device_->counters(); }
+  net::FrameDeviceCounters device_counters() const { return device_->counters(); }
   const FrameLinkCounters& counters() const { return counters_; }
 
  private:
   class JobLink;
 
-  void take_frame(const Datagram& frame, Clock::time_point now);
+  void take_frame(const net::Datagram& frame, Clock::time_point now);
   // A port that no other program of this host uses on our address, where the kernel knows that address.
   uint16_t reserve_port(JobLink* job);
   void listen_at(uint16_t port, JobLink* job);
 
-  std::unique_ptr<FrameDevice> device_;
+  std::unique_ptr<net::FrameDevice> device_;
   FrameLinkOptions options_;
-  PollSchedule schedule_;
+  runtime::PollSchedule schedule_;
   std::shared_ptr<Neighbours> neighbours_;
   std::map<uint16_t, JobLink*> jobs_;  // by UDP port
   uint16_t next_port_;
-  std::array<Datagram, FrameDevice::kBurst> frames_{};
+  std::array<net::Datagram, net::FrameDevice::kBurst> frames_{};
   FrameLinkCounters counters_;
 };
 
 // The links of an interface's queues, in their order. Throws std::system_error.
-std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<FrameDevice>> queues,
+std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<net::FrameDevice>> queues,
                                                  const FrameLinkOptions& options);
 
-}  // namespace switchml
+}  // namespace switchml::agent

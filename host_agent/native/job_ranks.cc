@@ -11,7 +11,7 @@
 #include "native/wire/slot_blocks.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads,
                    std::unique_ptr<JobTransport> transport, uint8_t* results)
@@ -19,7 +19,7 @@ JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned t
       thread_(thread),
       threads_(threads),
       transport_(std::move(transport)),
-      switch_endpoint_(ipv4_endpoint(parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
+      switch_endpoint_(net::ipv4_endpoint(net::parse_ipv4(assignment.switch_address), assignment.switch_udp_port)),
       results_(results) {}
 
 void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
@@ -43,8 +43,8 @@ Rank& JobRanks::find(uint8_t rank) const {
 
 void JobRanks::add_to(uint8_t rank, RankProfile* profile) const { find(rank).add_to(profile); }
 
-bool JobRanks::receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
-  const Stopwatch receiving;
+bool JobRanks::receive(net::ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays) {
+  const runtime::Stopwatch receiving;
   bool received = false;
   for (unsigned source = 0; source < transport_->sources(); ++source) {
     received = receive_from(source, batch, now, strays) || received;
@@ -58,37 +58,38 @@ bool JobRanks::receive(ReceiveBatch& batch, Clock::time_point now, std::vector<S
   return received;
 }
 
-bool JobRanks::receive_from(unsigned source, ReceiveBatch& batch, Clock::time_point now,
+bool JobRanks::receive_from(unsigned source, net::ReceiveBatch& batch, Clock::time_point now,
                             std::vector<StrayDatagram>* strays) {
   if (!transport_->receive(source, &batch)) {
     return false;
   }
-  Datagram datagram;
+  net::Datagram datagram;
   while (transport_->next(&batch, &datagram)) {
     take(datagram, now, strays);
   }
   return true;
 }
 
-void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector<StrayDatagram>* strays) {
+void JobRanks::take(const net::Datagram& datagram, Clock::time_point now, std::vector<StrayDatagram>* strays) {
   if (ranks_.empty()) {
     return;
   }
-  if (datagram.length < protocol::header_bytes || datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
+  if (datagram.length < wire::protocol::header_bytes ||
+      datagram.source.sin_addr.s_addr != switch_endpoint_.sin_addr.s_addr ||
       datagram.source.sin_port != switch_endpoint_.sin_port) {
     return ranks_.front()->ignore_result();
   }
-  const Header header = wire::load_header(datagram.data);
+  const wire::Header header = wire::load_header(datagram.data);
   const uint32_t index = (header.slot >> 1) - static_cast<uint32_t>(assignment_.slot_base);
-  const bool empty = (header.flags & flag::without_values) != 0;
+  const bool empty = (header.flags & wire::flag::without_values) != 0;
   const size_t payload = empty ? 0 : assignment_.values * sizeof(uint32_t);
-  if (header.version != protocol::version || header.kind != static_cast<uint8_t>(Kind::result) ||
+  if (header.version != wire::protocol::version || header.kind != static_cast<uint8_t>(wire::Kind::result) ||
       header.job != assignment_.job || header.epoch != assignment_.epoch || header.secret != assignment_.secret ||
       index >= assignment_.slots || (header.slot & 1) != (header.phase & 1) ||
-      datagram.length != protocol::header_bytes + payload) {
+      datagram.length != wire::protocol::header_bytes + payload) {
     return ignore(header);
   }
-  const unsigned thread = part_of_slot(header.slot >> 1, threads_);
+  const unsigned thread = wire::part_of_slot(header.slot >> 1, threads_);
   if (thread != thread_) {
     strays->push_back({thread, datagram.source, {datagram.data, datagram.data + datagram.length}});
     return;
@@ -97,14 +98,14 @@ void JobRanks::take(const Datagram& datagram, Clock::time_point now, std::vector
   if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) { return rank->awaits(result); })) {
     return ignore(header);
   }
-  std::memcpy(results_ + index * Channel::payload_stride(assignment_.values), datagram.data + protocol::header_bytes,
-              payload);
+  std::memcpy(results_ + index * channel::Channel::payload_stride(assignment_.values),
+              datagram.data + wire::protocol::header_bytes, payload);
   for (const auto& rank : ranks_) {
     rank->take_result(result, now);
   }
 }
 
-void JobRanks::ignore(const Header& header) {
+void JobRanks::ignore(const wire::Header& header) {
   const auto found = std::find_if(ranks_.begin(), ranks_.end(),
                                   [&header](const auto& each) { return each->number() == header.worker; });
   (found == ranks_.end() ? ranks_.front() : *found)->ignore_result();
@@ -123,8 +124,8 @@ bool JobRanks::take_submissions(uint64_t* others) {
   return any;
 }
 
-void JobRanks::transmit(SendBatch& batch, Clock::time_point now) {
-  const Stopwatch sending;
+void JobRanks::transmit(net::SendBatch& batch, Clock::time_point now) {
+  const runtime::Stopwatch sending;
   for (const auto& rank : ranks_) {
     rank->transmit(batch, now);
   }
@@ -165,4 +166,4 @@ bool JobRanks::submissions_wait() const {
   });
 }
 
-}  // namespace switchml
+}  // namespace switchml::agent

@@ -14,7 +14,7 @@
 #include "host_agent/native/transport.h"
 #include "native/net/udp_batch.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 // A datagram that came to the socket of another thread than its slot's.
 struct StrayDatagram {
@@ -48,13 +48,13 @@ class JobRanks {
 
   // Takes a batch of results from each socket. Returns whether there were any packets. Those of other threads' slots
   // are appended to `strays`.
-  bool receive(ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays);
-  void take(const Datagram& datagram, Clock::time_point now, std::vector<StrayDatagram>* strays);
+  bool receive(net::ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays);
+  void take(const net::Datagram& datagram, Clock::time_point now, std::vector<StrayDatagram>* strays);
   // Takes what the processes submitted, of ranks whose home is here for all threads. Adds the threads that were given
   // something to `others`, as bits. Returns whether this one was.
   bool take_submissions(uint64_t* others);
   // Sends what there is to send.
-  void transmit(SendBatch& batch, Clock::time_point now);
+  void transmit(net::SendBatch& batch, Clock::time_point now);
   // Gives the processes the results since the last call.
   void publish(bool nothing_left);
   Clock::time_point next_deadline() const;
@@ -64,11 +64,12 @@ class JobRanks {
   bool submissions_wait() const;
 
  private:
-  bool receive_from(unsigned source, ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays);
+  bool receive_from(unsigned source, net::ReceiveBatch& batch, Clock::time_point now,
+                    std::vector<StrayDatagram>* strays);
   Rank& find(uint8_t rank) const;
   bool is_home(const Rank& rank) const { return rank.number() % threads_ == thread_; }
   // Counts a packet that is no result in flight.
-  void ignore(const Header& header);
+  void ignore(const wire::Header& header);
 
   RankAssignment assignment_;
   unsigned thread_;
@@ -79,4 +80,4 @@ class JobRanks {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

@@ -4,7 +4,7 @@
 
 #include "native/wire/slot_blocks.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 namespace {
 
@@ -55,7 +55,7 @@ bool Rank::take_submissions() {
     return false;
   }
   for (const uint16_t index : submitted_) {
-    const Header header = header_of(index);
+    const wire::Header header = header_of(index);
     if (slots_[index].state != SlotState::with_process || slots_[index].phase >= assignment_.slot_uses ||
         !in_stream_order(header.chunk, index)) {
       channel_->fail();
@@ -76,11 +76,11 @@ bool Rank::take_submissions() {
   return true;
 }
 
-Header Rank::header_of(uint16_t slot) const {
+wire::Header Rank::header_of(uint16_t slot) const {
   // One read: the process can change it at any time.
-  const Ticket ticket = channel_->channel().contribution_tickets()[slot];
-  Header header;
-  header.kind = static_cast<uint8_t>(Kind::contribution);
+  const channel::Ticket ticket = channel_->channel().contribution_tickets()[slot];
+  wire::Header header;
+  header.kind = static_cast<uint8_t>(wire::Kind::contribution);
   header.job = assignment_.job;
   header.worker = assignment_.rank;
   header.format = static_cast<uint8_t>(ticket.format);
@@ -88,7 +88,7 @@ Header Rank::header_of(uint16_t slot) const {
   header.slot = static_cast<uint16_t>((assignment_.slot_base + slot) << 1 | (slots_[slot].phase & 1));
   header.count = ticket.count;
   header.epoch = assignment_.epoch;
-  header.flags = static_cast<uint16_t>(ticket.flags & ~flag::retransmission);
+  header.flags = static_cast<uint16_t>(ticket.flags & ~wire::flag::retransmission);
   header.phase = slots_[slot].phase;
   header.chunk = ticket.chunk;
   header.check = ticket.check;
@@ -96,12 +96,12 @@ Header Rank::header_of(uint16_t slot) const {
   return header;
 }
 
-void Rank::send(uint16_t index, SendBatch& batch, Clock::time_point now) {
+void Rank::send(uint16_t index, net::SendBatch& batch, Clock::time_point now) {
   Slot& slot = slots_[index];
   uint8_t* header = &headers_[index * kHeaderStride];
   if (slot.transmissions == 1) {
-    Header again = wire::load_header(header);
-    again.flags |= flag::retransmission;
+    wire::Header again = wire::load_header(header);
+    again.flags |= wire::flag::retransmission;
     wire::store_header(header, again);
   }
   slot.transmissions = static_cast<uint8_t>(std::min(slot.transmissions + 1, UINT8_MAX));
@@ -111,18 +111,18 @@ void Rank::send(uint16_t index, SendBatch& batch, Clock::time_point now) {
   if (next_deadline_ == Clock::time_point::max()) {
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
-  if (!in_same_block(assignment_.slot_base + index, assignment_.slot_base + last_sent_)) {
+  if (!wire::in_same_block(assignment_.slot_base + index, assignment_.slot_base + last_sent_)) {
     batch.end_run();
   }
   last_sent_ = index;
-  const bool empty = (slot.flags & flag::without_values) != 0;
-  batch.add(header, protocol::header_bytes, channel_->channel().contribution(index),
+  const bool empty = (slot.flags & wire::flag::without_values) != 0;
+  batch.add(header, wire::protocol::header_bytes, channel_->channel().contribution(index),
             empty ? 0 : assignment_.values * sizeof(uint32_t));
   status_.sent += 1;
-  status_.sent_bytes += protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
+  status_.sent_bytes += wire::protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
 }
 
-void Rank::transmit(SendBatch& batch, Clock::time_point now) {
+void Rank::transmit(net::SendBatch& batch, Clock::time_point now) {
   if (frozen()) {
     return retransmit_frozen(batch, now);
   }
@@ -136,7 +136,7 @@ Rank::Slot* Rank::slot_of(uint32_t chunk) {
   return slot.state != SlotState::with_process && slot.chunk == chunk ? &slot : nullptr;
 }
 
-void Rank::send_window(SendBatch& batch, Clock::time_point now) {
+void Rank::send_window(net::SendBatch& batch, Clock::time_point now) {
   while (window_begin_ != submitted_end_ && slot_of(window_begin_) == nullptr) {
     window_begin_ += 1;
   }
@@ -165,7 +165,7 @@ const Rank::Transmission* Rank::oldest_unfinished() {
   return nullptr;
 }
 
-void Rank::retransmit_overtaken(SendBatch& batch, Clock::time_point now) {
+void Rank::retransmit_overtaken(net::SendBatch& batch, Clock::time_point now) {
   const uint64_t behind = std::min(overtaken_by_, window_.size() / 2 + 1);
   for (const Transmission* oldest = oldest_unfinished();
        oldest != nullptr && oldest->order + behind <= newest_finished_; oldest = oldest_unfinished()) {
@@ -175,7 +175,7 @@ void Rank::retransmit_overtaken(SendBatch& batch, Clock::time_point now) {
   }
 }
 
-void Rank::retransmit_after_timeout(SendBatch& batch, Clock::time_point now) {
+void Rank::retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now) {
   if (now >= next_deadline_) {
     if (in_flight_ == 0) {
       next_deadline_ = Clock::time_point::max();
@@ -220,8 +220,8 @@ void Rank::judge_reordering(const Slot& slot, bool answers_repetition) {
 }
 
 void Rank::take_result(const TakenResult& result, Clock::time_point now) {
-  const Header& header = result.header;
-  const bool answers_repetition = (header.flags & flag::retransmission) != 0;  // this rank's or another one's
+  const wire::Header& header = result.header;
+  const bool answers_repetition = (header.flags & wire::flag::retransmission) != 0;  // this rank's or another one's
   Slot& slot = slots_[result.index];
   if (header.worker == assignment_.rank && slot.transmissions == 1) {
     round_trip_.sample(now - slot.sent);
@@ -246,12 +246,13 @@ void Rank::take_result(const TakenResult& result, Clock::time_point now) {
   in_flight_ -= 1;
   status_.received += 1;
   status_.received_bytes += result.bytes;
-  channel_->channel().result_tickets()[result.index] = {header.chunk,
-                                                        header.check,
-                                                        header.exponent,
-                                                        header.count,
-                                                        static_cast<uint16_t>(header.flags & ~flag::retransmission),
-                                                        header.format};
+  channel_->channel().result_tickets()[result.index] = {
+      header.chunk,
+      header.check,
+      header.exponent,
+      header.count,
+      static_cast<uint16_t>(header.flags & ~wire::flag::retransmission),
+      header.format};
   finished_.push_back(static_cast<uint16_t>(result.index));
 }
 
@@ -280,7 +281,7 @@ void Rank::fetch(const std::vector<uint32_t>& targets) {
 }
 
 // What another survivor holds is full in the switch, which sends it again to who asks.
-void Rank::retransmit_frozen(SendBatch& batch, Clock::time_point now) {
+void Rank::retransmit_frozen(net::SendBatch& batch, Clock::time_point now) {
   if (now < next_deadline_) {
     return;
   }
@@ -305,9 +306,9 @@ void Rank::add_to(RankProfile* profile) const {
   profile->sent_bytes += status_.sent_bytes;
   profile->received_bytes += status_.received_bytes;
   profile->round_trip_time += round_trip_.nanoseconds();
-  for (size_t bucket = 0; bucket < kDurationBuckets; ++bucket) {
+  for (size_t bucket = 0; bucket < runtime::kDurationBuckets; ++bucket) {
     profile->round_trips[bucket] += round_trip_.histogram()[bucket];
   }
 }
 
-}  // namespace switchml
+}  // namespace switchml::agent

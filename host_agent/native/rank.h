@@ -15,13 +15,13 @@
 #include "native/net/udp_batch.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 using Clock = std::chrono::steady_clock;
 
 // One result that came from the switch, checked.
 struct TakenResult {
-  Header header;
+  wire::Header header;
   uint32_t index;  // of its slot in the pool
   size_t bytes;    // of the datagram
 };
@@ -45,7 +45,7 @@ class Rank {
   // A packet came that is no result of a slot in flight.
   void ignore_result() { status_.ignored += 1; }
   // Queues what the window allows, and again what is overdue; `batch` must be sent before anything else happens.
-  void transmit(SendBatch& batch, Clock::time_point now);
+  void transmit(net::SendBatch& batch, Clock::time_point now);
   // Gives the process the results since the last call, and wakes it if that is worth while or nothing else is left.
   // Lets everyone see the rank's status of now; `packets_together` is the transport's.
   void publish(bool nothing_left, uint64_t packets_together);
@@ -83,22 +83,22 @@ class Rank {
     uint64_t order;
     uint16_t slot;
   };
-  static constexpr size_t kHeaderStride = protocol::header_bytes;
+  static constexpr size_t kHeaderStride = wire::protocol::header_bytes;
 
-  void send(uint16_t slot, SendBatch& batch, Clock::time_point now);
+  void send(uint16_t slot, net::SendBatch& batch, Clock::time_point now);
   // Returns true if `chunk` can be what the process submits next in the slot at `index`.
   bool in_stream_order(uint32_t chunk, uint16_t index) const;
   // The slot of a chunk, or null when it is not the agent's.
   Slot* slot_of(uint32_t chunk);
-  void send_window(SendBatch& batch, Clock::time_point now);
+  void send_window(net::SendBatch& batch, Clock::time_point now);
   // The oldest transmission that has no result yet, or null.
   const Transmission* oldest_unfinished();
-  void retransmit_overtaken(SendBatch& batch, Clock::time_point now);
-  void retransmit_after_timeout(SendBatch& batch, Clock::time_point now);
-  void retransmit_frozen(SendBatch& batch, Clock::time_point now);
+  void retransmit_overtaken(net::SendBatch& batch, Clock::time_point now);
+  void retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now);
+  void retransmit_frozen(net::SendBatch& batch, Clock::time_point now);
   bool frozen() const { return !limits_.empty(); }
   void judge_reordering(const Slot& slot, bool answers_repetition);
-  Header header_of(uint16_t slot) const;
+  wire::Header header_of(uint16_t slot) const;
 
   RankAssignment assignment_;
   unsigned thread_;
@@ -133,4 +133,4 @@ class Rank {
   RankStatus status_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

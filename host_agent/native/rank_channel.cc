@@ -11,7 +11,7 @@
 
 #include "native/wire/slot_blocks.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 namespace {
 
@@ -39,11 +39,12 @@ int RankChannel::open() {
   if (is_open()) {
     throw std::logic_error("the rank has a channel already");
   }
-  memory_ = std::make_shared<SharedMemory>(
-      "switchml-channel", Channel::bytes(assignment_.slots, assignment_.values, true), SharedMemory::Others::may_write);
-  channel_ = Channel(memory_->data(), assignment_.slots, assignment_.values, results_);
-  auto* control = new (memory_->data()) ChannelControl{};
-  control->geometry.magic = Geometry::kMagic;
+  memory_ = std::make_shared<channel::SharedMemory>(
+      "switchml-channel", channel::Channel::bytes(assignment_.slots, assignment_.values, true),
+      channel::SharedMemory::Others::may_write);
+  channel_ = channel::Channel(memory_->data(), assignment_.slots, assignment_.values, results_);
+  auto* control = new (memory_->data()) channel::ChannelControl{};
+  control->geometry.magic = channel::Geometry::kMagic;
   control->geometry.slots = assignment_.slots;
   control->geometry.values = assignment_.values;
   control->geometry.rank = assignment_.rank;
@@ -82,7 +83,7 @@ uint64_t RankChannel::take_submissions() {
       fail();
       return 0;
     }
-    const unsigned thread = part_of_slot(assignment_.slot_base + slot, count);
+    const unsigned thread = wire::part_of_slot(assignment_.slot_base + slot, count);
     slots_of_thread_[thread].push_back(slot);
     threads |= uint64_t{1} << thread;
   }
@@ -91,7 +92,7 @@ uint64_t RankChannel::take_submissions() {
 
 void RankChannel::set_sleeping(bool sleeping) {
   if (is_open()) {
-    ChannelControl& control = channel_.control();
+    channel::ChannelControl& control = channel_.control();
     const uint32_t share = std::max(1U, assignment_.slots / kShareOfPool);
     control.server_wakes_at.store(submitted_ + share, std::memory_order_relaxed);
     control.server_sleeps.store(sleeping ? 1 : 0, std::memory_order_seq_cst);
@@ -116,7 +117,7 @@ void RankChannel::complete(unsigned thread, const RankStatus& status, std::vecto
   if (!is_open()) {
     return;
   }
-  ChannelControl& control = channel_.control();
+  channel::ChannelControl& control = channel_.control();
   const std::lock_guard<std::mutex> lock(mutex_);
   status_of_thread_[thread] = status;
   if (!slots->empty()) {
@@ -126,8 +127,8 @@ void RankChannel::complete(unsigned thread, const RankStatus& status, std::vecto
     slots->clear();
     control.completed.store(completed_, std::memory_order_release);
   }
-  if (sleeps_until(control, completed_, nothing_left)) {
-    wake_process(control);
+  if (channel::sleeps_until(control, completed_, nothing_left)) {
+    channel::wake_process(control);
   }
 }
 
@@ -148,4 +149,4 @@ RankStatus RankChannel::status() const {
   return sum;
 }
 
-}  // namespace switchml
+}  // namespace switchml::agent

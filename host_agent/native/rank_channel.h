@@ -11,7 +11,7 @@
 #include "native/channel/channel.h"
 #include "native/channel/shared_memory.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 // One thread, the rank's home, takes slots out of the submission ring and sorts them by the threads that they belong
 // to; every thread puts results into the completion ring.
@@ -30,8 +30,8 @@ class RankChannel {
   int open();
   bool is_open() const { return open_.load(std::memory_order_acquire); }
   // Only of an open one.
-  const Channel& channel() const { return channel_; }
-  const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
+  const channel::Channel& channel() const { return channel_; }
+  const std::shared_ptr<channel::SharedMemory>& memory() const { return memory_; }
 
   // Of the home alone.
   bool submissions_wait() const;
@@ -56,8 +56,8 @@ class RankChannel {
   RankAssignment assignment_;
   uint8_t* results_;
   int doorbell_ = -1;
-  std::shared_ptr<SharedMemory> memory_;  // a device may read it a little longer
-  Channel channel_;
+  std::shared_ptr<channel::SharedMemory> memory_;  // a device may read it a little longer
+  channel::Channel channel_;
   std::atomic<bool> open_{false};
   std::atomic<bool> broken_{false};
   uint32_t submitted_ = 0;  // entries taken from the submission ring
@@ -68,4 +68,4 @@ class RankChannel {
   std::vector<RankStatus> status_of_thread_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

@@ -9,10 +9,10 @@
 #include "native/channel/channel.h"
 #include "native/runtime/durations.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 struct RankProfile {
-  using Histogram = std::array<uint64_t, kDurationBuckets>;
+  using Histogram = std::array<uint64_t, runtime::kDurationBuckets>;
 
   // As the process says, in nanoseconds of its progress thread. It can say what it likes, about itself alone.
   uint64_t quantize = 0;
@@ -23,8 +23,8 @@ struct RankProfile {
   uint64_t bytes = 0;      // of their tensors
   uint64_t call_time = 0;  // from submission to end, all of them together
   Histogram calls_took{};
-  std::vector<CallTimes> latest;  // oldest first
-  uint64_t taken_at = 0;          // monotonic_nanoseconds() when this was read
+  std::vector<channel::CallTimes> latest;  // oldest first
+  uint64_t taken_at = 0;                   // monotonic_nanoseconds() when this was read
 
   uint64_t sending = 0;  // of the agent's data thread
   uint64_t receiving = 0;
@@ -37,6 +37,6 @@ struct RankProfile {
 };
 
 // What the rank's memory says; `most` is the number of calls that are wanted.
-RankProfile profile_of(const ChannelControl& control, uint64_t most);
+RankProfile profile_of(const channel::ChannelControl& control, uint64_t most);
 
-}  // namespace switchml
+}  // namespace switchml::agent

@@ -9,7 +9,7 @@
 
 #include "native/runtime/durations.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 class RoundTrip {
  public:
@@ -23,7 +23,7 @@ class RoundTrip {
   // A sample must come from a packet that was sent once (Karn's algorithm).
   void sample(Duration measured) {
     const auto nanoseconds = static_cast<uint64_t>(measured.count() * 1e9);
-    histogram_[duration_bucket(nanoseconds)] += 1;
+    histogram_[runtime::duration_bucket(nanoseconds)] += 1;
     nanoseconds_ += nanoseconds;
     if (smoothed_.count() == 0) {
       smoothed_ = measured;
@@ -44,7 +44,7 @@ class RoundTrip {
 
   Duration smoothed() const { return smoothed_; }  // 0 before the first sample
 
-  const std::array<uint64_t, kDurationBuckets>& histogram() const { return histogram_; }
+  const std::array<uint64_t, runtime::kDurationBuckets>& histogram() const { return histogram_; }
   uint64_t nanoseconds() const { return nanoseconds_; }  // of all samples together
 
   // How long to wait for a result, after so many timeouts in a row: each doubles it.
@@ -58,8 +58,8 @@ class RoundTrip {
   Duration variation_{0};
   Duration timeout_ = kInitialTimeout;
   Duration least_ = kMinimumTimeout;
-  std::array<uint64_t, kDurationBuckets> histogram_{};
+  std::array<uint64_t, runtime::kDurationBuckets> histogram_{};
   uint64_t nanoseconds_ = 0;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

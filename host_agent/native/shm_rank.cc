@@ -16,7 +16,7 @@
 #include "native/channel/channel.h"
 #include "native/net/udp_batch.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 namespace {
 
@@ -38,7 +38,7 @@ void require_own_listener(int connected, const std::string& path) {
   }
 }
 
-void close_all(const std::array<int, kShmDescriptors>& descriptors) {
+void close_all(const std::array<int, channel::kShmDescriptors>& descriptors) {
   for (const int descriptor : descriptors) {
     if (descriptor >= 0) {
       close(descriptor);
@@ -81,13 +81,13 @@ bool ShmConnector::ended() const {
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-ShmConnector::Reply ShmConnector::ask(const ShmRequest& request) const {
+ShmConnector::Reply ShmConnector::ask(const channel::ShmRequest& request) const {
   if (send(socket_, &request, sizeof request, MSG_NOSIGNAL) < 0) {
     throw failure("the switch does not take requests");
   }
   Reply reply;
   iovec piece{&reply.answer, sizeof reply.answer};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kShmDescriptors * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(channel::kShmDescriptors * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
@@ -102,8 +102,8 @@ ShmConnector::Reply ShmConnector::ask(const ShmRequest& request) const {
     std::memcpy(reply.descriptors.data(), CMSG_DATA(header),
                 std::min(header->cmsg_len - CMSG_LEN(0), sizeof reply.descriptors));
   }
-  const bool bind = request.kind == ShmRequest::kBind;
-  if (static_cast<size_t>(got) != sizeof reply.answer || reply.answer.magic != ShmAnswer::kMagic) {
+  const bool bind = request.kind == channel::ShmRequest::kBind;
+  if (static_cast<size_t>(got) != sizeof reply.answer || reply.answer.magic != channel::ShmAnswer::kMagic) {
     close_all(reply.descriptors);
     throw std::invalid_argument("what listens there is no switch of this version");
   }
@@ -116,8 +116,8 @@ ShmConnector::Reply ShmConnector::ask(const ShmRequest& request) const {
 }
 
 std::vector<uint32_t> ShmConnector::ask(uint32_t kind, uint32_t slots, const std::vector<uint32_t>& targets) const {
-  ShmRequest request{};
-  request.magic = ShmRequest::kMagic;
+  channel::ShmRequest request{};
+  request.magic = channel::ShmRequest::kMagic;
   request.kind = kind;
   std::vector<uint32_t> phases = targets;
   std::array<iovec, 2> pieces{{{&request, sizeof request}, {phases.data(), phases.size() * sizeof(uint32_t)}}};
@@ -127,14 +127,14 @@ std::vector<uint32_t> ShmConnector::ask(uint32_t kind, uint32_t slots, const std
   if (sendmsg(socket_, &message, MSG_NOSIGNAL) < 0) {
     throw failure("the switch does not take requests");
   }
-  ShmAnswer answer{};
+  channel::ShmAnswer answer{};
   phases.resize(slots);
   pieces = {{{&answer, sizeof answer}, {phases.data(), phases.size() * sizeof(uint32_t)}}};
   const ssize_t got = recvmsg(socket_, &message, 0);
   if (got < 0) {
     throw failure("the switch does not answer");
   }
-  if (static_cast<size_t>(got) < sizeof answer || answer.magic != ShmAnswer::kMagic) {
+  if (static_cast<size_t>(got) < sizeof answer || answer.magic != channel::ShmAnswer::kMagic) {
     throw std::invalid_argument("the switch serves the rank no longer");
   }
   if (answer.granted == 0 || static_cast<size_t>(got) != sizeof answer + phases.size() * sizeof(uint32_t)) {
@@ -146,23 +146,23 @@ std::vector<uint32_t> ShmConnector::ask(uint32_t kind, uint32_t slots, const std
 
 ShmRank::ShmRank(const std::string& path, const RankAssignment& given) : connector_(path), slots_(given.slots) {
   const RankAssignment assignment = checked(given);
-  const ShmRequest request{ShmRequest::kMagic,
-                           ShmRequest::kBind,
-                           parse_ipv4(assignment.address),
-                           assignment.slots,
-                           assignment.values,
-                           assignment.slot_base,
-                           assignment.job,
-                           assignment.epoch,
-                           assignment.rank,
-                           static_cast<uint8_t>(assignment.world_size),
-                           assignment.secret};
+  const channel::ShmRequest request{channel::ShmRequest::kMagic,
+                                    channel::ShmRequest::kBind,
+                                    net::parse_ipv4(assignment.address),
+                                    assignment.slots,
+                                    assignment.values,
+                                    assignment.slot_base,
+                                    assignment.job,
+                                    assignment.epoch,
+                                    assignment.rank,
+                                    static_cast<uint8_t>(assignment.world_size),
+                                    assignment.secret};
   const ShmConnector::Reply reply = connector_.ask(request);
   connection_ = reply.answer.connection;
   descriptors_ = reply.descriptors;
   try {
-    memory_ = SharedMemory::map(descriptors_.front(), SharedMemory::Others::may_read);
-    if (memory_.bytes() < Channel::bytes(assignment.slots, assignment.values, true)) {
+    memory_ = channel::SharedMemory::map(descriptors_.front(), channel::SharedMemory::Others::may_read);
+    if (memory_.bytes() < channel::Channel::bytes(assignment.slots, assignment.values, true)) {
       throw std::invalid_argument("the switch gave less memory than the rank needs");
     }
   } catch (...) {
@@ -177,7 +177,7 @@ ShmRank::~ShmRank() {
   }
 }
 
-std::array<int, kShmDescriptors> ShmRank::take_descriptors() {
+std::array<int, channel::kShmDescriptors> ShmRank::take_descriptors() {
   if (taken_) {
     throw std::logic_error("the rank's memory was handed out already");
   }
@@ -186,7 +186,7 @@ std::array<int, kShmDescriptors> ShmRank::take_descriptors() {
 }
 
 RankStatus ShmRank::status() const {
-  const auto* control = std::launder(reinterpret_cast<const ChannelControl*>(memory_.data()));
+  const auto* control = std::launder(reinterpret_cast<const channel::ChannelControl*>(memory_.data()));
   RankStatus status;
   status.position = control->server.position.load(std::memory_order_relaxed);
   // A switch that waits for another rank sleeps, and has not taken what this one has submitted meanwhile.
@@ -203,14 +203,14 @@ RankStatus ShmRank::status() const {
 }
 
 RankProfile ShmRank::profile(uint64_t calls) const {
-  return profile_of(*std::launder(reinterpret_cast<const ChannelControl*>(memory_.data())), calls);
+  return profile_of(*std::launder(reinterpret_cast<const channel::ChannelControl*>(memory_.data())), calls);
 }
 
 uint16_t shm_port_at(const std::string& path) {
-  ShmRequest question{};
-  question.magic = ShmRequest::kMagic;
-  question.kind = ShmRequest::kWhoAreYou;
+  channel::ShmRequest question{};
+  question.magic = channel::ShmRequest::kMagic;
+  question.kind = channel::ShmRequest::kWhoAreYou;
   return ShmConnector(path).ask(question).answer.port;
 }
 
-}  // namespace switchml
+}  // namespace switchml::agent

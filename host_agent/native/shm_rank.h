@@ -12,7 +12,7 @@
 #include "native/channel/shared_memory.h"
 #include "native/channel/shm_messages.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 // An agent's connection to a shm port.
 class ShmConnector {
@@ -24,10 +24,10 @@ class ShmConnector {
   ShmConnector& operator=(const ShmConnector&) = delete;
 
   struct Reply {
-    ShmAnswer answer{};
-    std::array<int, kShmDescriptors> descriptors{-1, -1};  // the caller closes those that are there
+    channel::ShmAnswer answer{};
+    std::array<int, channel::kShmDescriptors> descriptors{-1, -1};  // the caller closes those that are there
   };
-  Reply ask(const ShmRequest& request) const;
+  Reply ask(const channel::ShmRequest& request) const;
   int fd() const { return socket_; }
   // Whether the switch has closed its end; it does so only when it ends.
   bool ended() const;
@@ -51,12 +51,12 @@ class ShmRank {
   int switch_socket() const { return connector_.fd(); }
   bool switch_ended() const { return connector_.ended(); }
   // Memory, doorbell and results, for the process; the caller closes them. Throws std::logic_error the second time.
-  std::array<int, kShmDescriptors> take_descriptors();
+  std::array<int, channel::kShmDescriptors> take_descriptors();
   RankStatus status() const;
   // As Rank's; the switch does it.
-  std::vector<uint32_t> freeze() const { return connector_.ask(ShmRequest::kFreeze, slots_, {}); }
+  std::vector<uint32_t> freeze() const { return connector_.ask(channel::ShmRequest::kFreeze, slots_, {}); }
   std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) const {
-    return connector_.ask(ShmRequest::kFetch, slots_, targets);
+    return connector_.ask(channel::ShmRequest::kFetch, slots_, targets);
   }
   RankProfile profile(uint64_t calls) const;
 
@@ -64,12 +64,12 @@ class ShmRank {
   ShmConnector connector_;
   uint32_t slots_;
   uint16_t connection_ = 0;
-  std::array<int, kShmDescriptors> descriptors_{-1, -1};
+  std::array<int, channel::kShmDescriptors> descriptors_{-1, -1};
   bool taken_ = false;
-  SharedMemory memory_;  // read only
+  channel::SharedMemory memory_;  // read only
 };
 
 // The number of the shm port that is reached at `path`. Throws what ShmConnector throws.
 uint16_t shm_port_at(const std::string& path);
 
-}  // namespace switchml
+}  // namespace switchml::agent

@@ -3,7 +3,7 @@
 
 #include "native/net/udp_batch.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 // One thread uses it.
 class JobTransport {
@@ -18,16 +18,16 @@ class JobTransport {
   virtual int fd(unsigned source) const = 0;
 
   // Sends what is queued, without blocking, and empties the queue; what cannot leave is as good as lost on the way.
-  virtual void send(SendBatch* batch) = 0;
+  virtual void send(net::SendBatch* batch) = 0;
   // How many packets leave together, at most, once that is decided; 0 before, and where there is nothing to decide.
   virtual uint64_t packets_together() const { return 0; }
   // Forgets the packets of the call before and takes a batch of those that wait, without blocking. Returns whether
   // there were any; next() steps through them in order of arrival. `batch` is room that a transport may use.
-  virtual bool receive(unsigned source, ReceiveBatch* batch) = 0;
-  virtual bool next(ReceiveBatch* batch, Datagram* datagram) = 0;
+  virtual bool receive(unsigned source, net::ReceiveBatch* batch) = 0;
+  virtual bool next(net::ReceiveBatch* batch, net::Datagram* datagram) = 0;
 
  protected:
   JobTransport() = default;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

@@ -8,39 +8,41 @@
 #include "host_agent/native/transport.h"
 #include "native/runtime/stopwatch.h"
 
-namespace switchml {
+namespace switchml::agent {
 
 class UdpTransport : public JobTransport {
  public:
   // Results come to the job's own socket, and those for several agents to `group_socket` where the job has one.
   // Packets with values have `packet_bytes`.
-  UdpTransport(UdpSocket socket, std::optional<UdpSocket> group_socket, const sockaddr_in& switch_endpoint,
+  UdpTransport(net::UdpSocket socket, std::optional<net::UdpSocket> group_socket, const sockaddr_in& switch_endpoint,
                size_t packet_bytes)
       : socket_(std::move(socket)),
         group_socket_(std::move(group_socket)),
         switch_endpoint_(switch_endpoint),
-        burst_(SendBatch::packets_per_message(packet_bytes)) {}
+        burst_(net::SendBatch::packets_per_message(packet_bytes)) {}
 
   unsigned sources() const override { return group_socket_ ? 2 : 1; }
   int fd(unsigned source) const override { return socket_of(source).fd(); }
-  void send(SendBatch* batch) override {
+  void send(net::SendBatch* batch) override {
     const size_t packets = batch->size();
     batch->limit_messages(burst_.packets(packets));
-    const Stopwatch sending;
+    const runtime::Stopwatch sending;
     batch->flush(socket_, switch_endpoint_);
     burst_.sent(packets, sending.nanoseconds());
   }
   uint64_t packets_together() const override { return burst_.chosen(); }
-  bool receive(unsigned source, ReceiveBatch* batch) override { return batch->receive(socket_of(source)); }
-  bool next(ReceiveBatch* batch, Datagram* datagram) override { return batch->next(datagram); }
+  bool receive(unsigned source, net::ReceiveBatch* batch) override { return batch->receive(socket_of(source)); }
+  bool next(net::ReceiveBatch* batch, net::Datagram* datagram) override { return batch->next(datagram); }
 
  private:
-  const UdpSocket& socket_of(unsigned source) const { return source == 1 && group_socket_ ? *group_socket_ : socket_; }
+  const net::UdpSocket& socket_of(unsigned source) const {
+    return source == 1 && group_socket_ ? *group_socket_ : socket_;
+  }
 
-  UdpSocket socket_;
-  std::optional<UdpSocket> group_socket_;
+  net::UdpSocket socket_;
+  std::optional<net::UdpSocket> group_socket_;
   sockaddr_in switch_endpoint_;
   BurstChoice burst_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

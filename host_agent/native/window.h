@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace switchml {
+namespace switchml::agent {
 
 // The window is judged once per round, a window's worth of results. Only losses of this rank's own packets count: those
 // are the slots that it completed, or had resent, by a retransmission. A straggler's silence is no loss. Losses of a
@@ -47,4 +47,4 @@ class Window {
   bool slow_start_ = true;
 };
 
-}  // namespace switchml
+}  // namespace switchml::agent

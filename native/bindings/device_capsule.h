@@ -10,15 +10,15 @@
 
 #include "native/net/frame_device.h"
 
-namespace switchml {
+namespace switchml::bindings {
 
-using DeviceHolder = std::unique_ptr<FrameDevice>;
+using DeviceHolder = std::unique_ptr<net::FrameDevice>;
 
 inline nanobind::list to_capsules(std::vector<DeviceHolder> queues) {
   nanobind::list capsules;
   for (DeviceHolder& queue : queues) {
     auto holder = std::make_unique<DeviceHolder>(std::move(queue));
-    capsules.append(nanobind::capsule(holder.release(), kFrameDeviceCapsule,
+    capsules.append(nanobind::capsule(holder.release(), net::kFrameDeviceCapsule,
                                       [](void* held) noexcept { delete static_cast<DeviceHolder*>(held); }));
   }
   return capsules;
@@ -28,10 +28,10 @@ inline nanobind::list to_capsules(std::vector<DeviceHolder> queues) {
 inline std::vector<DeviceHolder> take_devices(const nanobind::sequence& capsules) {
   std::vector<DeviceHolder*> holders;
   for (const nanobind::handle capsule : capsules) {
-    if (PyCapsule_IsValid(capsule.ptr(), kFrameDeviceCapsule) == 0) {
+    if (PyCapsule_IsValid(capsule.ptr(), net::kFrameDeviceCapsule) == 0) {
       throw std::invalid_argument("this is no frame device");
     }
-    holders.push_back(static_cast<DeviceHolder*>(PyCapsule_GetPointer(capsule.ptr(), kFrameDeviceCapsule)));
+    holders.push_back(static_cast<DeviceHolder*>(PyCapsule_GetPointer(capsule.ptr(), net::kFrameDeviceCapsule)));
     if (*holders.back() == nullptr) throw std::invalid_argument("the frame device is in use already");
   }
   std::vector<DeviceHolder> queues;
@@ -40,4 +40,4 @@ inline std::vector<DeviceHolder> take_devices(const nanobind::sequence& capsules
   return queues;
 }
 
-}  // namespace switchml
+}  // namespace switchml::bindings

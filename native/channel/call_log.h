@@ -12,7 +12,7 @@
 
 #include "native/runtime/durations.h"
 
-namespace switchml {
+namespace switchml::channel {
 
 // Times are monotonic_nanoseconds(); the last three say what the thread did between `begun` and `ended`, for this call
 // or for another one beside it.
@@ -45,7 +45,7 @@ class CallLog {
     for (size_t i = 0; i < kFields; ++i) record[i].store(fields[i], std::memory_order_relaxed);
     add(bytes_, call.bytes);
     add(nanoseconds_, took);
-    add(took_[duration_bucket(took)], 1);
+    add(took_[runtime::duration_bucket(took)], 1);
     ended_.store(number + 1, std::memory_order_release);
   }
 
@@ -114,8 +114,8 @@ class CallLog {
   std::atomic<uint64_t> ended_{0};  // calls
   std::atomic<uint64_t> bytes_{0};
   std::atomic<uint64_t> nanoseconds_{0};  // from submission to end, of all calls together
-  std::array<std::atomic<uint64_t>, kDurationBuckets> took_{};
+  std::array<std::atomic<uint64_t>, runtime::kDurationBuckets> took_{};
   std::array<Record, kRecords> records_{};
 };
 
-}  // namespace switchml
+}  // namespace switchml::channel

@@ -28,7 +28,7 @@
 #include "native/channel/call_log.h"
 #include "native/wire/constants.h"
 
-namespace switchml {
+namespace switchml::channel {
 
 // What travels with the values of one contribution, or of its result.
 struct Ticket {
@@ -197,4 +197,4 @@ inline bool sleeps_until(const ChannelControl& control, uint32_t completed, bool
          (nothing_left || has_reached(completed, control.process_wakes_at.load(std::memory_order_relaxed)));
 }
 
-}  // namespace switchml
+}  // namespace switchml::channel

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-namespace switchml {
+namespace switchml::channel {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20U;
@@ -102,4 +102,4 @@ void SharedMemory::release() {
   close_descriptor();
 }
 
-}  // namespace switchml
+}  // namespace switchml::channel

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace switchml {
+namespace switchml::channel {
 
 // One mapping of a memfd.
 class SharedMemory {
@@ -38,4 +38,4 @@ class SharedMemory {
   int fd_ = -1;
 };
 
-}  // namespace switchml
+}  // namespace switchml::channel

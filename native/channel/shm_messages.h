@@ -12,7 +12,7 @@
 #include <array>
 #include <cstdint>
 
-namespace switchml {
+namespace switchml::channel {
 
 struct ShmRequest {
   static constexpr uint64_t kMagic = 0x53574D4C53523032;  // "SWMLSR02"
@@ -46,4 +46,4 @@ struct ShmAnswer {
 
 constexpr int kShmDescriptors = 2;
 
-}  // namespace switchml
+}  // namespace switchml::channel

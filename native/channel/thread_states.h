@@ -6,7 +6,7 @@
 
 #include "native/channel/channel.h"
 
-namespace switchml {
+namespace switchml::channel {
 
 enum class ThreadState : uint8_t { idle, quantize, waiting, dequantize };
 
@@ -36,4 +36,4 @@ inline ThreadTimes thread_times_of(const ProcessCounters& counters, uint64_t now
   return times;
 }
 
-}  // namespace switchml
+}  // namespace switchml::channel

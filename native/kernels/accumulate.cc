@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-namespace switchml {
+namespace switchml::kernels {
 namespace {
 
 using AddFunction = void (*)(uint8_t* sums, const uint8_t* values, size_t count);
@@ -215,15 +215,9 @@ void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count) { in_use
 
 void sum_in_place(uint8_t* const* buffers, size_t buffer_count, uint8_t* kept, size_t count, bool streaming) {
   if (kept == nullptr) return in_use.sum(buffers, buffer_count, count, streaming);
-  std::array<uint8_t*, protocol::max_workers + 1> all;
+  std::array<uint8_t*, wire::protocol::max_workers + 1> all;
   *std::copy_n(buffers, buffer_count, all.begin()) = kept;
   in_use.sum(all.data(), buffer_count + 1, count, streaming);
 }
 
-void fence_streaming_stores() {
-#if defined(__x86_64__)
-  _mm_sfence();
-#endif
-}
-
-}  // namespace switchml
+}  // namespace switchml::kernels

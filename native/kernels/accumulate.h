@@ -5,8 +5,9 @@
 #include <cstdint>
 
 #include "native/kernels/instructions.h"
+#include "native/kernels/streaming.h"
 
-namespace switchml {
+namespace switchml::kernels {
 
 // sums[i] += values[i] modulo 2^32 for `count` big-endian 32-bit words. `sums` starts at a multiple of 64 bytes,
 // `values` anywhere.
@@ -17,11 +18,10 @@ void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count);
 // bypass the caches, where that can be done: they are seen by others after a release store only if
 // fence_streaming_stores() comes before it.
 void sum_in_place(uint8_t* const* buffers, size_t buffer_count, uint8_t* kept, size_t count, bool streaming);
-void fence_streaming_stores();
 
 // What is used, and what is used from now on (for tests and benchmarks; nothing else may be running). Throws
 // std::invalid_argument for what the processor lacks.
 Instructions instructions_to_add();
 void use_instructions_to_add(Instructions instructions);
 
-}  // namespace switchml
+}  // namespace switchml::kernels

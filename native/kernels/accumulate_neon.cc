@@ -6,7 +6,7 @@
 
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::kernels {
 
 namespace {
 
@@ -42,6 +42,6 @@ void sum_neon(uint8_t* const* buffers, size_t buffer_count, size_t count, bool /
   }
 }
 
-}  // namespace switchml
+}  // namespace switchml::kernels
 
 #endif

@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace switchml {
+namespace switchml::kernels {
 
 void add_neon(uint8_t* sums, const uint8_t* values, size_t count);
 void sum_neon(uint8_t* const* buffers, size_t buffer_count, size_t count, bool streaming);
 
-}  // namespace switchml
+}  // namespace switchml::kernels
 
 #endif

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace switchml {
+namespace switchml::kernels {
 
 struct Float16 {  // IEEE 754 binary16: sign, 5 bits of exponent, 10 of significand
   uint16_t bits;
@@ -90,4 +90,4 @@ inline float round_to_odd(double value) {
   return float_of(std::abs(static_cast<double>(nearest)) < std::abs(value) ? bits + 1 : bits - 1);
 }
 
-}  // namespace switchml
+}  // namespace switchml::kernels

@@ -8,7 +8,7 @@
 #include <cpuid.h>
 #endif
 
-namespace switchml {
+namespace switchml::kernels {
 
 enum class Instructions : uint8_t { portable, neon, avx2, avx512 };
 
@@ -55,4 +55,4 @@ inline Instructions best_of_processor() {
   return best;
 }
 
-}  // namespace switchml
+}  // namespace switchml::kernels

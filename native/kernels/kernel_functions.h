@@ -15,10 +15,10 @@ namespace switchml::kernels {
 // Odd weights of the linear check (constants.toml). A little longer than a block, so that vectors may read past its
 // end.
 struct Weights {
-  alignas(64) std::array<uint32_t, protocol::max_values + 16> of{};
+  alignas(64) std::array<uint32_t, wire::protocol::max_values + 16> of{};
   constexpr Weights() {
     for (uint32_t i = 0; i < of.size(); ++i) {
-      of[i] = ((i + 1) * check::weight_multiplier) | 1;
+      of[i] = ((i + 1) * wire::check::weight_multiplier) | 1;
     }
   }
 };
@@ -59,7 +59,7 @@ struct ValueFunctions {
 // is rounded to a half the quotient must not be subnormal either.
 template <typename Value>
 constexpr int kLargestShift = sizeof(Value) == sizeof(float) ? kLargestFactor : kLargestFactor - 6;
-static_assert(protocol::max_workers <= 1 << 6, "an average divides by no more");
+static_assert(wire::protocol::max_workers <= 1 << 6, "an average divides by no more");
 
 struct Functions {
   ValueFunctions<float> float32;
@@ -106,7 +106,7 @@ inline uint16_t exponent_of(uint32_t magnitude, const float* /*type*/) {
   return static_cast<uint16_t>(magnitude >> 23);
 }
 inline uint16_t exponent_of(uint32_t magnitude, const Float16* /*type*/) {
-  return static_cast<uint16_t>(bits_of(switchml::widen(Float16{static_cast<uint16_t>(magnitude)})) >> 23);
+  return static_cast<uint16_t>(bits_of(kernels::widen(Float16{static_cast<uint16_t>(magnitude)})) >> 23);
 }
 inline uint16_t exponent_of(uint32_t magnitude, const BFloat16* /*type*/) {
   return static_cast<uint16_t>(magnitude >> 7);

@@ -6,10 +6,6 @@
 
 #include "native/kernels/kernel_functions.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace switchml::kernels {
 
 namespace {
@@ -92,12 +88,6 @@ template void widen(const Float16*, size_t, float*);
 template void widen(const BFloat16*, size_t, float*);
 template void narrow(const float*, size_t, Float16*);
 template void narrow(const float*, size_t, BFloat16*);
-
-void fence_streaming_stores() {
-#if defined(__x86_64__)
-  _mm_sfence();
-#endif
-}
 
 uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streaming) {
   return in_use->pack(values, count, words, streaming);

@@ -9,10 +9,9 @@
 
 #include "native/kernels/half.h"
 #include "native/kernels/instructions.h"
+#include "native/kernels/streaming.h"
 
 namespace switchml::kernels {
-
-using switchml::Instructions;
 
 // What the processor has, what is used, and what is used instead from now on (for tests and benchmarks; nothing else
 // may be running). Throws std::invalid_argument for what the processor lacks.
@@ -35,7 +34,6 @@ uint16_t block_exponent(const Value* values, size_t count);
 template <typename Value>
 uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, bool streaming = false,
                   const Value* next = nullptr);
-void fence_streaming_stores();
 
 // values[i] = words[i] * 2^-shift / divisor: the exact quotient, rounded once. The divisor is a whole number, at most
 // protocol::max_workers. Returns the sum of weight_i * words[i].

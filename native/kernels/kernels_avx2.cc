@@ -73,7 +73,7 @@ class Weigher {
     const __m256i by_place = _mm256_sub_epi32(_mm256_mullo_epi32(highest, all_), _mm256_slli_epi32(running_, 3));
     const __m256i in_even_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0xAA);
     const __m256i in_odd_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0x55);
-    return sum_of(by_place) * check::weight_multiplier + sum_of(first % 2 == 0 ? in_even_places : in_odd_places);
+    return sum_of(by_place) * wire::check::weight_multiplier + sum_of(first % 2 == 0 ? in_even_places : in_odd_places);
   }
 
  private:

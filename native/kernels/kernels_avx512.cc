@@ -61,7 +61,7 @@ class Weigher {
     const __m512i highest = _mm512_add_epi32(place, _mm512_set1_epi32(static_cast<int>(kLanes * vectors)));
     const __m512i by_place = _mm512_sub_epi32(_mm512_mullo_epi32(highest, all_), _mm512_slli_epi32(running_, 4));
     const __mmask16 even = first % 2 == 0 ? 0xAAAA : 0x5555;
-    return sum_of(by_place) * check::weight_multiplier + sum_of(_mm512_maskz_mov_epi32(even, all_));
+    return sum_of(by_place) * wire::check::weight_multiplier + sum_of(_mm512_maskz_mov_epi32(even, all_));
   }
 
  private:

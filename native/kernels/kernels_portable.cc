@@ -42,7 +42,7 @@ template <typename Value>
 uint32_t quantize(const Value* values, size_t first, size_t count, Factors factors, uint8_t* words) {
   uint32_t sum = 0;
   for (size_t i = first; i < count; ++i) {
-    const float scaled = switchml::widen(values[i]) * factors.first * factors.second;
+    const float scaled = kernels::widen(values[i]) * factors.first * factors.second;
     const auto word = static_cast<uint32_t>(round_to_integer(scaled));
     sum += kWeights.of[i] * word;
     wire::store32(words + 4 * i, word);
@@ -64,7 +64,7 @@ uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift,
     if constexpr (std::is_same_v<Value, float>) {
       values[i] = static_cast<float>(quotient);
     } else {
-      switchml::narrow(round_to_odd(quotient), values + i);
+      kernels::narrow(round_to_odd(quotient), values + i);
     }
   }
   return sum;
@@ -73,14 +73,14 @@ uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift,
 template <typename Half>
 void widen(const Half* values, size_t first, size_t count, float* floats) {
   for (size_t i = first; i < count; ++i) {
-    floats[i] = switchml::widen(values[i]);
+    floats[i] = kernels::widen(values[i]);
   }
 }
 
 template <typename Half>
 void narrow(const float* floats, size_t first, size_t count, Half* values) {
   for (size_t i = first; i < count; ++i) {
-    switchml::narrow(floats[i], values + i);
+    kernels::narrow(floats[i], values + i);
   }
 }
 

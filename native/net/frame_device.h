@@ -10,7 +10,7 @@
 
 #include "native/net/udp_batch.h"
 
-namespace switchml {
+namespace switchml::net {
 
 enum class Checksums : uint8_t {
   finished,      // the frame leaves as it is
@@ -100,4 +100,4 @@ class FrameDevice {
 // How Python passes a queue: a capsule of this name around a std::unique_ptr<FrameDevice>, which the receiver empties.
 constexpr const char* kFrameDeviceCapsule = "switchml.FrameDevice";
 
-}  // namespace switchml
+}  // namespace switchml::net

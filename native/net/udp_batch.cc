@@ -17,7 +17,7 @@
 
 #include "native/wire/slot_blocks.h"
 
-namespace switchml {
+namespace switchml::net {
 namespace {
 
 constexpr size_t kMaxUdpPayload = 65507;  // IPv4's 65535 less the smallest IPv4 header and the UDP header
@@ -182,7 +182,7 @@ std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t por
   if (count > 1) {
     // The slot field of the header, without its lowest bit, the half. What is too short for it goes to the first.
     std::array<sock_filter, 4> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kSlotFieldOffset},
-                                        {BPF_ALU | BPF_RSH | BPF_K, 0, 0, kSlotBlockBits + 1},
+                                        {BPF_ALU | BPF_RSH | BPF_K, 0, 0, wire::kSlotBlockBits + 1},
                                         {BPF_ALU | BPF_MOD | BPF_K, 0, 0, count},
                                         {BPF_RET | BPF_A, 0, 0, 0}}};
     const sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
@@ -203,7 +203,7 @@ UdpSocket join_multicast_group(const sockaddr_in& group, const std::string& inte
   // All bytes of a packet, or none of them: those of other threads' slots.
   constexpr unsigned kUdpHeader = 8;
   std::array<sock_filter, 6> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kUdpHeader + kSlotFieldOffset},
-                                      {BPF_ALU | BPF_RSH | BPF_K, 0, 0, kSlotBlockBits + 1},
+                                      {BPF_ALU | BPF_RSH | BPF_K, 0, 0, wire::kSlotBlockBits + 1},
                                       {BPF_ALU | BPF_MOD | BPF_K, 0, 0, threads},
                                       {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, thread},
                                       {BPF_RET | BPF_K, 0, 0, UINT32_MAX},
@@ -394,4 +394,4 @@ void SendBatch::count_lost(size_t packets, int error) {
   counters_.last_error = error;
 }
 
-}  // namespace switchml
+}  // namespace switchml::net

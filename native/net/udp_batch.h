@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace switchml {
+namespace switchml::net {
 
 // Both in host byte order.
 sockaddr_in ipv4_endpoint(uint32_t address, uint16_t port);
@@ -202,4 +202,4 @@ class SendBatch {
   bool ends_run_ = false;
 };
 
-}  // namespace switchml
+}  // namespace switchml::net

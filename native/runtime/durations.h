@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace switchml {
+namespace switchml::runtime {
 
 constexpr size_t kDurationBuckets = 26;  // up to 17 s, and above
 
@@ -16,4 +16,4 @@ inline size_t duration_bucket(uint64_t nanoseconds) {
   return bucket < kDurationBuckets ? bucket : kDurationBuckets - 1;
 }
 
-}  // namespace switchml
+}  // namespace switchml::runtime

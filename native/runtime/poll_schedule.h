@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <system_error>
 
-namespace switchml {
+namespace switchml::runtime {
 
 // Adaptive: after traffic, look on for a few microseconds, then sleep: until the device's descriptor wakes the thread,
 // or, where it has none, for a hundredth of the time that it has been quiet. Busy: never sleep. One thread uses it.
@@ -70,4 +70,4 @@ class PollSchedule {
   Clock::time_point last_found_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::runtime

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace switchml {
+namespace switchml::runtime {
 
 std::vector<int> processors() {
   cpu_set_t allowed;
@@ -32,4 +32,4 @@ void stay_on(const std::vector<int>& processors) {
   sched_setaffinity(0, sizeof wanted, &wanted);
 }
 
-}  // namespace switchml
+}  // namespace switchml::runtime

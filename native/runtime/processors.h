@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace switchml {
+namespace switchml::runtime {
 
 // In ascending order; empty where the system does not say.
 std::vector<int> processors();
@@ -15,4 +15,4 @@ std::vector<int> processors_of(size_t share, size_t shares);
 // Keeps the calling thread on these. No effect where the system does not allow it.
 void stay_on(const std::vector<int>& processors);
 
-}  // namespace switchml
+}  // namespace switchml::runtime

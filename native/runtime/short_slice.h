@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace switchml {
+namespace switchml::runtime {
 
 // struct sched_attr of sched_setattr(2), in its first version: the C library has none, and the kernel's header cannot
 // be included beside <sched.h>.
@@ -33,4 +33,4 @@ inline void ask_for_short_slices() {
   [[maybe_unused]] const long result = syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
-}  // namespace switchml
+}  // namespace switchml::runtime

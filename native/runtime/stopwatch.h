@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace switchml {
+namespace switchml::runtime {
 
 // Nanoseconds of the clock that all processes of a machine share; for spans and comparisons, not a time of day.
 inline uint64_t monotonic_nanoseconds() {
@@ -20,4 +20,4 @@ class Stopwatch {
   uint64_t begin_ = monotonic_nanoseconds();
 };
 
-}  // namespace switchml
+}  // namespace switchml::runtime

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <shared_mutex>
 
-namespace switchml {
+namespace switchml::runtime {
 
 // Data threads and control operations take turns: whoever waits for `next_` is next, so that a data thread under load,
 // which asks again at once, does not keep the others out. Outside of its turn a data thread may still read and write
@@ -40,4 +40,4 @@ class Turns {
   std::shared_mutex values_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::runtime

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace switchml {
+namespace switchml::wire {
 
 namespace protocol {
 constexpr uint32_t version = 1;
@@ -76,4 +76,4 @@ enum class DropReason : uint8_t {
   injected_loss = 18,
 };
 
-}  // namespace switchml
+}  // namespace switchml::wire

@@ -6,7 +6,7 @@
 
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::wire {
 
 namespace ethernet {
 constexpr size_t bytes = 14;
@@ -76,8 +76,6 @@ constexpr size_t checksum = 6;
 // What comes before a UDP payload. A UDP port has no frames of its own: its packets count as the frames they stand for.
 constexpr size_t kHeadersBeforeUdpPayload = ethernet::bytes + ipv4::bytes + udp::bytes;
 
-namespace wire {
-
 inline uint64_t load48(const uint8_t* p) { return static_cast<uint64_t>(load16(p)) << 32U | load32(p + 2); }
 
 inline void store48(uint8_t* p, uint64_t v) {
@@ -85,14 +83,12 @@ inline void store48(uint8_t* p, uint64_t v) {
   store32(p + 2, static_cast<uint32_t>(v));
 }
 
-}  // namespace wire
-
 // The sum in ones' complement of big-endian 16-bit words (RFC 1071), an odd last byte being the high half of a word.
 inline uint16_t ones_complement_sum(const uint8_t* data, size_t bytes) {
   uint64_t sum = 0;
-  for (; bytes >= 4; data += 4, bytes -= 4) sum += wire::load32(data);
+  for (; bytes >= 4; data += 4, bytes -= 4) sum += load32(data);
   if (bytes >= 2) {
-    sum += wire::load16(data);
+    sum += load16(data);
     data += 2;
     bytes -= 2;
   }
@@ -103,8 +99,8 @@ inline uint16_t ones_complement_sum(const uint8_t* data, size_t bytes) {
 
 // Computes the checksum of an IPv4 header without options and writes it there.
 inline void store_ipv4_checksum(uint8_t* header) {
-  wire::store16(header + ipv4::checksum, 0);
-  wire::store16(header + ipv4::checksum, static_cast<uint16_t>(~ones_complement_sum(header, ipv4::bytes)));
+  store16(header + ipv4::checksum, 0);
+  store16(header + ipv4::checksum, static_cast<uint16_t>(~ones_complement_sum(header, ipv4::bytes)));
 }
 
-}  // namespace switchml
+}  // namespace switchml::wire

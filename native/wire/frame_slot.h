@@ -9,7 +9,7 @@
 #include "native/wire/frame_headers.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::wire {
 
 // So much of a frame is looked at.
 constexpr size_t kBytesToSlot = kHeadersBeforeUdpPayload + protocol::header_bytes;
@@ -18,18 +18,17 @@ constexpr size_t kBytesToSlot = kHeadersBeforeUdpPayload + protocol::header_byte
 // any other. What the soft switch takes for a contribution (view_of_frame) has a slot here, or is too short for one: no
 // slot is ever served by two threads.
 inline std::optional<uint32_t> slot_of_frame(const uint8_t* frame) {
-  if (wire::load16(frame + ethernet::type) != ethernet::type_ipv4) return std::nullopt;
+  if (load16(frame + ethernet::type) != ethernet::type_ipv4) return std::nullopt;
   const uint8_t* ip = frame + ethernet::bytes;
   if (ip[ipv4::version_and_length] != ipv4::version_4_without_options || ip[ipv4::protocol] != ipv4::protocol_udp ||
-      (wire::load16(ip + ipv4::fragment) & ipv4::more_fragments_or_offset) != 0) {
+      (load16(ip + ipv4::fragment) & ipv4::more_fragments_or_offset) != 0) {
     return std::nullopt;
   }
   const uint8_t* datagram = ip + ipv4::bytes;
-  if (wire::load16(datagram + udp::dst) != protocol::udp_port &&
-      wire::load16(datagram + udp::src) != protocol::udp_port) {
+  if (load16(datagram + udp::dst) != protocol::udp_port && load16(datagram + udp::src) != protocol::udp_port) {
     return std::nullopt;
   }
-  return wire::load_header(datagram + udp::bytes).slot >> 1U;
+  return load_header(datagram + udp::bytes).slot >> 1U;
 }
 
-}  // namespace switchml
+}  // namespace switchml::wire

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace switchml {
+namespace switchml::wire {
 
 constexpr unsigned kSlotBlockBits = 7;
 
@@ -21,4 +21,4 @@ constexpr bool in_same_block(uint32_t slot, uint32_t other) {
   return slot >> kSlotBlockBits == other >> kSlotBlockBits;
 }
 
-}  // namespace switchml
+}  // namespace switchml::wire

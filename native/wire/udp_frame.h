@@ -4,7 +4,7 @@
 #include "native/wire/constants.h"
 #include "native/wire/frame_headers.h"
 
-namespace switchml {
+namespace switchml::wire {
 
 // Numbers are in host byte order.
 struct FrameAddresses {
@@ -21,26 +21,26 @@ struct FrameAddresses {
 // of IPv4 is 0: store_ipv4_checksum() or the device fills it in. UDP has none (RFC 768): the values are covered by our
 // own check.
 inline void store_frame_headers(uint8_t* frame, const FrameAddresses& addresses, size_t udp_payload_bytes) {
-  wire::store48(frame + ethernet::dst, addresses.eth_dst);
-  wire::store48(frame + ethernet::src, addresses.eth_src);
-  wire::store16(frame + ethernet::type, ethernet::type_ipv4);
+  store48(frame + ethernet::dst, addresses.eth_dst);
+  store48(frame + ethernet::src, addresses.eth_src);
+  store16(frame + ethernet::type, ethernet::type_ipv4);
   uint8_t* ip = frame + ethernet::bytes;
   ip[ipv4::version_and_length] = ipv4::version_4_without_options;
   ip[ipv4::traffic_class] = addresses.traffic_class;
   const size_t udp_length = udp::bytes + udp_payload_bytes;
-  wire::store16(ip + ipv4::total_length, static_cast<uint16_t>(ipv4::bytes + udp_length));
-  wire::store16(ip + ipv4::identification, 0);
-  wire::store16(ip + ipv4::fragment, ipv4::dont_fragment);
+  store16(ip + ipv4::total_length, static_cast<uint16_t>(ipv4::bytes + udp_length));
+  store16(ip + ipv4::identification, 0);
+  store16(ip + ipv4::fragment, ipv4::dont_fragment);
   ip[ipv4::ttl] = protocol::ipv4_ttl;
   ip[ipv4::protocol] = ipv4::protocol_udp;
-  wire::store16(ip + ipv4::checksum, 0);
-  wire::store32(ip + ipv4::src, addresses.ipv4_src);
-  wire::store32(ip + ipv4::dst, addresses.ipv4_dst);
+  store16(ip + ipv4::checksum, 0);
+  store32(ip + ipv4::src, addresses.ipv4_src);
+  store32(ip + ipv4::dst, addresses.ipv4_dst);
   uint8_t* datagram = ip + ipv4::bytes;
-  wire::store16(datagram + udp::src, addresses.udp_src);
-  wire::store16(datagram + udp::dst, addresses.udp_dst);
-  wire::store16(datagram + udp::length, static_cast<uint16_t>(udp_length));
-  wire::store16(datagram + udp::checksum, 0);
+  store16(datagram + udp::src, addresses.udp_src);
+  store16(datagram + udp::dst, addresses.udp_dst);
+  store16(datagram + udp::length, static_cast<uint16_t>(udp_length));
+  store16(datagram + udp::checksum, 0);
 }
 
-}  // namespace switchml
+}  // namespace switchml::wire

@@ -7,7 +7,7 @@
 
 #include "native/wire/constants.h"
 
-namespace switchml {
+namespace switchml::wire {
 
 // One header in host byte order. `slot` is the register index: pool index * 2 + half.
 struct Header {
@@ -26,8 +26,6 @@ struct Header {
   uint32_t check = 0;
   uint32_t secret = 0;
 };
-
-namespace wire {
 
 inline uint16_t load16(const uint8_t* p) {
   uint16_t v;
@@ -89,5 +87,4 @@ inline void store_header(uint8_t* p, const Header& h) {
   store32(p + 28, h.secret);
 }
 
-}  // namespace wire
-}  // namespace switchml
+}  // namespace switchml::wire

@@ -8,7 +8,7 @@
 #include "native/channel/call_log.h"
 #include "native/kernels/half.h"
 
-namespace switchml {
+namespace switchml::client {
 
 enum class CallKind : uint8_t {
   float32_sum = 1,
@@ -37,7 +37,7 @@ struct Call {
   uint64_t chunks = 0;
   uint64_t chunks_left = 0;
   CallStatus status = CallStatus::pending;
-  CallTimes times;
+  channel::CallTimes times;
   uint64_t non_finite_count = 0;
   std::vector<uint64_t> non_finite_indices;  // the lowest ones, at most kIndicesKept
 
@@ -73,13 +73,13 @@ auto with_floats(const Call& call, uint64_t first, Act&& act) {
   switch (call.kind) {
     case CallKind::float16_sum:
     case CallKind::float16_average:
-      return act(reinterpret_cast<Float16*>(call.memory) + first);
+      return act(reinterpret_cast<kernels::Float16*>(call.memory) + first);
     case CallKind::bfloat16_sum:
     case CallKind::bfloat16_average:
-      return act(reinterpret_cast<BFloat16*>(call.memory) + first);
+      return act(reinterpret_cast<kernels::BFloat16*>(call.memory) + first);
     default:
       return act(reinterpret_cast<float*>(call.memory) + first);
   }
 }
 
-}  // namespace switchml
+}  // namespace switchml::client

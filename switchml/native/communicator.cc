@@ -17,7 +17,7 @@
 #include "native/runtime/short_slice.h"
 #include "native/runtime/stopwatch.h"
 
-namespace switchml {
+namespace switchml::client {
 
 namespace {
 
@@ -38,14 +38,14 @@ constexpr std::chrono::microseconds kLinger{200};
 constexpr uint32_t kResultsWorthTaking = 16;
 
 // Whether each rank of the job has a processor, so that none takes it from another by waiting there.
-bool has_own_processor(const Geometry& geometry) {
+bool has_own_processor(const channel::Geometry& geometry) {
   cpu_set_t allowed;
-  return geometry.results_apart == Geometry::kInPlace && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+  return geometry.results_apart == channel::Geometry::kInPlace && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
          geometry.world_size <= static_cast<uint32_t>(CPU_COUNT(&allowed));
 }
 
 // Keeps the calling thread on those of its processors that the server has this rank's values near to.
-void stay_near(const Geometry& geometry) {
+void stay_near(const channel::Geometry& geometry) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
     return;
@@ -62,17 +62,18 @@ void stay_near(const Geometry& geometry) {
   }
 }
 
-Geometry checked_geometry(const SharedMemory& memory) {
-  Geometry geometry{};
-  if (memory.bytes() >= sizeof(ChannelControl)) {
+channel::Geometry checked_geometry(const channel::SharedMemory& memory) {
+  channel::Geometry geometry{};
+  if (memory.bytes() >= sizeof(channel::ChannelControl)) {
     std::memcpy(&geometry, memory.data(), sizeof geometry);
   }
-  const bool right = geometry.magic == Geometry::kMagic && geometry.slots >= 1 &&
-                     geometry.slots <= protocol::max_slot_index + 1 && (geometry.slots & (geometry.slots - 1)) == 0 &&
-                     geometry.values >= 1 && geometry.values <= protocol::max_values && geometry.world_size >= 1 &&
-                     geometry.world_size <= protocol::max_workers && geometry.rank < geometry.world_size &&
-                     geometry.results_apart <= Geometry::kInPlace &&
-                     Channel::bytes(geometry.slots, geometry.values, geometry.results_apart != 0) <= memory.bytes();
+  const bool right =
+      geometry.magic == channel::Geometry::kMagic && geometry.slots >= 1 &&
+      geometry.slots <= wire::protocol::max_slot_index + 1 && (geometry.slots & (geometry.slots - 1)) == 0 &&
+      geometry.values >= 1 && geometry.values <= wire::protocol::max_values && geometry.world_size >= 1 &&
+      geometry.world_size <= wire::protocol::max_workers && geometry.rank < geometry.world_size &&
+      geometry.results_apart <= channel::Geometry::kInPlace &&
+      channel::Channel::bytes(geometry.slots, geometry.values, geometry.results_apart != 0) <= memory.bytes();
   if (!right) {
     throw std::invalid_argument("the shared memory is not a channel of this version of the agent");
   }
@@ -82,20 +83,21 @@ Geometry checked_geometry(const SharedMemory& memory) {
 }  // namespace
 
 Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd)
-    : memory_(SharedMemory::map(memory_fd, SharedMemory::Others::may_write)), geometry_(checked_geometry(memory_)) {
+    : memory_(channel::SharedMemory::map(memory_fd, channel::SharedMemory::Others::may_write)),
+      geometry_(checked_geometry(memory_)) {
   if ((geometry_.results_apart == 1) != (results_fd >= 0)) {
     throw std::invalid_argument("the job's results and the rank's memory do not belong together");
   }
   if (results_fd >= 0) {
-    results_ = SharedMemory::map(results_fd, SharedMemory::Others::may_read);
-    if (results_.bytes() < Channel::result_bytes(geometry_.slots, geometry_.values)) {
+    results_ = channel::SharedMemory::map(results_fd, channel::SharedMemory::Others::may_read);
+    if (results_.bytes() < channel::Channel::result_bytes(geometry_.slots, geometry_.values)) {
       throw std::invalid_argument("the memory of the job's results is too small");
     }
   }
-  void* const results = geometry_.results_apart == Geometry::kInPlace
-                            ? Channel::contributions(memory_.data(), geometry_.slots)
+  void* const results = geometry_.results_apart == channel::Geometry::kInPlace
+                            ? channel::Channel::contributions(memory_.data(), geometry_.slots)
                             : results_.data();
-  channel_ = Channel(memory_.data(), geometry_.slots, geometry_.values, results);
+  channel_ = channel::Channel(memory_.data(), geometry_.slots, geometry_.values, results);
   doorbell_ = fcntl(doorbell_fd, F_DUPFD_CLOEXEC, 0);
   attention_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   try {
@@ -138,7 +140,7 @@ uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bo
   call->memory = reinterpret_cast<uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
   call->size = kind == CallKind::barrier ? 0 : size;
   call->contributes = contributes;
-  call->times.submitted = monotonic_nanoseconds();
+  call->times.submitted = runtime::monotonic_nanoseconds();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (abandoning_) {
@@ -150,7 +152,7 @@ uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bo
     inbox_.push_back(call);
     has_inbox_ = true;
   }
-  wake_process(channel_.control());
+  channel::wake_process(channel_.control());
   return call->sequence;
 }
 
@@ -189,7 +191,7 @@ void Communicator::release(uint64_t sequence) {
 void Communicator::abandon() {
   std::unique_lock<std::mutex> lock(mutex_);
   abandoning_ = true;
-  wake_process(channel_.control());
+  channel::wake_process(channel_.control());
   ended_.wait(lock, [this] { return abandoned_; });
 }
 
@@ -242,7 +244,7 @@ bool Communicator::linger() {
 }
 
 void Communicator::sleep() {
-  ChannelControl& control = channel_.control();
+  channel::ChannelControl& control = channel_.control();
   control.process_saw.store(stream_->taken(), std::memory_order_relaxed);
   control.process_wakes_at.store(stream_->taken() + stream_->results_wanted(), std::memory_order_relaxed);
   control.process_sleeps.store(1, std::memory_order_seq_cst);
@@ -256,7 +258,7 @@ void Communicator::sleep() {
     } else {
       stream_->time().enter(ThreadTime::State::idle);
     }
-    futex_wait(control.process_event, event, nullptr);
+    channel::futex_wait(control.process_event, event, nullptr);
   }
   control.process_sleeps.store(0, std::memory_order_relaxed);
 }
@@ -275,7 +277,7 @@ void Communicator::run() {
   const bool lingers = has_own_processor(geometry_);
   // One that lingers keeps long slices: so the switch, whose slices are short, is let in as soon as it is woken.
   if (!lingers) {
-    ask_for_short_slices();
+    runtime::ask_for_short_slices();
   }
   stay_near(geometry_);
   std::vector<std::shared_ptr<Call>> ended;
@@ -290,7 +292,7 @@ void Communicator::run() {
     if (advanced && stream_->check_failed()) {
       const std::lock_guard<std::mutex> lock(mutex_);
       check_failure_.emplace(stream_->failed_position(), stream_->failed_sequence());
-      ring(attention_);
+      channel::ring(attention_);
     }
     if (!advanced && !(lingers && linger())) {
       sleep();
@@ -309,4 +311,4 @@ void Communicator::run() {
   ended_.notify_all();
 }
 
-}  // namespace switchml
+}  // namespace switchml::client

@@ -17,7 +17,7 @@
 #include "switchml/native/call.h"
 #include "switchml/native/stream.h"
 
-namespace switchml {
+namespace switchml::client {
 
 class Communicator {
  public:
@@ -28,7 +28,7 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  const Geometry& geometry() const { return geometry_; }
+  const channel::Geometry& geometry() const { return geometry_; }
 
   // Returns the call's sequence number. The memory belongs to the progress thread until the call has ended.
   // Throws std::invalid_argument for misaligned numbers and std::logic_error once abandoned.
@@ -53,8 +53,8 @@ class Communicator {
   // Position and sequence number of the call whose check failed.
   std::optional<std::pair<uint64_t, uint64_t>> check_failure();
   // Where the progress thread's time went so far.
-  const ProcessCounters& spent() const { return channel_.control().process; }
-  const CallLog& calls() const { return channel_.control().calls; }
+  const channel::ProcessCounters& spent() const { return channel_.control().process; }
+  const channel::CallLog& calls() const { return channel_.control().calls; }
   uint64_t position() const { return position_.load(std::memory_order_relaxed); }
 
  private:
@@ -67,10 +67,10 @@ class Communicator {
   void end(const std::vector<std::shared_ptr<Call>>& ended);
   std::shared_ptr<Call>& find(uint64_t sequence);
 
-  SharedMemory memory_;
-  Geometry geometry_{};
-  SharedMemory results_;
-  Channel channel_;
+  channel::SharedMemory memory_;
+  channel::Geometry geometry_{};
+  channel::SharedMemory results_;
+  channel::Channel channel_;
   int doorbell_ = -1;
   int attention_ = -1;
   std::unique_ptr<Stream> stream_;  // of the progress thread
@@ -90,4 +90,4 @@ class Communicator {
   std::thread thread_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::client

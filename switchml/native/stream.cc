@@ -8,7 +8,7 @@
 #include "native/kernels/kernels.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::client {
 
 namespace {
 
@@ -34,10 +34,10 @@ constexpr uint32_t inverse_of_odd(uint32_t number) {
   return inverse;
 }
 
-constexpr uint32_t kInverseOfLargestFactor = inverse_of_odd(check::largest_factor);
-static_assert(kInverseOfLargestFactor * check::largest_factor == 1);
+constexpr uint32_t kInverseOfLargestFactor = inverse_of_odd(wire::check::largest_factor);
+static_assert(kInverseOfLargestFactor * wire::check::largest_factor == 1);
 
-uint32_t rank_term(uint32_t rank) { return check::rank_factor * rank * rank; }
+uint32_t rank_term(uint32_t rank) { return wire::check::rank_factor * rank * rank; }
 
 uint32_t sum_of_rank_terms(uint32_t world_size) {
   uint32_t sum = 0;
@@ -49,7 +49,7 @@ uint32_t sum_of_rank_terms(uint32_t world_size) {
 
 }  // namespace
 
-Stream::Stream(const Channel& channel, const Geometry& geometry, int doorbell)
+Stream::Stream(const channel::Channel& channel, const channel::Geometry& geometry, int doorbell)
     : channel_(channel),
       geometry_(geometry),
       time_(&channel.control()),
@@ -132,10 +132,10 @@ void Stream::submit_float(uint32_t index, uint16_t known) {
   if (known < slot.own_exponent) {
     return fail(slot);  // it is the largest of all ranks', so it was changed: our values do not fit
   }
-  slot.scaled_by = known == exponent::unknown ? 0 : known;
-  submit(index, known == exponent::unknown     ? Stage::exponent
-                : known > exponent::max_finite ? Stage::flags
-                                               : Stage::values);
+  slot.scaled_by = known == wire::exponent::unknown ? 0 : known;
+  submit(index, known == wire::exponent::unknown     ? Stage::exponent
+                : known > wire::exponent::max_finite ? Stage::flags
+                                                     : Stage::values);
 }
 
 void Stream::submit(uint32_t index, Stage stage) {
@@ -146,10 +146,10 @@ void Stream::submit(uint32_t index, Stage stage) {
   slot.stage = stage;
   time_.enter(ThreadTime::State::quantize);
 
-  Ticket ticket{};
-  ticket.format = static_cast<uint16_t>(Format::int32);
+  channel::Ticket ticket{};
+  ticket.format = static_cast<uint16_t>(wire::Format::int32);
   ticket.chunk = static_cast<uint32_t>(slot.position);
-  ticket.flags = chunk + 1 == call.chunks ? flag::last_chunk : 0;
+  ticket.flags = chunk + 1 == call.chunks ? wire::flag::last_chunk : 0;
   uint32_t weighed = 0;
   switch (stage) {
     case Stage::exponent:
@@ -161,7 +161,7 @@ void Stream::submit(uint32_t index, Stage stage) {
       ticket.exponent = 0;
       with_floats_of(call, chunk, [&](const auto* values) {
         for (uint32_t i = 0; i < count; ++i) {  // of what remains when the flagged lanes are zeros
-          if (is_finite(values[i])) {
+          if (kernels::is_finite(values[i])) {
             ticket.exponent = std::max(ticket.exponent, kernels::block_exponent(values + i, 1));
           }
         }
@@ -171,7 +171,7 @@ void Stream::submit(uint32_t index, Stage stage) {
     case Stage::values:
       weighed = write_values(index);
       if (call.is_float() && slot.own_exponent == slot.scaled_by) {
-        weighed += check::largest_factor;
+        weighed += wire::check::largest_factor;
       }
       ticket.exponent = exponent_ahead(slot.position + geometry_.slots);
       slot.own_exponent = ticket.exponent;
@@ -185,7 +185,7 @@ void Stream::submit(uint32_t index, Stage stage) {
       break;
   }
   if (stage == Stage::exponent || stage == Stage::empty) {
-    ticket.flags |= flag::without_values;
+    ticket.flags |= wire::flag::without_values;
   } else {
     ticket.count = static_cast<uint16_t>(count);
   }
@@ -204,7 +204,7 @@ uint32_t Stream::write_flags(uint32_t index) {
   uint8_t* words = channel_.contribution(index);
   with_floats_of(*slot.call, chunk, [&](const auto* values) {
     for (uint32_t i = 0; i < geometry_.values; ++i) {
-      wire::store32(words + 4 * i, i < count && !is_finite(values[i]) ? 1 : 0);
+      wire::store32(words + 4 * i, i < count && !kernels::is_finite(values[i]) ? 1 : 0);
     }
   });
   return kernels::weigh(words, 0, geometry_.values);
@@ -221,7 +221,8 @@ uint32_t Stream::write_values(uint32_t index) {
   if (call.is_float() && !slot.named.empty()) {
     weighed = with_floats_of(call, chunk, [&](const auto* values) {
       std::vector finite(values, values + count);
-      std::replace_if(finite.begin(), finite.end(), [](auto value) { return !is_finite(value); }, decltype(*values){});
+      std::replace_if(
+          finite.begin(), finite.end(), [](auto value) { return !kernels::is_finite(value); }, decltype(*values){});
       return kernels::quantize(finite.data(), count, shift_of(slot.scaled_by), words, streams());
     });
   } else if (call.is_float()) {
@@ -252,9 +253,9 @@ uint32_t Stream::write_values(uint32_t index) {
 
 void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* ended) {
   Slot& slot = slots_[index];
-  const Ticket result = channel_.result_tickets()[index];
+  const channel::Ticket result = channel_.result_tickets()[index];
   const bool expects_values = slot.stage == Stage::values || slot.stage == Stage::flags;
-  const bool has_values = (result.flags & flag::without_values) == 0;
+  const bool has_values = (result.flags & wire::flag::without_values) == 0;
   if (slot.stage == Stage::idle) {
     return;  // nothing of ours: only a faulty agent completes it
   }
@@ -275,12 +276,12 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   }
   switch (slot.stage) {
     case Stage::exponent:
-      if (result.exponent > exponent::non_finite) {  // every rank sent one that it knew
+      if (result.exponent > wire::exponent::non_finite) {  // every rank sent one that it knew
         return fail(slot);
       }
       return submit_float(index, result.exponent);
     case Stage::flags:
-      if (result.exponent > exponent::max_finite) {
+      if (result.exponent > wire::exponent::max_finite) {
         return fail(slot);
       }
       read_flags(index);
@@ -291,7 +292,7 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   }
 }
 
-bool Stream::check_holds(const Slot& slot, const Ticket& result, uint32_t weighed) const {
+bool Stream::check_holds(const Slot& slot, const channel::Ticket& result, uint32_t weighed) const {
   const uint32_t rest = result.check - weighed - geometry_.world_size * common_terms(slot) - all_rank_terms_;
   if (slot.stage != Stage::values || !slot.call->is_float()) {
     return rest == 0;
@@ -313,7 +314,7 @@ uint32_t Stream::read_values(uint32_t index) {
     weighed = with_floats_of(call, chunk, [&](auto* values) {
       const uint32_t sum = kernels::dequantize(words, count, shift_of(slot.scaled_by), divisor, values);
       for (const uint16_t lane : slot.named) {
-        narrow(std::numeric_limits<float>::quiet_NaN(), values + lane);
+        kernels::narrow(std::numeric_limits<float>::quiet_NaN(), values + lane);
       }
       return sum;
     });
@@ -368,17 +369,17 @@ void Stream::fail(const Slot& slot) {
 }
 
 void Stream::publish(bool all) {
-  ChannelControl& control = channel_.control();
+  channel::ChannelControl& control = channel_.control();
   if (unpublished_ > 0) {
     unpublished_ = 0;
     kernels::fence_streaming_stores();
     control.submitted.store(submitted_, std::memory_order_seq_cst);
   }
   if (rung_ != submitted_ && control.server_sleeps.load(std::memory_order_seq_cst) != 0 &&
-      (all || has_reached(submitted_, control.server_wakes_at.load(std::memory_order_relaxed))) &&
+      (all || channel::has_reached(submitted_, control.server_wakes_at.load(std::memory_order_relaxed))) &&
       control.server_sleeps.exchange(0) != 0) {
     rung_ = submitted_;
-    ring(doorbell_);
+    channel::ring(doorbell_);
   }
 }
 
@@ -394,7 +395,7 @@ const std::shared_ptr<Call>* Stream::call_at(uint64_t position) const {
 uint16_t Stream::exponent_ahead(uint64_t position) const {
   const std::shared_ptr<Call>* call = call_at(position);
   if (call == nullptr) {
-    return exponent::unknown;
+    return wire::exponent::unknown;
   }
   if (!(*call)->is_float() || !(*call)->has_values()) {
     return 0;
@@ -416,8 +417,9 @@ uint32_t Stream::values_of(const Call& call, uint64_t chunk) const {
 int Stream::shift_of(uint16_t exponent) const { return 31 - headroom_ - (exponent - 126); }
 
 uint32_t Stream::common_terms(const Slot& slot) const {
-  return check::exponent_factor * slot.scaled_by + check::chunk_factor * static_cast<uint32_t>(slot.position) +
-         check::call_factor * slot.call->fingerprint;
+  return wire::check::exponent_factor * slot.scaled_by +
+         wire::check::chunk_factor * static_cast<uint32_t>(slot.position) +
+         wire::check::call_factor * slot.call->fingerprint;
 }
 
-}  // namespace switchml
+}  // namespace switchml::client

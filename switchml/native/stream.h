@@ -11,7 +11,7 @@
 #include "switchml/native/call.h"
 #include "switchml/native/thread_time.h"
 
-namespace switchml {
+namespace switchml::client {
 
 // Position s of the stream uses slot s mod P. What a slot does for one position depends on its kind and on what the
 // last RESULT of that slot said about the exponent:
@@ -25,7 +25,7 @@ namespace switchml {
 class Stream {
  public:
   // `doorbell` is the eventfd that wakes the agent.
-  Stream(const Channel& channel, const Geometry& geometry, int doorbell);
+  Stream(const channel::Channel& channel, const channel::Geometry& geometry, int doorbell);
 
   // Queues a call; its chunks follow those of the calls before.
   void add(std::shared_ptr<Call> call);
@@ -49,9 +49,9 @@ class Stream {
   enum class Stage : uint8_t { idle, exponent, flags, values, empty };
   struct Slot {
     Stage stage = Stage::idle;
-    uint16_t next_exponent = exponent::unknown;  // of the next chunk here, as the last RESULT said
-    uint16_t own_exponent = 0;                   // that this rank has given for the chunk, or for the next one
-    uint16_t scaled_by = 0;                      // exponent that scaled the values in flight
+    uint16_t next_exponent = wire::exponent::unknown;  // of the next chunk here, as the last RESULT said
+    uint16_t own_exponent = 0;                         // that this rank has given for the chunk, or for the next one
+    uint16_t scaled_by = 0;                            // exponent that scaled the values in flight
     uint64_t position = 0;
     std::shared_ptr<Call> call;
     std::vector<uint16_t> named;  // lanes that are NaN or infinite at some rank
@@ -67,7 +67,7 @@ class Stream {
   uint32_t write_flags(uint32_t index);
   void take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* ended);
   // `weighed` are the words of a result. False where it is not the sum of what all ranks contributed to the chunk.
-  bool check_holds(const Slot& slot, const Ticket& result, uint32_t weighed) const;
+  bool check_holds(const Slot& slot, const channel::Ticket& result, uint32_t weighed) const;
   uint32_t read_values(uint32_t index);
   void read_flags(uint32_t index);
   void finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended);
@@ -91,8 +91,8 @@ class Stream {
   // What all ranks add to the check of a chunk, beside values.
   uint32_t common_terms(const Slot& slot) const;
 
-  Channel channel_;
-  Geometry geometry_;
+  channel::Channel channel_;
+  channel::Geometry geometry_;
   ThreadTime time_;
   int doorbell_;
   int headroom_;             // bits that the sum of world_size values needs
@@ -111,4 +111,4 @@ class Stream {
   uint64_t failed_position_ = 0;
 };
 
-}  // namespace switchml
+}  // namespace switchml::client

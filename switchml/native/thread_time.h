@@ -6,15 +6,15 @@
 #include "native/runtime/stopwatch.h"
 #include "switchml/native/call.h"
 
-namespace switchml {
+namespace switchml::client {
 
 // The thread is in one state at any time. The clock is read where the state changes, not for each chunk. One thread
 // uses it.
 class ThreadTime {
  public:
-  using State = ThreadState;
+  using State = channel::ThreadState;
 
-  explicit ThreadTime(ChannelControl* control) : control_(control) {}
+  explicit ThreadTime(channel::ChannelControl* control) : control_(control) {}
 
   void enter(State state) {
     if (state != state_) restart(state);
@@ -34,7 +34,7 @@ class ThreadTime {
   void ended(const Calls& calls) {
     settle(state_);
     for (const auto& call : calls) {
-      CallTimes times = call->times;
+      channel::CallTimes times = call->times;
       times.sequence = call->sequence;
       times.kind = static_cast<uint64_t>(call->kind);
       times.bytes = call->size * alignment_of(call->kind);
@@ -49,8 +49,8 @@ class ThreadTime {
  private:
   // Counts the time in the present state, and goes on in `next`.
   void settle(State next) {
-    ProcessCounters& shared = control_->process;
-    const uint64_t now = monotonic_nanoseconds();
+    channel::ProcessCounters& shared = control_->process;
+    const uint64_t now = runtime::monotonic_nanoseconds();
     shared.since.store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
     if (std::atomic<uint64_t>* counter = counter_of(state_)) {
@@ -76,9 +76,9 @@ class ThreadTime {
   }
   static uint64_t total(const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); }
 
-  ChannelControl* control_;
+  channel::ChannelControl* control_;
   State state_ = State::idle;
-  uint64_t since_ = monotonic_nanoseconds();
+  uint64_t since_ = runtime::monotonic_nanoseconds();
 };
 
-}  // namespace switchml
+}  // namespace switchml::client

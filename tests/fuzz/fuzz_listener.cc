@@ -54,7 +54,7 @@ size_t open_descriptors() {
 // Made once: an input begins and ends with nobody bound to it.
 struct Target {
   std::string directory = make_directory();
-  Switch the_switch{kSlots, kValues};
+  soft::Switch the_switch{kSlots, kValues};
 
   Target() {
     the_switch.add_shm_port(kPort, directory + "/switch", 2);
@@ -71,9 +71,9 @@ struct Target {
 
 struct Answer {
   bool any = false;  // else the switch has hung up
-  ShmAnswer head{};
+  channel::ShmAnswer head{};
   std::vector<uint32_t> held;
-  std::array<int, kShmDescriptors> descriptors{-1, -1};
+  std::array<int, channel::kShmDescriptors> descriptors{-1, -1};
 };
 
 // One connection to the switch.
@@ -117,19 +117,20 @@ class Agent {
   // The answer to a request that binds: maps the memory.
   void bind(const Answer& answer, uint32_t slots) {
     if (answer.descriptors[0] < 0) return;
-    memory_ = std::make_unique<SharedMemory>(SharedMemory::map(answer.descriptors[0], SharedMemory::Others::may_write));
+    memory_ = std::make_unique<channel::SharedMemory>(
+        channel::SharedMemory::map(answer.descriptors[0], channel::SharedMemory::Others::may_write));
     close(answer.descriptors[0]);
     doorbell_ = answer.descriptors[1];
     slots_ = slots;
   }
 
   void submit(FuzzedDataProvider* input) {
-    const Channel process(memory_->data(), slots_, kValues);
+    const channel::Channel process(memory_->data(), slots_, kValues);
     const auto index = static_cast<uint16_t>(input->ConsumeIntegralInRange<uint32_t>(0, slots_ - 1));
-    Ticket& ticket = process.contribution_tickets()[index];
+    channel::Ticket& ticket = process.contribution_tickets()[index];
     ticket.chunk = index + slots_ * input->ConsumeIntegralInRange<uint32_t>(0, 3);
     ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
-    ticket.count = (ticket.flags & flag::without_values) != 0 ? 0 : kValues;
+    ticket.count = (ticket.flags & wire::flag::without_values) != 0 ? 0 : kValues;
     ticket.format = 1;
     process.submission_ring()[submitted_++ % slots_] = index;
     process.control().submitted.store(submitted_);
@@ -138,7 +139,7 @@ class Agent {
 
   void scribble(FuzzedDataProvider* input) {
     const std::vector<uint8_t> bytes = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(1, 16));
-    const size_t at = input->ConsumeIntegralInRange<size_t>(0, Channel::bytes(slots_, kValues, true) - 16);
+    const size_t at = input->ConsumeIntegralInRange<size_t>(0, channel::Channel::bytes(slots_, kValues, true) - 16);
     if (bytes.empty()) return;
     std::memcpy(memory_->data() + at, bytes.data(), bytes.size());
     eventfd_write(doorbell_, 1);
@@ -165,9 +166,9 @@ class Agent {
     while ((ready = poll(&polled, 1, kPatienceMs)) < 0 && errno == EINTR) {  // the fuzzer's alarm
     }
     REQUIRE(ready == 1);
-    std::vector<uint32_t> held(protocol::max_slot_index + 1);
+    std::vector<uint32_t> held(wire::protocol::max_slot_index + 1);
     std::array<iovec, 2> pieces{{{&answer.head, sizeof answer.head}, {held.data(), held.size() * sizeof(uint32_t)}}};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(kShmDescriptors * sizeof(int))> control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(channel::kShmDescriptors * sizeof(int))> control{};
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = pieces.size();
@@ -176,7 +177,7 @@ class Agent {
     const ssize_t got = recvmsg(socket_, &message, MSG_CMSG_CLOEXEC);
     if (got <= 0) return answer;
     REQUIRE(static_cast<size_t>(got) >= sizeof answer.head && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0);
-    REQUIRE(answer.head.magic == ShmAnswer::kMagic && answer.head.port == kPort && answer.head.granted <= 1);
+    REQUIRE(answer.head.magic == channel::ShmAnswer::kMagic && answer.head.port == kPort && answer.head.granted <= 1);
     REQUIRE(answer.head.reason.back() == '\0' && (answer.head.granted == 1) == (answer.head.reason.front() == '\0'));
     answer.any = true;
     held.resize((static_cast<size_t>(got) - sizeof answer.head) / sizeof(uint32_t));
@@ -189,7 +190,7 @@ class Agent {
   }
 
   int socket_;
-  std::unique_ptr<SharedMemory> memory_;
+  std::unique_ptr<channel::SharedMemory> memory_;
   int doorbell_ = -1;
   uint32_t slots_ = 0;
   uint32_t submitted_ = 0;
@@ -197,23 +198,23 @@ class Agent {
   std::vector<uint32_t> limits_;  // once frozen
 };
 
-std::vector<uint8_t> bytes_of(const ShmRequest& request, const std::vector<uint32_t>& targets = {}) {
+std::vector<uint8_t> bytes_of(const channel::ShmRequest& request, const std::vector<uint32_t>& targets = {}) {
   std::vector<uint8_t> bytes(sizeof request + targets.size() * sizeof(uint32_t));
   std::memcpy(bytes.data(), &request, sizeof request);
   if (!targets.empty()) std::memcpy(bytes.data() + sizeof request, targets.data(), targets.size() * sizeof(uint32_t));
   return bytes;
 }
 
-ShmRequest request_of(uint32_t kind) {
-  ShmRequest request{};
-  request.magic = ShmRequest::kMagic;
+channel::ShmRequest request_of(uint32_t kind) {
+  channel::ShmRequest request{};
+  request.magic = channel::ShmRequest::kMagic;
   request.kind = kind;
   return request;
 }
 
 // A rank of one of two jobs, mostly one that can be had.
-ShmRequest binding(FuzzedDataProvider* input) {
-  ShmRequest request = request_of(ShmRequest::kBind);
+channel::ShmRequest binding(FuzzedDataProvider* input) {
+  channel::ShmRequest request = request_of(channel::ShmRequest::kBind);
   request.ipv4 = kAgent;
   request.job = input->ConsumeIntegralInRange<uint16_t>(1, 2);
   request.epoch = input->ConsumeIntegralInRange<uint16_t>(1, 2);
@@ -246,16 +247,16 @@ ShmRequest binding(FuzzedDataProvider* input) {
 }
 
 // Lets the switch take what the rank contributes: otherwise its slots stay in flight.
-void admit(Target* target, const ShmRequest& request, uint16_t connection) {
-  target->the_switch.control([&](Pipeline& pipeline) {
-    const SlotMatch match{static_cast<uint16_t>(2 * request.slot_base), static_cast<uint16_t>(~(2 * request.slots - 1)),
-                          1};
+void admit(Target* target, const channel::ShmRequest& request, uint16_t connection) {
+  target->the_switch.control([&](soft::Pipeline& pipeline) {
+    const soft::SlotMatch match{static_cast<uint16_t>(2 * request.slot_base),
+                                static_cast<uint16_t>(~(2 * request.slots - 1)), 1};
     pipeline.tables.set_job(request.job, {match.value, match.mask});
     pipeline.tables.set_rank(request.job, request.rank, {0, kAgent, connection});
     pipeline.tables.workers.set(
         {kPort, 0, kAgent, connection, request.job, request.rank}, match,
         {uint64_t{1} << request.rank, ~uint64_t{0} >> (64 - request.world_size), request.epoch, request.job});
-    std::vector<Replica> replicas;
+    std::vector<soft::Replica> replicas;
     for (uint8_t rank = 0; rank < request.world_size; ++rank) replicas.push_back({kPort, rank});
     pipeline.tables.set_group(request.job, replicas);
   });
@@ -264,9 +265,9 @@ void admit(Target* target, const ShmRequest& request, uint16_t connection) {
 // Returns whether the switch still serves the agent: it hangs up on who fetches nothing.
 bool quiesce(Agent* agent, FuzzedDataProvider* input) {
   std::vector<uint32_t> targets;
-  ShmRequest request = request_of(ShmRequest::kFreeze);
+  channel::ShmRequest request = request_of(channel::ShmRequest::kFreeze);
   if (input->ConsumeBool()) {
-    request.kind = ShmRequest::kFetch;
+    request.kind = channel::ShmRequest::kFetch;
     targets.resize(input->ConsumeIntegralInRange<int>(0, 7) != 0
                        ? kSlots / 2
                        : input->ConsumeIntegralInRange<size_t>(0, 2 * kSlots));
@@ -277,7 +278,7 @@ bool quiesce(Agent* agent, FuzzedDataProvider* input) {
   const Answer answer = agent->say(bytes_of(request, targets));
   REQUIRE(answer.any);
   if (answer.head.granted == 1) agent->check_held(answer.held, targets);
-  return request.kind == ShmRequest::kFreeze || !targets.empty();
+  return request.kind == channel::ShmRequest::kFreeze || !targets.empty();
 }
 
 }  // namespace
@@ -316,10 +317,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           [[fallthrough]];
         case 5:
           if (!agent->bound()) {
-            const ShmRequest request = binding(&input);
+            const channel::ShmRequest request = binding(&input);
             const Answer answer = agent->say(bytes_of(request), input.ConsumeBool());
             alive = answer.any && answer.head.granted == 1;
-            if (alive && request.kind == ShmRequest::kBind) {
+            if (alive && request.kind == channel::ShmRequest::kBind) {
               REQUIRE(answer.descriptors[0] >= 0);
               agent->bind(answer, request.slots);
               admit(&target, request, answer.head.connection);
@@ -339,10 +340,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // The ends of connections are seen one after the other; whoever asks is answered in between.
   for (int tries = 0; open_descriptors() > idle; ++tries) {
     REQUIRE(tries < kPatienceMs);
-    REQUIRE(Agent(target).say(bytes_of(request_of(ShmRequest::kWhoAreYou))).any);
+    REQUIRE(Agent(target).say(bytes_of(request_of(channel::ShmRequest::kWhoAreYou))).any);
     poll(nullptr, 0, 1);
   }
-  target.the_switch.control([](Pipeline& pipeline) {
+  target.the_switch.control([](soft::Pipeline& pipeline) {
     for (size_t half = 0; half < 2 * kSlots; ++half) REQUIRE(pipeline.slots.state(half).in_place == 0);
   });
   return 0;

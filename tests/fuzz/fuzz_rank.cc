@@ -29,33 +29,34 @@ constexpr uint32_t kSecret = 0x5EC2E7;
 
 // A job with two ranks, of which one is here.
 struct Bench {
-  UdpSocket the_switch{"127.0.0.1", 0, 1 << 16};
-  UdpSocket own{"127.0.0.1", 0, 1 << 16};
-  RankAssignment assignment{"127.0.0.1", "127.0.0.1", the_switch.port(), kJob, 1,      kEpoch, 2,
-                            kSlotBase,   kSlots,      kValues,           "",   kSecret};
-  SharedMemory results{"fuzz-results", Channel::result_bytes(kSlots, kValues), SharedMemory::Others::may_read};
-  RankChannel channel{assignment, results.data(), 1};
-  JobRanks ranks{
-      assignment, 0, 1,
-      std::make_unique<UdpTransport>(std::move(own), std::nullopt, ipv4_endpoint(0x7F000001, the_switch.port()),
-                                     protocol::header_bytes + kValues * sizeof(uint32_t)),
-      results.data()};
-  SharedMemory memory = map(&channel);
-  Channel process{memory.data(), kSlots, kValues, results.data()};
+  net::UdpSocket the_switch{"127.0.0.1", 0, 1 << 16};
+  net::UdpSocket own{"127.0.0.1", 0, 1 << 16};
+  agent::RankAssignment assignment{"127.0.0.1", "127.0.0.1", the_switch.port(), kJob, 1,      kEpoch, 2,
+                                   kSlotBase,   kSlots,      kValues,           "",   kSecret};
+  channel::SharedMemory results{"fuzz-results", channel::Channel::result_bytes(kSlots, kValues),
+                                channel::SharedMemory::Others::may_read};
+  agent::RankChannel channel{assignment, results.data(), 1};
+  agent::JobRanks ranks{assignment, 0, 1,
+                        std::make_unique<agent::UdpTransport>(
+                            std::move(own), std::nullopt, net::ipv4_endpoint(0x7F000001, the_switch.port()),
+                            wire::protocol::header_bytes + kValues * sizeof(uint32_t)),
+                        results.data()};
+  channel::SharedMemory memory = map(&channel);
+  channel::Channel process{memory.data(), kSlots, kValues, results.data()};
   uint32_t submitted = 0;
   uint32_t completed = 0;
   std::array<bool, kSlots> with_agent{};
   std::array<uint32_t, kSlots> chunks{0, 1, 2, 3, 4, 5, 6, 7};  // that each slot is at, in the order of the stream
   bool honest = true;                                           // so far
-  Clock::time_point now{std::chrono::hours(1)};
-  SendBatch sent;
-  std::vector<StrayDatagram> strays;
+  agent::Clock::time_point now{std::chrono::hours(1)};
+  net::SendBatch sent;
+  std::vector<agent::StrayDatagram> strays;
 
   Bench() { ranks.add(assignment, &channel); }
 
-  static SharedMemory map(RankChannel* channel) {
+  static channel::SharedMemory map(agent::RankChannel* channel) {
     const int descriptor = channel->open();
-    SharedMemory mapped = SharedMemory::map(descriptor, SharedMemory::Others::may_write);
+    channel::SharedMemory mapped = channel::SharedMemory::map(descriptor, channel::SharedMemory::Others::may_write);
     close(descriptor);
     return mapped;
   }
@@ -72,11 +73,11 @@ uint32_t chunk_of(Bench* bench, uint16_t index, FuzzedDataProvider* input) {
 void submit(Bench* bench, FuzzedDataProvider* input) {
   const auto index = input->ConsumeIntegralInRange<uint16_t>(0, kSlots - 1);
   if (bench->with_agent[index]) return;
-  Ticket& ticket = bench->process.contribution_tickets()[index];
-  ticket = Ticket{};
+  channel::Ticket& ticket = bench->process.contribution_tickets()[index];
+  ticket = channel::Ticket{};
   ticket.chunk = chunk_of(bench, index, input);
   ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
-  ticket.count = (ticket.flags & flag::without_values) != 0 ? 0 : kValues;
+  ticket.count = (ticket.flags & wire::flag::without_values) != 0 ? 0 : kValues;
   ticket.format = 1;
   bench->process.submission_ring()[bench->submitted++ % kSlots] = index;
   bench->process.control().submitted.store(bench->submitted);
@@ -85,7 +86,7 @@ void submit(Bench* bench, FuzzedDataProvider* input) {
 
 void scribble(Bench* bench, FuzzedDataProvider* input) {
   const std::vector<uint8_t> bytes = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(1, 16));
-  const size_t at = input->ConsumeIntegralInRange<size_t>(0, Channel::bytes(kSlots, kValues, true) - 16);
+  const size_t at = input->ConsumeIntegralInRange<size_t>(0, channel::Channel::bytes(kSlots, kValues, true) - 16);
   if (bytes.empty()) return;
   std::memcpy(bench->memory.data() + at, bytes.data(), bytes.size());
   bench->honest = false;
@@ -96,8 +97,8 @@ void send(Bench* bench, FuzzedDataProvider* input) {
   if (input->ConsumeIntegralInRange<int>(0, 4) == 0) {
     datagram = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(0, 100));
   } else {
-    Header header;
-    header.kind = static_cast<uint8_t>(Kind::result);
+    wire::Header header;
+    header.kind = static_cast<uint8_t>(wire::Kind::result);
     header.job = kJob;
     header.worker = input->ConsumeIntegralInRange<uint8_t>(0, 2);
     header.format = 1;
@@ -107,7 +108,8 @@ void send(Bench* bench, FuzzedDataProvider* input) {
     header.secret = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? kSecret : input->ConsumeIntegral<uint32_t>();
     header.chunk = input->ConsumeIntegral<uint32_t>();
     header.flags = input->ConsumeIntegralInRange<uint16_t>(0, 7);
-    datagram.resize(protocol::header_bytes + ((header.flags & flag::without_values) != 0 ? 0 : 4 * kValues));
+    datagram.resize(wire::protocol::header_bytes +
+                    ((header.flags & wire::flag::without_values) != 0 ? 0 : 4 * kValues));
     wire::store_header(datagram.data(), header);
     if (input->ConsumeIntegralInRange<int>(0, 3) == 0) {
       datagram[input->ConsumeIntegralInRange<size_t>(0, datagram.size() - 1)] = input->ConsumeIntegral<uint8_t>();
@@ -115,7 +117,8 @@ void send(Bench* bench, FuzzedDataProvider* input) {
   }
   const bool from_switch = input->ConsumeIntegralInRange<int>(0, 9) != 0;
   const uint16_t port = from_switch ? bench->the_switch.port() : input->ConsumeIntegral<uint16_t>();
-  bench->ranks.take({datagram.data(), datagram.size(), ipv4_endpoint(0x7F000001, port)}, bench->now, &bench->strays);
+  bench->ranks.take({datagram.data(), datagram.size(), net::ipv4_endpoint(0x7F000001, port)}, bench->now,
+                    &bench->strays);
 }
 
 // Every slot that came back was the agent's.
@@ -165,7 +168,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bench.ranks.publish(true);
   take_completed(&bench);
   REQUIRE(bench.strays.empty());  // every slot belongs to the one thread
-  const RankStatus status = bench.channel.status();
+  const agent::RankStatus status = bench.channel.status();
   REQUIRE(status.received <= status.position && status.position <= status.sent);
   return 0;
 }

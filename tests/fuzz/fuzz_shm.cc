@@ -32,34 +32,34 @@ constexpr uint8_t kRanks = 2;
 constexpr uint32_t kAgent = 0x7F000001;
 
 // No thread runs: the input says when what a shard does is done.
-struct Bench : ShardHost {
-  Ports ports;
-  Pipeline the_pipeline{kSlots, kValues, &ports};
-  Turns the_turns;
-  ShmPort* port = nullptr;
-  std::shared_ptr<ShmJob> job;
-  std::array<ShmConnection*, kRanks> connections{};
+struct Bench : soft::ShardHost {
+  soft::Ports ports;
+  soft::Pipeline the_pipeline{kSlots, kValues, &ports};
+  runtime::Turns the_turns;
+  soft::ShmPort* port = nullptr;
+  std::shared_ptr<soft::ShmJob> job;
+  std::array<soft::ShmConnection*, kRanks> connections{};
   std::array<uint16_t, kRanks> numbers{};
-  std::array<Channel, kRanks> processes;  // as they see their memory
+  std::array<channel::Channel, kRanks> processes;  // as they see their memory
   std::array<uint32_t, kRanks> submitted{};
   std::array<std::vector<uint32_t>, kRanks> limits;  // of frozen ranks: of each slot, how many phases it may hold
 
-  std::vector<SumTask> tasks;  // being made
+  std::vector<soft::SumTask> tasks;  // being made
 
-  Turns& turns() override { return the_turns; }
-  Pipeline& pipeline() override { return the_pipeline; }
+  runtime::Turns& turns() override { return the_turns; }
+  soft::Pipeline& pipeline() override { return the_pipeline; }
 
   Bench() {
-    auto made = std::make_unique<ShmPort>(kPort, this, 1);
+    auto made = std::make_unique<soft::ShmPort>(kPort, this, 1);
     port = made.get();
     ports[kPort] = std::move(made);
-    job = std::make_shared<ShmJob>(ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, ShmWays{});
-    std::vector<Replica> replicas;
+    job = std::make_shared<soft::ShmJob>(soft::ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, soft::ShmWays{});
+    std::vector<soft::Replica> replicas;
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
-      auto connection = std::make_unique<ShmConnection>(ShmRank{job->key(), rank, kAgent}, job,
-                                                        eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::vector<int>{});
+      auto connection = std::make_unique<soft::ShmConnection>(
+          soft::ShmRank{job->key(), rank, kAgent}, job, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::vector<int>{});
       connections[rank] = connection.get();
-      processes[rank] = Channel(connection->memory().data(), kSlots, kValues);
+      processes[rank] = channel::Channel(connection->memory().data(), kSlots, kValues);
       job->set_contributions(rank, connection->contributions());
       const uint16_t number = port->attach(std::move(connection));
       numbers[rank] = number;
@@ -81,17 +81,17 @@ struct Bench : ShardHost {
 
   // A turn of a shard (ShmShard), up to the sums that became possible.
   void serve() {
-    const auto now = ShmConnection::Clock::now();
+    const auto now = soft::ShmConnection::Clock::now();
     port->begin_turn(&the_pipeline, now);
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
-      ShmConnection* connection = connections[rank];
+      soft::ShmConnection* connection = connections[rank];
       if (connection == nullptr) continue;
-      Header header;
+      wire::Header header;
       for (uint32_t taken = 0; taken < kSlots && connection->take(&header); ++taken) {
         port->contribute(&the_pipeline, numbers[rank], connection, header, now);
       }
       if (connection->overdue_at() <= now) {
-        connection->repeat(now, [&](const Header& repeated) {
+        connection->repeat(now, [&](const wire::Header& repeated) {
           port->contribute(&the_pipeline, numbers[rank], connection, repeated, now);
         });
       }
@@ -102,8 +102,8 @@ struct Bench : ShardHost {
 
   void finish_sums() {
     const size_t made = tasks.size();
-    for (const SumTask& task : tasks) task.run();
-    for (const SumTask& task : tasks) the_pipeline.finish_sum(task);
+    for (const soft::SumTask& task : tasks) task.run();
+    for (const soft::SumTask& task : tasks) the_pipeline.finish_sum(task);
     the_pipeline.flush();
     tasks.clear();
     port->sums().exchange(made, &tasks);
@@ -111,22 +111,23 @@ struct Bench : ShardHost {
   }
 
   void publish(bool nothing_left) {
-    std::vector<ChannelControl*> sleepers;
+    std::vector<channel::ChannelControl*> sleepers;
     port->publish(nothing_left, &sleepers);
-    for (ChannelControl* sleeper : sleepers) wake_process(*sleeper);
+    for (channel::ChannelControl* sleeper : sleepers) channel::wake_process(*sleeper);
   }
 };
 
 // What a process of ours does, with fields that may be wrong.
 void submit(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
-  const Channel& process = bench->processes[rank];
+  const channel::Channel& process = bench->processes[rank];
   const auto index = input->ConsumeIntegralInRange<uint16_t>(0, kSlots);
   if (index < kSlots) {
-    Ticket& ticket = process.contribution_tickets()[index];
+    channel::Ticket& ticket = process.contribution_tickets()[index];
     ticket.chunk = index + kSlots * input->ConsumeIntegralInRange<uint32_t>(0, 3);
     ticket.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 257);
     ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
-    ticket.count = (ticket.flags & flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 17);
+    ticket.count =
+        (ticket.flags & wire::flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 17);
     ticket.format = 1;
     ticket.check = input->ConsumeIntegral<uint32_t>();
     std::memset(process.contribution(index), input->ConsumeIntegral<uint8_t>(), kValues * sizeof(uint32_t));
@@ -159,8 +160,9 @@ void quiesce(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
 // Anything anywhere in what the process can write.
 void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   const std::vector<uint8_t> bytes = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(1, 16));
-  const size_t size = Channel::bytes(kSlots, kValues, true);
-  const size_t most = input->ConsumeBool() ? size : sizeof(ChannelControl) + 4 * kSlots + 2 * kSlots * sizeof(Ticket);
+  const size_t size = channel::Channel::bytes(kSlots, kValues, true);
+  const size_t most =
+      input->ConsumeBool() ? size : sizeof(channel::ChannelControl) + 4 * kSlots + 2 * kSlots * sizeof(channel::Ticket);
   const size_t at = input->ConsumeIntegralInRange<size_t>(0, most - 16);
   if (bytes.empty()) return;
   std::memcpy(bench->connections[rank]->memory().data() + at, bytes.data(), bytes.size());
@@ -169,7 +171,7 @@ void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
 // Whose values are still in the ranks' memory has contributed, and the memory is still there.
 void verify(Bench* bench, bool detached) {
   for (size_t half = 0; half < 2 * kSlots; ++half) {
-    const HalfState& state = bench->the_pipeline.slots.state(half);
+    const soft::HalfState& state = bench->the_pipeline.slots.state(half);
     REQUIRE((state.bitmap & ~uint64_t{3}) == 0);
     REQUIRE((state.in_place & ~state.bitmap) == 0);
     REQUIRE(state.in_place == 0 || state.job == bench->job.get());

@@ -23,17 +23,17 @@ namespace {
 
 constexpr size_t kSlots = 4;
 constexpr size_t kValues = 4;
-constexpr size_t kFull = protocol::header_bytes + kValues * sizeof(uint32_t);
+constexpr size_t kFull = wire::protocol::header_bytes + kValues * sizeof(uint32_t);
 constexpr uint16_t kPortCount = 4;  // 1 and 2 carry frames, 3 and 4 datagrams
 constexpr uint32_t kHosts = 0x0A000000;
 constexpr uint32_t kSecret = 0x5EC2E7;  // of all jobs
-constexpr SwitchAddress kOwn{0x020000000001, 0x0A0000FE};
+constexpr soft::SwitchAddress kOwn{0x020000000001, 0x0A0000FE};
 
 uint64_t mac_of(unsigned worker) { return 0x020000000100 + worker; }
 
 struct Bench {
-  Ports ports;
-  Pipeline pipeline{kSlots, kValues, &ports};
+  soft::Ports ports;
+  soft::Pipeline pipeline{kSlots, kValues, &ports};
   std::array<std::array<uint32_t, kValues>, 2 * kSlots> sums{};  // what the registers should hold
   uint64_t packets = 0;                                          // that were given to the pipeline
 
@@ -41,21 +41,21 @@ struct Bench {
     for (uint16_t number = 1; number <= kPortCount; ++number) {
       ports[number] = std::make_unique<fuzz::MemoryPort>(number, number <= 2);
     }
-    Tables& tables = pipeline.tables;
+    soft::Tables& tables = pipeline.tables;
     tables.switch_address = kOwn;
     // Job 1: frames, two workers. Job 2: datagrams, three workers. Job 3: one of each, and one slot alone.
     add_job(1, {1, 2}, 0, 0xFFFC, 1);
     add_job(2, {3, 4, 3}, 4, 0xFFFE, 5);
     add_job(3, {1, 3}, 6, 0xFFFE, 9);
-    tables.set_l2(mac_of(0), {L2Action::Kind::forward, 1});
-    tables.set_l2(mac_of(1), {L2Action::Kind::flood, 1});
-    tables.l2_default = {L2Action::Kind::forward, 3};
+    tables.set_l2(mac_of(0), {soft::L2Action::Kind::forward, 1});
+    tables.set_l2(mac_of(1), {soft::L2Action::Kind::flood, 1});
+    tables.l2_default = {soft::L2Action::Kind::forward, 3};
   }
 
   void add_job(uint16_t job, const std::vector<uint16_t>& worker_ports, uint16_t first_half, uint16_t mask,
                uint16_t epoch) {
     pipeline.tables.set_job(job, {first_half, mask});
-    std::vector<Replica> replicas;
+    std::vector<soft::Replica> replicas;
     for (uint8_t worker = 0; worker < worker_ports.size(); ++worker) {
       replicas.push_back({worker_ports[worker], worker});
       pipeline.tables.set_rank(job, worker, {mac_of(worker), kHosts + worker, 50000});
@@ -65,18 +65,20 @@ struct Bench {
     pipeline.tables.set_group(job, replicas);
   }
 
-  void admit(uint16_t job, uint8_t worker, uint16_t port, const SlotMatch& match, unsigned world_size, uint16_t epoch) {
+  void admit(uint16_t job, uint8_t worker, uint16_t port, const soft::SlotMatch& match, unsigned world_size,
+             uint16_t epoch) {
     pipeline.tables.workers.set(key_of(job, worker, port), match,
                                 {uint64_t{1} << worker, (uint64_t{1} << world_size) - 1, epoch, job});
   }
 
-  static WorkerKey key_of(uint16_t job, uint8_t worker, uint16_t port) {
+  static soft::WorkerKey key_of(uint16_t job, uint8_t worker, uint16_t port) {
     return {port, port <= 2 ? mac_of(worker) : 0, kHosts + worker, 50000, job, worker, kSecret};
   }
 
   uint64_t verdicts() {
     uint64_t all = 0;
-    for (size_t index = 0; index < Pipeline::kJobCounterEntries; ++index) all += pipeline.job_counter(index).packets;
+    for (size_t index = 0; index < soft::Pipeline::kJobCounterEntries; ++index)
+      all += pipeline.job_counter(index).packets;
     return all;
   }
 };
@@ -89,9 +91,9 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
   };
   static const std::array<Admitted, 3> kAdmitted = {
       {{1, 1, 0, 4, {1, 2}}, {2, 5, 4, 2, {3, 4, 3}}, {3, 9, 6, 2, {1, 3}}}};
-  Header header;
-  header.kind = static_cast<uint8_t>(Kind::contribution);
-  header.format = static_cast<uint8_t>(Format::int32);
+  wire::Header header;
+  header.kind = static_cast<uint8_t>(wire::Kind::contribution);
+  header.format = static_cast<uint8_t>(wire::Format::int32);
   if (input->ConsumeIntegralInRange<int>(0, 7) != 0) {  // one that is admitted, of a phase that may be any
     const Admitted& one = kAdmitted[input->ConsumeIntegralInRange<size_t>(0, kAdmitted.size() - 1)];
     header.job = one.job;
@@ -111,33 +113,33 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
   header.phase = input->ConsumeIntegralInRange<uint32_t>(0, 2) * 2 + (header.slot & 1U);
   header.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 256);
   header.flags = input->ConsumeIntegralInRange<int>(0, 3) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 7);
-  header.count = (header.flags & flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(1, 4);
+  header.count = (header.flags & wire::flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(1, 4);
   header.check = input->ConsumeIntegral<uint8_t>();
   header.secret = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? kSecret : input->ConsumeIntegral<uint32_t>();
-  const size_t payload = (header.flags & flag::without_values) != 0 ? 0 : kValues * sizeof(uint32_t);
-  const size_t ours = protocol::header_bytes + payload;
-  const size_t before = port <= 2 ? kHeadersBeforeUdpPayload : 0;
+  const size_t payload = (header.flags & wire::flag::without_values) != 0 ? 0 : kValues * sizeof(uint32_t);
+  const size_t ours = wire::protocol::header_bytes + payload;
+  const size_t before = port <= 2 ? wire::kHeadersBeforeUdpPayload : 0;
   std::vector<uint8_t> packet(before + ours);
   wire::store_header(packet.data() + before, header);
   // A few bytes of the input make all of the values, so that one input holds many packets.
   uint32_t value = input->ConsumeIntegral<uint16_t>() * 0x9E3779B1U;
   for (size_t i = 0; i < payload; i += sizeof value, value *= 5) {
-    wire::store32(packet.data() + before + protocol::header_bytes + i, value);
+    wire::store32(packet.data() + before + wire::protocol::header_bytes + i, value);
   }
   if (before != 0) {
     uint8_t* frame = packet.data();
-    wire::store48(frame + ethernet::dst, kOwn.mac);
-    wire::store48(frame + ethernet::src, mac_of(header.worker));
-    wire::store16(frame + ethernet::type, ethernet::type_ipv4);
-    uint8_t* ip = frame + ethernet::bytes;
-    ip[ipv4::version_and_length] = ipv4::version_4_without_options;
-    wire::store16(ip + ipv4::total_length, static_cast<uint16_t>(ipv4::bytes + udp::bytes + ours));
-    ip[ipv4::protocol] = ipv4::protocol_udp;
-    wire::store32(ip + ipv4::src, kHosts + header.worker);
-    uint8_t* datagram = ip + ipv4::bytes;
-    wire::store16(datagram + udp::src, 50000);
-    wire::store16(datagram + udp::dst, protocol::udp_port);
-    wire::store16(datagram + udp::length, static_cast<uint16_t>(udp::bytes + ours));
+    wire::store48(frame + wire::ethernet::dst, kOwn.mac);
+    wire::store48(frame + wire::ethernet::src, mac_of(header.worker));
+    wire::store16(frame + wire::ethernet::type, wire::ethernet::type_ipv4);
+    uint8_t* ip = frame + wire::ethernet::bytes;
+    ip[wire::ipv4::version_and_length] = wire::ipv4::version_4_without_options;
+    wire::store16(ip + wire::ipv4::total_length, static_cast<uint16_t>(wire::ipv4::bytes + wire::udp::bytes + ours));
+    ip[wire::ipv4::protocol] = wire::ipv4::protocol_udp;
+    wire::store32(ip + wire::ipv4::src, kHosts + header.worker);
+    uint8_t* datagram = ip + wire::ipv4::bytes;
+    wire::store16(datagram + wire::udp::src, 50000);
+    wire::store16(datagram + wire::udp::dst, wire::protocol::udp_port);
+    wire::store16(datagram + wire::udp::length, static_cast<uint16_t>(wire::udp::bytes + ours));
   }
   if (input->ConsumeIntegralInRange<int>(0, 7) == 0) {  // damage: one byte, or another length
     if (input->ConsumeBool()) {
@@ -151,44 +153,47 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
 
 // Gives one packet to the pipeline and does to `sums` what its verdict says.
 void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t host) {
-  Datagram datagram{packet.data(), packet.size(), ipv4_endpoint(kHosts + host, 50000)};
-  const PacketView view = port <= 2 ? view_of_frame(datagram.data, datagram.length) : view_of_datagram(datagram);
+  net::Datagram datagram{packet.data(), packet.size(), net::ipv4_endpoint(kHosts + host, 50000)};
+  const soft::PacketView view =
+      port <= 2 ? soft::view_of_frame(datagram.data, datagram.length) : soft::view_of_datagram(datagram);
   REQUIRE(view.payload_bytes <= packet.size());
-  const bool ours = view.content == PacketView::Content::ours && view.payload_bytes >= protocol::header_bytes;
-  const Header header = ours ? wire::load_header(view.payload) : Header{};
+  const bool ours =
+      view.content == soft::PacketView::Content::ours && view.payload_bytes >= wire::protocol::header_bytes;
+  const wire::Header header = ours ? wire::load_header(view.payload) : wire::Header{};
   // Threads that share a device hand frames to each other by this.
-  REQUIRE(!ours || port > 2 || slot_of_frame(datagram.data) == std::optional<uint32_t>(header.slot >> 1U));
-  const bool known = ours && header.slot < 2 * kSlots && header.job < protocol::max_jobs;
-  const auto counted = [&](Verdict one, Verdict other) {
+  REQUIRE(!ours || port > 2 || wire::slot_of_frame(datagram.data) == std::optional<uint32_t>(header.slot >> 1U));
+  const bool known = ours && header.slot < 2 * kSlots && header.job < wire::protocol::max_jobs;
+  const auto counted = [&](wire::Verdict one, wire::Verdict other) {
     const size_t index = static_cast<size_t>(header.job) << 4U;
     return bench->pipeline.job_counter(index | static_cast<size_t>(one)).packets +
            bench->pipeline.job_counter(index | static_cast<size_t>(other)).packets;
   };
-  const auto accepted = [&] { return counted(Verdict::aggregated, Verdict::completed); };
-  const auto repeated = [&] { return counted(Verdict::resent, Verdict::duplicate); };
+  const auto accepted = [&] { return counted(wire::Verdict::aggregated, wire::Verdict::completed); };
+  const auto repeated = [&] { return counted(wire::Verdict::resent, wire::Verdict::duplicate); };
   const uint64_t before = known ? accepted() : 0;
   const uint64_t repeated_before = known ? repeated() : 0;
-  const HalfState state = known ? bench->pipeline.slots.state(header.slot) : HalfState{};
+  const soft::HalfState state = known ? bench->pipeline.slots.state(header.slot) : soft::HalfState{};
   bench->pipeline.receive(bench->ports[port].get(), datagram);
-  bench->packets += view.content == PacketView::Content::ordinary ? 0 : 1;
-  if (!known || (header.flags & flag::without_values) != 0) return;
+  bench->packets += view.content == soft::PacketView::Content::ordinary ? 0 : 1;
+  if (!known || (header.flags & wire::flag::without_values) != 0) return;
   const bool brings_the_first = repeated() != repeated_before && !state.filled;
   if (accepted() == before && !brings_the_first) return;
   // The first values of a phase overwrite.
   const bool first = state.epoch != header.epoch || header.phase > state.phase || !state.filled;
   for (size_t lane = 0; lane < kValues; ++lane) {
     uint32_t& sum = bench->sums[header.slot][lane];
-    sum = (first ? 0 : sum) + wire::load32(view.payload + protocol::header_bytes + 4 * lane);
+    sum = (first ? 0 : sum) + wire::load32(view.payload + wire::protocol::header_bytes + 4 * lane);
   }
 }
 
 void verify(Bench* bench) {
   uint64_t counted = bench->verdicts();
-  for (size_t reason = 0; reason < DropCounters::kEntries; ++reason) {
-    const auto dropped = static_cast<DropReason>(reason);
+  for (size_t reason = 0; reason < soft::DropCounters::kEntries; ++reason) {
+    const auto dropped = static_cast<wire::DropReason>(reason);
     // These come with a verdict, or of what is sent, or of ordinary frames.
-    if (dropped == DropReason::wrong_epoch || dropped == DropReason::stale || dropped == DropReason::duplicate ||
-        dropped == DropReason::no_rank_address || dropped == DropReason::no_route) {
+    if (dropped == wire::DropReason::wrong_epoch || dropped == wire::DropReason::stale ||
+        dropped == wire::DropReason::duplicate || dropped == wire::DropReason::no_rank_address ||
+        dropped == wire::DropReason::no_route) {
       continue;
     }
     counted += bench->pipeline.drops[dropped].packets;
@@ -202,11 +207,11 @@ void verify(Bench* bench) {
 }
 
 void change_tables(Bench* bench, FuzzedDataProvider* input) {
-  Tables& tables = bench->pipeline.tables;
+  soft::Tables& tables = bench->pipeline.tables;
   const auto job = input->ConsumeIntegralInRange<uint16_t>(1, 3);
   const auto worker = input->ConsumeIntegralInRange<uint8_t>(0, 2);
   const auto port = input->ConsumeIntegralInRange<uint16_t>(1, kPortCount);
-  const SlotMatch match{0, static_cast<uint16_t>(input->ConsumeBool() ? 0xFFFC : 0), 1};
+  const soft::SlotMatch match{0, static_cast<uint16_t>(input->ConsumeBool() ? 0xFFFC : 0), 1};
   bench->pipeline.flush();
   switch (input->ConsumeIntegralInRange<int>(0, 5)) {
     case 0:
@@ -229,7 +234,7 @@ void change_tables(Bench* bench, FuzzedDataProvider* input) {
       tables.set_job(job, {0, static_cast<uint16_t>(input->ConsumeBool() ? 0xFFF8 : 0xFFFF)});
       break;
     default:
-      tables.l2_default = {static_cast<L2Action::Kind>(input->ConsumeIntegralInRange<int>(0, 2)), port};
+      tables.l2_default = {static_cast<soft::L2Action::Kind>(input->ConsumeIntegralInRange<int>(0, 2)), port};
   }
 }
 
@@ -237,7 +242,8 @@ void change_tables(Bench* bench, FuzzedDataProvider* input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider input(data, size);
-  use_instructions_to_add(input.ConsumeBool() ? best_of_processor() : Instructions::portable);
+  kernels::use_instructions_to_add(input.ConsumeBool() ? kernels::best_of_processor()
+                                                       : kernels::Instructions::portable);
   Bench bench;
   while (input.remaining_bytes() > 0) {
     auto port = input.ConsumeIntegralInRange<uint16_t>(1, kPortCount);

@@ -19,38 +19,38 @@
 
 namespace fuzz {
 
-class MemoryPort : public switchml::Port {
+class MemoryPort : public switchml::soft::Port {
  public:
   MemoryPort(uint16_t number, bool carries_frames) : Port(number, carries_frames) {
     if (!carries_frames) set_own_endpoint({0x0A0000FE, 48000});
   }
 
   int fd() const override { return -1; }
-  switchml::PortCounters counters() const override { return common_counters(); }
-  bool receive(switchml::ReceiveBuffers* /*buffers*/) const override { return false; }
+  switchml::soft::PortCounters counters() const override { return common_counters(); }
+  bool receive(switchml::soft::ReceiveBuffers* /*buffers*/) const override { return false; }
   void flush() override {}
 
   // Reads every byte, so that the sanitizer sees memory that is gone. Only RESULTs leave.
-  void send_results(const std::vector<switchml::OutgoingPacket>& packets,
-                    const std::vector<switchml::RankAddress>& ranks, const switchml::SwitchAddress& /*own*/,
-                    switchml::Counter* injected_loss) override {
-    for (const switchml::RankAddress& rank : ranks) {
-      for (const switchml::OutgoingPacket& packet : packets) {
-        REQUIRE(packet.header_bytes == switchml::protocol::header_bytes);
-        const switchml::Header header = switchml::wire::load_header(packet.header);
-        REQUIRE(header.kind == static_cast<uint8_t>(switchml::Kind::result));
+  void send_results(const std::vector<switchml::soft::OutgoingPacket>& packets,
+                    const std::vector<switchml::soft::RankAddress>& ranks, const switchml::soft::SwitchAddress& /*own*/,
+                    switchml::soft::Counter* injected_loss) override {
+    for (const switchml::soft::RankAddress& rank : ranks) {
+      for (const switchml::soft::OutgoingPacket& packet : packets) {
+        REQUIRE(packet.header_bytes == switchml::wire::protocol::header_bytes);
+        const switchml::wire::Header header = switchml::wire::load_header(packet.header);
+        REQUIRE(header.kind == static_cast<uint8_t>(switchml::wire::Kind::result));
         read(packet.payload, packet.payload_bytes);
         read(packet.trailer, packet.trailer_bytes);
         if (has_egress_faults()) {
           copies_to_send(packet.header, packet.header_bytes, packet.payload, packet.payload_bytes,
-                         switchml::ipv4_endpoint(rank.ipv4_dst, rank.udp_dst), injected_loss);
+                         switchml::net::ipv4_endpoint(rank.ipv4_dst, rank.udp_dst), injected_loss);
         }
         sent_ += 1;
       }
     }
   }
 
-  bool send_frame(const uint8_t* frame, size_t bytes, switchml::Counter* /*injected_loss*/) override {
+  bool send_frame(const uint8_t* frame, size_t bytes, switchml::soft::Counter* /*injected_loss*/) override {
     if (!carries_frames()) return false;
     read(frame, bytes);
     return true;

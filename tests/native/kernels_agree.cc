@@ -18,9 +18,9 @@
 #include "native/kernels/instructions.h"
 #include "native/kernels/kernels.h"
 
-using switchml::BFloat16;
-using switchml::Float16;
-using switchml::Instructions;
+using switchml::kernels::BFloat16;
+using switchml::kernels::Float16;
+using switchml::kernels::Instructions;
 namespace kernels = switchml::kernels;
 
 namespace {
@@ -32,7 +32,7 @@ std::mt19937 generator(1);  // NOLINT: the same run each time
 
 uint32_t random32() { return static_cast<uint32_t>(generator()); }
 
-[[noreturn]] void fail(const char* what, Instructions instructions, size_t where) {
+[[noreturn]] void fail(const char* what, kernels::Instructions instructions, size_t where) {
   std::printf("%s with %s differs from the portable one at %zu\n", what, kNames[static_cast<size_t>(instructions)],
               where);
   std::exit(1);
@@ -40,22 +40,22 @@ uint32_t random32() { return static_cast<uint32_t>(generator()); }
 
 template <typename T>
 void expect_equal(const std::vector<T>& found, const std::vector<T>& expected, const char* what,
-                  Instructions instructions) {
+                  kernels::Instructions instructions) {
   for (size_t i = 0; i < found.size(); ++i) {
     if (std::memcmp(&found[i], &expected[i], sizeof(T)) != 0) fail(what, instructions, i);
   }
 }
 
-void expect_equal(uint32_t found, uint32_t expected, const char* what, Instructions instructions) {
+void expect_equal(uint32_t found, uint32_t expected, const char* what, kernels::Instructions instructions) {
   if (found != expected) fail(what, instructions, 0);
 }
 
 // Runs act(out) with the portable functions and with `instructions`; both must return the same and leave the same.
 template <typename T, typename Act>
-void compare(Instructions instructions, const char* what, size_t size, Act act) {
+void compare(kernels::Instructions instructions, const char* what, size_t size, Act act) {
   std::vector<T> expected(size);
   std::vector<T> found(size);
-  kernels::use_instructions(Instructions::portable);
+  kernels::use_instructions(kernels::Instructions::portable);
   const uint32_t of_portable = act(expected.data());
   kernels::use_instructions(instructions);
   expect_equal(act(found.data()), of_portable, what, instructions);
@@ -71,13 +71,13 @@ Value random_value() {
 }
 
 template <typename Value>
-void compare_values(Instructions instructions, size_t count) {
+void compare_values(kernels::Instructions instructions, size_t count) {
   std::vector<Value> values(count);
   for (Value& value : values) value = random_value<Value>();
   compare<uint8_t>(instructions, "block_exponent", 0,
                    [&](uint8_t*) { return kernels::block_exponent(values.data(), count); });
   for (Value& value : values) {
-    if (!switchml::is_finite(value)) value = Value{};
+    if (!switchml::kernels::is_finite(value)) value = Value{};
   }
   const int exponent = kernels::block_exponent(values.data(), count);
   for (const int headroom : {0, 1, 6}) {
@@ -100,7 +100,7 @@ void compare_values(Instructions instructions, size_t count) {
   }
 }
 
-void compare_words(Instructions instructions, size_t count) {
+void compare_words(kernels::Instructions instructions, size_t count) {
   std::vector<uint8_t> words(4 * count);
   for (uint8_t& byte : words) byte = static_cast<uint8_t>(random32());
   compare<uint8_t>(instructions, "pack", 4 * count,
@@ -112,7 +112,7 @@ void compare_words(Instructions instructions, size_t count) {
 }
 
 template <typename Half>
-void compare_conversions(Instructions instructions, bool all) {
+void compare_conversions(kernels::Instructions instructions, bool all) {
   constexpr size_t kHalves = 1U << 16U;
   std::vector<Half> halves(kHalves);
   for (size_t i = 0; i < kHalves; ++i) halves[i] = Half{static_cast<uint16_t>(i)};
@@ -124,7 +124,7 @@ void compare_conversions(Instructions instructions, bool all) {
   const uint32_t step = all ? 1 : 251;  // parts of the upper 16 bits: all of them, or a sample of the lower bits
   for (uint32_t part = 0; part < kHalves; part += step) {
     for (uint32_t i = 0; i < kHalves; ++i) {
-      floats[i] = switchml::float_of(all ? part << 16U | i : i << 16U | ((part + i) & 0xFFFFU));
+      floats[i] = switchml::kernels::float_of(all ? part << 16U | i : i << 16U | ((part + i) & 0xFFFFU));
     }
     compare<Half>(instructions, "narrow", kHalves, [&](Half* out) {
       kernels::narrow(floats.data(), kHalves, out);
@@ -137,32 +137,33 @@ void compare_conversions(Instructions instructions, bool all) {
 template <typename Half>
 double magnitude_of(uint16_t bits) {
   const Half half{bits};
-  if (switchml::is_finite(half)) return switchml::widen(half);
-  const double largest = switchml::widen(Half{static_cast<uint16_t>(bits - 1)});
-  return 2 * largest - switchml::widen(Half{static_cast<uint16_t>(bits - 2)});
+  if (switchml::kernels::is_finite(half)) return switchml::kernels::widen(half);
+  const double largest = switchml::kernels::widen(Half{static_cast<uint16_t>(bits - 1)});
+  return 2 * largest - switchml::kernels::widen(Half{static_cast<uint16_t>(bits - 2)});
 }
 
 // Every float32 number is rounded to the nearest half, and to the even one of two.
 template <typename Half>
 void check_rounding() {
   for (uint32_t bits = 0; bits <= 0x7F800000; ++bits) {
-    const double exact = switchml::float_of(bits);
+    const double exact = switchml::kernels::float_of(bits);
     Half half;
-    switchml::narrow(switchml::float_of(bits), &half);
+    switchml::kernels::narrow(switchml::kernels::float_of(bits), &half);
     const uint16_t found = half.bits;
     const double value = magnitude_of<Half>(found);
     const double below = found == 0 ? -INFINITY : magnitude_of<Half>(static_cast<uint16_t>(found - 1));
-    const double above = switchml::is_finite(half) ? magnitude_of<Half>(static_cast<uint16_t>(found + 1)) : INFINITY;
+    const double above =
+        switchml::kernels::is_finite(half) ? magnitude_of<Half>(static_cast<uint16_t>(found + 1)) : INFINITY;
     const double error = std::abs(exact - value);
     const bool even = found % 2 == 0;
-    const bool beyond = !switchml::is_finite(half) && exact > value;
+    const bool beyond = !switchml::kernels::is_finite(half) && exact > value;
     if (!beyond && (error > exact - below || error > above - exact ||
                     (!even && (error == exact - below || error == above - exact)))) {
       std::printf("float32 %08" PRIx32 " became %04x\n", bits, found);
       std::exit(1);
     }
     Half negative;
-    switchml::narrow(switchml::float_of(bits | 0x80000000), &negative);
+    switchml::kernels::narrow(switchml::kernels::float_of(bits | 0x80000000), &negative);
     if (negative.bits != (found | 0x8000)) {
       std::printf("float32 %08" PRIx32 " and its negative differ\n", bits);
       std::exit(1);
@@ -179,7 +180,7 @@ struct Aligned {
 };
 
 // Each of some buffers becomes their sum, with each of the sets of instructions from the same words.
-void compare_sums(Instructions instructions, size_t count, size_t buffer_count) {
+void compare_sums(kernels::Instructions instructions, size_t count, size_t buffer_count) {
   std::vector<std::unique_ptr<Aligned>> buffers;
   std::vector<uint8_t*> words;
   std::vector<std::vector<uint8_t>> before;
@@ -190,13 +191,13 @@ void compare_sums(Instructions instructions, size_t count, size_t buffer_count) 
     for (uint8_t& byte : before.back()) byte = static_cast<uint8_t>(random32());
   }
   std::vector<uint8_t> expected(4 * count);
-  const auto sum = [&](Instructions chosen, bool streaming) {
+  const auto sum = [&](kernels::Instructions chosen, bool streaming) {
     for (size_t i = 0; i < buffer_count; ++i) std::copy(before[i].begin(), before[i].end(), words[i]);
-    switchml::use_instructions_to_add(chosen);
-    switchml::sum_in_place(words.data(), buffer_count, nullptr, count, streaming);
-    switchml::fence_streaming_stores();
+    switchml::kernels::use_instructions_to_add(chosen);
+    switchml::kernels::sum_in_place(words.data(), buffer_count, nullptr, count, streaming);
+    switchml::kernels::fence_streaming_stores();
   };
-  sum(Instructions::portable, false);
+  sum(kernels::Instructions::portable, false);
   std::copy_n(words[0], 4 * count, expected.begin());
   for (const bool streaming : {false, true}) {
     sum(instructions, streaming);
@@ -208,7 +209,7 @@ void compare_sums(Instructions instructions, size_t count, size_t buffer_count) 
   std::vector<uint8_t> anywhere(4 * count + 1);
   for (size_t i = 1; i < buffer_count; ++i) {
     std::copy(before[i].begin(), before[i].end(), anywhere.begin() + 1);
-    switchml::add_big_endian(words[0], anywhere.data() + 1, count);
+    switchml::kernels::add_big_endian(words[0], anywhere.data() + 1, count);
   }
   if (!std::equal(expected.begin(), expected.end(), words[0])) fail("add", instructions, buffer_count);
 }
@@ -218,24 +219,24 @@ void compare_sums(Instructions instructions, size_t count, size_t buffer_count) 
 int main(int argc, char** argv) {
   const bool all = argc == 2 && std::string(argv[1]) == "--all";
   std::printf("compared with the portable kernels:");
-  for (const Instructions instructions : switchml::kAllInstructions) {
-    if (instructions == Instructions::portable || !switchml::processor_has(instructions)) continue;
+  for (const kernels::Instructions instructions : switchml::kernels::kAllInstructions) {
+    if (instructions == kernels::Instructions::portable || !switchml::kernels::processor_has(instructions)) continue;
     for (size_t count = 0; count <= kMost; count = count < 70 ? count + 1 : (count < 256 ? 256 : count + 1792)) {
       compare_values<float>(instructions, count);
-      compare_values<Float16>(instructions, count);
-      compare_values<BFloat16>(instructions, count);
+      compare_values<kernels::Float16>(instructions, count);
+      compare_values<kernels::BFloat16>(instructions, count);
       compare_words(instructions, count);
       for (const size_t sources : {1, 2, 3, 4, 7, 8, 64}) compare_sums(instructions, count, sources);
     }
-    compare_conversions<Float16>(instructions, all);
-    compare_conversions<BFloat16>(instructions, all);
+    compare_conversions<kernels::Float16>(instructions, all);
+    compare_conversions<kernels::BFloat16>(instructions, all);
     std::printf(" %s", kNames[static_cast<size_t>(instructions)]);
     std::fflush(stdout);
   }
   std::printf("\n");
   if (all) {
-    check_rounding<Float16>();
-    check_rounding<BFloat16>();
+    check_rounding<kernels::Float16>();
+    check_rounding<kernels::BFloat16>();
     std::printf("every float32 number is rounded to the nearest float16 and bfloat16\n");
   }
   return 0;

@@ -14,8 +14,8 @@
 #include "native/net/udp_batch.h"
 
 namespace nb = nanobind;
-using switchml::Engine;
-using switchml::RankAssignment;
+using switchml::agent::Engine;
+using switchml::agent::RankAssignment;
 
 namespace {
 
@@ -68,8 +68,8 @@ void make_engine(Engine* self, unsigned threads, const nb::sequence& queues, con
                  const std::optional<uint64_t>& next_hop, bool busy, uint32_t slot_uses) {
   Engine::Links links;
   if (nb::len(queues) > 0) {
-    const switchml::FrameLinkOptions options{switchml::parse_ipv4(address), next_hop, busy};
-    links = switchml::links_of(switchml::take_devices(queues), options);
+    const switchml::agent::FrameLinkOptions options{switchml::net::parse_ipv4(address), next_hop, busy};
+    links = switchml::agent::links_of(switchml::bindings::take_devices(queues), options);
   }
   new (self) Engine(threads, std::move(links), slot_uses);
 }
@@ -97,7 +97,7 @@ nb::dict link_counters(Engine& engine) {
 }
 
 nb::dict status(Engine& engine, uint64_t handle) {
-  switchml::RankStatus status;
+  switchml::agent::RankStatus status;
   {
     const nb::gil_scoped_release release;
     status = engine.status(handle);
@@ -115,7 +115,7 @@ nb::dict status(Engine& engine, uint64_t handle) {
   return result;
 }
 
-nb::dict call_dict(const switchml::CallTimes& call) {
+nb::dict call_dict(const switchml::channel::CallTimes& call) {
   nb::dict result;
   result["sequence"] = call.sequence;
   result["kind"] = call.kind;
@@ -130,7 +130,7 @@ nb::dict call_dict(const switchml::CallTimes& call) {
   return result;
 }
 
-nb::list histogram(const switchml::RankProfile::Histogram& counts) {
+nb::list histogram(const switchml::agent::RankProfile::Histogram& counts) {
   nb::list result;
   for (const uint64_t count : counts) {
     result.append(count);
@@ -139,7 +139,7 @@ nb::list histogram(const switchml::RankProfile::Histogram& counts) {
 }
 
 nb::dict profile(Engine& engine, uint64_t handle, uint64_t calls) {
-  switchml::RankProfile profile;
+  switchml::agent::RankProfile profile;
   {
     const nb::gil_scoped_release release;
     profile = engine.profile(handle, calls);
@@ -162,7 +162,7 @@ nb::dict profile(Engine& engine, uint64_t handle, uint64_t calls) {
   result["summing"] = profile.summing;
   result["taken_at"] = profile.taken_at;
   nb::list latest;
-  for (const switchml::CallTimes& call : profile.latest) {
+  for (const switchml::channel::CallTimes& call : profile.latest) {
     latest.append(call_dict(call));
   }
   result["latest"] = latest;
@@ -193,19 +193,19 @@ NB_MODULE(_engine, module) {
       "shm_port_at",
       [](const std::string& path) {
         const nb::gil_scoped_release release;
-        return switchml::shm_port_at(path);
+        return switchml::agent::shm_port_at(path);
       },
       nb::arg("path"));
   module.attr("SOCKET_BUFFER_BYTES") = Engine::kSocketBufferBytes;
-  module.attr("SLOT_USES") = switchml::kSlotUses;
+  module.attr("SLOT_USES") = switchml::wire::kSlotUses;
   module.def("granted_socket_buffers", [] {
-    const switchml::UdpSocket socket("0.0.0.0", 0, Engine::kSocketBufferBytes);
+    const switchml::net::UdpSocket socket("0.0.0.0", 0, Engine::kSocketBufferBytes);
     return nb::make_tuple(socket.receive_buffer(), socket.send_buffer());
   });
   nb::class_<Engine>(module, "Engine")
       .def("__init__", &make_engine, nb::arg("threads") = 1, nb::arg("queues") = nb::make_tuple(),
            nb::arg("address") = "", nb::arg("next_hop") = nb::none(), nb::arg("busy") = false,
-           nb::arg("slot_uses") = switchml::kSlotUses)
+           nb::arg("slot_uses") = switchml::wire::kSlotUses)
       .def("link_counters", &link_counters)
       .def("start", &Engine::start, free)
       .def("stop", &Engine::stop, free)

@@ -17,7 +17,7 @@
 #include "native/wire/frame_slot.h"
 #include "native/wire/slot_blocks.h"
 
-namespace switchml {
+namespace switchml::net {
 namespace {
 
 // All frames that wait are as good as lost when the device's ring has been full for so long: nobody is there to empty
@@ -146,11 +146,11 @@ void DpdkDevice::hand_over(size_t first) {
 }
 
 uint16_t DpdkDevice::owner_of(const rte_mbuf* frame) const {
-  std::array<uint8_t, kBytesToSlot> joined;
+  std::array<uint8_t, wire::kBytesToSlot> joined;
   const void* start = rte_pktmbuf_read(frame, 0, joined.size(), joined.data());
   if (start == nullptr) return index_;  // too short to have a slot
-  const auto slot = slot_of_frame(static_cast<const uint8_t*>(start));
-  return slot ? static_cast<uint16_t>(part_of_slot(*slot, port_->queues())) : index_;
+  const auto slot = wire::slot_of_frame(static_cast<const uint8_t*>(start));
+  return slot ? static_cast<uint16_t>(wire::part_of_slot(*slot, port_->queues())) : index_;
 }
 
 uint64_t DpdkDevice::take_handed_to() { return std::exchange(handed_to_, 0); }
@@ -212,17 +212,17 @@ rte_mbuf* DpdkDevice::attach(SharedRegion* region, const uint8_t* payload, size_
 // With L3 and L4 in front of a device that computes both, the UDP field holds the sum of the pseudo-header.
 void DpdkDevice::fill_checksums(rte_mbuf* frame, Checksums checksums) const {
   if (checksums == Checksums::finished) return;
-  auto* ip = rte_pktmbuf_mtod_offset(frame, rte_ipv4_hdr*, ethernet::bytes);
+  auto* ip = rte_pktmbuf_mtod_offset(frame, rte_ipv4_hdr*, wire::ethernet::bytes);
   if (!offloads(RTE_ETH_TX_OFFLOAD_IPV4_CKSUM)) {
-    store_ipv4_checksum(reinterpret_cast<uint8_t*>(ip));
+    wire::store_ipv4_checksum(reinterpret_cast<uint8_t*>(ip));
     return;
   }
-  frame->l2_len = ethernet::bytes;
-  frame->l3_len = ipv4::bytes;
+  frame->l2_len = wire::ethernet::bytes;
+  frame->l3_len = wire::ipv4::bytes;
   frame->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
   if (checksums == Checksums::ipv4_and_udp && offloads(RTE_ETH_TX_OFFLOAD_UDP_CKSUM)) {
     frame->ol_flags |= RTE_MBUF_F_TX_UDP_CKSUM;
-    auto* udp = rte_pktmbuf_mtod_offset(frame, rte_udp_hdr*, ethernet::bytes + ipv4::bytes);
+    auto* udp = rte_pktmbuf_mtod_offset(frame, rte_udp_hdr*, wire::ethernet::bytes + wire::ipv4::bytes);
     udp->dgram_cksum = rte_ipv4_phdr_cksum(ip, frame->ol_flags);
   }
 }
@@ -319,4 +319,4 @@ void DpdkDevice::end_sleep() {
   [[maybe_unused]] const ssize_t got = read(interrupt_fd_, &count, sizeof count);
 }
 
-}  // namespace switchml
+}  // namespace switchml::net

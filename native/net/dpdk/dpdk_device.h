@@ -14,7 +14,7 @@
 #include "native/net/dpdk/shared_region.h"
 #include "native/net/frame_device.h"
 
-namespace switchml {
+namespace switchml::net {
 
 class DpdkDevice : public FrameDevice {
  public:
@@ -86,4 +86,4 @@ class DpdkDevice : public FrameDevice {
 // All queues of a port, in order. Throws what DpdkPort throws.
 std::vector<std::unique_ptr<FrameDevice>> queues_of(const std::shared_ptr<DpdkPort>& port);
 
-}  // namespace switchml
+}  // namespace switchml::net

@@ -17,7 +17,7 @@
 #include "native/net/dpdk/eal.h"
 #include "native/wire/frame_headers.h"
 
-namespace switchml {
+namespace switchml::net {
 namespace {
 
 constexpr uint16_t kReceiveDescriptors = 1024;
@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kConnects{2000};  // net_memif, with somebod
 constexpr std::chrono::milliseconds kLookAtConnection{1};
 constexpr unsigned kPoolCache = 256;
 constexpr size_t kSmallestFrameRoom = 2048;
-constexpr size_t kBeyondMtu = ethernet::bytes + 8;  // and two VLAN tags
+constexpr size_t kBeyondMtu = wire::ethernet::bytes + 8;  // and two VLAN tags
 
 std::system_error failure(int error, const std::string& what) {
   return std::system_error(error != 0 ? error : EINVAL, std::generic_category(), what);
@@ -145,7 +145,7 @@ void DpdkPort::configure(const Options& options) {
     start(info, false);
   }
   if (options.mtu != 0) require(rte_eth_dev_set_mtu(port_, mtu), name_ + " refuses an MTU of " + std::to_string(mtu));
-  largest_frame_ = mtu + ethernet::bytes;
+  largest_frame_ = mtu + wire::ethernet::bytes;
   reconnects_ = name_.rfind("net_memif", 0) == 0 && name_.find("role=server") == std::string::npos;
   if (reconnects_) await_connection();
   looked_at_link_ = Clock::now();
@@ -283,4 +283,4 @@ SharedRegion* DpdkPort::reach(const std::shared_ptr<void>& memory, size_t bytes)
   return SharedRegion::make(mapping, memory.get(), mapping->bytes());
 }
 
-}  // namespace switchml
+}  // namespace switchml::net

@@ -17,7 +17,7 @@
 
 struct rte_eth_dev_info;
 
-namespace switchml {
+namespace switchml::net {
 
 class DpdkDevice;
 
@@ -111,4 +111,4 @@ class DpdkPort {
   std::map<const void*, std::weak_ptr<DmaMapping>> mappings_;  // by the first byte
 };
 
-}  // namespace switchml
+}  // namespace switchml::net

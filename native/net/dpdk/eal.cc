@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-namespace switchml {
+namespace switchml::net {
 namespace {
 
 enum class State { stopped, running, spent };
@@ -155,4 +155,4 @@ void take_back(const void* device) {
   eal.devices.erase(device);
 }
 
-}  // namespace switchml
+}  // namespace switchml::net

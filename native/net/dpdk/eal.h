@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace switchml {
+namespace switchml::net {
 
 // Starts it, in a thread of its own, so that the caller's processor affinity stays; what DPDK calls its main lcore does
 // nothing afterwards. Once it runs, the same arguments again change nothing.
@@ -23,4 +23,4 @@ void stop_eal();
 void close_before_stop(const void* device, std::function<void()> close);
 void take_back(const void* device);
 
-}  // namespace switchml
+}  // namespace switchml::net

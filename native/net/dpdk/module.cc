@@ -29,14 +29,15 @@ void translate(const std::exception_ptr& failure, void* /*payload*/) {
 }
 
 nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous, uint16_t queues) {
-  std::shared_ptr<switchml::DpdkPort> port;
-  std::vector<switchml::DeviceHolder> devices;
+  std::shared_ptr<switchml::net::DpdkPort> port;
+  std::vector<switchml::bindings::DeviceHolder> devices;
   {
     const nb::gil_scoped_release release;
-    port = std::make_shared<switchml::DpdkPort>(switchml::DpdkPort::Options{devargs, mtu, promiscuous, queues});
-    devices = switchml::queues_of(port);
+    port =
+        std::make_shared<switchml::net::DpdkPort>(switchml::net::DpdkPort::Options{devargs, mtu, promiscuous, queues});
+    devices = switchml::net::queues_of(port);
   }
-  return nb::make_tuple(switchml::to_capsules(std::move(devices)), port->mac(), port->largest_frame(),
+  return nb::make_tuple(switchml::bindings::to_capsules(std::move(devices)), port->mac(), port->largest_frame(),
                         port->description());
 }
 
@@ -46,9 +47,9 @@ nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous
 NB_MODULE(_dpdk, module) {
   module.doc() = "Frame devices that are queues of DPDK ports.";
   nb::register_exception_translator(translate);
-  module.def("start_eal", &switchml::start_eal, nb::arg("arguments"), nb::arg("defaults"),
+  module.def("start_eal", &switchml::net::start_eal, nb::arg("arguments"), nb::arg("defaults"),
              nb::call_guard<nb::gil_scoped_release>());
-  module.def("stop_eal", &switchml::stop_eal, nb::call_guard<nb::gil_scoped_release>());
+  module.def("stop_eal", &switchml::net::stop_eal, nb::call_guard<nb::gil_scoped_release>());
   module.def("open_device", &open_device, nb::arg("devargs"), nb::arg("mtu"), nb::arg("promiscuous"),
              nb::arg("queues"));
 }

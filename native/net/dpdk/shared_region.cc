@@ -4,7 +4,7 @@
 #include <rte_memory.h>
 #include <unistd.h>
 
-namespace switchml {
+namespace switchml::net {
 
 std::shared_ptr<DmaMapping> DmaMapping::make(const std::shared_ptr<void>& memory, size_t bytes, rte_device* device) {
   if (rte_eal_iova_mode() != RTE_IOVA_VA) return nullptr;  // ordinary pages have no address that a device knows
@@ -44,4 +44,4 @@ void SharedRegion::let_go() {
   if (rte_mbuf_ext_refcnt_update(&references_, static_cast<int16_t>(-1)) == 0) delete this;
 }
 
-}  // namespace switchml
+}  // namespace switchml::net

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace switchml {
+namespace switchml::net {
 
 // Memory that a device reads by DMA, for as long as this is there.
 class DmaMapping {
@@ -55,4 +55,4 @@ class SharedRegion {
   rte_mbuf_ext_shared_info references_{};  // our own is the first
 };
 
-}  // namespace switchml
+}  // namespace switchml::net

@@ -27,17 +27,17 @@ void translate(const std::exception_ptr& failure, void* /*payload*/) {
 }
 
 nb::tuple open_device(const std::string& interface) {
-  std::unique_ptr<switchml::XdpDevice> device;
+  std::unique_ptr<switchml::net::XdpDevice> device;
   {
     const nb::gil_scoped_release release;
-    device = std::make_unique<switchml::XdpDevice>(interface);
+    device = std::make_unique<switchml::net::XdpDevice>(interface);
   }
   const uint64_t mac = device->mac();
   const size_t largest = device->largest_frame();
   const std::string description = device->description();
-  std::vector<switchml::DeviceHolder> queues;
+  std::vector<switchml::bindings::DeviceHolder> queues;
   queues.push_back(std::move(device));
-  return nb::make_tuple(switchml::to_capsules(std::move(queues)), mac, largest, description);
+  return nb::make_tuple(switchml::bindings::to_capsules(std::move(queues)), mac, largest, description);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@
 
 #include "native/wire/frame_headers.h"
 
-namespace switchml {
+namespace switchml::net {
 namespace {
 
 constexpr uint32_t kRing = 2048;
@@ -79,7 +79,7 @@ XdpDevice::XdpDevice(const std::string& interface) : interface_(interface) {
   }
   InterfaceQuery query(interface);
   mac_ = query.mac();
-  largest_frame_ = std::min(query.mtu() + ethernet::bytes, kFrameBytes - kHeadroom);
+  largest_frame_ = std::min(query.mtu() + wire::ethernet::bytes, kFrameBytes - kHeadroom);
   if (const uint32_t queues = query.queues(); queues != 1) {
     throw std::invalid_argument(interface + " spreads packets over " + std::to_string(queues) +
                                 " receive queues, and AF_XDP takes one: `ethtool -L " + interface +
@@ -214,7 +214,7 @@ void XdpDevice::send(const FrameHeaders& headers, const uint8_t* payload, size_t
     uint8_t* frame = frame_at(address);
     std::memcpy(frame, headers.first + i * headers.bytes, headers.bytes);
     if (payload_bytes > 0) std::memcpy(frame + headers.bytes, payload, payload_bytes);
-    if (checksums != Checksums::finished) store_ipv4_checksum(frame + ethernet::bytes);
+    if (checksums != Checksums::finished) wire::store_ipv4_checksum(frame + wire::ethernet::bytes);
     xdp_desc* descriptor = xsk_ring_prod__tx_desc(&transmit_, at);
     *descriptor = {address, static_cast<uint32_t>(bytes), 0};
     xsk_ring_prod__submit(&transmit_, 1);
@@ -239,4 +239,4 @@ bool XdpDevice::prepare_sleep() {
   return true;  // the descriptor is readable as long as frames wait
 }
 
-}  // namespace switchml
+}  // namespace switchml::net

@@ -11,7 +11,7 @@
 #include "native/net/frame_device.h"
 #include "native/net/xdp/xdp_filter.h"
 
-namespace switchml {
+namespace switchml::net {
 
 class XdpDevice : public FrameDevice {
  public:
@@ -70,4 +70,4 @@ class XdpDevice : public FrameDevice {
   FrameDeviceCounters counters_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::net

@@ -13,7 +13,7 @@
 
 #include "native/wire/frame_headers.h"
 
-namespace switchml {
+namespace switchml::net {
 namespace {
 
 constexpr uint32_t kMostPorts = 4096;
@@ -82,26 +82,26 @@ class Program {
 
 // What is ours is said as in the pipeline's parser: UDP right after 20 bytes of IPv4, no fragment.
 std::vector<bpf_insn> make_program(int ports, int sockets) {
-  constexpr size_t kIp = ethernet::bytes;
-  constexpr size_t kUdp = kIp + ipv4::bytes;
+  constexpr size_t kIp = wire::ethernet::bytes;
+  constexpr size_t kUdp = kIp + wire::ipv4::bytes;
   constexpr int kKey = -static_cast<int>(sizeof(uint32_t));  // on the stack
   Program program;
   program.append(copy(r6, r1));
   program.append(load(BPF_W, r2, r1, offsetof(xdp_md, data)));
   program.append(load(BPF_W, r3, r1, offsetof(xdp_md, data_end)));
   program.append(copy(r4, r2));
-  program.append(add(r4, kHeadersBeforeUdpPayload));
+  program.append(add(r4, wire::kHeadersBeforeUdpPayload));
   program.pass_if_greater(r4, r3);
-  program.append(load(BPF_H, r5, r2, ethernet::type));
-  program.pass_unless_equal(r5, htons(ethernet::type_ipv4));
-  program.append(load(BPF_B, r5, r2, kIp + ipv4::version_and_length));
-  program.pass_unless_equal(r5, ipv4::version_4_without_options);
-  program.append(load(BPF_B, r5, r2, kIp + ipv4::protocol));
-  program.pass_unless_equal(r5, ipv4::protocol_udp);
-  program.append(load(BPF_H, r5, r2, kIp + ipv4::fragment));
-  program.append(keep_bits(r5, htons(ipv4::more_fragments_or_offset)));
+  program.append(load(BPF_H, r5, r2, wire::ethernet::type));
+  program.pass_unless_equal(r5, htons(wire::ethernet::type_ipv4));
+  program.append(load(BPF_B, r5, r2, kIp + wire::ipv4::version_and_length));
+  program.pass_unless_equal(r5, wire::ipv4::version_4_without_options);
+  program.append(load(BPF_B, r5, r2, kIp + wire::ipv4::protocol));
+  program.pass_unless_equal(r5, wire::ipv4::protocol_udp);
+  program.append(load(BPF_H, r5, r2, kIp + wire::ipv4::fragment));
+  program.append(keep_bits(r5, htons(wire::ipv4::more_fragments_or_offset)));
   program.pass_unless_equal(r5, 0);
-  program.append(load(BPF_H, r5, r2, kUdp + udp::dst));
+  program.append(load(BPF_H, r5, r2, kUdp + wire::udp::dst));
   program.append(instruction(BPF_STX | BPF_MEM | BPF_W, stack, r5, kKey, 0));
   program.append(copy(r2, stack));
   program.append(add(r2, kKey));
@@ -186,4 +186,4 @@ void XdpFilter::redirect(uint16_t udp_port, bool on) const {
   }
 }
 
-}  // namespace switchml
+}  // namespace switchml::net

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace switchml {
+namespace switchml::net {
 
 // Attached as long as it lives, and no longer: the kernel takes it off when the process ends in whatever way.
 class XdpFilter {
@@ -33,4 +33,4 @@ class XdpFilter {
   bool native_ = false;
 };
 
-}  // namespace switchml
+}  // namespace switchml::net

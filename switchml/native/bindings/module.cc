@@ -17,9 +17,9 @@
 #include "switchml/native/communicator.h"
 
 namespace nb = nanobind;
-using switchml::CallKind;
-using switchml::CallStatus;
-using switchml::Communicator;
+using switchml::client::CallKind;
+using switchml::client::CallStatus;
+using switchml::client::Communicator;
 
 namespace {
 
@@ -103,19 +103,20 @@ nb::object check_failure(const OwnedByProcess& communicator) {
 }
 
 nb::dict spent(const OwnedByProcess& communicator) {
-  const switchml::ProcessCounters& counters = communicator->spent();
+  const switchml::channel::ProcessCounters& counters = communicator->spent();
   nb::dict result;
-  const switchml::ThreadTimes times = switchml::thread_times_of(counters, switchml::monotonic_nanoseconds());
+  const switchml::channel::ThreadTimes times =
+      switchml::channel::thread_times_of(counters, switchml::runtime::monotonic_nanoseconds());
   result["quantize"] = times.quantize;
   result["waiting"] = times.waiting;
   result["dequantize"] = times.dequantize;
   result["sleeps"] = counters.sleeps.load(std::memory_order_relaxed);
-  const switchml::CallLog& calls = communicator->calls();
+  const switchml::channel::CallLog& calls = communicator->calls();
   result["calls"] = calls.ended();
   result["bytes"] = calls.bytes();
   result["call_time"] = calls.nanoseconds();
   nb::list took;
-  for (size_t bucket = 0; bucket < switchml::kDurationBuckets; ++bucket) {
+  for (size_t bucket = 0; bucket < switchml::runtime::kDurationBuckets; ++bucket) {
     took.append(calls.took(bucket));
   }
   result["calls_took"] = took;
@@ -157,7 +158,7 @@ NB_MODULE(_native, module) {
       .def_ro("non_finite_count", &Communicator::Outcome::non_finite_count)
       .def_ro("non_finite_indices", &Communicator::Outcome::non_finite_indices);
 
-  switchml::define_kernels(
+  switchml::client::define_kernels(
       module.def_submodule("kernels", "The arithmetic between a tensor and the words of a packet."));
 
   const auto free = nb::call_guard<nb::gil_scoped_release>();

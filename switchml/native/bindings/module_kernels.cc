@@ -13,7 +13,7 @@
 
 namespace nb = nanobind;
 
-namespace switchml {
+namespace switchml::client {
 
 namespace {
 
@@ -37,9 +37,9 @@ template <typename Act>
 auto with_type(Type type, Act&& act) {
   switch (type) {
     case Type::float16:
-      return act(Float16{});
+      return act(kernels::Float16{});
     case Type::bfloat16:
-      return act(BFloat16{});
+      return act(kernels::BFloat16{});
     default:
       return act(float{});
   }
@@ -63,7 +63,7 @@ size_t checked_count(Type type, const Values& values, const Words& words, size_t
 
 template <typename Values, typename Words>
 size_t block_size(Type type, const Values& values, const Words& words) {
-  return checked_count(type, values, words, protocol::max_values);
+  return checked_count(type, values, words, wire::protocol::max_values);
 }
 
 uint16_t block_exponent(Type type, const ConstBytes& values) {
@@ -95,9 +95,9 @@ uint32_t dequantize(Type type, const ConstBytes& words, int shift, float divisor
 template <typename Act>
 void with_half(Type type, Act&& act) {
   if (type == Type::float16) {
-    act(Float16{});
+    act(kernels::Float16{});
   } else if (type == Type::bfloat16) {
-    act(BFloat16{});
+    act(kernels::BFloat16{});
   } else {
     throw std::invalid_argument("only float16 and bfloat16 are converted");
   }
@@ -145,8 +145,8 @@ void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count
   }
 }
 
-void run(const std::string& kernel, Type type, Instructions instructions, const Bytes& values, const Bytes& words,
-         size_t block, bool streaming) {
+void run(const std::string& kernel, Type type, kernels::Instructions instructions, const Bytes& values,
+         const Bytes& words, size_t block, bool streaming) {
   const size_t count = checked_count(type, values, words, SIZE_MAX);
   const bool converts = kernel == "widen" || kernel == "narrow";
   const bool of_integers = kernel == "pack" || kernel == "unpack" || kernel == "weigh";
@@ -155,13 +155,13 @@ void run(const std::string& kernel, Type type, Instructions instructions, const 
       !(of_floats && type != Type::int32)) {
     throw std::invalid_argument("there is no kernel \"" + kernel + "\" for this type");
   }
-  if (block == 0 || block > protocol::max_values || (streaming && block % 16 != 0) ||
+  if (block == 0 || block > wire::protocol::max_values || (streaming && block % 16 != 0) ||
       (streaming && reinterpret_cast<uintptr_t>(words.data()) % 64 != 0)) {
-    throw std::invalid_argument("a block is at most " + std::to_string(protocol::max_values) +
+    throw std::invalid_argument("a block is at most " + std::to_string(wire::protocol::max_values) +
                                 " values; words that bypass the caches start at multiples of 64 bytes");
   }
   const nb::gil_scoped_release release;
-  const Instructions before = kernels::instructions_in_use();
+  const kernels::Instructions before = kernels::instructions_in_use();
   kernels::use_instructions(instructions);
   with_type(type,
             [&](auto value) { pass(kernel, as<decltype(value)>(values), words.data(), count, block, streaming); });
@@ -172,18 +172,18 @@ void run(const std::string& kernel, Type type, Instructions instructions, const 
 }  // namespace
 
 void define_kernels(nb::module_ module) {
-  nb::enum_<Instructions>(module, "Instructions")
-      .value("PORTABLE", Instructions::portable)
-      .value("NEON", Instructions::neon)
-      .value("AVX2", Instructions::avx2)
-      .value("AVX512", Instructions::avx512);
+  nb::enum_<kernels::Instructions>(module, "Instructions")
+      .value("PORTABLE", kernels::Instructions::portable)
+      .value("NEON", kernels::Instructions::neon)
+      .value("AVX2", kernels::Instructions::avx2)
+      .value("AVX512", kernels::Instructions::avx512);
   nb::enum_<Type>(module, "Type")
       .value("FLOAT32", Type::float32)
       .value("FLOAT16", Type::float16)
       .value("BFLOAT16", Type::bfloat16)
       .value("INT32", Type::int32);
   module.def("best_instructions", &kernels::best_instructions);
-  module.def("processor_has", &processor_has, nb::arg("instructions"));
+  module.def("processor_has", &kernels::processor_has, nb::arg("instructions"));
   module.def("use_instructions", &kernels::use_instructions, nb::arg("instructions"));
   module.def("block_exponent", &block_exponent, nb::arg("dtype"), nb::arg("values"));
   module.def("quantize", &quantize, nb::arg("dtype"), nb::arg("values"), nb::arg("shift"), nb::arg("words"),
@@ -207,7 +207,7 @@ void define_kernels(nb::module_ module) {
   module.def(
       "weigh",
       [](const ConstBytes& words, size_t first) {
-        if (words.size() % 4 != 0 || first + words.size() / 4 > protocol::max_values) {
+        if (words.size() % 4 != 0 || first + words.size() / 4 > wire::protocol::max_values) {
           throw std::invalid_argument("there are weights for as many words as a block has");
         }
         return kernels::weigh(words.data(), first, words.size() / 4);
@@ -217,4 +217,4 @@ void define_kernels(nb::module_ module) {
              nb::arg("words"), nb::arg("block"), nb::arg("streaming") = false);
 }
 
-}  // namespace switchml
+}  // namespace switchml::client

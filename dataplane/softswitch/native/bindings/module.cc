@@ -14,7 +14,7 @@
 #include "dataplane/softswitch/native/bindings/module_kernels.h"
 #include "native/bindings/device_capsule.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 size_t index_below(Int given, size_t entries, const char* counter) {
@@ -105,7 +105,7 @@ void bind_ports(nb::class_<Switch>* cls) {
       "add_device_port",
       [](Switch* self, Int port, const nb::sequence& queues, bool busy) {
         const auto switch_port = port_number(port);
-        auto taken = take_devices(queues);
+        auto taken = bindings::take_devices(queues);
         const nb::gil_scoped_release unlocked;
         self->add_device_port(switch_port, std::move(taken), busy);
       },
@@ -214,30 +214,31 @@ void bind_counters(nb::class_<Switch>* cls) {
 }
 
 }  // namespace
-}  // namespace switchml
+}  // namespace switchml::soft
 
 // NOLINTNEXTLINE(bugprone-signed-bitwise,performance-unnecessary-value-param): inside nanobind's macro
 NB_MODULE(_native, m) {
   namespace nb = nanobind;
-  using switchml::Int;
-  using switchml::Switch;
+  using switchml::soft::Int;
+  using switchml::soft::Switch;
   m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
-  nb::register_exception_translator(switchml::translate);
-  switchml::define_kernels(m.def_submodule("kernels", "The additions of the switch, for tests and benchmarks."));
-  m.attr("UDP_PORT_BUFFER_BYTES") = switchml::UdpPort::kSocketBufferBytes;
+  nb::register_exception_translator(switchml::soft::translate);
+  switchml::soft::define_kernels(m.def_submodule("kernels", "The additions of the switch, for tests and benchmarks."));
+  m.attr("UDP_PORT_BUFFER_BYTES") = switchml::soft::UdpPort::kSocketBufferBytes;
   nb::class_<Switch> cls(m, "Switch", "A switch with `slots` pool indexes and `values` 32-bit values per packet.");
   cls.def(
       "__init__",
       [](Switch* self, Int slots, Int values, Int shards) {
-        new (self) Switch(switchml::number<uint32_t>(slots, "slots"), switchml::number<uint32_t>(values, "values"),
-                          switchml::number<uint32_t>(shards, "shards"));
+        new (self)
+            Switch(switchml::soft::number<uint32_t>(slots, "slots"), switchml::soft::number<uint32_t>(values, "values"),
+                   switchml::soft::number<uint32_t>(shards, "shards"));
       },
       nb::arg("slots"), nb::arg("values"), nb::arg("shards") = 1);
   cls.def(
       "reset",
       [](Switch* self, Int slots, Int values) {
-        const auto new_slots = switchml::number<uint32_t>(slots, "slots");
-        const auto new_values = switchml::number<uint32_t>(values, "values");
+        const auto new_slots = switchml::soft::number<uint32_t>(slots, "slots");
+        const auto new_values = switchml::soft::number<uint32_t>(values, "values");
         const nb::gil_scoped_release unlocked;
         self->reset(new_slots, new_values);
       },
@@ -246,7 +247,7 @@ NB_MODULE(_native, m) {
   cls.def("start", &Switch::start, nb::call_guard<nb::gil_scoped_release>(), "Start the data thread.");
   cls.def("stop", &Switch::stop, nb::call_guard<nb::gil_scoped_release>(),
           "End the data thread; packets wait in the sockets until start().");
-  switchml::bind_ports(&cls);
-  switchml::bind_tables(&cls);
-  switchml::bind_counters(&cls);
+  switchml::soft::bind_ports(&cls);
+  switchml::soft::bind_tables(&cls);
+  switchml::soft::bind_counters(&cls);
 }

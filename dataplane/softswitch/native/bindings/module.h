@@ -14,7 +14,7 @@
 #include "dataplane/softswitch/native/runtime/switch.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 namespace nb = nanobind;
 
@@ -61,4 +61,4 @@ void control(Switch* self, Operation&& operation) {
 
 void bind_tables(nb::class_<Switch>* cls);
 
-}  // namespace switchml
+}  // namespace switchml::soft

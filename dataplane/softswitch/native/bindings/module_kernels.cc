@@ -15,7 +15,7 @@
 
 namespace nb = nanobind;
 
-namespace switchml {
+namespace switchml::soft {
 
 namespace {
 
@@ -24,23 +24,24 @@ constexpr size_t kAlignment = 64;
 using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-const std::vector<std::pair<std::string, Instructions>>& names() {
-  static const std::vector<std::pair<std::string, Instructions>> known = {{"portable", Instructions::portable},
-                                                                          {"neon", Instructions::neon},
-                                                                          {"avx2", Instructions::avx2},
-                                                                          {"avx512", Instructions::avx512}};
+const std::vector<std::pair<std::string, kernels::Instructions>>& names() {
+  static const std::vector<std::pair<std::string, kernels::Instructions>> known = {
+      {"portable", kernels::Instructions::portable},
+      {"neon", kernels::Instructions::neon},
+      {"avx2", kernels::Instructions::avx2},
+      {"avx512", kernels::Instructions::avx512}};
   return known;
 }
 
 std::vector<std::string> instructions_of_processor() {
   std::vector<std::string> found;
   for (const auto& [name, instructions] : names()) {
-    if (processor_has(instructions)) found.push_back(name);
+    if (kernels::processor_has(instructions)) found.push_back(name);
   }
   return found;
 }
 
-Instructions named(const std::string& name) {
+kernels::Instructions named(const std::string& name) {
   for (const auto& [known, instructions] : names()) {
     if (known == name) return instructions;
   }
@@ -56,13 +57,15 @@ void require_aligned(const void* memory) {
 // Chooses instructions for as long as it lives.
 class Chosen {
  public:
-  explicit Chosen(const std::string& name) : before_(instructions_to_add()) { use_instructions_to_add(named(name)); }
-  ~Chosen() { use_instructions_to_add(before_); }
+  explicit Chosen(const std::string& name) : before_(kernels::instructions_to_add()) {
+    kernels::use_instructions_to_add(named(name));
+  }
+  ~Chosen() { kernels::use_instructions_to_add(before_); }
   Chosen(const Chosen&) = delete;
   Chosen& operator=(const Chosen&) = delete;
 
  private:
-  Instructions before_;
+  kernels::Instructions before_;
 };
 
 void add(const std::string& instructions, const Bytes& sums, const ConstBytes& values, size_t block) {
@@ -73,12 +76,12 @@ void add(const std::string& instructions, const Bytes& sums, const ConstBytes& v
   const Chosen chosen(instructions);
   const size_t count = sums.size() / sizeof(uint32_t);
   for (size_t i = 0; i < count; i += block) {
-    add_big_endian(sums.data() + 4 * i, values.data() + 4 * i, std::min(block, count - i));
+    kernels::add_big_endian(sums.data() + 4 * i, values.data() + 4 * i, std::min(block, count - i));
   }
 }
 
 void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
-  if (buffers.empty() || buffers.size() > protocol::max_workers || block == 0 || block % 16 != 0) {
+  if (buffers.empty() || buffers.size() > wire::protocol::max_workers || block == 0 || block % 16 != 0) {
     throw std::invalid_argument("there are 1 to 64 buffers, and a block is a multiple of 16 words");
   }
   for (const Bytes& buffer : buffers) {
@@ -92,9 +95,9 @@ void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buf
   std::vector<uint8_t*> parts(buffers.size());
   for (size_t i = 0; i < count; i += block) {
     for (size_t buffer = 0; buffer < parts.size(); ++buffer) parts[buffer] = buffers[buffer].data() + 4 * i;
-    switchml::sum_in_place(parts.data(), parts.size(), nullptr, std::min(block, count - i), streaming);
+    switchml::kernels::sum_in_place(parts.data(), parts.size(), nullptr, std::min(block, count - i), streaming);
   }
-  fence_streaming_stores();
+  kernels::fence_streaming_stores();
 }
 
 }  // namespace
@@ -110,4 +113,4 @@ void define_kernels(nb::module_ module) {
       nb::arg("instructions"), nb::arg("buffers"), nb::arg("block"), nb::arg("streaming") = false);
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -3,8 +3,8 @@
 
 #include <nanobind/nanobind.h>
 
-namespace switchml {
+namespace switchml::soft {
 
 void define_kernels(nanobind::module_ module);
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -12,7 +12,7 @@
 
 #include "dataplane/softswitch/native/bindings/module.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 // ("forward", port), ("flood", group) or ("drop_no_route",), as the actions of l2_table are named.
@@ -168,4 +168,4 @@ void bind_tables(nb::class_<Switch>* cls) {
       nb::arg("port"), nb::arg("direction"), "Delete an entry of loss_ingress_table or loss_egress_table.");
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -1,6 +1,6 @@
 #include "dataplane/softswitch/native/pipeline/egress.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 void Egress::send_results(uint16_t port, const std::vector<OutgoingPacket>& packets,
                           const std::vector<RankAddress>& ranks) {
@@ -9,7 +9,7 @@ void Egress::send_results(uint16_t port, const std::vector<OutgoingPacket>& pack
   if (tables_->loss_egress.covers(port)) {
     send_what_is_not_lost(out, packets, ranks);
   } else {
-    out->send_results(packets, ranks, tables_->switch_address, &(*drops_)[DropReason::injected_loss]);
+    out->send_results(packets, ranks, tables_->switch_address, &(*drops_)[wire::DropReason::injected_loss]);
   }
   flush_later(out);
 }
@@ -17,7 +17,7 @@ void Egress::send_results(uint16_t port, const std::vector<OutgoingPacket>& pack
 // Each copy of a packet is lost on its own.
 void Egress::send_what_is_not_lost(Port* port, const std::vector<OutgoingPacket>& packets,
                                    const std::vector<RankAddress>& ranks) {
-  Counter* lost = &(*drops_)[DropReason::injected_loss];
+  Counter* lost = &(*drops_)[wire::DropReason::injected_loss];
   for (const RankAddress& rank : ranks) {
     kept_.clear();
     for (const OutgoingPacket& packet : packets) {
@@ -33,15 +33,15 @@ void Egress::send_what_is_not_lost(Port* port, const std::vector<OutgoingPacket>
 
 void Egress::send_frame(uint16_t port, const uint8_t* frame, size_t bytes) {
   if (tables_->loss_egress.loses(port)) {
-    (*drops_)[DropReason::injected_loss].add(1, bytes);
+    (*drops_)[wire::DropReason::injected_loss].add(1, bytes);
     return;
   }
   Port* out = find(port);
   if (out == nullptr) return;
-  if (out->send_frame(frame, bytes, &(*drops_)[DropReason::injected_loss])) {
+  if (out->send_frame(frame, bytes, &(*drops_)[wire::DropReason::injected_loss])) {
     flush_later(out);
   } else {
-    (*drops_)[DropReason::no_route].add(1, bytes);
+    (*drops_)[wire::DropReason::no_route].add(1, bytes);
   }
 }
 
@@ -59,4 +59,4 @@ void Egress::flush() {
   waiting_.clear();
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -9,7 +9,7 @@
 #include "dataplane/softswitch/native/tables/counter.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 class Egress {
  public:
@@ -41,4 +41,4 @@ class Egress {
   std::vector<OutgoingPacket> kept_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

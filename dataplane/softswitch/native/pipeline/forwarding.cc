@@ -3,27 +3,27 @@
 #include "dataplane/softswitch/native/pipeline/own_address.h"
 #include "native/wire/frame_headers.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 void Forwarding::process(const Port& ingress, const PacketView& packet) {
   const SwitchAddress& own = tables_->switch_address;
   // A forged RESULT need not use our UDP port: an agent may listen on any, and tells the switch by its address.
   if (ingress.has_own_source(packet, own)) {
-    (*drops_)[DropReason::forged_result].add(1, packet.frame_bytes);
+    (*drops_)[wire::DropReason::forged_result].add(1, packet.frame_bytes);
     return;
   }
   if (answer(packet.frame, packet.frame_bytes, own, &reply_)) {
     egress_->send_frame(ingress.number(), reply_.data(), reply_.size());
     return;
   }
-  const L2Action& action = tables_->find_l2(wire::load48(packet.frame + ethernet::dst));
+  const L2Action& action = tables_->find_l2(wire::load48(packet.frame + wire::ethernet::dst));
   if (action.kind == L2Action::Kind::flood) {
     flood(action.port_or_group, ingress, packet);
     return;
   }
   // Back where it came from it would be a second copy on that link.
   if (action.kind == L2Action::Kind::drop_no_route || action.port_or_group == ingress.number()) {
-    (*drops_)[DropReason::no_route].add(1, packet.frame_bytes);
+    (*drops_)[wire::DropReason::no_route].add(1, packet.frame_bytes);
     return;
   }
   egress_->send_frame(action.port_or_group, packet.frame, packet.frame_bytes);
@@ -38,4 +38,4 @@ void Forwarding::flood(uint16_t group, const Port& ingress, const PacketView& pa
   }
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -10,7 +10,7 @@
 #include "dataplane/softswitch/native/tables/counter.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 class Forwarding {
  public:
@@ -29,4 +29,4 @@ class Forwarding {
   std::vector<uint8_t> reply_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

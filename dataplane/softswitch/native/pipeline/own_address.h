@@ -7,10 +7,10 @@
 
 #include "dataplane/softswitch/native/tables/tables.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // Makes the answer to `frame`, which has an Ethernet header, in `reply`. False when it is no question to the switch,
 // or the switch has no address yet.
 bool answer(const uint8_t* frame, size_t bytes, const SwitchAddress& own, std::vector<uint8_t>* reply);
 
-}  // namespace switchml
+}  // namespace switchml::soft

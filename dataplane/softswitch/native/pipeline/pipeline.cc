@@ -2,21 +2,21 @@
 
 #include <algorithm>
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 // A verdict that drops its packet has a drop reason, too.
-std::optional<DropReason> drop_reason_of(Verdict verdict) {
+std::optional<wire::DropReason> drop_reason_of(wire::Verdict verdict) {
   switch (verdict) {
-    case Verdict::wrong_epoch:
-      return DropReason::wrong_epoch;
-    case Verdict::stale:
-      return DropReason::stale;
-    case Verdict::duplicate:
-      return DropReason::duplicate;
-    case Verdict::aggregated:
-    case Verdict::completed:
-    case Verdict::resent:
+    case wire::Verdict::wrong_epoch:
+      return wire::DropReason::wrong_epoch;
+    case wire::Verdict::stale:
+      return wire::DropReason::stale;
+    case wire::Verdict::duplicate:
+      return wire::DropReason::duplicate;
+    case wire::Verdict::aggregated:
+    case wire::Verdict::completed:
+    case wire::Verdict::resent:
       break;
   }
   return std::nullopt;
@@ -32,13 +32,13 @@ Pipeline::Pipeline(size_t slot_count, size_t values, const Ports* ports)
       results_(&tables, &egress_, &drops),
       forwarding_(&tables, &egress_, &drops) {}
 
-void Pipeline::receive(Port* ingress, const Datagram& packet) {
-  ingress->deliver(packet, &drops[DropReason::injected_loss],
-                   [this, ingress](const Datagram& delivered) { process(*ingress, delivered); });
+void Pipeline::receive(Port* ingress, const net::Datagram& packet) {
+  ingress->deliver(packet, &drops[wire::DropReason::injected_loss],
+                   [this, ingress](const net::Datagram& delivered) { process(*ingress, delivered); });
 }
 
 void Pipeline::release_expired(Port* port, Port::Clock::time_point now) {
-  port->release_expired(now, [this, port](const Datagram& delivered) { process(*port, delivered); });
+  port->release_expired(now, [this, port](const net::Datagram& delivered) { process(*port, delivered); });
 }
 
 void Pipeline::flush() {
@@ -46,11 +46,11 @@ void Pipeline::flush() {
   egress_.flush();
 }
 
-void Pipeline::process(const Port& ingress, const Datagram& received) {
+void Pipeline::process(const Port& ingress, const net::Datagram& received) {
   const PacketView packet =
       ingress.carries_frames() ? view_of_frame(received.data, received.length) : view_of_datagram(received);
   if (tables.loss_ingress.loses(ingress.number())) {
-    drops[DropReason::injected_loss].add(1, packet.frame_bytes);
+    drops[wire::DropReason::injected_loss].add(1, packet.frame_bytes);
     return;
   }
   switch (packet.content) {
@@ -62,34 +62,34 @@ void Pipeline::process(const Port& ingress, const Datagram& received) {
       forwarding_.process(ingress, packet);
       break;
     case PacketView::Content::runt:
-      drops[DropReason::runt].add(1, packet.frame_bytes);
+      drops[wire::DropReason::runt].add(1, packet.frame_bytes);
       break;
   }
 }
 
 void Pipeline::contribute(const Port& ingress, const PacketView& packet) {
-  if (packet.payload_bytes < protocol::header_bytes || (packet.frame != nullptr && ends_early(packet))) {
-    drops[DropReason::runt].add(1, packet.frame_bytes);
+  if (packet.payload_bytes < wire::protocol::header_bytes || (packet.frame != nullptr && ends_early(packet))) {
+    drops[wire::DropReason::runt].add(1, packet.frame_bytes);
     return;
   }
-  const Header header = wire::load_header(packet.payload);
-  decide(ingress, packet, header, {packet.payload + protocol::header_bytes, nullptr, 0});
+  const wire::Header header = wire::load_header(packet.payload);
+  decide(ingress, packet, header, {packet.payload + wire::protocol::header_bytes, nullptr, 0});
 }
 
 // The packet that a contribution in place would have come in.
 PacketView Pipeline::view_in_place(size_t payload_bytes) {
   PacketView packet;
   packet.content = PacketView::Content::ours;
-  packet.payload_bytes = protocol::header_bytes + payload_bytes;
-  packet.udp_length = udp::bytes + packet.payload_bytes;
-  packet.ipv4_length = ipv4::bytes + packet.udp_length;
-  packet.frame_bytes = kHeadersBeforeUdpPayload + packet.payload_bytes;
+  packet.payload_bytes = wire::protocol::header_bytes + payload_bytes;
+  packet.udp_length = wire::udp::bytes + packet.payload_bytes;
+  packet.ipv4_length = wire::ipv4::bytes + packet.udp_length;
+  packet.frame_bytes = wire::kHeadersBeforeUdpPayload + packet.payload_bytes;
   return packet;
 }
 
-std::optional<Verdict> Pipeline::contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
-                                                     std::deque<SumTask>* tasks) {
-  const Header& header = contribution.header;
+std::optional<wire::Verdict> Pipeline::contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
+                                                           std::deque<SumTask>* tasks) {
+  const wire::Header& header = contribution.header;
   PacketView packet = view_in_place(has_values(header) ? contribution.job->key().values * sizeof(uint32_t) : 0);
   packet.ipv4_src = contribution.ipv4_src;
   packet.udp_src = contribution.udp_src;
@@ -104,8 +104,8 @@ void Pipeline::finish_sum(const SumTask& task) {
                      {completion->answer, payload, &slots.state(task.half), slots.values(task.half)});
 }
 
-std::optional<Verdict> Pipeline::decide(const Port& ingress, const PacketView& packet, const Header& header,
-                                        const Values& values) {
+std::optional<wire::Verdict> Pipeline::decide(const Port& ingress, const PacketView& packet, const wire::Header& header,
+                                              const Values& values) {
   if (const auto reason = malformed(ingress, packet, header)) {
     drops[*reason].add(1, packet.frame_bytes);
     return std::nullopt;
@@ -119,7 +119,7 @@ std::optional<Verdict> Pipeline::decide(const Port& ingress, const PacketView& p
     return std::nullopt;
   }
   worker->counter.add(1, packet.frame_bytes);
-  const Verdict verdict = aggregate(ingress, packet, header, values, worker->admission);
+  const wire::Verdict verdict = aggregate(ingress, packet, header, values, worker->admission);
   const size_t job_index = static_cast<size_t>(header.job) << 4U | static_cast<size_t>(verdict);
   if (job_index < job_counters_.size()) job_counters_[job_index].add(1, packet.frame_bytes);
   if (const auto reason = drop_reason_of(verdict)) drops[*reason].add(1, packet.frame_bytes);
@@ -140,49 +140,49 @@ void Pipeline::write_register(const std::string& name, size_t index, uint64_t va
 // The first rows of malformed_table in the P4 program. Values that the frame does not have are missing only where the
 // UDP length says that they are there: with any other length they are not looked for, and it is a bad_length.
 bool Pipeline::ends_early(const PacketView& packet) const {
-  constexpr size_t kEmpty = protocol::header_bytes;
+  constexpr size_t kEmpty = wire::protocol::header_bytes;
   const size_t full = kEmpty + slots.values_per_packet() * sizeof(uint32_t);
-  constexpr size_t kBeforePayload = ipv4::bytes + udp::bytes;
-  if (packet.udp_length < udp::bytes + kEmpty || packet.ipv4_length < kBeforePayload + kEmpty) return true;
-  return packet.udp_length == udp::bytes + full &&
+  constexpr size_t kBeforePayload = wire::ipv4::bytes + wire::udp::bytes;
+  if (packet.udp_length < wire::udp::bytes + kEmpty || packet.ipv4_length < kBeforePayload + kEmpty) return true;
+  return packet.udp_length == wire::udp::bytes + full &&
          (packet.payload_bytes < full || packet.ipv4_length < kBeforePayload + full);
 }
 
 // In the order of precedence of drop_reason in constants.toml.
-std::optional<DropReason> Pipeline::malformed(const Port& ingress, const PacketView& packet,
-                                              const Header& header) const {
+std::optional<wire::DropReason> Pipeline::malformed(const Port& ingress, const PacketView& packet,
+                                                    const wire::Header& header) const {
   const bool empty = !has_values(header);
-  if (header.version != protocol::version) return DropReason::bad_version;
-  const bool result = header.kind == static_cast<uint8_t>(Kind::result);
-  if (!result && header.kind != static_cast<uint8_t>(Kind::contribution)) return DropReason::bad_kind;
-  if (result || ingress.has_own_source(packet, tables.switch_address)) return DropReason::forged_result;
-  if (header.format != static_cast<uint8_t>(Format::int32)) return DropReason::bad_format;
-  if (header.exponent > exponent::unknown) return DropReason::bad_exponent;
-  if (header.count > slots.values_per_packet() || (header.count == 0) != empty) return DropReason::bad_count;
-  if (packet.udp_length != udp::bytes + protocol::header_bytes + payload_bytes(header) ||
-      packet.ipv4_length != ipv4::bytes + packet.udp_length) {
-    return DropReason::bad_length;
+  if (header.version != wire::protocol::version) return wire::DropReason::bad_version;
+  const bool result = header.kind == static_cast<uint8_t>(wire::Kind::result);
+  if (!result && header.kind != static_cast<uint8_t>(wire::Kind::contribution)) return wire::DropReason::bad_kind;
+  if (result || ingress.has_own_source(packet, tables.switch_address)) return wire::DropReason::forged_result;
+  if (header.format != static_cast<uint8_t>(wire::Format::int32)) return wire::DropReason::bad_format;
+  if (header.exponent > wire::exponent::unknown) return wire::DropReason::bad_exponent;
+  if (header.count > slots.values_per_packet() || (header.count == 0) != empty) return wire::DropReason::bad_count;
+  if (packet.udp_length != wire::udp::bytes + wire::protocol::header_bytes + payload_bytes(header) ||
+      packet.ipv4_length != wire::ipv4::bytes + packet.udp_length) {
+    return wire::DropReason::bad_length;
   }
-  if ((header.slot & 1U) != (header.phase & 1U)) return DropReason::bad_half;
+  if ((header.slot & 1U) != (header.phase & 1U)) return wire::DropReason::bad_half;
   return std::nullopt;
 }
 
-DropReason Pipeline::why_not_admitted(const Header& header) const {
+wire::DropReason Pipeline::why_not_admitted(const wire::Header& header) const {
   const SlotRange* range = tables.find_job(header.job);
-  if (range == nullptr) return DropReason::unknown_job;
+  if (range == nullptr) return wire::DropReason::unknown_job;
   const bool known_slot = header.slot < slots.halves() && (header.slot & range->mask) == range->value;
-  return known_slot ? DropReason::unknown_worker : DropReason::slot_out_of_range;
+  return known_slot ? wire::DropReason::unknown_worker : wire::DropReason::slot_out_of_range;
 }
 
-Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const Header& header, const Values& values,
-                            const Admission& admission) {
-  if (header.epoch != admission.epoch) return Verdict::wrong_epoch;
+wire::Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const wire::Header& header,
+                                  const Values& values, const Admission& admission) {
+  if (header.epoch != admission.epoch) return wire::Verdict::wrong_epoch;
   HalfState& half = slots.state(header.slot);
-  Verdict verdict = Verdict::aggregated;
+  wire::Verdict verdict = wire::Verdict::aggregated;
   if (half.epoch != header.epoch || header.phase > half.phase) {
     store_first(header, values, admission, &half);
   } else if (header.phase < half.phase) {
-    return Verdict::stale;
+    return wire::Verdict::stale;
   } else if ((half.bitmap & admission.worker_bit) == 0) {
     add(header, values, admission, &half);
   } else if (has_values(header) && !half.filled) {
@@ -190,42 +190,43 @@ Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const
     // cannot ask for both: what the slot held before must not become the phase's values.
     sums.add(header.slot, values);
     sums.settle(header.slot);
-    verdict = half.bitmap == admission.job_mask ? Verdict::resent : Verdict::duplicate;
-    if (verdict == Verdict::duplicate) return verdict;
+    verdict = half.bitmap == admission.job_mask ? wire::Verdict::resent : wire::Verdict::duplicate;
+    if (verdict == wire::Verdict::duplicate) return verdict;
   } else if (half.bitmap == admission.job_mask && !half.completes) {
-    verdict = Verdict::resent;
+    verdict = wire::Verdict::resent;
   } else {
-    return Verdict::duplicate;
+    return wire::Verdict::duplicate;
   }
   if (half.bitmap != admission.job_mask) return verdict;
 
-  Header answer = header;
-  answer.kind = static_cast<uint8_t>(Kind::result);
+  wire::Header answer = header;
+  answer.kind = static_cast<uint8_t>(wire::Kind::result);
   answer.exponent = half.exponent;
   answer.check = half.check;
   // A RESULT has values exactly when its phase has, whether or not this packet did.
   if (half.filled && !has_values(header)) {
-    answer.flags &= static_cast<uint16_t>(~flag::without_values);
+    answer.flags &= static_cast<uint16_t>(~wire::flag::without_values);
     answer.count = static_cast<uint16_t>(slots.values_per_packet());
   }
-  if (half.filled && verdict != Verdict::resent) {
+  if (half.filled && verdict != wire::Verdict::resent) {
     if (values.tasks != nullptr &&
         sums.finish_later(header.slot, {answer, admission.group}, admission.job_mask, values.tasks)) {
-      return Verdict::completed;
+      return wire::Verdict::completed;
     }
     sums.settle(header.slot);
   }
   const ResultSender::Result result{answer, payload_bytes(answer), &half, slots.values(header.slot)};
-  if (verdict == Verdict::resent) {
+  if (verdict == wire::Verdict::resent) {
     results_.resend(ingress.number(), packet, result);
     return verdict;
   }
   results_.multicast(admission.group, packet, result);
-  return Verdict::completed;
+  return wire::Verdict::completed;
 }
 
 // The first of a phase overwrites: nothing is ever cleared.
-void Pipeline::store_first(const Header& header, const Values& values, const Admission& admission, HalfState* half) {
+void Pipeline::store_first(const wire::Header& header, const Values& values, const Admission& admission,
+                           HalfState* half) {
   if (results_.holds(*half)) results_.flush();
   half->epoch = header.epoch;
   half->phase = header.phase;
@@ -236,7 +237,7 @@ void Pipeline::store_first(const Header& header, const Values& values, const Adm
   if (has_values(header)) sums.add(header.slot, values);
 }
 
-void Pipeline::add(const Header& header, const Values& values, const Admission& admission, HalfState* half) {
+void Pipeline::add(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half) {
   // Only while a job's entries disagree about its mask can a half be complete for one worker and not for another.
   if (results_.holds(*half)) results_.flush();
   half->bitmap |= admission.worker_bit;
@@ -245,4 +246,4 @@ void Pipeline::add(const Header& header, const Values& values, const Admission& 
   if (has_values(header)) sums.add(header.slot, values);
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

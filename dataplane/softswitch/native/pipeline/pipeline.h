@@ -23,11 +23,11 @@
 #include "native/wire/constants.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // A contribution without a packet: what would stand in its headers, and whose buffers hold the values.
 struct InPlaceContribution {
-  Header header;
+  wire::Header header;
   uint32_t ipv4_src = 0;
   uint16_t udp_src = 0;  // the number of the connection
   ShmJob* job = nullptr;
@@ -37,7 +37,7 @@ struct InPlaceContribution {
 // lets one thread at a time in.
 class Pipeline {
  public:
-  static constexpr size_t kJobCounterEntries = protocol::max_jobs << 4U;
+  static constexpr size_t kJobCounterEntries = wire::protocol::max_jobs << 4U;
 
   // Throws what SlotMemory throws. `ports` outlive the pipeline.
   Pipeline(size_t slots, size_t values, const Ports* ports);
@@ -45,12 +45,12 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
   // Takes one packet from a port, through the port's faults. What it sends may wait until flush(). Does not throw.
-  void receive(Port* ingress, const Datagram& packet);
+  void receive(Port* ingress, const net::Datagram& packet);
   // Takes one contribution whose values, if it has any, stay where the rank of a shm port wrote them. What became of
   // it; nothing when it was dropped before the slot was looked at.
   // Sums that it makes possible are put into `tasks`; whoever has done one calls finish_sum().
-  std::optional<Verdict> contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
-                                             std::deque<SumTask>* tasks);
+  std::optional<wire::Verdict> contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
+                                                   std::deque<SumTask>* tasks);
   void finish_sum(const SumTask& task);
   // Lets go of packets that a port's faults held long enough.
   void release_expired(Port* port, Port::Clock::time_point now);
@@ -71,24 +71,25 @@ class Pipeline {
 
  private:
   static PacketView view_in_place(size_t payload_bytes);
-  void process(const Port& ingress, const Datagram& received);
+  void process(const Port& ingress, const net::Datagram& received);
   void contribute(const Port& ingress, const PacketView& packet);
-  std::optional<Verdict> decide(const Port& ingress, const PacketView& packet, const Header& header,
-                                const Values& values);
+  std::optional<wire::Verdict> decide(const Port& ingress, const PacketView& packet, const wire::Header& header,
+                                      const Values& values);
   // Whether the lengths in a frame's headers end before our header or our values do, or the frame does.
   bool ends_early(const PacketView& packet) const;
   // Why a packet cannot be a contribution, whoever sent it.
-  std::optional<DropReason> malformed(const Port& ingress, const PacketView& packet, const Header& header) const;
+  std::optional<wire::DropReason> malformed(const Port& ingress, const PacketView& packet,
+                                            const wire::Header& header) const;
   // Why worker_table has no entry for a packet.
-  DropReason why_not_admitted(const Header& header) const;
+  wire::DropReason why_not_admitted(const wire::Header& header) const;
   // The slot's decision; what it means for the registers is done, too.
-  Verdict aggregate(const Port& ingress, const PacketView& packet, const Header& header, const Values& values,
-                    const Admission& admission);
-  void store_first(const Header& header, const Values& values, const Admission& admission, HalfState* half);
-  void add(const Header& header, const Values& values, const Admission& admission, HalfState* half);
+  wire::Verdict aggregate(const Port& ingress, const PacketView& packet, const wire::Header& header,
+                          const Values& values, const Admission& admission);
+  void store_first(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half);
+  void add(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half);
 
-  static bool has_values(const Header& header) { return (header.flags & flag::without_values) == 0; }
-  size_t payload_bytes(const Header& header) const {
+  static bool has_values(const wire::Header& header) { return (header.flags & wire::flag::without_values) == 0; }
+  size_t payload_bytes(const wire::Header& header) const {
     return has_values(header) ? slots.values_per_packet() * sizeof(uint32_t) : 0;
   }
 
@@ -98,4 +99,4 @@ class Pipeline {
   Forwarding forwarding_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

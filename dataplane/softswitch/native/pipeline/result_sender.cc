@@ -4,7 +4,7 @@
 
 #include "native/wire/slot_blocks.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 bool ResultSender::Receivers::operator==(const Receivers& other) const {
   return multicast == other.multicast && job == other.job && group_or_port == other.group_or_port &&
@@ -26,20 +26,20 @@ void ResultSender::resend(uint16_t port, const PacketView& trigger, const Result
 
 void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, const Result& result) {
   // A run that leaves at once belongs to one block of slots, whose thread at the other end gets all of it.
-  const bool same_block = packets_.empty() || in_same_block(block_slot_, result.header.slot >> 1U);
+  const bool same_block = packets_.empty() || wire::in_same_block(block_slot_, result.header.slot >> 1U);
   if (packets_.empty() || !same_block || !(receivers == receivers_)) {
     flush();
     receivers_ = receivers;
     block_slot_ = result.header.slot >> 1U;
-    const size_t bytes = protocol::header_bytes + receivers.payload_bytes;
-    most_packets_ = std::min(kMostPackets, SendBatch::packets_per_message(bytes));
+    const size_t bytes = wire::protocol::header_bytes + receivers.payload_bytes;
+    most_packets_ = std::min(kMostPackets, net::SendBatch::packets_per_message(bytes));
   }
   uint8_t* stored = headers_[packets_.size()].data();
   wire::store_header(stored, result.header);
   // The trigger's own datagram may be longer or shorter than the result's.
-  const size_t datagram_bytes = trigger.udp_length - udp::bytes;
+  const size_t datagram_bytes = trigger.udp_length - wire::udp::bytes;
   const size_t trailer_bytes = trigger.payload_bytes - datagram_bytes;
-  packets_.push_back({stored, protocol::header_bytes, result.values, result.payload_bytes, trigger.traffic_class,
+  packets_.push_back({stored, wire::protocol::header_bytes, result.values, result.payload_bytes, trigger.traffic_class,
                       trailer_bytes > 0 ? trigger.payload + datagram_bytes : nullptr, trailer_bytes,
                       trigger.frame_bytes});
   if (result.payload_bytes > 0) result.half->result_burst = burst_;
@@ -73,7 +73,7 @@ void ResultSender::send_to_group() {
 void ResultSender::add_destination(uint16_t rank) {
   const RankAddress* address = tables_->find_rank(receivers_.job, rank);
   if (address == nullptr) {
-    count_dropped(DropReason::no_rank_address, 1);
+    count_dropped(wire::DropReason::no_rank_address, 1);
   } else {
     destinations_.push_back(*address);
   }
@@ -84,8 +84,8 @@ void ResultSender::send_out_of(uint16_t port) {
   destinations_.clear();
 }
 
-void ResultSender::count_dropped(DropReason reason, size_t copies) {
+void ResultSender::count_dropped(wire::DropReason reason, size_t copies) {
   for (const OutgoingPacket& packet : packets_) (*drops_)[reason].add(copies, packet.trigger_bytes);
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -15,7 +15,7 @@
 #include "native/wire/constants.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // Results of one burst share job, receivers and size. Values are not copied, so a half whose result is still waiting
 // must not be written to: see holds().
@@ -23,7 +23,7 @@ class ResultSender {
  public:
   // One result: the header that it leaves with, and the half that holds its values, if it has any.
   struct Result {
-    const Header& header;
+    const wire::Header& header;
     size_t payload_bytes;
     HalfState* half;
     const uint8_t* values;
@@ -62,7 +62,7 @@ class ResultSender {
   // Appends the address of a rank; counts the burst as dropped when it has none.
   void add_destination(uint16_t rank);
   void send_out_of(uint16_t port);
-  void count_dropped(DropReason reason, size_t copies);
+  void count_dropped(wire::DropReason reason, size_t copies);
 
   const Tables* tables_;
   Egress* egress_;
@@ -70,7 +70,7 @@ class ResultSender {
   Receivers receivers_;
   uint32_t block_slot_ = 0;  // any of the burst
   size_t most_packets_ = kMostPackets;
-  std::array<std::array<uint8_t, protocol::header_bytes>, kMostPackets> headers_{};
+  std::array<std::array<uint8_t, wire::protocol::header_bytes>, kMostPackets> headers_{};
   std::vector<OutgoingPacket> packets_;
   std::vector<RankAddress> destinations_;
   // Marks halves as held. Each flush begins a new burst, so marks never need clearing; 0 marks nothing. After 2^32
@@ -78,4 +78,4 @@ class ResultSender {
   uint32_t burst_ = 1;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

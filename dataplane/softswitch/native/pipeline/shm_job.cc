@@ -4,7 +4,7 @@
 
 #include "native/channel/channel.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 bool ShmJobKey::operator==(const ShmJobKey& other) const {
   return job == other.job && epoch == other.epoch && slot_base == other.slot_base && world_size == other.world_size &&
@@ -12,9 +12,12 @@ bool ShmJobKey::operator==(const ShmJobKey& other) const {
 }
 
 ShmJob::ShmJob(const ShmJobKey& key, const ShmWays& ways)
-    : key_(key), ways_(ways), stride_(Channel::payload_stride(key.values)), completions_(2 * size_t{key.slots}) {}
+    : key_(key),
+      ways_(ways),
+      stride_(channel::Channel::payload_stride(key.values)),
+      completions_(2 * size_t{key.slots}) {}
 
-bool ShmJob::has_result(uint8_t rank, const Header& result) {
+bool ShmJob::has_result(uint8_t rank, const wire::Header& result) {
   if (!covers(result.slot / 2)) return false;
   const Completion& completed = completion(result.slot);
   return completed.answer.phase == result.phase && (completed.ranks >> rank & 1U) != 0;
@@ -41,4 +44,4 @@ void ShmJobs::remove(const ShmJob& job) {
   if (found.get() == &job) found.reset();
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

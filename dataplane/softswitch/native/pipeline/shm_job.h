@@ -11,7 +11,7 @@
 #include "native/wire/constants.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // What distinguishes one generation of a job from another.
 struct ShmJobKey {
@@ -37,7 +37,7 @@ class ShmJob {
 
   // What is left to do about a half when its sum is made.
   struct Completion {
-    Header answer;
+    wire::Header answer;
     uint16_t group = 0;
     uint64_t ranks = 0;  // that have the result where they wrote their contribution
   };
@@ -57,7 +57,7 @@ class ShmJob {
   Completion& completion(size_t half) { return completions_[half - 2 * size_t{key_.slot_base}]; }
   void forget_results() { completions_.assign(completions_.size(), {}); }
   // Whether a rank has the result with this header where it wrote its contribution.
-  bool has_result(uint8_t rank, const Header& result);
+  bool has_result(uint8_t rank, const wire::Header& result);
 
   // The rank that was behind the others when they last differed, so that it will be the last again.
   uint8_t slowest() const { return slowest_; }
@@ -79,7 +79,7 @@ class ShmJob {
   uint8_t slowest_ = 0;
   std::vector<Completion> completions_;
   std::atomic<uint64_t> summing_{0};
-  std::array<uint8_t*, protocol::max_workers> contributions_{};
+  std::array<uint8_t*, wire::protocol::max_workers> contributions_{};
 };
 
 // The jobs that have a rank on a shm port of this switch, by id.
@@ -94,7 +94,7 @@ class ShmJobs {
   void forget_results() const;
 
  private:
-  std::vector<std::shared_ptr<ShmJob>> jobs_ = std::vector<std::shared_ptr<ShmJob>>(protocol::max_jobs);
+  std::vector<std::shared_ptr<ShmJob>> jobs_ = std::vector<std::shared_ptr<ShmJob>>(wire::protocol::max_jobs);
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

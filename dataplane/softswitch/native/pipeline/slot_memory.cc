@@ -10,11 +10,11 @@
 #include "native/wire/constants.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 constexpr size_t kAlignment = 64;  // a cache line, and the widest vector load
-constexpr size_t kMaxSlots = protocol::max_slot_index + 1;
+constexpr size_t kMaxSlots = wire::protocol::max_slot_index + 1;
 
 size_t checked(size_t number, size_t most, const char* name) {
   if (number < 1 || number > most) {
@@ -53,7 +53,7 @@ struct SlotMemory::Register {
 };
 
 SlotMemory::SlotMemory(size_t slots, size_t values)
-    : values_(checked(values, protocol::max_values, "values per packet")),
+    : values_(checked(values, wire::protocol::max_values, "values per packet")),
       stride_((values * sizeof(uint32_t) + kAlignment - 1) / kAlignment * kAlignment),
       states_(checked(slots, kMaxSlots, "slots") * 2) {
   void* memory = mmap(nullptr, states_.size() * stride_, PROT_READ | PROT_WRITE,
@@ -126,4 +126,4 @@ void SlotMemory::write_register(const std::string& name, size_t index, uint64_t 
   }
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

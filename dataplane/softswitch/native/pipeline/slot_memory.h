@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace switchml {
+namespace switchml::soft {
 
 class ShmJob;
 
@@ -64,4 +64,4 @@ class SlotMemory {
   uint8_t* memory_ = nullptr;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -7,7 +7,7 @@
 #include "native/kernels/accumulate.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 // Calls act(rank) for each rank in a bitmap.
@@ -19,10 +19,10 @@ void for_each_rank(uint64_t ranks, Act&& act) {
 }  // namespace
 
 void SumTask::run() const {
-  std::array<uint8_t*, protocol::max_workers> buffers;
+  std::array<uint8_t*, wire::protocol::max_workers> buffers;
   size_t count = 0;
   for_each_rank(ranks, [&](uint8_t rank) { buffers[count++] = job->contribution(rank, half / 2); });
-  sum_in_place(buffers.data(), count, kept, values, job->streaming());
+  kernels::sum_in_place(buffers.data(), count, kept, values, job->streaming());
 }
 
 uint64_t SlotSums::first_id() {
@@ -67,7 +67,7 @@ void SlotSums::add(size_t half, const Values& values) {
 void SlotSums::add_words(size_t half, const uint8_t* words) {
   HalfState& state = slots_->state(half);
   if (state.has_sum) {
-    add_big_endian(slots_->values(half), words, slots_->values_per_packet());
+    kernels::add_big_endian(slots_->values(half), words, slots_->values_per_packet());
   } else {
     std::memcpy(slots_->values(half), words, slots_->values_per_packet() * sizeof(uint32_t));
     state.has_sum = true;
@@ -177,4 +177,4 @@ void SlotSums::forget(const ShmJob& job) {
   });
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

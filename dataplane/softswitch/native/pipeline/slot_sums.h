@@ -9,7 +9,7 @@
 #include "dataplane/softswitch/native/pipeline/shm_job.h"
 #include "dataplane/softswitch/native/pipeline/slot_memory.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // One sum over ranks' own buffers, to be made by run(). Nobody else touches the buffers before finished(), so others
 // may go on with the pipeline meanwhile.
@@ -76,4 +76,4 @@ class SlotSums {
   uint64_t next_id_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -7,16 +7,16 @@
 #include "dataplane/softswitch/native/ports/result_frame.h"
 #include "native/wire/constants.h"
 
-namespace switchml {
+namespace switchml::soft {
 
-DevicePort::DevicePort(uint16_t number, std::unique_ptr<FrameDevice> device, bool busy)
+DevicePort::DevicePort(uint16_t number, std::unique_ptr<net::FrameDevice> device, bool busy)
     : Port(number, true), device_(std::move(device)), schedule_(busy) {
-  device_->accept_udp_port(protocol::udp_port, true);
+  device_->accept_udp_port(wire::protocol::udp_port, true);
 }
 
 PortCounters DevicePort::counters() const {
   PortCounters counters = common_counters();
-  const FrameDeviceCounters device = device_->counters();
+  const net::FrameDeviceCounters device = device_->counters();
   counters.receive_overflow = device.receive_overflow;
   counters.receive_errors = device.receive_errors;
   counters.sending = device.sending;
@@ -25,7 +25,7 @@ PortCounters DevicePort::counters() const {
 }
 
 bool DevicePort::receive(ReceiveBuffers* buffers) const {
-  std::array<Datagram, FrameDevice::kBurst> frames;
+  std::array<net::Datagram, net::FrameDevice::kBurst> frames;
   const size_t count = device_->receive(frames.data());
   buffers->frames.lend(frames.data(), count);
   return count > 0;
@@ -41,15 +41,15 @@ void DevicePort::send_results(const std::vector<OutgoingPacket>& packets, const 
       }
       continue;
     }
-    const size_t bytes = kHeadersBeforeUdpPayload + packet.header_bytes;
+    const size_t bytes = wire::kHeadersBeforeUdpPayload + packet.header_bytes;
     headers_.resize(ranks.size() * bytes);
     uint8_t* header = headers_.data();
     for (const RankAddress& rank : ranks) {
       store_result_headers(packet, rank, own, header);
-      std::memcpy(header + kHeadersBeforeUdpPayload, packet.header, packet.header_bytes);
+      std::memcpy(header + wire::kHeadersBeforeUdpPayload, packet.header, packet.header_bytes);
       header += bytes;
     }
-    device_->send({headers_.data(), bytes, ranks.size()}, packet.payload, packet.payload_bytes, Checksums::ipv4);
+    device_->send({headers_.data(), bytes, ranks.size()}, packet.payload, packet.payload_bytes, net::Checksums::ipv4);
   }
 }
 
@@ -78,4 +78,4 @@ void DevicePort::end_sleep() {
   schedule_.end_pause();
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

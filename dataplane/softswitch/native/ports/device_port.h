@@ -9,12 +9,12 @@
 #include "native/net/frame_device.h"
 #include "native/runtime/poll_schedule.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 class DevicePort : public Port {
  public:
   // A busy port keeps the data thread from sleeping. Throws std::system_error.
-  DevicePort(uint16_t number, std::unique_ptr<FrameDevice> device, bool busy);
+  DevicePort(uint16_t number, std::unique_ptr<net::FrameDevice> device, bool busy);
 
   int fd() const override { return device_->fd() >= 0 ? device_->fd() : schedule_.timer(); }
   PortCounters counters() const override;
@@ -39,12 +39,14 @@ class DevicePort : public Port {
   void send_due() override;
 
  private:
-  void send(const uint8_t* frame, size_t bytes) { device_->send({frame, bytes, 1}, nullptr, 0, Checksums::finished); }
+  void send(const uint8_t* frame, size_t bytes) {
+    device_->send({frame, bytes, 1}, nullptr, 0, net::Checksums::finished);
+  }
 
-  std::unique_ptr<FrameDevice> device_;
-  PollSchedule schedule_;
+  std::unique_ptr<net::FrameDevice> device_;
+  runtime::PollSchedule schedule_;
   std::vector<uint8_t> headers_;  // of the copies of one RESULT
   std::vector<uint8_t> result_;   // the frame being made, where faults are to decide about each
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -4,7 +4,7 @@
 
 #include "dataplane/softswitch/native/ports/result_frame.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 PortCounters EthernetPort::counters() const {
   PortCounters counters = common_counters();
@@ -48,4 +48,4 @@ void EthernetPort::send_due() {
   flush();
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

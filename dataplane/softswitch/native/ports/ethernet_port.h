@@ -9,7 +9,7 @@
 #include "dataplane/softswitch/native/ports/frame_socket.h"
 #include "dataplane/softswitch/native/ports/port.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 class EthernetPort : public Port {
  public:
@@ -33,4 +33,4 @@ class EthernetPort : public Port {
   std::vector<uint8_t> result_;  // the frame being made
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -121,4 +121,4 @@ std::optional<Clock::time_point> FaultInjector::next_deadline() const {
       ->deadline;
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-namespace switchml {
+namespace switchml::soft {
 
 // Probabilities, 0 to 1, each on its own.
 struct FaultRates {
@@ -72,4 +72,4 @@ class FaultInjector {
   FaultCounters counters_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

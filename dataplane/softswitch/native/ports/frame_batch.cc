@@ -5,12 +5,12 @@
 
 #include "native/wire/frame_headers.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 constexpr size_t kMessages = 64;
 constexpr size_t kVlanTagBytes = 4;
-constexpr size_t kLargestFrame = 65536 + ethernet::bytes;
+constexpr size_t kLargestFrame = 65536 + wire::ethernet::bytes;
 // The tag of a VLAN goes before what follows the addresses, so the addresses move down by as much.
 constexpr size_t kStride = (kVlanTagBytes + kLargestFrame + 63) / 64 * 64;
 
@@ -21,7 +21,7 @@ constexpr VirtioHeader kFinishedFrame{};  // nothing is left to the interface
 // in the sum.
 void complete_checksum(uint8_t* frame, size_t bytes, size_t from, size_t checksum) {
   if (from > bytes || checksum + sizeof(uint16_t) > bytes - from) return;
-  const auto sum = static_cast<uint16_t>(~ones_complement_sum(frame + from, bytes - from));
+  const auto sum = static_cast<uint16_t>(~wire::ones_complement_sum(frame + from, bytes - from));
   wire::store16(frame + from + checksum, sum != 0 ? sum : 0xFFFF);  // 0 would mean that there is none (RFC 768)
 }
 
@@ -66,7 +66,7 @@ bool FrameReceiveBatch::receive(const FrameSocket& socket) {
   return filled_ > 0;
 }
 
-bool FrameReceiveBatch::next(Datagram* frame) {
+bool FrameReceiveBatch::next(net::Datagram* frame) {
   if (next_lent_ < lent_.size()) {
     *frame = lent_[next_lent_++];
     return true;
@@ -85,7 +85,7 @@ bool FrameReceiveBatch::next(Datagram* frame) {
   return false;
 }
 
-void FrameReceiveBatch::finish(Datagram* frame) {
+void FrameReceiveBatch::finish(net::Datagram* frame) {
   uint8_t* bytes = buffer(message_);
   const VirtioHeader& offload = offloads_[message_];
   if ((offload.flags & VirtioHeader::kNeedsChecksum) != 0) {
@@ -96,12 +96,12 @@ void FrameReceiveBatch::finish(Datagram* frame) {
     if (control->cmsg_level != SOL_PACKET || control->cmsg_type != PACKET_AUXDATA) continue;
     tpacket_auxdata auxiliary{};
     std::memcpy(&auxiliary, CMSG_DATA(control), sizeof auxiliary);
-    if ((auxiliary.tp_status & TP_STATUS_VLAN_VALID) == 0 || frame->length < ethernet::bytes) continue;
+    if ((auxiliary.tp_status & TP_STATUS_VLAN_VALID) == 0 || frame->length < wire::ethernet::bytes) continue;
     uint8_t* tagged = bytes - kVlanTagBytes;
-    std::memmove(tagged, bytes, ethernet::type);
+    std::memmove(tagged, bytes, wire::ethernet::type);
     const bool has_type = (auxiliary.tp_status & TP_STATUS_VLAN_TPID_VALID) != 0;
-    wire::store16(tagged + ethernet::type, has_type ? auxiliary.tp_vlan_tpid : ethernet::type_vlan);
-    wire::store16(tagged + ethernet::type + 2, auxiliary.tp_vlan_tci);
+    wire::store16(tagged + wire::ethernet::type, has_type ? auxiliary.tp_vlan_tpid : wire::ethernet::type_vlan);
+    wire::store16(tagged + wire::ethernet::type + 2, auxiliary.tp_vlan_tci);
     *frame = {tagged, frame->length + kVlanTagBytes, {}};
   }
 }
@@ -151,4 +151,4 @@ void FrameSendQueue::flush(const FrameSocket& socket) {
   ends_.clear();
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -13,7 +13,7 @@
 #include "dataplane/softswitch/native/ports/frame_socket.h"
 #include "native/net/udp_batch.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // What PACKET_VNET_HDR puts before a frame: virtio_net_hdr of linux/virtio_net.h, which is not C++. Host byte order.
 struct VirtioHeader {
@@ -38,14 +38,14 @@ class FrameReceiveBatch {
   // was anything. Does not throw.
   bool receive(const FrameSocket& socket);
   // Takes frames of somebody else's memory instead, which stay as they are until the next call of either.
-  void lend(const Datagram* frames, size_t count) {
+  void lend(const net::Datagram* frames, size_t count) {
     filled_ = message_ = 0;
     lent_.assign(frames, frames + count);
     next_lent_ = 0;
   }
   // Steps to the next frame, in order of arrival; it has no source address. False at the end. A frame that does not fit
   // a buffer (64 KiB) is left out. Frames are whole: a checksum or VLAN tag that was left to an interface is there.
-  bool next(Datagram* frame);
+  bool next(net::Datagram* frame);
 
  private:
   struct Control {
@@ -55,7 +55,7 @@ class FrameReceiveBatch {
   uint8_t* buffer(size_t message) const;
   void prepare(const FrameSocket& socket);
   // Finishes the frame of message_, which is `*frame`.
-  void finish(Datagram* frame);
+  void finish(net::Datagram* frame);
 
   std::unique_ptr<uint8_t[]> memory_;  // never cleared, so that only what is used is ever touched
   std::vector<mmsghdr> messages_;
@@ -65,7 +65,7 @@ class FrameReceiveBatch {
   bool unfinished_frames_ = false;
   size_t filled_ = 0;   // messages received
   size_t message_ = 0;  // message being read
-  std::vector<Datagram> lent_;
+  std::vector<net::Datagram> lent_;
   size_t next_lent_ = 0;
 };
 
@@ -81,14 +81,14 @@ class FrameSendQueue {
   // Sends and empties. Does not throw and does not block: a frame that the kernel refuses is counted as lost.
   void flush(const FrameSocket& socket);
 
-  const SendCounters& counters() const { return counters_; }
+  const net::SendCounters& counters() const { return counters_; }
 
  private:
   std::vector<uint8_t> bytes_;
   std::vector<size_t> ends_;  // of each frame in bytes_
   std::vector<iovec> pieces_;
   std::vector<mmsghdr> messages_;
-  SendCounters counters_;
+  net::SendCounters counters_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <system_error>
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 sockaddr_un unix_address(const std::string& path) {
@@ -59,4 +59,4 @@ FramePort::FramePort(uint16_t number, const std::string& path, const std::string
 
 FramePort::~FramePort() { unlink(path_.c_str()); }
 
-}  // namespace switchml
+}  // namespace switchml::soft

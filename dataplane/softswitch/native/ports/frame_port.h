@@ -7,7 +7,7 @@
 
 #include "dataplane/softswitch/native/ports/ethernet_port.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 class FramePort : public EthernetPort {
  public:
@@ -22,4 +22,4 @@ class FramePort : public EthernetPort {
   std::string path_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

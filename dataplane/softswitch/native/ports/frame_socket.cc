@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 constexpr int kSocketBufferBytes = 32 * 1024 * 1024;  // as of a UDP port
@@ -53,4 +53,4 @@ uint32_t FrameSocket::receive_drops() const {
   return figures[SK_MEMINFO_DROPS];
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

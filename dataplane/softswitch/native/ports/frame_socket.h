@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace switchml {
+namespace switchml::soft {
 
 // Nonblocking. Owns its descriptor.
 class FrameSocket {
@@ -40,4 +40,4 @@ class FrameSocket {
   size_t send_buffer_ = 0;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 std::system_error failure(int error, const std::string& what, const std::string& interface) {
@@ -54,4 +54,4 @@ FrameSocket open_socket(const std::string& interface) {
 
 PacketPort::PacketPort(uint16_t number, const std::string& interface) : EthernetPort(number, open_socket(interface)) {}
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -6,7 +6,7 @@
 
 #include "dataplane/softswitch/native/ports/ethernet_port.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 class PacketPort : public EthernetPort {
  public:
@@ -18,4 +18,4 @@ class PacketPort : public EthernetPort {
   PacketPort(uint16_t number, const std::string& interface);
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -9,7 +9,7 @@
 #include "native/net/udp_batch.h"
 #include "native/wire/frame_headers.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // Numbers are in host byte order. It points into the packet and is valid no longer than that.
 struct PacketView {
@@ -37,14 +37,14 @@ struct PacketView {
 };
 
 // Everything that arrives at a UDP port is ours, and the kernel saw to it that its lengths agree.
-inline PacketView view_of_datagram(const Datagram& datagram) {
+inline PacketView view_of_datagram(const net::Datagram& datagram) {
   PacketView view;
   view.content = PacketView::Content::ours;
-  view.frame_bytes = datagram.length + kHeadersBeforeUdpPayload;
+  view.frame_bytes = datagram.length + wire::kHeadersBeforeUdpPayload;
   view.ipv4_src = ntohl(datagram.source.sin_addr.s_addr);
   view.udp_src = ntohs(datagram.source.sin_port);
-  view.udp_length = datagram.length + udp::bytes;
-  view.ipv4_length = view.udp_length + ipv4::bytes;
+  view.udp_length = datagram.length + wire::udp::bytes;
+  view.ipv4_length = view.udp_length + wire::ipv4::bytes;
   view.payload = datagram.data;
   view.payload_bytes = datagram.length;
   return view;
@@ -54,4 +54,4 @@ inline PacketView view_of_datagram(const Datagram& datagram) {
 // bytes of IPv4, so not in a fragment and not after IPv4 options.
 PacketView view_of_frame(const uint8_t* frame, size_t bytes);
 
-}  // namespace switchml
+}  // namespace switchml::soft

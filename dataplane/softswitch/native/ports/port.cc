@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 constexpr uint64_t kEgressSeed = 0x9E3779B97F4A7C15;  // tells the two directions' random numbers apart
@@ -34,7 +34,7 @@ int Port::copies_to_send(const uint8_t* header, size_t header_bytes, const uint8
                          const sockaddr_in& destination, Counter* injected_loss) {
   const auto fate = egress_faults_.decide(header, header_bytes, payload, payload_bytes, destination, sheltered());
   if (fate == FaultInjector::Fate::dropped) {
-    injected_loss->add(1, header_bytes + payload_bytes + (carries_frames_ ? 0 : kHeadersBeforeUdpPayload));
+    injected_loss->add(1, header_bytes + payload_bytes + (carries_frames_ ? 0 : wire::kHeadersBeforeUdpPayload));
   }
   egress_faults_.take_overtaken(&egress_due_);
   return fate == FaultInjector::Fate::pass_twice ? 2 : fate == FaultInjector::Fate::pass_once ? 1 : 0;
@@ -57,4 +57,4 @@ PortCounters Port::common_counters() const {
   return counters;
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

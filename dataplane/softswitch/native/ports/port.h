@@ -17,7 +17,7 @@
 #include "native/net/udp_batch.h"
 #include "native/wire/frame_headers.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 constexpr uint16_t kPortNumbers = 512;  // ports are 9 bits wide, as in v1model
 
@@ -33,7 +33,7 @@ struct OutgoingPacket {
   size_t trigger_bytes;  // the frame that the result answers, which is what counters count
 
   // The frame's, or of the frame that a datagram stands for.
-  size_t frame_bytes() const { return kHeadersBeforeUdpPayload + header_bytes + payload_bytes + trailer_bytes; }
+  size_t frame_bytes() const { return wire::kHeadersBeforeUdpPayload + header_bytes + payload_bytes + trailer_bytes; }
 };
 
 // What one port has seen since it was made.
@@ -42,7 +42,7 @@ struct PortCounters {
   uint64_t receive_overflow = 0;  // dropped by the kernel because the port's buffer was full
   uint64_t receive_errors = 0;    // dropped because the device found a wrong checksum or length
   uint64_t handed_over = 0;       // of frames received: those that the device gave to another shard
-  SendCounters sending;
+  net::SendCounters sending;
   FaultCounters faults;       // of both directions
   size_t receive_buffer = 0;  // bytes
   size_t send_buffer = 0;     // bytes
@@ -56,7 +56,7 @@ struct PortCounters {
 
 // Where packets are received; one thread uses it, for one port after the other.
 struct ReceiveBuffers {
-  ReceiveBatch datagrams;
+  net::ReceiveBatch datagrams;
   FrameReceiveBatch frames;
 };
 
@@ -88,7 +88,7 @@ class Port {
   // Puts a packet that came in through the faults of this port and calls accept(packet) for what is left of it and
   // for what is released by its passing.
   template <class Accept>
-  void deliver(const Datagram& packet, Counter* injected_loss, Accept&& accept) {
+  void deliver(const net::Datagram& packet, Counter* injected_loss, Accept&& accept) {
     ++received_;
     if (!ingress_faults_.active()) {
       accept(packet);
@@ -96,7 +96,7 @@ class Port {
     }
     const auto fate = ingress_faults_.decide(packet.data, packet.length, nullptr, 0, packet.source, sheltered());
     if (fate == FaultInjector::Fate::dropped) {
-      injected_loss->add(1, packet.length + (carries_frames_ ? 0 : kHeadersBeforeUdpPayload));
+      injected_loss->add(1, packet.length + (carries_frames_ ? 0 : wire::kHeadersBeforeUdpPayload));
     }
     if (fate == FaultInjector::Fate::pass_once || fate == FaultInjector::Fate::pass_twice) accept(packet);
     if (fate == FaultInjector::Fate::pass_twice) accept(packet);
@@ -150,12 +150,12 @@ class Port {
 
  private:
   // Headers that the fault injector leaves alone: their own checksums guard them.
-  size_t sheltered() const { return carries_frames_ ? kHeadersBeforeUdpPayload : 0; }
+  size_t sheltered() const { return carries_frames_ ? wire::kHeadersBeforeUdpPayload : 0; }
 
   template <class Accept>
   void deliver_due(Accept&& accept) {
     for (const HeldPacket& packet : ingress_due_)
-      accept(Datagram{packet.bytes.data(), packet.bytes.size(), packet.peer});
+      accept(net::Datagram{packet.bytes.data(), packet.bytes.size(), packet.peer});
     ingress_due_.clear();
   }
 
@@ -182,4 +182,4 @@ class Port {
 // The ports of a switch by number; null where there is none.
 using Ports = std::array<std::unique_ptr<Port>, kPortNumbers>;
 
-}  // namespace switchml
+}  // namespace switchml::soft

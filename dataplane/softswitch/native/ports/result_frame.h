@@ -7,7 +7,7 @@
 #include "dataplane/softswitch/native/ports/port.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // Writes the headers before the UDP payload; the checksum of IPv4 is 0.
 void store_result_headers(const OutgoingPacket& packet, const RankAddress& rank, const SwitchAddress& own,
@@ -18,4 +18,4 @@ void store_result_headers(const OutgoingPacket& packet, const RankAddress& rank,
 void make_result(const OutgoingPacket& packet, const RankAddress& rank, const SwitchAddress& own,
                  std::vector<uint8_t>* frame);
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-namespace switchml {
-UdpPort::UdpPort(uint16_t number, UdpSocket socket) : Port(number, false), socket_(std::move(socket)) {
+namespace switchml::soft {
+UdpPort::UdpPort(uint16_t number, net::UdpSocket socket) : Port(number, false), socket_(std::move(socket)) {
   set_own_endpoint({socket_.address(), socket_.port()});
 }
 
@@ -22,7 +22,7 @@ PortCounters UdpPort::counters() const {
 void UdpPort::send_results(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks,
                            const SwitchAddress& /*own: the kernel writes source addresses*/, Counter* injected_loss) {
   destinations_.clear();
-  for (const RankAddress& rank : ranks) destinations_.push_back(ipv4_endpoint(rank.ipv4_dst, rank.udp_dst));
+  for (const RankAddress& rank : ranks) destinations_.push_back(net::ipv4_endpoint(rank.ipv4_dst, rank.udp_dst));
   if (has_egress_faults()) {
     for (const sockaddr_in& destination : destinations_) send_with_faults(packets, destination, injected_loss);
     return;
@@ -54,4 +54,4 @@ void UdpPort::send_due() {
   egress_due().clear();
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -7,7 +7,7 @@
 #include "dataplane/softswitch/native/ports/port.h"
 #include "native/net/udp_batch.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 class UdpPort : public Port {
  public:
@@ -15,9 +15,9 @@ class UdpPort : public Port {
   // elsewhere.
   static constexpr size_t kSocketBufferBytes = size_t{32} << 20U;
 
-  UdpPort(uint16_t number, UdpSocket socket);
+  UdpPort(uint16_t number, net::UdpSocket socket);
 
-  const UdpSocket& socket() const { return socket_; }
+  const net::UdpSocket& socket() const { return socket_; }
 
   int fd() const override { return socket_.fd(); }
   PortCounters counters() const override;
@@ -34,9 +34,9 @@ class UdpPort : public Port {
   void send_with_faults(const std::vector<OutgoingPacket>& packets, const sockaddr_in& destination,
                         Counter* injected_loss);
 
-  UdpSocket socket_;
-  SendBatch sender_;
+  net::UdpSocket socket_;
+  net::SendBatch sender_;
   std::vector<sockaddr_in> destinations_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

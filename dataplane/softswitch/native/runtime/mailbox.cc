@@ -11,7 +11,7 @@
 #include "native/wire/slot_blocks.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 Mailbox::Mailbox() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (wake_ < 0) throw std::system_error(errno, std::generic_category(), "cannot open an eventfd");
@@ -59,13 +59,13 @@ void Mailbox::end_sleep(bool woken) {
   [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
 }
 
-bool hand_over(const std::vector<Mailbox*>& boxes, unsigned own, uint16_t port, const Datagram& packet) {
-  if (packet.length < protocol::header_bytes) return false;  // whoever has it drops it
+bool hand_over(const std::vector<Mailbox*>& boxes, unsigned own, uint16_t port, const net::Datagram& packet) {
+  if (packet.length < wire::protocol::header_bytes) return false;  // whoever has it drops it
   const uint32_t slot = wire::load_header(packet.data).slot >> 1U;
-  const unsigned owner = part_of_slot(slot, static_cast<unsigned>(boxes.size()));
+  const unsigned owner = wire::part_of_slot(slot, static_cast<unsigned>(boxes.size()));
   if (owner == own) return false;
   boxes[owner]->put({port, packet.source, {packet.data, packet.data + packet.length}});
   return true;
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -9,7 +9,7 @@
 
 #include "native/net/udp_batch.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // A packet that came to the socket of another shard than its slot's.
 struct StrayPacket {
@@ -52,6 +52,6 @@ class Mailbox {
 };
 
 // Hands a packet over that belongs to another shard than `own`. Returns whether it did.
-bool hand_over(const std::vector<Mailbox*>& boxes, unsigned own, uint16_t port, const Datagram& packet);
+bool hand_over(const std::vector<Mailbox*>& boxes, unsigned own, uint16_t port, const net::Datagram& packet);
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -1,6 +1,6 @@
 #include "dataplane/softswitch/native/runtime/port_watch.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 void PortWatch::list(const Ports& ports) {
   leave_devices();
@@ -56,4 +56,4 @@ bool PortWatch::nudge_others(DevicePort* port) const {
   return handed_to != 0;
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -10,7 +10,7 @@
 #include "dataplane/softswitch/native/ports/port.h"
 #include "dataplane/softswitch/native/runtime/mailbox.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // One thread uses it. Ports are never removed, so that pointers to them stay good.
 class PortWatch {
@@ -68,4 +68,4 @@ class PortWatch {
   std::vector<pollfd> polled_;  // own_, then one for each of ports_
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

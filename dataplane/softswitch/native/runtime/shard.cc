@@ -5,7 +5,7 @@
 
 #include "native/runtime/short_slice.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 void Shard::set_faults(uint16_t port, const FaultRates& rates, uint64_t seed) {
   control([&](Pipeline&) { ports_[port]->set_faults(rates, seed); });
@@ -35,7 +35,7 @@ void Shard::stop() {
 }
 
 void Shard::run() {
-  ask_for_short_slices();
+  runtime::ask_for_short_slices();
   ReceiveBuffers buffers;
   PortWatch watch(&mailbox_, &boxes_);
   while (!stopping_) {
@@ -59,7 +59,7 @@ void Shard::run() {
 
 void Shard::process_datagrams(Port* port, ReceiveBuffers* buffers) {
   control([&](Pipeline& pipeline) {
-    Datagram packet;
+    net::Datagram packet;
     while (buffers->datagrams.next(&packet)) {
       if (!hand_over(boxes_, index_, port->number(), packet)) pipeline.receive(port, packet);
     }
@@ -69,7 +69,7 @@ void Shard::process_datagrams(Port* port, ReceiveBuffers* buffers) {
 
 void Shard::process_frames(Port* port, ReceiveBuffers* buffers) {
   control([&](Pipeline& pipeline) {
-    Datagram frame;
+    net::Datagram frame;
     while (buffers->frames.next(&frame)) pipeline.receive(port, frame);
     pipeline.flush();
   });
@@ -105,4 +105,4 @@ int Shard::release_held(const std::vector<Port*>& ports) {
   });
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

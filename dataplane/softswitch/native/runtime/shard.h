@@ -19,7 +19,7 @@
 #include "dataplane/softswitch/native/runtime/mailbox.h"
 #include "dataplane/softswitch/native/runtime/port_watch.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // Beside the switch's own thread, which is shard 0 and serves ports of every kind, there may be several of these. They
 // share nothing: each has all tables, and counters and registers of its own, so that no packet waits for a lock that
@@ -79,4 +79,4 @@ class Shard {
   std::thread thread_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -14,7 +14,7 @@
 #include "native/kernels/accumulate.h"
 #include "native/runtime/processors.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -43,14 +43,14 @@ class Trial {
   // The shortest time of a round with ordinary stores and with those that bypass the caches.
   std::array<Clock::duration, 2> run(int writer, int reader) {
     std::thread other([this, reader] {
-      stay_on({reader});
+      runtime::stay_on({reader});
       for (int round = 0; round < 2 * kRounds && wait_for(2 * round + 1); ++round) {
         rewrite(round % 2 == 1);
         turn_.store(2 * round + 2, std::memory_order_release);
       }
     });
     std::thread timed([this, writer] {
-      stay_on({writer});
+      runtime::stay_on({writer});
       for (int round = 0; round < 2 * kRounds; ++round) {
         const bool streaming = round % 2 == 1;
         const auto begin = Clock::now();
@@ -68,8 +68,8 @@ class Trial {
  private:
   void rewrite(bool streaming) const {
     uint8_t* const buffer = passed_.get();
-    sum_in_place(&buffer, 1, nullptr, kBytes / sizeof(uint32_t), streaming);
-    fence_streaming_stores();
+    kernels::sum_in_place(&buffer, 1, nullptr, kBytes / sizeof(uint32_t), streaming);
+    kernels::fence_streaming_stores();
   }
 
   bool wait_for(int turn) const {
@@ -89,10 +89,10 @@ class Trial {
 }  // namespace
 
 bool streaming_is_faster() {
-  const std::vector<int> cpus = processors();
+  const std::vector<int> cpus = runtime::processors();
   if (cpus.size() < 2) return false;
   const auto best = Trial().run(cpus.front(), cpus.back());
   return best[1] < best[0];
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -12,7 +12,7 @@
 #include "native/runtime/processors.h"
 #include "native/runtime/short_slice.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 Switch::Switch(size_t slots, size_t values, unsigned shards)
     : pipeline_(std::make_unique<Pipeline>(slots, values, &ports_)), boxes_{&mailbox_} {
@@ -35,7 +35,7 @@ Switch::~Switch() {
 void Switch::reset(size_t slots, size_t values) {
   auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_);
   {
-    const Turns::Control turn(&turns_);
+    const runtime::Turns::Control turn(&turns_);
     for (const auto& port : ports_) {
       // Sums that wait would be made in the old pipeline's memory, and finished in the new one.
       if (auto* shm_port = dynamic_cast<ShmPort*>(port.get())) shm_port->forget_sums();
@@ -48,7 +48,7 @@ void Switch::reset(size_t slots, size_t values) {
 
 template <class Kind, class... Arguments>
 Kind& Switch::add_port(uint16_t port, Arguments&&... arguments) {
-  const Turns::Control turn(&turns_);
+  const runtime::Turns::Control turn(&turns_);
   if (port >= ports_.size()) {
     throw std::invalid_argument("port " + std::to_string(port) + " is above " + std::to_string(ports_.size() - 1));
   }
@@ -62,8 +62,8 @@ Kind& Switch::add_port(uint16_t port, Arguments&&... arguments) {
 }
 
 uint16_t Switch::add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port) {
-  std::vector<UdpSocket> sockets =
-      open_udp_sockets(address, udp_port, UdpPort::kSocketBufferBytes, static_cast<unsigned>(boxes_.size()));
+  std::vector<net::UdpSocket> sockets =
+      net::open_udp_sockets(address, udp_port, UdpPort::kSocketBufferBytes, static_cast<unsigned>(boxes_.size()));
   const uint16_t bound = add_port<UdpPort>(port, std::move(sockets.front())).socket().port();
   for (size_t i = 0; i < shards_.size(); ++i) shards_[i]->add_port<UdpPort>(port, std::move(sockets[i + 1]));
   return bound;
@@ -83,7 +83,7 @@ void Switch::add_packet_port(uint16_t port, const std::string& interface) {
   add_port<PacketPort>(port, interface);
 }
 
-void Switch::add_device_port(uint16_t port, std::vector<std::unique_ptr<FrameDevice>> queues, bool busy) {
+void Switch::add_device_port(uint16_t port, std::vector<std::unique_ptr<net::FrameDevice>> queues, bool busy) {
   if (queues.size() != boxes_.size()) {
     throw std::invalid_argument("a device with " + std::to_string(queues.size()) +
                                 " queues is for as many shards, not " + std::to_string(boxes_.size()));
@@ -99,12 +99,12 @@ void Switch::add_shm_port(uint16_t port, const std::string& path, size_t shards)
   // The socket first: a port that is there already must not be left without one.
   ShmHost* host = this;
   auto listener = std::make_unique<ShmListener>(path, port, host);
-  if (shards == 0) shards = processors().size();
+  if (shards == 0) shards = runtime::processors().size();
   const ShmWays ways{streaming_is_faster(), static_cast<uint8_t>(std::clamp<size_t>(shards, 1, ShmJob::kMostShards))};
   ShardHost* shard_host = this;
   ShmPort& added = add_port<ShmPort>(port, shard_host, size_t{ways.shards});
   {
-    const Turns::Control turn(&turns_);
+    const runtime::Turns::Control turn(&turns_);
     ways_ = ways;
   }
   if (thread_.joinable()) added.start();
@@ -127,7 +127,7 @@ Port& Switch::port_at(uint16_t port) {
 
 void Switch::set_faults(uint16_t port, const FaultRates& rates, uint64_t seed) {
   {
-    const Turns::Control turn(&turns_);
+    const runtime::Turns::Control turn(&turns_);
     port_at(port).set_faults(rates, seed);
   }
   for (size_t i = 0; i < shards_.size(); ++i) shards_[i]->set_faults(port, rates, seed + i + 1);
@@ -136,7 +136,7 @@ void Switch::set_faults(uint16_t port, const FaultRates& rates, uint64_t seed) {
 PortCounters Switch::port_counters(uint16_t port) {
   PortCounters sum;
   {
-    const Turns::Control turn(&turns_);
+    const runtime::Turns::Control turn(&turns_);
     sum = port_at(port).counters();
   }
   for (const auto& shard : shards_) sum.add(shard->port_counters(port));
@@ -166,7 +166,7 @@ void Switch::stop() {
 }
 
 std::vector<ShmPort*> Switch::list_ports(PortWatch* watch) {
-  const Turns::Control turn(&turns_);
+  const runtime::Turns::Control turn(&turns_);
   watch->list(ports_);
   std::vector<ShmPort*> shm_ports;
   for (const auto& port : ports_) {
@@ -176,7 +176,7 @@ std::vector<ShmPort*> Switch::list_ports(PortWatch* watch) {
 }
 
 void Switch::run() {
-  ask_for_short_slices();
+  runtime::ask_for_short_slices();
   ReceiveBuffers buffers;
   PortWatch watch(&mailbox_, &boxes_);
   std::vector<ShmPort*> shm_ports;
@@ -184,7 +184,7 @@ void Switch::run() {
     if (ports_changed_.exchange(false)) shm_ports = list_ports(&watch);
     const bool look_again = watch.look_at_devices(
         [&](DevicePort* port) {
-          const Turns::Data turn(&turns_);
+          const runtime::Turns::Data turn(&turns_);
           port->flush();  // what it had no room for before
           return port->receive(&buffers);
         },
@@ -199,8 +199,8 @@ void Switch::run() {
 }
 
 void Switch::process_burst(Port* port, ReceiveBuffers* buffers) {
-  const Turns::Data turn(&turns_);
-  Datagram packet;
+  const runtime::Turns::Data turn(&turns_);
+  net::Datagram packet;
   if (port->carries_frames()) {
     while (buffers->frames.next(&packet)) pipeline_->receive(port, packet);
   } else {
@@ -214,7 +214,7 @@ void Switch::process_burst(Port* port, ReceiveBuffers* buffers) {
 void Switch::process_strays() {
   const std::vector<StrayPacket> strays = mailbox_.take();
   if (strays.empty()) return;
-  const Turns::Data turn(&turns_);
+  const runtime::Turns::Data turn(&turns_);
   for (const StrayPacket& stray : strays) {
     pipeline_->receive(ports_[stray.port].get(), {stray.bytes.data(), stray.bytes.size(), stray.source});
   }
@@ -223,7 +223,7 @@ void Switch::process_strays() {
 
 int Switch::release_held(const std::vector<Port*>& ports) {
   using Clock = Port::Clock;
-  const Turns::Data turn(&turns_);
+  const runtime::Turns::Data turn(&turns_);
   int timeout = -1;
   for (Port* port : ports) {
     if (!port->next_deadline()) continue;
@@ -240,13 +240,13 @@ int Switch::release_held(const std::vector<Port*>& ports) {
 
 void Switch::publish(const std::vector<ShmPort*>& ports) {
   if (ports.empty()) return;
-  std::vector<ChannelControl*> sleepers;
-  const Turns::Data turn(&turns_);
+  std::vector<channel::ChannelControl*> sleepers;
+  const runtime::Turns::Data turn(&turns_);
   for (ShmPort* port : ports) {
     // Or else each packet that completes nothing would wake ranks that sleep until there is more.
     if (port->has_results()) port->publish(true, &sleepers);
   }
-  for (ChannelControl* sleeper : sleepers) wake_process(*sleeper);
+  for (channel::ChannelControl* sleeper : sleepers) channel::wake_process(*sleeper);
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -22,7 +22,7 @@
 #include "native/runtime/turns.h"
 #include "native/wire/slot_blocks.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // Every member function may be called from any thread, start() and stop() from one at a time. A control operation
 // takes effect between two bursts of packets, never within one.
@@ -48,7 +48,7 @@ class Switch : private ShmHost, private ShardHost {
   void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
   void add_packet_port(uint16_t port, const std::string& interface);
   // A network device whose frames this process moves itself, with a queue for each shard; see DevicePort.
-  void add_device_port(uint16_t port, std::vector<std::unique_ptr<FrameDevice>> queues, bool busy);
+  void add_device_port(uint16_t port, std::vector<std::unique_ptr<net::FrameDevice>> queues, bool busy);
   // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
   // `shards` threads serve them, 0 for as many as there are processors.
   void add_shm_port(uint16_t port, const std::string& path, size_t shards);
@@ -85,7 +85,8 @@ class Switch : private ShmHost, private ShardHost {
   // Runs `operation(pipeline)` on the shard of a register index and returns what it returns.
   template <class Operation>
   auto control_slot(size_t index, Operation&& operation) {
-    const unsigned shard = part_of_slot(static_cast<uint32_t>(index >> 1U), static_cast<unsigned>(shards_.size() + 1));
+    const unsigned shard =
+        wire::part_of_slot(static_cast<uint32_t>(index >> 1U), static_cast<unsigned>(shards_.size() + 1));
     if (shard > 0) return shards_[shard - 1]->control(operation);
     return control_first([&](Pipeline& pipeline) {
       make_sums();
@@ -96,7 +97,7 @@ class Switch : private ShmHost, private ShardHost {
  private:
   template <class Operation>
   auto control_first(Operation&& operation) {
-    const Turns::Control turn(&turns_);
+    const runtime::Turns::Control turn(&turns_);
     return operation(*pipeline_);
   }
 
@@ -120,10 +121,10 @@ class Switch : private ShmHost, private ShardHost {
   void publish(const std::vector<ShmPort*>& ports);
   // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
   int release_held(const std::vector<Port*>& ports);
-  Turns& turns() override { return turns_; }
+  runtime::Turns& turns() override { return turns_; }
   Pipeline& pipeline() override { return *pipeline_; }
 
-  Turns turns_;  // guard everything below but the thread's own
+  runtime::Turns turns_;  // guard everything below but the thread's own
   Ports ports_;
   ShmJobs shm_jobs_;
   std::unique_ptr<Pipeline> pipeline_;
@@ -138,4 +139,4 @@ class Switch : private ShmHost, private ShardHost {
   std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

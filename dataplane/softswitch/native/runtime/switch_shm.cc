@@ -9,7 +9,7 @@
 
 #include "dataplane/softswitch/native/runtime/switch.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 int duplicate(int fd) {
@@ -50,7 +50,7 @@ std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const ShmRank& rank)
 ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
   std::shared_ptr<ShmJob> job;
   {
-    const Turns::Control turn(&turns_);
+    const runtime::Turns::Control turn(&turns_);
     job = find_shm_job(port, rank);
   }
   const bool is_new = job == nullptr;
@@ -65,7 +65,7 @@ ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
   grant.descriptors[0] = duplicate(bound.memory().fd());
   grant.descriptors[1] = duplicate(doorbell);
   bound.memory().close_descriptor();
-  const Turns::Control turn(&turns_);
+  const runtime::Turns::Control turn(&turns_);
   if (find_shm_job(port, rank) != (is_new ? nullptr : job)) {
     throw std::runtime_error("the job's ranks came through two ports at the same moment; try again");
   }
@@ -76,14 +76,14 @@ ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
 }
 
 std::vector<uint32_t> Switch::quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) {
-  const Turns::Control turn(&turns_);
+  const runtime::Turns::Control turn(&turns_);
   return shm_port_at(port).quiesce(connection, targets);
 }
 
 void Switch::unbind(uint16_t port, uint16_t connection) {
   std::unique_ptr<ShmConnection> ended;  // its memory is given back after the lock
   std::shared_ptr<ShmJob> job;
-  const Turns::Control turn(&turns_);
+  const runtime::Turns::Control turn(&turns_);
   ended = shm_port_at(port).detach(connection);
   if (ended == nullptr) return;
   job = ended->shared_job();
@@ -96,4 +96,4 @@ void Switch::unbind(uint16_t port, uint16_t connection) {
   }
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -11,7 +11,7 @@
 #include "native/kernels/accumulate.h"
 #include "native/wire/epoch_limit.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 // Within one machine a result takes microseconds once the last rank has contributed, so what is repeated after this
@@ -26,16 +26,18 @@ ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, i
     : rank_(rank),
       job_(std::move(job)),
       doorbell_(doorbell),
-      memory_("switchml-rank", Channel::bytes(rank.job.slots, rank.job.values, true), SharedMemory::Others::may_write),
-      channel_(memory_.data(), rank.job.slots, rank.job.values, Channel::contributions(memory_.data(), rank.job.slots)),
+      memory_("switchml-rank", channel::Channel::bytes(rank.job.slots, rank.job.values, true),
+              channel::SharedMemory::Others::may_write),
+      channel_(memory_.data(), rank.job.slots, rank.job.values,
+               channel::Channel::contributions(memory_.data(), rank.job.slots)),
       slots_(rank.job.slots) {
-  auto* control = new (memory_.data()) ChannelControl{};
-  control->geometry = {Geometry::kMagic,
+  auto* control = new (memory_.data()) channel::ChannelControl{};
+  control->geometry = {channel::Geometry::kMagic,
                        rank.job.slots,
                        rank.job.values,
                        rank.rank,
                        rank.job.world_size,
-                       Geometry::kInPlace,
+                       channel::Geometry::kInPlace,
                        job_->streaming() ? 1U : 0U,
                        static_cast<uint32_t>(processors.empty() ? 1 : processors.front()),
                        static_cast<uint32_t>(processors.empty() ? 0 : processors.back())};
@@ -47,12 +49,12 @@ bool ShmConnection::submissions_wait() const {
   return !broken_ && !frozen() && control().submitted.load(std::memory_order_acquire) != submitted_;
 }
 
-bool ShmConnection::take(Header* header) {
+bool ShmConnection::take(wire::Header* header) {
   if (!submissions_wait()) return false;
   const uint32_t waiting = control().submitted.load(std::memory_order_acquire) - submitted_;
   const auto slots = static_cast<uint32_t>(slots_.size());
   const uint16_t index = channel_.submission_ring()[submitted_ % slots];
-  if (waiting > slots || index >= slots || slots_[index].in_flight || slots_[index].phase >= kSlotUses) {
+  if (waiting > slots || index >= slots || slots_[index].in_flight || slots_[index].phase >= wire::kSlotUses) {
     broken_ = true;
     return false;
   }
@@ -71,10 +73,10 @@ bool ShmConnection::take(Header* header) {
   return true;
 }
 
-Header ShmConnection::header_of(uint32_t index) const {
+wire::Header ShmConnection::header_of(uint32_t index) const {
   const Slot& slot = slots_[index];
-  Header header;
-  header.kind = static_cast<uint8_t>(Kind::contribution);
+  wire::Header header;
+  header.kind = static_cast<uint8_t>(wire::Kind::contribution);
   header.job = rank_.job.job;
   header.worker = rank_.rank;
   header.format = static_cast<uint8_t>(std::min<uint16_t>(slot.ticket.format, UINT8_MAX));
@@ -82,7 +84,7 @@ Header ShmConnection::header_of(uint32_t index) const {
   header.slot = static_cast<uint16_t>((rank_.job.slot_base + index) << 1U | (slot.phase & 1U));
   header.count = slot.ticket.count;
   header.epoch = rank_.job.epoch;
-  header.flags = static_cast<uint16_t>(slot.ticket.flags & ~flag::retransmission);
+  header.flags = static_cast<uint16_t>(slot.ticket.flags & ~wire::flag::retransmission);
   header.phase = slot.phase;
   header.chunk = slot.ticket.chunk;
   header.check = slot.ticket.check;
@@ -90,14 +92,14 @@ Header ShmConnection::header_of(uint32_t index) const {
   return header;
 }
 
-void ShmConnection::complete(const Header& result, const uint8_t* words) {
+void ShmConnection::complete(const wire::Header& result, const uint8_t* words) {
   const uint32_t index = (result.slot >> 1U) - uint32_t{rank_.job.slot_base};
   if (result.job != rank_.job.job || result.epoch != rank_.job.epoch || index >= slots_.size() ||
       !slots_[index].in_flight || slots_[index].phase != result.phase || beyond_limit(index)) {
     count(control().server.ignored);
     return;
   }
-  if ((result.flags & flag::without_values) == 0 && !job_->has_result(rank_.rank, result)) {
+  if ((result.flags & wire::flag::without_values) == 0 && !job_->has_result(rank_.rank, result)) {
     std::memcpy(channel_.contribution(index), words, rank_.job.values * sizeof(uint32_t));
   }
   Slot& slot = slots_[index];
@@ -109,13 +111,13 @@ void ShmConnection::complete(const Header& result, const uint8_t* words) {
                                       result.check,
                                       result.exponent,
                                       result.count,
-                                      static_cast<uint16_t>(result.flags & ~flag::retransmission),
+                                      static_cast<uint16_t>(result.flags & ~wire::flag::retransmission),
                                       result.format};
   channel_.completion_ring()[completed_++ % slots_.size()] = static_cast<uint16_t>(index);
 }
 
 bool ShmConnection::publish(bool nothing_left) {
-  ChannelControl& shared = control();
+  channel::ChannelControl& shared = control();
   if (published_ != completed_) {
     shared.server.received.store(shared.server.received.load(std::memory_order_relaxed) + (completed_ - published_),
                                  std::memory_order_relaxed);
@@ -126,12 +128,12 @@ bool ShmConnection::publish(bool nothing_left) {
     if (overdue_at_ != Clock::time_point::max()) {
       overdue_at_ = in_flight_ == 0 ? Clock::time_point::max() : Clock::now() + patience();
     }
-    fence_streaming_stores();
+    kernels::fence_streaming_stores();
     shared.completed.store(completed_, std::memory_order_release);
   } else if (!nothing_left) {
     return false;
   }
-  return sleeps_until(shared, completed_, nothing_left);
+  return channel::sleeps_until(shared, completed_, nothing_left);
 }
 
 std::vector<uint32_t> ShmConnection::held() const {
@@ -175,4 +177,4 @@ ShmConnection::Clock::duration ShmConnection::patience() const {
   return kFirstPatience * (1U << std::min(repetitions_, kMostDoublings));
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -11,7 +11,7 @@
 #include "native/channel/shared_memory.h"
 #include "native/wire/wire.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // What the agent binds to a connection.
 struct ShmRank {
@@ -36,24 +36,24 @@ class ShmConnection {
   ShmJob& job() const { return *job_; }
   const std::shared_ptr<ShmJob>& shared_job() const { return job_; }
   uint8_t* contributions() const { return channel_.contribution(0); }
-  SharedMemory& memory() { return memory_; }
-  ChannelControl& control() const { return channel_.control(); }
+  channel::SharedMemory& memory() { return memory_; }
+  channel::ChannelControl& control() const { return channel_.control(); }
   int doorbell() const { return doorbell_; }
 
   // Whether there is something in the submission ring.
   bool submissions_wait() const;
   // Takes one slot out of it; `header` is what its packet would have. False when there is none, or none that makes
   // sense: a process that writes nonsense is served no more.
-  bool take(Header* header);
+  bool take(wire::Header* header);
   // Whether the rank is missing wherever a result is: it waits for nothing.
   bool has_nothing_in_flight() const { return in_flight_ == 0; }
 
   // Whether less of it was taken than of another rank of the job.
-  bool is_behind(const ShmConnection& other) const { return !has_reached(submitted_, other.submitted_); }
+  bool is_behind(const ShmConnection& other) const { return !channel::has_reached(submitted_, other.submitted_); }
 
   // Puts a result into the completion ring, if it answers what is in flight. Its values are `words`, unless the rank
   // has them already.
-  void complete(const Header& result, const uint8_t* words);
+  void complete(const wire::Header& result, const uint8_t* words);
   // Lets the process see what was completed. Returns whether it sleeps and waits for so much, or for anything if there
   // is `nothing_left` to do.
   bool publish(bool nothing_left);
@@ -80,8 +80,8 @@ class ShmConnection {
   void repeat(Clock::time_point now, Again&& again) {
     for (uint32_t index = 0; index < slots_.size(); ++index) {
       if (!slots_[index].in_flight || beyond_limit(index)) continue;
-      Header header = header_of(index);
-      header.flags |= flag::retransmission;
+      wire::Header header = header_of(index);
+      header.flags |= wire::flag::retransmission;
       count(control().server.retransmissions);
       count(control().server.sent);
       again(header);
@@ -94,10 +94,10 @@ class ShmConnection {
   struct Slot {
     uint32_t phase = 0;
     bool in_flight = false;
-    Ticket ticket{};  // as it was when the slot was taken: the process can change its own copy at any time
+    channel::Ticket ticket{};  // as it was when the slot was taken: the process can change its own copy at any time
   };
 
-  Header header_of(uint32_t index) const;
+  wire::Header header_of(uint32_t index) const;
   Clock::duration patience() const;
   bool frozen() const { return !limits_.empty(); }
   bool beyond_limit(uint32_t index) const { return frozen() && slots_[index].phase >= limits_[index]; }
@@ -108,8 +108,8 @@ class ShmConnection {
   ShmRank rank_;
   std::shared_ptr<ShmJob> job_;
   int doorbell_;
-  SharedMemory memory_;
-  Channel channel_;
+  channel::SharedMemory memory_;
+  channel::Channel channel_;
   bool broken_ = false;
   std::vector<Slot> slots_;
   std::vector<uint32_t> limits_;  // once frozen: of each slot, the first phase whose result is not put
@@ -123,4 +123,4 @@ class ShmConnection {
   Clock::time_point overdue_at_ = Clock::time_point::max();
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -16,7 +16,7 @@
 
 #include "native/channel/channel.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 constexpr size_t kMostClients = 4096;
@@ -42,28 +42,28 @@ bool somebody_listens(const sockaddr_un& address) {
   return connected || full;
 }
 
-ShmAnswer answer_of(uint16_t port, const std::string& reason) {
-  ShmAnswer answer{};
-  answer.magic = ShmAnswer::kMagic;
+channel::ShmAnswer answer_of(uint16_t port, const std::string& reason) {
+  channel::ShmAnswer answer{};
+  answer.magic = channel::ShmAnswer::kMagic;
   answer.port = port;
   reason.copy(answer.reason.data(), answer.reason.size() - 1);
   return answer;
 }
 
 // What can be checked without knowing the switch. Throws std::invalid_argument.
-ShmRank rank_of(const ShmRequest& request) {
+ShmRank rank_of(const channel::ShmRequest& request) {
   const auto require = [](bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(what);
   };
-  require(request.job > 0 && request.job < protocol::max_jobs, "the job's id is out of range");
+  require(request.job > 0 && request.job < wire::protocol::max_jobs, "the job's id is out of range");
   require(request.epoch != 0, "epoch 0 is no epoch");
-  require(request.world_size >= 1 && request.world_size <= protocol::max_workers, "a job has 1 to 64 ranks");
+  require(request.world_size >= 1 && request.world_size <= wire::protocol::max_workers, "a job has 1 to 64 ranks");
   require(request.rank < request.world_size, "the job has no such rank");
-  require(
-      request.slots >= 1 && request.slots <= protocol::max_slot_index + 1 && (request.slots & (request.slots - 1)) == 0,
-      "slots must be a power of two");
+  require(request.slots >= 1 && request.slots <= wire::protocol::max_slot_index + 1 &&
+              (request.slots & (request.slots - 1)) == 0,
+          "slots must be a power of two");
   require(request.slot_base % request.slots == 0, "the first slot must be a multiple of their number");
-  require(request.values >= 1 && request.values <= protocol::max_values, "a packet has 1 to 2048 values");
+  require(request.values >= 1 && request.values <= wire::protocol::max_values, "a packet has 1 to 2048 values");
   return {{request.job, request.epoch, request.slot_base, request.world_size, request.slots, request.values},
           request.rank,
           request.ipv4,
@@ -100,7 +100,7 @@ ShmListener::ShmListener(std::string path, uint16_t port, ShmHost* host)
 }
 
 ShmListener::~ShmListener() {
-  ring(stop_);
+  channel::ring(stop_);
   if (thread_.joinable()) thread_.join();
   for (const Client& client : clients_) drop(client);
   close(socket_);
@@ -150,8 +150,8 @@ bool ShmListener::accept_client() {
 }
 
 bool ShmListener::serve(Client* client) {
-  ShmRequest request{};
-  std::vector<uint32_t> targets(client->connection != 0 ? protocol::max_slot_index + 1 : 0);
+  channel::ShmRequest request{};
+  std::vector<uint32_t> targets(client->connection != 0 ? wire::protocol::max_slot_index + 1 : 0);
   std::array<iovec, 2> pieces{{{&request, sizeof request}, {targets.data(), targets.size() * sizeof(uint32_t)}}};
   msghdr message{};
   message.msg_iov = pieces.data();
@@ -161,18 +161,19 @@ bool ShmListener::serve(Client* client) {
   if (got == 0) return false;
   const auto bytes = static_cast<size_t>(got);
   const bool whole = bytes >= sizeof request && (message.msg_flags & MSG_TRUNC) == 0;
-  if (whole && request.magic == ShmRequest::kMagic && client->connection != 0) {
+  if (whole && request.magic == channel::ShmRequest::kMagic && client->connection != 0) {
     targets.resize((bytes - sizeof request) / sizeof(uint32_t));
     return serve_bound(*client, request, targets);
   }
-  const bool known = request.kind == ShmRequest::kWhoAreYou || request.kind == ShmRequest::kBind;
-  if (!whole || bytes != sizeof request || request.magic != ShmRequest::kMagic || !known || client->connection != 0) {
+  const bool known = request.kind == channel::ShmRequest::kWhoAreYou || request.kind == channel::ShmRequest::kBind;
+  if (!whole || bytes != sizeof request || request.magic != channel::ShmRequest::kMagic || !known ||
+      client->connection != 0) {
     answer(*client, answer_of(port_, "this is no request of an agent of this version"), nullptr);
     return false;
   }
-  ShmAnswer granted = answer_of(port_, "");
+  channel::ShmAnswer granted = answer_of(port_, "");
   granted.granted = 1;
-  if (request.kind == ShmRequest::kWhoAreYou) {
+  if (request.kind == channel::ShmRequest::kWhoAreYou) {
     answer(*client, granted, nullptr);
     return true;
   }
@@ -187,10 +188,10 @@ bool ShmListener::serve(Client* client) {
   }
 }
 
-bool ShmListener::serve_bound(const Client& client, const ShmRequest& request,
+bool ShmListener::serve_bound(const Client& client, const channel::ShmRequest& request,
                               const std::vector<uint32_t>& targets) const {
-  const bool known = request.kind == (targets.empty() ? ShmRequest::kFreeze : ShmRequest::kFetch);
-  ShmAnswer granted = answer_of(port_, "this is no request of an agent of this version");
+  const bool known = request.kind == (targets.empty() ? channel::ShmRequest::kFreeze : channel::ShmRequest::kFetch);
+  channel::ShmAnswer granted = answer_of(port_, "this is no request of an agent of this version");
   std::vector<uint32_t> held;
   if (known) {
     try {
@@ -209,10 +210,10 @@ bool ShmListener::serve_bound(const Client& client, const ShmRequest& request,
   return known;
 }
 
-void ShmListener::answer(const Client& client, const ShmAnswer& answer, const ShmGrant* grant) const {
-  ShmAnswer copy = answer;
+void ShmListener::answer(const Client& client, const channel::ShmAnswer& answer, const ShmGrant* grant) const {
+  channel::ShmAnswer copy = answer;
   iovec piece{&copy, sizeof copy};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kShmDescriptors * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(channel::kShmDescriptors * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
@@ -234,4 +235,4 @@ void ShmListener::drop(const Client& client) {
   close(client.socket);
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

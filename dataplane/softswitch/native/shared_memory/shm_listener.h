@@ -14,12 +14,12 @@
 #include "dataplane/softswitch/native/shared_memory/shm_connection.h"
 #include "native/channel/shm_messages.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // What a rank's connection is given: its number, and its own descriptors of memory and doorbell.
 struct ShmGrant {
   uint16_t connection = 0;
-  std::array<int, kShmDescriptors> descriptors{-1, -1};
+  std::array<int, channel::kShmDescriptors> descriptors{-1, -1};
 
   ShmGrant() = default;
   ~ShmGrant() {
@@ -68,8 +68,9 @@ class ShmListener {
   bool accept_client();
   // Serves one message. False when the client is to be disconnected.
   bool serve(Client* client);
-  bool serve_bound(const Client& client, const ShmRequest& request, const std::vector<uint32_t>& targets) const;
-  void answer(const Client& client, const ShmAnswer& answer, const ShmGrant* grant) const;
+  bool serve_bound(const Client& client, const channel::ShmRequest& request,
+                   const std::vector<uint32_t>& targets) const;
+  void answer(const Client& client, const channel::ShmAnswer& answer, const ShmGrant* grant) const;
   void drop(const Client& client);
 
   std::string path_;
@@ -81,4 +82,4 @@ class ShmListener {
   std::thread thread_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -7,7 +7,7 @@
 #include "native/kernels/accumulate.h"
 #include "native/runtime/processors.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 // A thread takes so many sums at a time: enough to be worth a turn, few enough that another one finds some.
@@ -25,7 +25,7 @@ void SumQueue::exchange(size_t made, std::vector<SumTask>* taken) {
 
 void SumQueue::run_all(std::vector<SumTask>* made) {
   for (const SumTask& task : waiting_) task.run();
-  fence_streaming_stores();
+  kernels::fence_streaming_stores();
   running_ += waiting_.size();
   made->insert(made->end(), waiting_.begin(), waiting_.end());
   waiting_.clear();
@@ -38,7 +38,7 @@ void SumQueue::clear() {
 
 ShmPort::ShmPort(uint16_t number, ShardHost* host, size_t shards) : Port(number, false) {
   for (size_t shard = 0; shard < shards; ++shard) {
-    shards_.push_back(std::make_unique<ShmShard>(this, host, processors_of(shard, shards)));
+    shards_.push_back(std::make_unique<ShmShard>(this, host, runtime::processors_of(shard, shards)));
   }
 }
 
@@ -98,11 +98,12 @@ std::vector<uint32_t> ShmPort::quiesce(uint16_t number, const std::vector<uint32
     connection->fetch(targets);
     shards_[connection->job().shard_of(connection->rank().rank)]->wake();
   }
-  if (connection->publish(true)) wake_process(connection->control());  // what is held must be seen by the process
+  if (connection->publish(true))
+    channel::wake_process(connection->control());  // what is held must be seen by the process
   return connection->held();
 }
 
-void ShmPort::publish(bool nothing_left, std::vector<ChannelControl*>* sleepers) {
+void ShmPort::publish(bool nothing_left, std::vector<channel::ChannelControl*>* sleepers) {
   has_results_ = false;
   for (auto& [number, connection] : connections_) {
     if (connection->publish(nothing_left)) sleepers->push_back(&connection->control());
@@ -122,7 +123,7 @@ void ShmPort::begin_turn(Pipeline* pipeline, Clock::time_point now) {
   if (deadline && *deadline <= now) pipeline->release_expired(this, now);
 }
 
-void ShmPort::contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const Header& header,
+void ShmPort::contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const wire::Header& header,
                          Clock::time_point now) {
   if (loses_) {
     connection->arm(now);
@@ -132,20 +133,20 @@ void ShmPort::contribute(Pipeline* pipeline, uint16_t number, ShmConnection* con
   count_received();
   const InPlaceContribution contribution{header, connection->rank().ipv4, number, &connection->job()};
   const auto verdict = pipeline->contribute_in_place(*this, contribution, sums_.waiting());
-  if (!verdict || *verdict == Verdict::wrong_epoch) connection->arm(now);
+  if (!verdict || *verdict == wire::Verdict::wrong_epoch) connection->arm(now);
 }
 
 void ShmPort::contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection,
-                                   const Header& header) {
+                                   const wire::Header& header) {
   const ShmJobKey& job = connection.rank().job;
-  const bool empty = (header.flags & flag::without_values) != 0;
-  packet_.resize(protocol::header_bytes);
+  const bool empty = (header.flags & wire::flag::without_values) != 0;
+  packet_.resize(wire::protocol::header_bytes);
   wire::store_header(packet_.data(), header);
   if (!empty) {
     const uint8_t* words = connection.job().contribution(header.worker, header.slot / 2);
     packet_.insert(packet_.end(), words, words + job.values * sizeof(uint32_t));
   }
-  pipeline->receive(this, {packet_.data(), packet_.size(), ipv4_endpoint(connection.rank().ipv4, number)});
+  pipeline->receive(this, {packet_.data(), packet_.size(), net::ipv4_endpoint(connection.rank().ipv4, number)});
 }
 
 PortCounters ShmPort::counters() const {
@@ -162,7 +163,7 @@ void ShmPort::send_results(const std::vector<OutgoingPacket>& packets, const std
       int copies = 1;
       if (has_egress_faults()) {
         copies = copies_to_send(packet.header, packet.header_bytes, packet.payload, packet.payload_bytes,
-                                ipv4_endpoint(rank.ipv4_dst, rank.udp_dst), injected_loss);
+                                net::ipv4_endpoint(rank.ipv4_dst, rank.udp_dst), injected_loss);
       }
       for (; copies > 0; --copies) complete(connection, packet.header, packet.payload);
     }
@@ -173,7 +174,7 @@ void ShmPort::send_results(const std::vector<OutgoingPacket>& packets, const std
 void ShmPort::send_due() {
   for (const HeldPacket& packet : egress_due()) {
     const uint8_t* header = packet.bytes.data();
-    complete(find(ntohs(packet.peer.sin_port)), header, header + protocol::header_bytes);
+    complete(find(ntohs(packet.peer.sin_port)), header, header + wire::protocol::header_bytes);
   }
   egress_due().clear();
 }
@@ -185,4 +186,4 @@ void ShmPort::complete(ShmConnection* connection, const uint8_t* header, const u
   connection->complete(wire::load_header(header), words);
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -14,7 +14,7 @@
 #include "dataplane/softswitch/native/shared_memory/shm_connection.h"
 #include "dataplane/softswitch/native/shared_memory/shm_shard.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // Sums from the contribution that made them possible until their results have left.
 class SumQueue {
@@ -63,7 +63,7 @@ class ShmPort : public Port {
   std::vector<uint32_t> quiesce(uint16_t number, const std::vector<uint32_t>& targets);
 
   // In a data thread's turn: puts one contribution through `pipeline`.
-  void contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const Header& header,
+  void contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const wire::Header& header,
                   Clock::time_point now);
   // In a data thread's turn: the sums that shards have to make, and a shard more for those that wait.
   SumQueue& sums() { return sums_; }
@@ -72,7 +72,7 @@ class ShmPort : public Port {
   void begin_turn(Pipeline* pipeline, Clock::time_point now);
   // In a data thread's turn: lets the ranks see their results, and appends those to `sleepers` that are to be woken for
   // so many, or for any if there is `nothing_left` to do.
-  void publish(bool nothing_left, std::vector<ChannelControl*>* sleepers);
+  void publish(bool nothing_left, std::vector<channel::ChannelControl*>* sleepers);
   // In a data thread's turn: whether there are results that publish() has not let the ranks see.
   bool has_results() const { return has_results_; }
 
@@ -90,7 +90,8 @@ class ShmPort : public Port {
 
  private:
   // The same with a packet of its own, which can be held back or lost like any other.
-  void contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection, const Header& header);
+  void contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection,
+                            const wire::Header& header);
   ShmConnection* find(uint16_t number) const;
   void complete(ShmConnection* connection, const uint8_t* header, const uint8_t* words);
 
@@ -104,4 +105,4 @@ class ShmPort : public Port {
   std::vector<std::unique_ptr<ShmShard>> shards_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -17,7 +17,7 @@
 #include "native/runtime/short_slice.h"
 #include "native/runtime/stopwatch.h"
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 // Ranks go on with what is complete while the rest is being added up.
@@ -65,7 +65,7 @@ void ShmShard::stop() {
   thread_.join();
 }
 
-void ShmShard::wake() const { ring(wake_); }
+void ShmShard::wake() const { channel::ring(wake_); }
 
 void ShmShard::run_all() {
   port_->sums().run_all(&made_);
@@ -90,8 +90,8 @@ void ShmShard::detach(uint16_t number) {
 }
 
 void ShmShard::run() {
-  ask_for_short_slices();
-  stay_on(processors_);
+  runtime::ask_for_short_slices();
+  runtime::stay_on(processors_);
   while (!stopping_) {
     if (!turn()) sleep();
   }
@@ -100,7 +100,7 @@ void ShmShard::run() {
 bool ShmShard::turn() {
   bool any = false;
   {
-    const Turns::Data turn(&host_->turns());
+    const runtime::Turns::Data turn(&host_->turns());
     any = !made_.empty();
     Pipeline& pipeline = host_->pipeline();
     for (const SumTask& sum : made_) pipeline.finish_sum(sum);
@@ -114,9 +114,9 @@ bool ShmShard::turn() {
   wake_sleepers();
   made_.clear();
   if (!tasks_.empty()) {
-    const Stopwatch summing;
+    const runtime::Stopwatch summing;
     for (const SumTask& task : tasks_) task.run();
-    fence_streaming_stores();
+    kernels::fence_streaming_stores();
     const uint64_t each = summing.nanoseconds() / tasks_.size();
     for (const SumTask& task : tasks_) task.job->count_summing(each);
   }
@@ -127,7 +127,7 @@ bool ShmShard::turn() {
 }
 
 void ShmShard::wake_sleepers() {
-  for (ChannelControl* sleeper : sleepers_) wake_process(*sleeper);
+  for (channel::ChannelControl* sleeper : sleepers_) channel::wake_process(*sleeper);
   sleepers_.clear();
 }
 
@@ -137,7 +137,7 @@ bool ShmShard::serve(Pipeline* pipeline) {
   bool any = false;
   unsigned taken = 0;
   for (const auto& [number, connection] : connections_) {
-    Header header;
+    wire::Header header;
     while (taken < kTakenPerTurn * connections_.size() && connection->take(&header)) {
       any = true;
       port_->contribute(pipeline, number, connection, header, now);
@@ -145,7 +145,7 @@ bool ShmShard::serve(Pipeline* pipeline) {
     }
     if (connection->overdue_at() <= now) {
       any = true;
-      connection->repeat(now, [&, again = number, rank = connection](const Header& repeated) {
+      connection->repeat(now, [&, again = number, rank = connection](const wire::Header& repeated) {
         port_->contribute(pipeline, again, rank, repeated, now);
       });
     }
@@ -157,7 +157,7 @@ void ShmShard::sleep() {
   std::optional<Clock::time_point> deadline;
   bool may_sleep = false;
   {
-    const Turns::Data turn(&host_->turns());
+    const runtime::Turns::Data turn(&host_->turns());
     if (port_->sums().any_wait()) return;
     may_sleep = prepare_sleep();
     asleep_ = may_sleep;
@@ -174,7 +174,7 @@ void ShmShard::sleep() {
   }
   std::array<epoll_event, 64> events;
   epoll_wait(epoll_, events.data(), events.size(), timeout);
-  const Turns::Data turn(&host_->turns());
+  const runtime::Turns::Data turn(&host_->turns());
   asleep_ = false;
   for (const auto& [number, connection] : connections_) connection->expect_no_ring();
 }
@@ -233,4 +233,4 @@ std::optional<ShmShard::Clock::time_point> ShmShard::next_deadline() const {
   return earliest;
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -18,7 +18,7 @@
 #include "native/channel/channel.h"
 #include "native/runtime/turns.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 class ShmPort;
 
@@ -26,7 +26,7 @@ class ShmPort;
 class ShardHost {
  public:
   virtual ~ShardHost() = default;
-  virtual Turns& turns() = 0;
+  virtual runtime::Turns& turns() = 0;
   // To be asked for in every turn anew.
   virtual Pipeline& pipeline() = 0;
 };
@@ -84,12 +84,13 @@ class ShmShard {
   std::map<uint16_t, ShmConnection*> connections_;
   bool asleep_ = false;
   std::vector<SumTask> tasks_;
-  std::vector<SumTask> made_;              // a control operation adds to them (run_all)
-  std::vector<ChannelControl*> sleepers_;  // processes to be woken while values_ is held, and so no memory goes away
+  std::vector<SumTask> made_;  // a control operation adds to them (run_all)
+  std::vector<channel::ChannelControl*>
+      sleepers_;  // processes to be woken while values_ is held, and so no memory goes away
   std::shared_lock<std::shared_mutex> values_;
   unsigned passes_ = 0;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -7,7 +7,7 @@
 
 #include "native/wire/constants.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 struct Counter {
   uint64_t packets = 0;
@@ -24,11 +24,11 @@ class DropCounters {
  public:
   static constexpr size_t kEntries = 32;
 
-  Counter& operator[](DropReason reason) { return counters_[static_cast<size_t>(reason)]; }
+  Counter& operator[](wire::DropReason reason) { return counters_[static_cast<size_t>(reason)]; }
   Counter& at(size_t index) { return counters_[index]; }
 
  private:
   std::array<Counter, kEntries> counters_{};
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

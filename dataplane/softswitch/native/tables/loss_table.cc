@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-namespace switchml {
+namespace switchml::soft {
 
 void LossTable::remove(uint16_t port) {
   if (thresholds_.erase(port) == 0) throw std::out_of_range(name_ + " has no port " + std::to_string(port));
@@ -14,4 +14,4 @@ bool LossTable::draw(uint16_t port) {
   return found->second == UINT32_MAX || random_() < found->second;
 }
 
-}  // namespace switchml
+}  // namespace switchml::soft

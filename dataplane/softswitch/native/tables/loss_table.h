@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace switchml {
+namespace switchml::soft {
 
 class LossTable {
  public:
@@ -32,4 +32,4 @@ class LossTable {
   std::mt19937 random_{std::random_device{}()};  // uniform over 32 bits
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace switchml {
+namespace switchml::soft {
 namespace {
 
 // The finalizer of splitmix64: every bit of the key reaches every bit of the hash.
@@ -147,4 +147,4 @@ void Tables::remove_group(uint16_t group) {
 
 const std::vector<Replica>* Tables::find_group(uint16_t group) const { return find_in(groups_, group); }
 
-}  // namespace switchml
+}  // namespace switchml::soft

@@ -9,7 +9,7 @@
 #include "dataplane/softswitch/native/tables/counter.h"
 #include "dataplane/softswitch/native/tables/loss_table.h"
 
-namespace switchml {
+namespace switchml::soft {
 
 // The exact keys of worker_table. Numbers are in host byte order.
 struct WorkerKey {
@@ -140,4 +140,4 @@ class Tables {
   std::unordered_map<uint16_t, std::vector<Replica>> groups_;
 };
 
-}  // namespace switchml
+}  // namespace switchml::soft
