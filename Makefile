@@ -62,7 +62,7 @@ demo: $(VENV)/demo.stamp
 pytest = $(BIN)/pytest -n 2 --dist worksteal $(1)
 
 test: lint
-	$(call pytest,tests/unit)
+	$(call pytest,tests/unit tests/prose)
 	$(call pytest,tests/loopback)
 	$(call pytest,tests/fabric)
 	$(MAKE) --no-print-directory ptf TARGET=soft
@@ -147,6 +147,8 @@ python-lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/prose
+	$(BIN)/python tests/prose/prose_check.py
 
 native-lint: $(VENV)/dev.stamp
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS)
