@@ -85,9 +85,9 @@ control OwnAddress(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
             // switch's MAC address when a host that knows it asks again.
             (ADDRESSES, ARP_FOR_IPV4, 1, NO_ECHO): answer_arp();
             // An echo request to the switch's addresses, in an IPv4 packet that is long enough for one. Adding the
-            // increment to its checksum does not carry. Of the two ones' complement zeros this yields 0xFFFF, where
-            // equation 3 of RFC 1624 yields 0: for a reply that consists of zeros only 0xFFFF is right, for any other
-            // reply either is.
+            // increment to its checksum does not carry. This may yield the ones' complement zero 0xFFFF, where equation
+            // 3 of RFC 1624 yields 0: for a reply that consists of zeros only 0xFFFF is right, for any other reply
+            // either is.
             (ADDRESSES, NO_ARP, true, ICMP_ECHO_REQUEST, 0 .. 0xF7FF, IPV4_LENGTH_ICMP .. 0xFFFF, 1, 1):
                 answer_echo(0x0800);
             // Adding the increment carries, and the carry is added at the low end.

@@ -1,5 +1,5 @@
-// Counts drops by reason and verdicts by job. On TNA a counter belongs to either ingress or egress, so each has a drop
-// counter of its own; the sum of the two is what v1model counts in one.
+// Counts drops by reason and verdicts by job. On TNA a counter belongs to either ingress or egress, so each has its own
+// drop counter; the sum of the two is what v1model counts in one.
 #ifndef SWITCHML_COUNTERS_P4
 #define SWITCHML_COUNTERS_P4
 
