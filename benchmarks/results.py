@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from switchml.benchmarks import machine_state
 from switchml.benchmarks.errors import ResultFileError
-from switchml.controller.version import VERSION
+from switchml.common.version import VERSION
 
 __all__ = ["BENCHMARKS", "Result", "load", "save"]
 

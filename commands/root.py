@@ -16,8 +16,8 @@ from switchml.commands.session import ExitCode, Root, Session, json_option, sett
 from switchml.commands.switches import agent_group, switch_group
 from switchml.commands.top import show_top
 from switchml.common.errors import NoFabricError
+from switchml.common.version import VERSION
 from switchml.controller.errors import ControllerUnavailable
-from switchml.controller.version import VERSION
 from switchml.launch import fabric, layouts
 from switchml.launch import settings as config
 from switchml.launch.run_directory import RunDirectory

@@ -96,6 +96,7 @@ class MetricsServer(Collector):
             require_token(self._server, token)
         _limit(self._server)
         self.address = f"{f'[{host}]' if ':' in host else host}:{self._server.server_port}"
+        _LOG.info("metrics at http://%s/metrics", self.address)
         if not token and not host.startswith(_LOOPBACK):
             _LOG.warning("metrics are served at %s to whoever reaches it", self.address)
 

@@ -10,11 +10,12 @@ from ipaddress import AddressValueError, IPv4Address
 from typing import Protocol
 
 from switchml.common.clock import Clock, stood_still
+from switchml.common.version import VERSION
 from switchml.controller.admission import NAME
 from switchml.controller.errors import AgentExists, InvalidRequest, NoRoom, VersionMismatch
 from switchml.controller.jobs import parse_mac
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.version import VERSION, require_same_release
+from switchml.controller.version import require_same_release
 from switchml.dataplane.constants import PROTOCOL_VERSION
 
 __all__ = ["EVERY_AGENT", "HEARTBEAT_SECONDS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]

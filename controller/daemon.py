@@ -9,8 +9,6 @@ import getpass
 import json
 import logging
 import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,12 @@ import click
 import grpc
 
 from switchml.common.clock import Clock, chosen_clock
+from switchml.common.daemon import DaemonOptions, daemon_options, run, stop_on_signals
 from switchml.common.grpc_address import listen, parse_grpc_address
 from switchml.common.grpc_guard import Guard
 from switchml.common.grpc_stop import stop_server
-from switchml.common.metrics_address import MetricsPlace, metrics_options
-from switchml.common.open_files import allow_open_files
-from switchml.common.process_logs import configure, log_options
-from switchml.common.tls import TlsError, tls_options
+from switchml.common.tls import TlsError
+from switchml.common.version import VERSION
 from switchml.controller.agent_messages import AgentMessages
 from switchml.controller.agents import Agents
 from switchml.controller.call_limits import CALLS_AT_ONCE
@@ -43,7 +40,6 @@ from switchml.controller.roles import Access
 from switchml.controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
 from switchml.controller.store import Store, stand_by
 from switchml.controller.switches import Switches
-from switchml.controller.version import VERSION
 
 __all__ = ["main", "serve"]
 
@@ -59,13 +55,8 @@ _SERVER_OPTIONS = (
 )
 
 
-async def serve(
-    config: ControllerConfig,
-    ready_file: Path | None,
-    metrics: MetricsPlace | None = None,
-    standby: bool = False,
-) -> None:
-    """Run the controller until SIGTERM or SIGINT; `metrics` is where those are served, if anywhere.
+async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool = False) -> None:
+    """Run the controller until SIGTERM or SIGINT; the configuration says what protects its connections.
 
     A standby first waits until it can take the place of another controller.
 
@@ -74,10 +65,7 @@ async def serve(
         StoreError: the store is not usable, or a standby has taken it over.
 
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     clock = chosen_clock()
     opened = await _stand_by(config, stop, clock) if standby else Store(config.store)
     if opened is None:
@@ -111,16 +99,14 @@ async def serve(
                 tasks.append(asyncio.create_task(connections.run(), name="connections"))
             stopping = asyncio.create_task(stop.wait(), name="stop")
             served = None
-            if metrics is not None:
+            if daemon.metrics is not None:
                 # What serves them takes a tenth of a second to import.
                 from switchml.common.metrics_server import MetricsServer, on_loop
                 from switchml.controller.metrics import ControllerMetrics
 
                 numbers = ControllerMetrics(lifecycle, agents, switches, store.events)
-                served = MetricsServer(metrics, on_loop(numbers)).address
-                _LOG.info("metrics at http://%s/metrics", served)
-            if ready_file is not None:
-                _write_ready_file(ready_file, address, served)
+                served = MetricsServer(daemon.metrics, on_loop(numbers)).address
+            daemon.ready_file.write(address=address, **({} if served is None else {"metrics": served}))
             protection = "with TLS" if config.security.certificates_for(config.listen) else "without TLS"
             about = f"version {VERSION}, listens on {address} {protection}"
             store.events.record(EventKind.CONTROLLER_STARTED, about, actor=_user())
@@ -209,42 +195,20 @@ def _user() -> str:
         return f"user {os.getuid()}"
 
 
-def _write_ready_file(path: Path, address: str, metrics: str | None) -> None:
-    """Write it at once: who finds it finds all of it."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    content = {"address": address, "pid": os.getpid(), "version": VERSION}
-    if metrics is not None:
-        content["metrics"] = metrics
-    try:
-        partial.write_text(json.dumps(content) + "\n")
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError(f"ready file {path} cannot be written: {error.strerror}") from None
-
-
 @click.command(context_settings={"auto_envvar_prefix": "SWITCHML_CONTROLLER"})
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="Configuration file (TOML).")
 @click.option("--listen", metavar="HOST:PORT|unix:PATH", help="Where to listen; port 0 takes any free one.")
 @click.option("--store", type=click.Path(path_type=Path), help="SQLite file with the jobs.")
-@click.option("--ready-file", type=click.Path(path_type=Path), help="Write address and pid here (JSON) once listening.")
 @click.option(
     "--standby", is_flag=True, help="Wait until the controller that leads with this store dies or stalls; then lead."
 )
-@metrics_options("SWITCHML_CONTROLLER")
-@tls_options("SWITCHML_CONTROLLER")
-@log_options
-@click.version_option(VERSION, prog_name="switchml-controller")
+@daemon_options("switchml-controller", "SWITCHML_CONTROLLER", "once the controller listens")
 def main(
     config_path: Path | None,
     listen: str | None,
     store: Path | None,
-    ready_file: Path | None,
-    metrics: MetricsPlace | None,
     standby: bool,
-    tls: Path | None,
-    insecure: bool,
-    log_format: str,
-    log_level: str,
+    daemon: DaemonOptions,
 ) -> None:
     """Run SwitchML's controller until SIGTERM or SIGINT.
 
@@ -256,22 +220,17 @@ def main(
 
     Example: switchml-controller --config fabric.toml --listen 127.0.0.1:0 --ready-file controller.json
     """
-    configure(log_format, log_level)
-    allow_open_files()
     # What goes wrong with a switch is an exception here, and told once; finsy logs it as well.
     logging.getLogger("finsy").setLevel(logging.CRITICAL + 1)
-    try:
-        config = load_config(config_path) if config_path is not None else ControllerConfig()
-        options = {"listen": listen, "store": store, "tls": None if tls is None else str(tls)}
-        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        if insecure:
-            given["insecure"] = True
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
-        asyncio.run(serve(dataclasses.replace(config, **given), ready_file, metrics, standby))
-    except (ControllerError, OSError) as error:
-        click.echo(f"switchml-controller: {error}", err=True)
-        sys.exit(1)
+    run(_serve_with(config_path, {"listen": listen, "store": store}, daemon, standby), ControllerError)
+
+
+async def _serve_with(path: Path | None, given: dict[str, Any], daemon: DaemonOptions, standby: bool) -> None:
+    """Serve with the configuration of a file, in whose place come the options that were given."""
+    config = load_config(path) if path is not None else ControllerConfig()
+    given |= {"tls": None if daemon.tls is None else str(daemon.tls), "insecure": daemon.insecure or None}
+    options = {name: value for name, value in given.items() if value is not None}
+    await serve(dataclasses.replace(config, **options), daemon, standby)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ import time
 from collections import Counter
 
 from switchml.common.metrics_server import Families
+from switchml.common.version import VERSION
 from switchml.controller.agents import Agents
 from switchml.controller.events import EventKind, EventLog
 from switchml.controller.jobs import JobState
 from switchml.controller.lifecycle import Lifecycle
 from switchml.controller.switches import Switches
-from switchml.controller.version import VERSION
 
 __all__ = ["ControllerMetrics"]
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 
 from switchml.common.deadline import within
+from switchml.common.version import VERSION
 from switchml.controller.agent_messages import AgentMessages
 from switchml.controller.agents import Agents, AgentSession, welcome
 from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
@@ -25,7 +26,6 @@ from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.controller.roles import CALLER, require_agent, require_tenant
 from switchml.controller.store import Store
 from switchml.controller.switches import Switches
-from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION
 
 __all__ = ["AgentsService", "ControlService", "EventsService", "JobsService", "SwitchesService"]

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
-import signal
 import socket
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
 import click
 
 from switchml.common.clock import chosen_clock
-from switchml.common.metrics_address import MetricsPlace, metrics_options
-from switchml.common.open_files import allow_open_files
+from switchml.common.daemon import DaemonOptions, daemon_options, run, stop_on_signals
 from switchml.common.port_numbers import HIGHEST_PORT
-from switchml.common.process_logs import configure, log_options
-from switchml.common.tls import Security, tls_options
+from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.dataplane.devices import DEVICE_TRANSPORTS, Poll, open_dpdk, open_xdp
@@ -31,7 +27,6 @@ from switchml.host_agent.jobs import Jobs
 from switchml.host_agent.messages import Failure
 from switchml.host_agent.session import Session
 from switchml.host_agent.socket_server import SocketServer
-from switchml.host_agent.version import VERSION
 
 __all__ = ["AgentOptions", "main", "serve"]
 
@@ -59,10 +54,7 @@ class AgentOptions:
     next_hop: str | None = None
     threads: int = 1
     slot_uses: int = SLOT_USES  # in one epoch; fewer for tests
-    ready_file: Path | None = None
-    metrics: MetricsPlace | None = None  # where to serve them
-    tls: Path | None = None
-    insecure: bool = False
+    daemon: DaemonOptions = field(default_factory=DaemonOptions)
 
     def registration(self) -> pb.Register:
         """Return how the agent introduces itself; every call makes another instance of it."""
@@ -147,9 +139,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         OSError, ValueError: the switch with which it is to share memory is not there.
 
     """
-    if options.ready_file is not None:
-        options.ready_file.unlink(missing_ok=True)  # of an earlier run
-    security = Security.of(options.tls, options.insecure)
+    security = options.daemon.security
     for controller in options.controller.split(","):
         certificates = security.certificates_for(controller)
         if certificates is not None:
@@ -163,15 +153,15 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     session = Session(options.controller, options.registration(), jobs, security, chosen_clock())
     server = SocketServer(options.socket, jobs, session.missing_ranks)
     metrics = None
-    if options.metrics is not None:
+    if options.daemon.metrics is not None:
         # What serves them takes a tenth of a second to import.
         from switchml.common.metrics_server import MetricsServer, on_loop
         from switchml.host_agent.metrics import AgentMetrics
 
         numbers = AgentMetrics(engine, jobs, options.name, options.transport, lambda: session.registered)
-        metrics = MetricsServer(options.metrics, on_loop(numbers)).address
-        _log.info("metrics at http://%s/metrics", metrics)
-    session.on_registered = lambda: _write_ready_file(options, metrics)
+        metrics = MetricsServer(options.daemon.metrics, on_loop(numbers)).address
+    ready = {"socket": str(options.socket), "name": options.name} | ({} if metrics is None else {"metrics": metrics})
+    session.on_registered = lambda: options.daemon.ready_file.write(**ready)
     tasks: list[asyncio.Task[object]] = []
     try:
         server.start()
@@ -185,8 +175,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         await jobs.end_all(Failure("AgentLost", (), f"agent {options.name} was stopped"))
         await server.close()
-        if options.ready_file is not None:
-            options.ready_file.unlink(missing_ok=True)
+        options.daemon.ready_file.clear()
         engine.stop()
         if options.transport in DEVICE_TRANSPORTS:
             _log.info("%s: %s", options.device, engine.link_counters())
@@ -204,23 +193,8 @@ def _warn_of_small_buffers() -> None:
             )
 
 
-def _write_ready_file(options: AgentOptions, metrics: str | None) -> None:
-    """Tell whoever started the agent that it is registered and listens."""
-    if options.ready_file is None:
-        return
-    content = {"socket": str(options.socket), "pid": os.getpid(), "name": options.name, "version": VERSION}
-    if metrics is not None:
-        content["metrics"] = metrics
-    temporary = options.ready_file.with_name(f".{options.ready_file.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content))
-    temporary.replace(options.ready_file)
-
-
-async def _run(options: AgentOptions) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve(options, stop)
+async def _serve_until_signal(options: AgentOptions) -> None:
+    await serve(options, stop_on_signals())
 
 
 def _check_controller(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -354,15 +328,7 @@ Example:
     help="Data threads that each rank's slots are divided among, over udp and dpdk.  [env: SWITCHML_AGENT_THREADS]",
 )
 @click.option("--max-ranks", type=click.IntRange(1, 4096), default=64, show_default=True, help="Ranks of all jobs.")
-@click.option(
-    "--ready-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="JSON file that is written once the agent is registered and listens.",
-)
-@metrics_options("SWITCHML_AGENT")
-@tls_options("SWITCHML_AGENT")
-@log_options
-@click.version_option(VERSION, prog_name="switchml-agent")
+@daemon_options("switchml-agent", "SWITCHML_AGENT", "once the agent is registered and listens")
 def main(
     controller: str,
     name: str,
@@ -380,19 +346,12 @@ def main(
     poll: Poll,
     next_hop: str | None,
     threads: int,
-    ready_file: Path | None,
-    metrics: MetricsPlace | None,
-    tls: Path | None,
-    insecure: bool,
-    log_format: str,
-    log_level: str,
+    daemon: DaemonOptions,
 ) -> None:
     """Move the packets of this host's ranks between their processes and the switch.
 
     Exit status: 0 when stopped by SIGTERM or SIGINT, 1 when it cannot go on, 2 for wrong options.
     """
-    configure(log_format, log_level)
-    allow_open_files()
     options = AgentOptions(
         controller=controller,
         name=name,
@@ -410,18 +369,9 @@ def main(
         poll=poll,
         next_hop=next_hop,
         threads=threads,
-        ready_file=ready_file,
-        metrics=metrics,
-        tls=tls,
-        insecure=insecure,
+        daemon=daemon,
     )
-    try:
-        asyncio.run(_run(options))
-    except OSError as error:
-        # With a file name, only str() tells the whole; without one it would begin with a bare error number.
-        raise click.ClickException(str(error) if error.filename else error.strerror or str(error)) from error
-    except (AgentError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
+    run(_serve_until_signal(options), AgentError, ValueError)
 
 
 if __name__ == "__main__":

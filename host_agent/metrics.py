@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from switchml.common.metrics_server import Families
+from switchml.common.version import VERSION
 from switchml.dataplane.devices import DEVICE_TRANSPORTS
-from switchml.host_agent.version import VERSION
 
 if TYPE_CHECKING:
     from switchml.host_agent._engine import Engine, LinkCounters, RankProfile, RankStatus

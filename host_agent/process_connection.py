@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from switchml.common.deadline import within
+from switchml.common.version import VERSION, same_release
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.errors import AttachRefused, BadMessage
 from switchml.host_agent.jobs import Jobs
 from switchml.host_agent.local_job import LocalJob, LocalRank
 from switchml.host_agent.messages import MESSAGE_BYTES, Attach, CheckFailed, Close, Failure, Missing, encode, parse
-from switchml.host_agent.version import VERSION, same_release
 
 __all__ = ["MissingRanks", "ProcessConnection"]
 

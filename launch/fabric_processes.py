@@ -12,9 +12,9 @@ from typing import Any, Final
 from switchml.common.errors import StartError
 from switchml.common.processes import StartingProcess, boot_id, find_program
 from switchml.common.progress import Progress
+from switchml.common.version import VERSION
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.version import VERSION
 from switchml.launch.fabric_state import Fabric
 from switchml.launch.layouts import CONTROL_SOCKETS, layout_of, resolve
 from switchml.launch.orphans import mark, orphans

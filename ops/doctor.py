@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 from switchml.common.errors import NamespaceError, OperationError, ProgramNotFoundError
 from switchml.common.processes import find_program
+from switchml.common.version import VERSION
 from switchml.controller.errors import ControllerError
-from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES
 from switchml.dataplane.devices import require_built
 from switchml.launch.fabric import connect

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from switchml.common.version import VERSION
 from switchml.controller.client import ControllerClient
-from switchml.controller.version import VERSION
 
 __all__ = ["Version", "client_version", "server_versions"]
 

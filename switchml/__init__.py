@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from switchml.version import VERSION
+from switchml.common.version import VERSION
 
 if TYPE_CHECKING:
     from switchml.communicator import DEFAULT_TIMEOUT, Communicator

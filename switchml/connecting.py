@@ -8,10 +8,10 @@ from typing import Final
 from switchml import _native, metrics
 from switchml.agent_connection import attach
 from switchml.arguments import positive_seconds
+from switchml.common.version import VERSION
 from switchml.communicator import DEFAULT_TIMEOUT, Communicator
 from switchml.environment import find_target
 from switchml.membership import Membership
-from switchml.version import VERSION
 
 __all__ = ["connect"]
 

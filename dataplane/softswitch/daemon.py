@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import logging
-import os
-import signal
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
+from switchml.common.daemon import DaemonOptions, daemon_options, run, stop_on_signals
 from switchml.common.grpc_address import parse_grpc_address
 from switchml.common.grpc_stop import last_tasks_end, stop_server
-from switchml.common.metrics_address import MetricsPlace, metrics_options
-from switchml.common.open_files import allow_open_files
-from switchml.common.process_logs import configure, log_options
-from switchml.common.tls import Security, tls_options
+from switchml.common.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES
 from switchml.dataplane.devices import Poll
 from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES, Switch
@@ -45,20 +37,12 @@ from switchml.dataplane.softswitch.ports import (
 from switchml.dataplane.softswitch.server import create_server
 from switchml.dataplane.softswitch.servicer import Servicer
 
-__all__ = ["Options", "main", "serve", "version"]
+__all__ = ["Options", "main", "serve"]
 
 _LOG = logging.getLogger(__name__)
 
 _DEFAULT_PORT = UdpPort(1, "127.0.0.1", 48864)
 _STOP_GRACE_SECONDS = 0.5
-
-
-def version() -> str:
-    """Return the version of the installed distribution, or one that says that nothing is installed."""
-    try:
-        return metadata.version("switchml")
-    except metadata.PackageNotFoundError:
-        return "0+not-installed"
 
 
 def _checked_address(text: str) -> str:
@@ -81,9 +65,7 @@ class Options:
     delay: float = 0.0
     flip: float = 0.0
     seed: int = 0
-    ready_file: Path | None = None
-    metrics: MetricsPlace | None = None  # where to serve them
-    security: Security = field(default_factory=Security)
+    daemon: DaemonOptions = field(default_factory=DaemonOptions)
 
 
 _T = TypeVar("_T")
@@ -107,13 +89,9 @@ async def serve(options: Options) -> None:
     Raises OSError, with a message for the user, when a port cannot be had or the ready file cannot be written, and
     TlsError when certificates are missing or not usable.
     """
-    options.security.certificates_for(options.grpc)  # before anything else is there
-    if options.ready_file is not None:
-        options.ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    security = options.daemon.security
+    security.certificates_for(options.grpc)  # before anything else is there
+    stop = stop_on_signals()
     switch = Switch(options.dimensions.slots, options.dimensions.values_per_packet, options.shards)
     ports = {one.number: one.add_to(switch) for one in options.ports}
     for port in ports:
@@ -121,15 +99,14 @@ async def serve(options: Options) -> None:
     device = Device(switch, frozenset(ports), options.dimensions)
     servicer = Servicer(options.device_id, device)
     metrics = None
-    if options.metrics is not None:
+    if options.daemon.metrics is not None:
         # What serves them takes a tenth of a second to import.
         from switchml.common.metrics_server import MetricsServer, on_loop
         from switchml.dataplane.softswitch.metrics import SwitchMetrics, jobs_of
 
         jobs = on_loop(lambda: jobs_of(device))
-        metrics = MetricsServer(options.metrics, SwitchMetrics(switch, ports, version(), jobs)).address
-        _LOG.info("metrics at http://%s/metrics", metrics)
-    server, grpc_address = create_server(servicer, options.grpc, options.security)
+        metrics = MetricsServer(options.daemon.metrics, SwitchMetrics(switch, ports, VERSION, jobs)).address
+    server, grpc_address = create_server(servicer, options.grpc, security)
     await server.start()
     switch.start()
     try:
@@ -137,11 +114,8 @@ async def serve(options: Options) -> None:
         for port, endpoint in ports.items():
             _LOG.info("port %d is %s", port, ", ".join(f"{name} {value}" for name, value in endpoint.items()))
             _warn_of_small_buffers(port, switch)
-        if options.ready_file is not None:
-            ready: dict[str, object] = {"grpc": grpc_address, "ports": ports, "pid": os.getpid(), "version": version()}
-            if metrics is not None:
-                ready["metrics"] = metrics
-            _write_atomically(options.ready_file, json.dumps(ready) + "\n")
+        served = {} if metrics is None else {"metrics": metrics}
+        options.daemon.ready_file.write(grpc=grpc_address, ports=ports, **served)
         await stop.wait()
         _LOG.info("stopping")
     finally:
@@ -172,17 +146,6 @@ def _warn_of_small_buffers(port: int, switch: Switch) -> None:
                 "bursts; as root on this machine, outside of any container: sysctl -w %s=%d",
                 *(port, direction, granted, UDP_PORT_BUFFER_BYTES, limit, UDP_PORT_BUFFER_BYTES),
             )
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 _FRACTION = click.FloatRange(0, 1)
@@ -296,15 +259,7 @@ _FRACTION = click.FloatRange(0, 1)
 @click.option("--delay", type=_FRACTION, default=0.0, help="Fraction of packets to hold until later ones have passed.")
 @click.option("--flip", type=_FRACTION, default=0.0, help="Fraction of packets of whose UDP payload to flip one bit.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the injected faults.")
-@click.option(
-    "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Written as JSON when everything listens.",
-)
-@metrics_options("SWITCHML_SWITCH")
-@tls_options("SWITCHML_SWITCH")
-@log_options
-@click.version_option(version(), prog_name="switchml-switch")
+@daemon_options("switchml-switch", "SWITCHML_SWITCH", "once everything listens")
 def main(
     endpoint: str,
     device_id: int,
@@ -326,12 +281,7 @@ def main(
     delay: float,
     flip: float,
     seed: int,
-    ready_file: Path | None,
-    metrics: MetricsPlace | None,
-    tls: Path | None,
-    insecure: bool,
-    log_format: str,
-    log_level: str,
+    daemon: DaemonOptions,
 ) -> None:
     """Run the SwitchML soft switch: ports in front, a P4Runtime server behind.
 
@@ -358,8 +308,6 @@ def main(
         raise click.UsageError("a switch port is given twice")
     if shards > 1 and len(udp_ports) + len(dpdk_ports) != len(ports) and ports != (_DEFAULT_PORT,):
         raise click.UsageError("with several --shards all ports must be UDP or DPDK ports")
-    configure(log_format, log_level)
-    allow_open_files()
     options = Options(
         grpc=endpoint,
         device_id=device_id,
@@ -371,17 +319,9 @@ def main(
         delay=delay,
         flip=flip,
         seed=seed,
-        ready_file=ready_file,
-        metrics=metrics,
-        security=Security.of(tls, insecure),
+        daemon=daemon,
     )
-    try:
-        asyncio.run(serve(options))
-    except OSError as error:
-        # With a file name, only str() tells the whole; without one it would begin with a bare error number.
-        raise click.ClickException(str(error) if error.filename else error.strerror or str(error)) from None
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
+    run(serve(options), ValueError)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import os
-import signal
 from pathlib import Path
 
 import click
@@ -19,6 +16,7 @@ from ptf_tests.tofino_emulator.frame_ports import FramePorts
 from ptf_tests.tofino_emulator.program import PROGRAM
 from ptf_tests.tofino_emulator.undefined import ModelError
 from switchml import dataplane
+from switchml.common.daemon import ReadyFile, run, stop_on_signals
 from switchml.common.grpc_stop import last_tasks_end, stop_server
 from switchml.common.tls import Security, TlsError, tls_options
 from switchml.dataplane.softswitch.ports import parse_frame_port
@@ -37,7 +35,7 @@ async def serve(
     address: str,
     security: Security,
     device: Device,
-    ready_file: Path | None,
+    ready_file: ReadyFile,
     usage_file: Path | None,
     ports: FramePorts,
 ) -> None:
@@ -49,18 +47,14 @@ async def serve(
         OSError: the address or a port cannot be had, or a file cannot be written.
 
     """
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     servicer = Servicer(device)
     server, bound = create_server(servicer, address, security)
     await server.start()
     try:
         _LOG.info("program %s is served over BfRt on %s", device.program.name, bound)
         ports.open(stop)
-        if ready_file is not None:
-            ready = {"grpc": bound, "program": device.program.name, "pid": os.getpid()}
-            _write(ready_file, json.dumps(ready) + "\n")
+        ready_file.write(grpc=bound, program=device.program.name)
         await stop.wait()
         ports.check()
     finally:
@@ -69,13 +63,11 @@ async def serve(
         await stop_server(server, _STOP_GRACE_SECONDS)
         await last_tasks_end(_STOP_GRACE_SECONDS)
         if usage_file is not None:
-            _write(usage_file, json.dumps(sorted(device.used), indent=1) + "\n")
+            _write_usage(usage_file, device)
 
 
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+def _write_usage(path: Path, device: Device) -> None:
+    path.write_text(json.dumps(sorted(device.used), indent=1) + "\n", encoding="utf-8")
 
 
 @click.command(context_settings={"show_default": True})
@@ -123,13 +115,13 @@ def main(
     insecure: bool,
 ) -> None:
     """Run an emulated Tofino with a BfRt server, for tests. SIGTERM and SIGINT end it with exit status 0."""
-    if ready_file is not None:
-        ready_file.unlink(missing_ok=True)  # of an earlier process: it would be taken for ours
+    ready = ReadyFile(ready_file)
+    ready.clear()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         device = Device(Program(program, bfrt.read_bytes()), Chassis.standard(pipes))
         ports = FramePorts([parse_frame_port(text) for text in frame_ports], ir, device.state)
-        asyncio.run(serve(address, Security.of(tls, insecure), device, ready_file, usage_file, ports))
+        run(serve(address, Security.of(tls, insecure), device, ready, usage_file, ports), ModelError, TlsError)
     except Refusal as refusal:
         raise click.ClickException(refusal.message) from None
     except (OSError, ModelError, TlsError) as error:

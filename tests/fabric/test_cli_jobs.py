@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fabric_harness import Ctl, runs, wait_until
 
-from switchml.controller.version import VERSION
+from switchml.common.version import VERSION
 
 # Sums until it is stopped.
 BUSY = """

@@ -30,8 +30,8 @@ with atheris.instrument_imports(include=["host_agent"]):
 
 from process_messages import message
 
+from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.host_agent.version import VERSION
 
 logging.disable()
 DIRECTORY = tempfile.TemporaryDirectory(prefix="swml-fuzz-")

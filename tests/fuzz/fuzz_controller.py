@@ -37,8 +37,8 @@ from changed_messages import change
 from google.protobuf.message import DecodeError, Message
 
 from switchml.common.tls import Security
+from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION, Verdict
 
 logging.disable()

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from agents_server import DEADLINE, AgentsServer, free_port, serving
 
 import switchml
+from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.softswitch._native import Switch
 from switchml.host_agent.daemon import AgentOptions, serve
-from switchml.host_agent.version import VERSION
 
 T = TypeVar("T")
 LOCALHOST = 0x7F000001

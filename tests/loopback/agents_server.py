@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 
 from switchml.common.grpc_stop import stop_server
+from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
-from switchml.host_agent.version import VERSION
 
 DEADLINE = 10.0
 

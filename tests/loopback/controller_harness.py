@@ -18,10 +18,10 @@ import grpc
 from soft_switch import SwitchProcess
 
 from switchml.common.tls import CONTROLLER_NAME, Security
+from switchml.common.version import VERSION
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
-from switchml.controller.version import VERSION
 from switchml.dataplane.constants import PROTOCOL_VERSION
 
 DEADLINE = 20.0

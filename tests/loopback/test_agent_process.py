@@ -14,8 +14,8 @@ import pytest
 from agent_harness import RawProcess, attach_message, expect_event, in_thread
 from agents_server import DEADLINE, AgentsServer, free_port, serving
 
+from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.host_agent.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,8 +12,8 @@ from agent_harness import RawProcess, RunningAgent, expect_event, in_thread, run
 from agents_server import DEADLINE, AgentsServer, serving
 
 import switchml
+from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.host_agent.version import VERSION
 
 
 def message(rank: int = 0, **changes: object) -> dict[str, object]:

@@ -12,10 +12,10 @@ from agents_server import DEADLINE, AgentsServer, serving
 from soft_switch import running_switch, stopped
 
 import switchml
+from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION
 from switchml.host_agent.errors import RegistrationRefused
-from switchml.host_agent.version import VERSION
 
 
 async def test_it_introduces_itself_and_beats(tmp_path: Path) -> None:

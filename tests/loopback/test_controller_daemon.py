@@ -27,7 +27,7 @@ def refused(*arguments: str) -> str:
     assert done.stdout == ""
     lines = [line for line in done.stderr.splitlines() if not line[:1].isdigit()]
     assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("switchml-controller: ")
+    assert lines[0].startswith("Error: ")
     return lines[0]
 
 

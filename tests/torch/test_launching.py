@@ -57,7 +57,12 @@ def test_autoload_turned_off(fabric: Ctl, tmp_path: Path) -> None:
 def test_importing_torch_imports_nothing_of_us_but_the_name_of_the_backend() -> None:
     lines = "import sys, torch; print(*(name for name in sys.modules if name.split('.')[0] == 'switchml'))"
     done = subprocess.run([sys.executable, "-c", lines], env=os.environ, capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) == {"switchml", "switchml.torch_backend", "switchml.version"}
+    assert set(done.stdout.split()) == {
+        "switchml",
+        "switchml.common",
+        "switchml.common.version",
+        "switchml.torch_backend",
+    }
 
 
 @pytest.mark.parametrize("environment", [{}, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}])

@@ -3,8 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
+from switchml.common.version import VERSION
 from switchml.host_agent.daemon import main
-from switchml.host_agent.version import VERSION
 
 
 @pytest.mark.parametrize(

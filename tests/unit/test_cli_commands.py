@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from switchml.commands import root as switchml_ctl
 from switchml.common import errors as topology_errors
+from switchml.common.version import VERSION
 from switchml.controller import errors as controller_errors
-from switchml.controller.version import VERSION
 from switchml.dataplane.devices import built
 
 
