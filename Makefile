@@ -46,7 +46,7 @@ CXX_HEADERS := $(shell find benchmarks dataplane host_agent native switchml -nam
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo test faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint native-lint docker-lint
+.PHONY: help demo test faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -141,7 +141,7 @@ bench: $(VENV)/dev.stamp
 model:
 	$(PYTHON) -m model.run $(ARGS)
 
-lint: python-lint native-lint docker-lint
+lint: python-lint proto-lint native-lint docker-lint
 
 python-lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -149,6 +149,11 @@ python-lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/mypy tests/prose
 	$(BIN)/python tests/prose/prose_check.py
+
+proto-lint: $(VENV)/dev.stamp
+	mkdir -p build
+	$(BIN)/python -m grpc_tools.protoc -I. --include_imports --include_source_info -obuild/controller.binpb switchml/controller/proto/*.proto
+	$(BIN)/buf lint build/controller.binpb --config controller/proto/buf.yaml
 
 native-lint: $(VENV)/dev.stamp
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS)

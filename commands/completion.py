@@ -12,6 +12,7 @@ from switchml.common.errors import OperationError
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import ControllerError
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word
 
 __all__ = ["completion", "complete_agent", "complete_job", "complete_switch"]
 
@@ -69,7 +70,7 @@ _OF_ENDED_JOBS = ("show", "status", "logs", "wait", "watch", "events")
 
 
 def _job_item(job: pb.Job) -> CompletionItem:
-    return CompletionItem(job.name, help=pb.JobState.Name(job.state))
+    return CompletionItem(job.name, help=enum_word(pb.JobState, job.state))
 
 
 def _named(

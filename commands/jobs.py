@@ -12,12 +12,13 @@ from switchml.commands.completion import complete_job
 from switchml.commands.profile import profile_job
 from switchml.commands.session import ExitCode, Root, Session, json_option, setting
 from switchml.commands.status import job_status
-from switchml.controller.jobs import OnFailure
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 from switchml.launch import detached, job_logs, jobs
 
 __all__ = ["job_group"]
+
+_POLICIES = {"abort": pb.ON_FAILURE_ABORT, "shrink": pb.ON_FAILURE_SHRINK, "restart": pb.ON_FAILURE_RESTART}
 
 
 def _workers(_context: click.Context, _parameter: click.Parameter, value: int) -> int:
@@ -59,7 +60,7 @@ Examples:
 @setting("job.switch", "--switch")
 @click.option(
     "--on-failure",
-    type=click.Choice(["abort", "shrink", "restart"]),
+    type=click.Choice(list(_POLICIES)),
     default="abort",
     show_default=True,
     help="When a rank is lost: end the job, go on without it, or start its command again.",
@@ -120,7 +121,7 @@ def start_job(
     if detach:
         return _start_detached()
     settings = session.settings(**options)
-    policy = OnFailure[on_failure.upper()]
+    policy = _POLICIES[on_failure]
     request = jobs.JobRequest(workers, name, settings.job_slots, settings.job_switch, policy, restarts)
     if not command:
         started = jobs.start_job(settings, request, output.note)

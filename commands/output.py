@@ -31,6 +31,7 @@ from rich.text import Text
 from switchml.common.progress import Progress
 from switchml.controller.drivers import LOSS_TABLES
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word, value_word
 from switchml.launch import detached
 from switchml.launch.fabric_state import FabricStatus
 from switchml.launch.jobs import JobRun, JobStarted, attach_environment, shell_variables, switch_counters
@@ -95,7 +96,7 @@ def print_json(content: Mapping[str, Any]) -> None:
 
 
 def as_dict(message: Message) -> dict[str, Any]:
-    """A protobuf message as JSON takes it: numbers as numbers, enumerations by name, absent optional fields None."""
+    """A protobuf message as JSON takes it: numbers as numbers, enumerations as words, absent optional fields None."""
     content: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
@@ -114,7 +115,7 @@ def _plain(field: Any, value: Any) -> Any:
     if field.message_type is not None:
         return as_dict(value)
     if field.enum_type is not None:
-        return field.enum_type.values_by_number[value].name
+        return value_word(field.enum_type, value)
     return value
 
 
@@ -158,7 +159,7 @@ def jobs_table(jobs: Sequence[pb.Job], none: str = "no live jobs") -> Renderable
     table = _table("id", "name", "state", "workers", "switch", "slots", "age", "why", right=("id", "workers", "age"))
     for job in jobs:
         slots = f"{job.slot_base}-{job.slot_base + job.slots - 1}" if job.slots else ""
-        state = _state(pb.JobState.Name(job.state))
+        state = _state(enum_word(pb.JobState, job.state))
         table.add_row(str(job.id), job.name, state, str(job.workers), job.switch, slots, _age(job.created), job.failure)
     return table
 
@@ -175,7 +176,7 @@ def _slowest(job: pb.Job) -> tuple[int, int, int]:
 def job_line(job: pb.Job) -> str:
     """The job in one line: state, position, and which rank the others wait for."""
     position, rank, behind = _slowest(job)
-    line = f"{job.name}: {pb.JobState.Name(job.state)}, {position:,} chunks"
+    line = f"{job.name}: {enum_word(pb.JobState, job.state)}, {position:,} chunks"
     if behind:
         line += f", rank {rank} is {behind:,} behind"
     return line + (f": {job.failure}" if job.failure else "")
@@ -185,11 +186,11 @@ def job_status_dict(job: pb.Job, slowest: Straggler | None) -> dict[str, Any]:
     """What `job status --json` prints."""
     return {
         "name": job.name,
-        "state": pb.JobState.Name(job.state),
+        "state": enum_word(pb.JobState, job.state),
         "failure": job.failure,
         "epoch": job.epoch,
         "workers": job.workers,
-        "on_failure": pb.OnFailure.Name(job.on_failure).lower(),
+        "on_failure": enum_word(pb.OnFailure, job.on_failure).lower(),
         "changes": [as_dict(change) for change in job.changes],
         "straggler": dataclasses.asdict(slowest) if slowest is not None else None,
     }
@@ -198,8 +199,8 @@ def job_status_dict(job: pb.Job, slowest: Straggler | None) -> dict[str, Any]:
 def show_job_status(job: pb.Job, slowest: Straggler | None) -> None:
     """How a job stands, in a few lines."""
     out = console()
-    head = Text.assemble((job.name, "bold"), f" (id {job.id})  ", _state(pb.JobState.Name(job.state)))
-    policy = pb.OnFailure.Name(job.on_failure).lower()
+    head = Text.assemble((job.name, "bold"), f" (id {job.id})  ", _state(enum_word(pb.JobState, job.state)))
+    policy = enum_word(pb.OnFailure, job.on_failure).lower()
     out.print(head, f" {job.workers} ranks, epoch {job.epoch}, on failure {policy}", soft_wrap=True)
     if job.failure:
         out.print(Text(job.failure, style="red"), soft_wrap=True)
@@ -218,7 +219,9 @@ def show_job_status(job: pb.Job, slowest: Straggler | None) -> None:
 
 def job_detail(job: pb.Job) -> RenderableType:
     """Everything about one job."""
-    head = Text.assemble((job.name, "bold"), f" (id {job.id}, key {job.key})  ", _state(pb.JobState.Name(job.state)))
+    head = Text.assemble(
+        (job.name, "bold"), f" (id {job.id}, key {job.key})  ", _state(enum_word(pb.JobState, job.state))
+    )
     lines: list[RenderableType] = [head]
     if job.failure:
         lines.append(Text(job.failure, style="red"))
@@ -233,7 +236,7 @@ def job_detail(job: pb.Job) -> RenderableType:
         counters = rank.counters
         table.add_row(
             str(rank.rank),
-            pb.RankState.Name(rank.state),
+            enum_word(pb.RankState, rank.state),
             rank.host,
             rank.agent,
             f"{rank.position:,}",
@@ -259,7 +262,7 @@ def job_run_dict(run: JobRun) -> dict[str, Any]:
         "key": run.job.key,
         "name": run.job.name,
         "workers": run.job.workers,
-        "state": pb.JobState.Name(run.job.state),
+        "state": enum_word(pb.JobState, run.job.state),
         "failure": run.job.failure,
         "exit_codes": list(run.launch.exit_codes),
         "switch": {**run.counters, "dropped": run.dropped},
@@ -271,7 +274,7 @@ def job_run_dict(run: JobRun) -> dict[str, Any]:
 def show_job_run(run: JobRun) -> None:
     """The end of a job with a command."""
     out = console()
-    state = _state(pb.JobState.Name(run.job.state))
+    state = _state(enum_word(pb.JobState, run.job.state))
     out.print(
         Text.assemble((run.job.name, "bold"), f" (id {run.job.id})  ", state, f"  after {run.seconds:.1f} s"),
         soft_wrap=True,
@@ -292,7 +295,7 @@ def started_dict(started: JobStarted) -> dict[str, Any]:
         "key": job.key,
         "name": job.name,
         "workers": job.workers,
-        "state": pb.JobState.Name(job.state),
+        "state": enum_word(pb.JobState, job.state),
         "failure": job.failure,
         "exit_codes": [],
         "switch": {**switch_counters(job), "dropped": {}},
@@ -306,7 +309,7 @@ def started_dict(started: JobStarted) -> dict[str, Any]:
 def show_attach(job: pb.Job) -> None:
     """How processes attach to a job that was started without a command, and how to end it."""
     out = console()
-    out.print(Text.assemble((job.name, "bold"), f" (id {job.id}) is ", _state(pb.JobState.Name(job.state))))
+    out.print(Text.assemble((job.name, "bold"), f" (id {job.id}) is ", _state(enum_word(pb.JobState, job.state))))
     out.print("Each rank attaches with `switchml.connect()` in a process that has on its host:")
     for rank in job.ranks:
         out.print(f"  {rank.host}:  {shell_variables(job, rank)}", soft_wrap=True)
@@ -404,7 +407,7 @@ class ProgressObserver:
         now = time.monotonic()
         self._first = self._first or (now, position)
         elapsed = now - self._first[0]
-        text = f"{pb.JobState.Name(job.state)}  {position:,} chunks"
+        text = f"{enum_word(pb.JobState, job.state)}  {position:,} chunks"
         if elapsed > 1:
             text += f"  {(position - self._first[1]) / elapsed:,.0f}/s"
         if behind:
@@ -435,7 +438,7 @@ class DetachedObserver:
         """Say which job it is, and leave the terminal."""
         if self._as_json:
             content = {"job_id": job.id, "key": job.key, "name": job.name, "workers": job.workers}
-            content |= {"state": pb.JobState.Name(job.state), "run_dir": str(run_dir), "pid": os.getpid()}
+            content |= {"state": enum_word(pb.JobState, job.state), "run_dir": str(run_dir), "pid": os.getpid()}
             said = json.dumps(content, indent=2)
         else:
             said = (
@@ -593,7 +596,7 @@ def show_agent(agent: pb.Agent, jobs: Iterable[pb.Job]) -> None:
     )
     for job, rank in carried:
         again = rank.counters.retransmissions + rank.counters.early_retransmissions
-        state = pb.RankState.Name(rank.state)
+        state = enum_word(pb.RankState, rank.state)
         table.add_row(job.name, str(rank.rank), state, f"{rank.position:,}", f"{rank.counters.sent:,}", f"{again:,}")
     console().print(table if carried else "it carries no ranks of live jobs")
 

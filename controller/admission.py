@@ -40,8 +40,8 @@ def validate_job(workers: int, name: str, slots: int, on_failure: int = 0) -> No
             slots_minimum=MINIMUM_SLOTS,
             slots_maximum=highest,
         )
-    if on_failure not in set(OnFailure):
-        raise InvalidRequest(f"on_failure is {on_failure}; it must be 0 (abort), 1 (shrink) or 2 (restart)")
+    if on_failure not in {0, *OnFailure}:
+        raise InvalidRequest(f"on_failure is {on_failure}; it must be 1 (abort), 2 (shrink) or 3 (restart)")
 
 
 def next_job_id(last: int, used: set[int]) -> int:

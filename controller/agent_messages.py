@@ -26,14 +26,14 @@ CHECK_SECONDS = 1.0
 """How long the controller waits for the other ranks' reports of a failed check."""
 
 _EVENTS = {
-    pb.RankEvent.ATTACHED: RankState.ATTACHED,
-    pb.RankEvent.CLOSED: RankState.CLOSED,
-    pb.RankEvent.LOST: RankState.LOST,
+    pb.RankEvent.KIND_ATTACHED: RankState.ATTACHED,
+    pb.RankEvent.KIND_CLOSED: RankState.CLOSED,
+    pb.RankEvent.KIND_LOST: RankState.LOST,
 }
 _MAX_CHUNKS = 2**63 - 1  # the store's integers are signed; no rank gets so far
 _MAX_REASON = 1000
 _MAX_WORD = 64  # of a call's description, as processes are allowed
-_REASONS = {JobState.COMPLETED: pb.JOB_COMPLETED, JobState.STOPPED: pb.JOB_STOPPED}
+_REASONS = {JobState.COMPLETED: pb.REVOCATION_REASON_JOB_COMPLETED, JobState.STOPPED: pb.REVOCATION_REASON_JOB_STOPPED}
 
 
 class AgentMessages:
@@ -136,7 +136,7 @@ class AgentMessages:
             if live.job.state is JobState.PENDING:
                 self._answer(live, session, failure)
             else:
-                self._lifecycle.end(live, JobState.FAILED, str(failure), pb.JOB_FAILED)
+                self._lifecycle.end(live, JobState.FAILED, str(failure), pb.REVOCATION_REASON_JOB_FAILED)
             return
         if live.job.state is JobState.PENDING:
             for rank, endpoint in endpoints:
@@ -163,14 +163,14 @@ class AgentMessages:
         rank = _rank_of(live, session, event.rank) if live is not None else None
         if live is None or rank is None:
             return
-        if live.job.state is JobState.PENDING and event.kind != pb.RankEvent.LOST:
+        if live.job.state is JobState.PENDING and event.kind != pb.RankEvent.KIND_LOST:
             return  # only a process that waits since the rendezvous can have done anything, which is to go away
         detail = printable(event.detail, _MAX_REASON)
-        if event.kind == pb.RankEvent.CHECK_FAILED:
+        if event.kind == pb.RankEvent.KIND_CHECK_FAILED:
             self._check_failed(live, rank, event)
-        elif event.kind == pb.RankEvent.SWITCH_GONE:
+        elif event.kind == pb.RankEvent.KIND_SWITCH_GONE:
             why = f"agent {session.name} on {rank.host} says: {detail}"
-            self._lifecycle.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
+            self._lifecycle.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
         elif event.kind in _EVENTS:
             self._lifecycle.rank_changed(live, rank, _EVENTS[event.kind], detail)
         else:
@@ -224,11 +224,13 @@ class AgentMessages:
         changed = self._lifecycle.job_after(job_id, session.switch, epoch)
         if changed is not None:
             why = f"job {changed.name} goes on in epoch {changed.epoch}: {changed.changes[-1].reason}"
-            session.send(revocation(job_id, epoch, pb.WORKER_LOST, why, changed.changes[-1].lost))
+            session.send(revocation(job_id, epoch, pb.REVOCATION_REASON_WORKER_LOST, why, changed.changes[-1].lost))
         elif ended is None:
-            session.send(revocation(job_id, epoch, pb.JOB_FAILED, "this controller knows no such job"))
+            session.send(
+                revocation(job_id, epoch, pb.REVOCATION_REASON_JOB_FAILED, "this controller knows no such job")
+            )
         else:
-            reason = _REASONS.get(ended.state, pb.JOB_FAILED)
+            reason = _REASONS.get(ended.state, pb.REVOCATION_REASON_JOB_FAILED)
             session.send(revocation(job_id, epoch, reason, ended.failure or f"the job is {ended.state.name}"))
         return None
 

@@ -104,4 +104,6 @@ class Assignments:
         for name in {rank.agent for rank in before} - job.ranks_by_agent().keys() - refused.keys():
             session = self._agents.live_session(name)
             if session is not None:
-                session.send(revocation(job.id, job.epoch, pb.JOB_FAILED, "its ranks went to other agents"))
+                session.send(
+                    revocation(job.id, job.epoch, pb.REVOCATION_REASON_JOB_FAILED, "its ranks went to other agents")
+                )

@@ -35,14 +35,14 @@ def judge(reports: Mapping[int, pb.Call], silent: Sequence[int], chunks: Mapping
     if not _differ(reports, chunks):
         where = _where(reports, chunks, slots)
         message = f"the check of a result failed {where}: bits were changed in flight or in the switch"
-        return Judgement(pb.INTEGRITY, [], message)
+        return Judgement(pb.REVOCATION_REASON_INTEGRITY, [], message)
     said = [f"{printed_ranks(ranks)}: {_printed(reports[ranks[0]])}" for ranks in groups.values()]
     if silent:
         said.append(f"{printed_ranks(list(silent))}: not reported")
     most = max(len(ranks) for ranks in groups.values())
     meant = [ranks for ranks in groups.values() if len(ranks) == most]
     at_fault = sorted(reports) if len(meant) > 1 else sorted(set(reports) - set(meant[0]))
-    return Judgement(pb.CALL_MISMATCH, at_fault, f"the ranks call differently: {'; '.join(said)}")
+    return Judgement(pb.REVOCATION_REASON_CALL_MISMATCH, at_fault, f"the ranks call differently: {'; '.join(said)}")
 
 
 def _differ(reports: Mapping[int, pb.Call], chunks: Mapping[int, int]) -> bool:

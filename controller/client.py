@@ -25,7 +25,6 @@ from switchml.controller.errors import (
     JobNotFound,
     from_rpc_error,
 )
-from switchml.controller.jobs import OnFailure
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
@@ -118,7 +117,7 @@ class ControllerClient:
         name: str = "",
         slots: int = 0,
         switch: str = "",
-        on_failure: OnFailure = OnFailure.ABORT,
+        on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT,
         timeout: float = _START_SECONDS,
     ) -> pb.Job:
         """Start a job and return it READY.
@@ -139,7 +138,7 @@ class ControllerClient:
         # What the message has no room for is sent as something else that is not allowed; the controller says what is.
         workers = min(max(workers, 0), _HIGHEST)
         slots = min(slots, _HIGHEST) if slots >= 0 else 1
-        request = pb.StartJobRequest(workers=workers, name=name, slots=slots, switch=switch, on_failure=on_failure.name)
+        request = pb.StartJobRequest(workers=workers, name=name, slots=slots, switch=switch, on_failure=on_failure)
         answer: pb.Job = self._call(self._stubs().jobs.Start, request, timeout)
         return answer
 

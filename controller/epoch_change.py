@@ -353,7 +353,7 @@ class EpochChanges:
         live.calls.clear()
         live.failed_at.clear()
         live.tell_agents(self._agents, live.activation())
-        over = pb.Revocation(job=job.id, epoch=old_epoch, reason=pb.WORKER_LOST, ranks=change.lost)
+        over = pb.Revocation(job=job.id, epoch=old_epoch, reason=pb.REVOCATION_REASON_WORKER_LOST, ranks=change.lost)
         over.message = f"job {job.name} goes on without this agent: {change.reason}"
         for name in old_agents - set(job.ranks_by_agent()):
             session = self._agents.live_session(name)

@@ -59,9 +59,19 @@ _NEXT = {
 class OnFailure(IntEnum):
     """What becomes of a job when ranks of it are lost; as in switchml.proto."""
 
-    ABORT = 0
-    SHRINK = 1
-    RESTART = 2
+    ABORT = 1
+    SHRINK = 2
+    RESTART = 3
+
+    @classmethod
+    def asked(cls, value: int) -> OnFailure:
+        """Return what a request asks for; one that leaves it open asks for ABORT.
+
+        Raises:
+            ValueError: there is no such policy.
+
+        """
+        return cls(value or cls.ABORT)
 
 
 class RankState(IntEnum):
@@ -176,7 +186,7 @@ class Job:
         return pb.Job(
             id=self.id,
             name=self.name,
-            state=self.state.name,
+            state=f"JOB_STATE_{self.state.name}",
             failure=self.failure,
             workers=self.workers,
             epoch=self.epoch,
@@ -189,7 +199,7 @@ class Job:
             ended=self.ended,
             counters=self.counters,
             key=self.key,
-            on_failure=self.on_failure.name,
+            on_failure=f"ON_FAILURE_{self.on_failure.name}",
             generation=self.generation,
             changes=[_change_message(change) for change in self.changes],
             tenant=self.tenant,
@@ -204,7 +214,7 @@ def new_secret() -> int:
 def _rank_message(rank: Rank) -> pb.Rank:
     return pb.Rank(
         rank=rank.rank,
-        state=rank.state.name,
+        state=f"RANK_STATE_{rank.state.name}",
         agent=rank.agent,
         host=rank.host,
         agent_socket=rank.socket,

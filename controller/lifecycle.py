@@ -179,7 +179,7 @@ class Lifecycle:
         try:
             await asyncio.wait({live.bring_up})
         except asyncio.CancelledError:
-            self.end(live, JobState.FAILED, "its start was cancelled by the client", pb.JOB_FAILED)
+            self.end(live, JobState.FAILED, "its start was cancelled by the client", pb.REVOCATION_REASON_JOB_FAILED)
             raise
         if live.ending is not None:
             await asyncio.wait({live.ending})
@@ -238,7 +238,7 @@ class Lifecycle:
             values_per_packet=switch.driver.capabilities.values_per_packet,
             created=time.time(),
             ranks=placement.ranks(),
-            on_failure=OnFailure(request.on_failure),
+            on_failure=OnFailure.asked(request.on_failure),
             tenant=tenant,
             secret=new_secret(),
         )
@@ -274,10 +274,15 @@ class Lifecycle:
             for numbers, text in live.lost_early:
                 self.epoch_changes.begin(live, numbers, text)
         except ControllerError as error:
-            self.end(live, JobState.FAILED, str(error), pb.JOB_FAILED)
+            self.end(live, JobState.FAILED, str(error), pb.REVOCATION_REASON_JOB_FAILED)
             raise
         except Exception:
-            self.end(live, JobState.FAILED, "a defect of the controller; its log has the traceback", pb.JOB_FAILED)
+            self.end(
+                live,
+                JobState.FAILED,
+                "a defect of the controller; its log has the traceback",
+                pb.REVOCATION_REASON_JOB_FAILED,
+            )
             raise
 
     # ---- while it lives --------------------------------------------------------------------------------------------
@@ -293,7 +298,7 @@ class Lifecycle:
         if state is RankState.LOST:
             self.ranks_lost(live, [rank], f"agent {rank.agent} on {rank.host} says: {detail}")
         elif all(r.state is RankState.CLOSED for r in job.ranks):
-            self.end(live, JobState.COMPLETED, "", pb.JOB_COMPLETED)
+            self.end(live, JobState.COMPLETED, "", pb.REVOCATION_REASON_JOB_COMPLETED)
         elif state is RankState.ATTACHED and job.state is JobState.READY:
             self._enter(live, JobState.RUNNING)
         else:
@@ -324,13 +329,13 @@ class Lifecycle:
         """End an epoch before a slot is used more often than phases can tell: those of a new one begin at 0."""
         why = f"rank {rank.rank} at agent {rank.agent} has used a slot nearly as often as an epoch allows"
         if live.job.on_failure is OnFailure.ABORT:
-            self.end(live, JobState.FAILED, why, pb.EPOCH_SPENT)
+            self.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_EPOCH_SPENT)
         elif live.change is None:
             _LOG.warning("job %s: %s", live.job.name, why)
             self.epoch_changes.begin(live, [], why)
 
     def _fail_after_loss(self, live: LiveJob, why: str, ranks: Sequence[int]) -> None:
-        self.end(live, JobState.FAILED, why, pb.WORKER_LOST, ranks)
+        self.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_WORKER_LOST, ranks)
 
     def report_exit(self, job: Job, number: int, exit_code: int, final: bool = False) -> None:
         """Note how the process of a worker ended; a status other than 0 is a loss to a live job.
@@ -355,7 +360,7 @@ class Lifecycle:
             elif exit_code != 0:
                 # The launcher may be quicker than the agent: what the other ranks hear must not depend on it.
                 attached = rank.state is RankState.ATTACHED
-                reason = pb.WORKER_LOST if attached else pb.JOB_FAILED
+                reason = pb.REVOCATION_REASON_WORKER_LOST if attached else pb.REVOCATION_REASON_JOB_FAILED
                 why = f"rank {number} exited with status {exit_code}"
                 self.end(live, JobState.FAILED, why, reason, [number])
             elif rank.state is RankState.ASSIGNED:
@@ -381,7 +386,7 @@ class Lifecycle:
         """End a live job as STOPPED; return when it holds nothing any more."""
         live = self._live.get(job.key)
         if live is not None:
-            await asyncio.wait({self.end(live, JobState.STOPPED, "", pb.JOB_STOPPED)})
+            await asyncio.wait({self.end(live, JobState.STOPPED, "", pb.REVOCATION_REASON_JOB_STOPPED)})
 
     def end(
         self, live: LiveJob, state: JobState, why: str, reason: pb.RevocationReason, ranks: Sequence[int] = ()
@@ -498,7 +503,7 @@ class Lifecycle:
         for live in held:
             if registers_lost and live.job.state is JobState.RUNNING:
                 why = f"switch {switch.name} was restarted and lost the sums in its registers"
-                self.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
+                self.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
         return [live.tables() for live in held if live.job.live]
 
     async def drain(self, seconds: float | None = None) -> bool:

@@ -84,7 +84,7 @@ class LiveJob:
             switch_udp_port=self.switch.config.udp_port,
             multicast_address=self._multicast(),
             announcements=[self.announcements[rank] for rank in ranks] if self.announcements else [],
-            on_failure=job.on_failure.name,
+            on_failure=f"ON_FAILURE_{job.on_failure.name}",
             generation=job.generation,
             secret=job.secret,
             workers=[rank.worker for rank in carried],

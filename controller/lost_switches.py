@@ -58,7 +58,7 @@ class LostSwitches:
                     f"switch {job.switch} is gone: the controller cannot reach it, and no result came for"
                     f" {ANSWER_SECONDS:g} s although all ranks wait for one"
                 )
-                self._lifecycle.end(live, JobState.FAILED, why, pb.SWITCH_LOST)
+                self._lifecycle.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
         self._silent = silent
 
 

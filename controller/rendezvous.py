@@ -15,7 +15,7 @@ from switchml.controller.admission import validate_job
 from switchml.controller.agents import AgentSession
 from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, JobExists, NoRoom
 from switchml.controller.events import EventKind
-from switchml.controller.jobs import Job, printed_ranks
+from switchml.controller.jobs import Job, OnFailure, printed_ranks
 from switchml.controller.lifecycle import Lifecycle
 from switchml.controller.live_job import Changes, LiveJob
 from switchml.controller.placement import Placement
@@ -70,7 +70,7 @@ class _Meeting:
         self.name = job_name(announcement.key, self.tenant)
         self.world_size = announcement.world_size
         self.slots = announcement.slots
-        self.on_failure = announcement.on_failure
+        self.on_failure = OnFailure.asked(announcement.on_failure)
         self.ranks: dict[int, _Waiting] = {}
         self.changes = Changes()
 
@@ -229,7 +229,7 @@ class Rendezvous:
                 name=meeting.name,
                 slots=meeting.slots,
                 switch=switch,
-                on_failure=pb.OnFailure.Name(meeting.on_failure),
+                on_failure=f"ON_FAILURE_{meeting.on_failure.name}",
             )
             await self._lifecycle.start(request, placement, meeting.tenant)
         except ControllerError as error:
@@ -293,8 +293,8 @@ def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAn
             f" {printed_ranks(sorted(meeting.ranks))} for {meeting.slots} (0: the switch's default);"
             " set SWITCHML_SLOTS alike for all ranks"
         )
-    if announcement.on_failure != meeting.on_failure:
-        asked, others = (pb.OnFailure.Name(one).lower() for one in (announcement.on_failure, meeting.on_failure))
+    if OnFailure.asked(announcement.on_failure) is not meeting.on_failure:
+        asked, others = OnFailure.asked(announcement.on_failure).name.lower(), meeting.on_failure.name.lower()
         return "InvalidRequest", (
             f"rank {rank} at agent {session.name} asks for {asked} on a failure,"
             f" {printed_ranks(sorted(meeting.ranks))} for {others}; set SWITCHML_ON_FAILURE alike for all ranks"

@@ -135,6 +135,9 @@ _MIGRATIONS = (
     """
     ALTER TABLE jobs ADD COLUMN secret INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    UPDATE jobs SET on_failure = on_failure + 1;
+    """,
 )
 _JOB_COLUMNS = (
     "key, id, name, workers, switch, epoch, slot_base, slots, values_per_packet, created, state, failure, ended,"

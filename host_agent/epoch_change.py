@@ -43,15 +43,15 @@ def switch_over(old: LocalJob, new: LocalJob, record: _Record) -> None:
         if process is None:
             if previous.attached:
                 rank.attached = True
-                closed = any(event.kind == pb.RankEvent.CLOSED for event in previous.events)
-                why = next((event.detail for event in previous.events if event.kind == pb.RankEvent.LOST), "")
-                record(rank, pb.RankEvent.CLOSED if closed else pb.RankEvent.LOST, why)
+                closed = any(event.kind == pb.RankEvent.KIND_CLOSED for event in previous.events)
+                why = next((event.detail for event in previous.events if event.kind == pb.RankEvent.KIND_LOST), "")
+                record(rank, pb.RankEvent.KIND_CLOSED if closed else pb.RankEvent.KIND_LOST, why)
             continue
         rank.process = process
         if not previous.attached:
             continue  # it waits for its rank still, and will get this one
         rank.attached = True
-        record(rank, pb.RankEvent.ATTACHED, f"process {process.pid}")
+        record(rank, pb.RankEvent.KIND_ATTACHED, f"process {process.pid}")
         process.move(new, rank, rank.take_descriptors())
     for previous in old.ranks.values():
         process, previous.process = previous.process, None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from switchml.common.deadline import first_of, within
 from switchml.common.job_reference import parse_job_reference
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word
 from switchml.host_agent.assignments import check_assignment
 from switchml.host_agent.epoch_change import follows, switch_over
 from switchml.host_agent.errors import AssignmentRefused, AttachRefused, BadMessage
@@ -302,7 +303,7 @@ class Jobs:
     async def _wait_for_return(self, job: LocalJob, number: int) -> bool:
         """Wait for the epoch in which a process may take the place of the one that a rank has had; tell if it came."""
         rank = job.ranks.get(number)
-        if rank is None or not rank.attached or job.assignment.on_failure != pb.RESTART:
+        if rank is None or not rank.attached or job.assignment.on_failure != pb.ON_FAILURE_RESTART:
             return False
         try:
             await within(_RETURN_SECONDS, job.replaced.wait())
@@ -376,7 +377,7 @@ class Jobs:
         if rank.handle is None:
             raise AttachRefused("JobEnded", f"{job} has gone on to another epoch meanwhile; try again")
         rank.process, rank.attached = process, True
-        self._record(job, rank, pb.RankEvent.ATTACHED, f"process {process.pid}")
+        self._record(job, rank, pb.RankEvent.KIND_ATTACHED, f"process {process.pid}")
         return rank.take_descriptors()
 
     def detach(self, job: LocalJob, rank: LocalRank, loss: str) -> None:
@@ -387,17 +388,17 @@ class Jobs:
         self._close_rank(rank)
         # With its last counters, before the controller may take this event for the end of the job.
         self.report(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=[self._status(job, rank)])))
-        self._record(job, rank, pb.RankEvent.LOST if loss else pb.RankEvent.CLOSED, loss)
+        self._record(job, rank, pb.RankEvent.KIND_LOST if loss else pb.RankEvent.KIND_CLOSED, loss)
 
     def report_check(self, job: LocalJob, rank: LocalRank, failed: CheckFailed) -> None:
         """Ask the controller what is behind the first failed check of a rank; its verdict is a revocation."""
-        if any(event.kind == pb.RankEvent.CHECK_FAILED for event in rank.events):
+        if any(event.kind == pb.RankEvent.KIND_CHECK_FAILED for event in rank.events):
             return
         call = failed.call
         self._record(
             job,
             rank,
-            pb.RankEvent.CHECK_FAILED,
+            pb.RankEvent.KIND_CHECK_FAILED,
             call=pb.Call(
                 sequence=call.sequence,
                 operation=call.operation,
@@ -454,7 +455,7 @@ class Jobs:
         """End a job whose switch, a process on this machine, is no more: the sums were in its memory."""
         job = self._jobs[number]
         why = "the switch with which its ranks share memory has ended"
-        self._record(job, next(iter(job.ranks.values())), pb.RankEvent.SWITCH_GONE, why)
+        self._record(job, next(iter(job.ranks.values())), pb.RankEvent.KIND_SWITCH_GONE, why)
         self._end(job, Failure("SwitchLost", (), f"agent {self._agent}: {why}"))
 
     def _close_ranks(self, job: LocalJob) -> None:
@@ -507,7 +508,7 @@ class Jobs:
             position=position,
         )
         rank.events.append(event)
-        _log.info("%s: rank %d %s %s", job, rank.rank, pb.RankEvent.Kind.Name(kind).lower(), detail)
+        _log.info("%s: rank %d %s %s", job, rank.rank, enum_word(pb.RankEvent.Kind, kind).lower(), detail)
         self.report(pb.AgentMessage(rank_event=event))
 
 

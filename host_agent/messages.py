@@ -28,7 +28,7 @@ MESSAGE_BYTES: Final = 16 * 1024
 _LARGEST_RANK: Final = PROTOCOL_MAX_WORKERS - 1
 _LONGEST_KEY: Final = 200
 _LONGEST_WAIT: Final = 86400.0  # seconds
-_ON_FAILURE: Final = {"abort": pb.ABORT, "shrink": pb.SHRINK, "restart": pb.RESTART}
+_ON_FAILURE: Final = {"abort": pb.ON_FAILURE_ABORT, "shrink": pb.ON_FAILURE_SHRINK, "restart": pb.ON_FAILURE_RESTART}
 _UINT32: Final = 2**32 - 1
 _UINT64: Final = 2**64 - 1
 
@@ -50,7 +50,7 @@ class Attach:
     create: bool = False
     timeout: float = 0.0
     slots: int = 0
-    on_failure: pb.OnFailure = pb.ABORT
+    on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT
 
 
 @dataclass(frozen=True)

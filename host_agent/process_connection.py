@@ -14,6 +14,7 @@ from typing import Final
 from switchml.common.deadline import within
 from switchml.common.version import VERSION, same_release
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word
 from switchml.host_agent.errors import AttachRefused, BadMessage
 from switchml.host_agent.jobs import Jobs
 from switchml.host_agent.local_job import LocalJob, LocalRank
@@ -123,7 +124,7 @@ class ProcessConnection:
             "world_size": assignment.world_size,
             "slots": assignment.slots,
             "values_per_packet": assignment.values_per_packet,
-            "on_failure": pb.OnFailure.Name(assignment.on_failure).lower(),
+            "on_failure": enum_word(pb.OnFailure, assignment.on_failure or pb.ON_FAILURE_ABORT).lower(),
             "generation": assignment.generation,
             "joined": list(assignment.succession.joined),
             "version": VERSION,

@@ -22,7 +22,7 @@ def rank_asked_for(job: LocalJob, request: Attach, agent: str) -> LocalRank:
     """
     assignment = job.assignment
     size = assignment.world_size
-    has_shrunk = assignment.on_failure == pb.SHRINK and assignment.generation > 0
+    has_shrunk = assignment.on_failure == pb.ON_FAILURE_SHRINK and assignment.generation > 0
     if request.world_size is not None and (request.world_size < size if has_shrunk else request.world_size != size):
         raise AttachRefused("WrongWorldSize", f"{job} has {size} ranks, not {request.world_size}")
     if has_shrunk:

@@ -20,6 +20,7 @@ from switchml.common.deadline import within
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.proto.words import enum_word
 from switchml.host_agent.epoch_change import have_reached
 from switchml.host_agent.errors import RegistrationRefused
 from switchml.host_agent.jobs import Jobs
@@ -59,20 +60,20 @@ _FINAL: Final = (
 )
 
 _ERRORS: Final = {
-    pb.JOB_COMPLETED: "JobStopped",
-    pb.JOB_STOPPED: "JobStopped",
-    pb.WORKER_LOST: "WorkerLost",
-    pb.CALL_MISMATCH: "CollectiveMismatch",
-    pb.INTEGRITY: "IntegrityError",
-    pb.JOB_FAILED: "JobFailed",
-    pb.SWITCH_LOST: "SwitchLost",
-    pb.EPOCH_SPENT: "EpochSpent",
+    pb.REVOCATION_REASON_JOB_COMPLETED: "JobStopped",
+    pb.REVOCATION_REASON_JOB_STOPPED: "JobStopped",
+    pb.REVOCATION_REASON_WORKER_LOST: "WorkerLost",
+    pb.REVOCATION_REASON_CALL_MISMATCH: "CollectiveMismatch",
+    pb.REVOCATION_REASON_INTEGRITY: "IntegrityError",
+    pb.REVOCATION_REASON_JOB_FAILED: "JobFailed",
+    pb.REVOCATION_REASON_SWITCH_LOST: "SwitchLost",
+    pb.REVOCATION_REASON_EPOCH_SPENT: "EpochSpent",
 }
 
 
 def failure_of(revocation: pb.Revocation) -> Failure:
     """Return what the job's processes are told."""
-    reason = pb.RevocationReason.Name(revocation.reason) if revocation.reason in _ERRORS else str(revocation.reason)
+    reason = enum_word(pb.RevocationReason, revocation.reason)
     return Failure(
         _ERRORS.get(revocation.reason, "JobFailed"),
         list(revocation.ranks),

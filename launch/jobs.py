@@ -18,8 +18,8 @@ from typing import Final, Protocol
 from switchml.common.errors import NotEndedError, RemoteRanksError
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import ControllerError, DeadlineExceeded
-from switchml.controller.jobs import OnFailure
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word
 from switchml.launch import fabric
 from switchml.launch.launcher import Launch, check_command, reserved_port, run_workers
 from switchml.launch.run_directory import RunDirectory
@@ -58,7 +58,7 @@ class JobRequest:
     name: str = ""
     slots: int = 0
     switch: str = ""
-    on_failure: OnFailure = OnFailure.ABORT
+    on_failure: pb.OnFailure = pb.ON_FAILURE_ABORT
     restarts: int = 3
 
 
@@ -80,9 +80,9 @@ class JobRun:
         That is the one that the controller has lost, where there is one: its process may still have been ending when
         those that noticed had ended already. Otherwise it is the first whose process failed.
         """
-        if self.job.state == pb.COMPLETED and self.job.on_failure != pb.ABORT:
+        if self.job.state == pb.JOB_STATE_COMPLETED and self.job.on_failure != pb.ON_FAILURE_ABORT:
             return None  # the others have done the work
-        lost = {rank.worker for rank in self.job.ranks if rank.state == pb.LOST}
+        lost = {rank.worker for rank in self.job.ranks if rank.state == pb.RANK_STATE_LOST}
         return next((rank for rank in self.launch.failed if rank in lost), next(iter(self.launch.failed), None))
 
     @property
@@ -92,7 +92,7 @@ class JobRun:
             return 128 + self.launch.interrupted
         if self.first_failed is not None:
             return self.launch.exit_codes[self.first_failed]
-        return int(self.job.state == pb.FAILED)
+        return int(self.job.state == pb.JOB_STATE_FAILED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,15 +122,15 @@ class JobObserver(Protocol):
 
 def ended(job: pb.Job) -> bool:
     """Whether the job is over, one way or another."""
-    return job.state in (pb.COMPLETED, pb.FAILED, pb.STOPPED)
+    return job.state in (pb.JOB_STATE_COMPLETED, pb.JOB_STATE_FAILED, pb.JOB_STATE_STOPPED)
 
 
 def exit_status(job: pb.Job) -> int:
     """Return the exit status that an ended job stands for: 0 if COMPLETED, else that of a rank that failed, or 1."""
-    if job.state == pb.COMPLETED:
+    if job.state == pb.JOB_STATE_COMPLETED:
         return 0
     failed = [rank for rank in job.ranks if rank.exit_code]
-    lost_first = sorted(failed, key=lambda rank: (rank.state != pb.LOST, rank.rank))
+    lost_first = sorted(failed, key=lambda rank: (rank.state != pb.RANK_STATE_LOST, rank.rank))
     return lost_first[0].exit_code if lost_first else 1
 
 
@@ -146,7 +146,7 @@ def wait_job(client: ControllerClient, job: int | str, timeout: float | None = N
     except DeadlineExceeded:
         if last is None:
             raise
-        state_name = pb.JobState.Name(last.state)
+        state_name = enum_word(pb.JobState, last.state)
         raise NotEndedError(f"job {job} has not ended within {timeout:g} s: it is {state_name}") from None
     assert last is not None, "the stream of a job has at least one state"
     return last
@@ -335,12 +335,12 @@ class _Failures:
     @property
     def are_final(self) -> bool:
         """Whether no worker is started again."""
-        return self._on_failure is not OnFailure.RESTART or self._restarts_left == 0
+        return self._on_failure != pb.ON_FAILURE_RESTART or self._restarts_left == 0
 
     def follow(self, worker: int, _exit_code: int) -> Mapping[str, str] | bool:
         """Return what `run_workers` asks of `on_failure`."""
         try:
-            if self._on_failure is OnFailure.SHRINK:
+            if self._on_failure == pb.ON_FAILURE_SHRINK:
                 return not ended(self._client.get_job(self._job))
             if self.are_final:
                 return False
@@ -363,7 +363,7 @@ class _Failures:
             rank = next((rank for rank in job.ranks if rank.worker == worker), None)
             if ended(job) or time.monotonic() - began > _PLACE_SECONDS:
                 return None, job
-            if rank is not None and rank.state == pb.ASSIGNED:
+            if rank is not None and rank.state == pb.RANK_STATE_ASSIGNED:
                 return rank, job
         return None, self._client.get_job(self._job)
 
@@ -403,7 +403,7 @@ def _wait_end(client: ControllerClient, job: int) -> pb.Job:
     for state in client.watch_job(job, timeout=_ANSWER_SECONDS):
         if ended(state):
             return state
-        attached = any(rank.state == pb.ATTACHED for rank in state.ranks)
+        attached = any(rank.state == pb.RANK_STATE_ATTACHED for rank in state.ranks)
         # What an agent saw of a process that was gone at once may arrive after the launcher's word of its end.
         if time.monotonic() - began >= (_END_SECONDS if attached else _SETTLE_SECONDS):
             break
@@ -440,7 +440,7 @@ def _watching(
                     observer.progress(state)
                     if stopping.is_set():
                         return
-                    if end_when_stopped and state.state == pb.STOPPED:
+                    if end_when_stopped and state.state == pb.JOB_STATE_STOPPED:
                         os.kill(os.getpid(), signal.SIGTERM)
         except ControllerError as error:
             if not stopping.is_set():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word
 
 __all__ = ["Straggler", "straggler"]
 
@@ -30,6 +31,6 @@ def straggler(job: pb.Job) -> Straggler | None:
     slowest = min(job.ranks, key=lambda rank: (rank.position, rank.rank), default=None)
     if slowest is None or slowest.position == last:
         return None
-    state = pb.RankState.Name(slowest.state)
+    state = enum_word(pb.RankState, slowest.state)
     behind = last - slowest.position
     return Straggler(slowest.rank, slowest.agent, slowest.host, state, behind, slowest.idle_seconds)

@@ -9,6 +9,7 @@ from typing import Any
 
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word
 
 __all__ = ["JobActivity", "RankActivity", "Snapshot", "SwitchActivity", "watch"]
 
@@ -122,7 +123,7 @@ def _activity(job: pb.Job, before: _Look, now: _Look) -> JobActivity:
     return JobActivity(
         id=job.id,
         name=job.name,
-        state=pb.JobState.Name(job.state),
+        state=enum_word(pb.JobState, job.state),
         workers=job.workers,
         switch=job.switch,
         age_seconds=max(0.0, time.time() - job.created),
@@ -144,7 +145,7 @@ def _rank_activity(job: pb.Job, rank: pb.Rank, first: int, before: _Look, now: _
     chunks = rate(rank.position, then.position)
     return RankActivity(
         rank=rank.rank,
-        state=pb.RankState.Name(rank.state),
+        state=enum_word(pb.RankState, rank.state),
         agent=rank.agent,
         host=rank.host,
         position=rank.position,

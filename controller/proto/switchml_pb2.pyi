@@ -9,63 +9,65 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class OnFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    ABORT: _ClassVar[OnFailure]
-    SHRINK: _ClassVar[OnFailure]
-    RESTART: _ClassVar[OnFailure]
+    ON_FAILURE_UNSPECIFIED: _ClassVar[OnFailure]
+    ON_FAILURE_ABORT: _ClassVar[OnFailure]
+    ON_FAILURE_SHRINK: _ClassVar[OnFailure]
+    ON_FAILURE_RESTART: _ClassVar[OnFailure]
 
 class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
-    PENDING: _ClassVar[JobState]
-    READY: _ClassVar[JobState]
-    RUNNING: _ClassVar[JobState]
-    COMPLETED: _ClassVar[JobState]
-    FAILED: _ClassVar[JobState]
-    STOPPED: _ClassVar[JobState]
+    JOB_STATE_PENDING: _ClassVar[JobState]
+    JOB_STATE_READY: _ClassVar[JobState]
+    JOB_STATE_RUNNING: _ClassVar[JobState]
+    JOB_STATE_COMPLETED: _ClassVar[JobState]
+    JOB_STATE_FAILED: _ClassVar[JobState]
+    JOB_STATE_STOPPED: _ClassVar[JobState]
 
 class RankState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     RANK_STATE_UNSPECIFIED: _ClassVar[RankState]
-    ASSIGNED: _ClassVar[RankState]
-    ATTACHED: _ClassVar[RankState]
-    CLOSED: _ClassVar[RankState]
-    LOST: _ClassVar[RankState]
+    RANK_STATE_ASSIGNED: _ClassVar[RankState]
+    RANK_STATE_ATTACHED: _ClassVar[RankState]
+    RANK_STATE_CLOSED: _ClassVar[RankState]
+    RANK_STATE_LOST: _ClassVar[RankState]
 
 class RevocationReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REVOCATION_REASON_UNSPECIFIED: _ClassVar[RevocationReason]
-    JOB_COMPLETED: _ClassVar[RevocationReason]
-    JOB_STOPPED: _ClassVar[RevocationReason]
-    WORKER_LOST: _ClassVar[RevocationReason]
-    CALL_MISMATCH: _ClassVar[RevocationReason]
-    INTEGRITY: _ClassVar[RevocationReason]
-    JOB_FAILED: _ClassVar[RevocationReason]
-    SWITCH_LOST: _ClassVar[RevocationReason]
-    EPOCH_SPENT: _ClassVar[RevocationReason]
-ABORT: OnFailure
-SHRINK: OnFailure
-RESTART: OnFailure
+    REVOCATION_REASON_JOB_COMPLETED: _ClassVar[RevocationReason]
+    REVOCATION_REASON_JOB_STOPPED: _ClassVar[RevocationReason]
+    REVOCATION_REASON_WORKER_LOST: _ClassVar[RevocationReason]
+    REVOCATION_REASON_CALL_MISMATCH: _ClassVar[RevocationReason]
+    REVOCATION_REASON_INTEGRITY: _ClassVar[RevocationReason]
+    REVOCATION_REASON_JOB_FAILED: _ClassVar[RevocationReason]
+    REVOCATION_REASON_SWITCH_LOST: _ClassVar[RevocationReason]
+    REVOCATION_REASON_EPOCH_SPENT: _ClassVar[RevocationReason]
+ON_FAILURE_UNSPECIFIED: OnFailure
+ON_FAILURE_ABORT: OnFailure
+ON_FAILURE_SHRINK: OnFailure
+ON_FAILURE_RESTART: OnFailure
 JOB_STATE_UNSPECIFIED: JobState
-PENDING: JobState
-READY: JobState
-RUNNING: JobState
-COMPLETED: JobState
-FAILED: JobState
-STOPPED: JobState
+JOB_STATE_PENDING: JobState
+JOB_STATE_READY: JobState
+JOB_STATE_RUNNING: JobState
+JOB_STATE_COMPLETED: JobState
+JOB_STATE_FAILED: JobState
+JOB_STATE_STOPPED: JobState
 RANK_STATE_UNSPECIFIED: RankState
-ASSIGNED: RankState
-ATTACHED: RankState
-CLOSED: RankState
-LOST: RankState
+RANK_STATE_ASSIGNED: RankState
+RANK_STATE_ATTACHED: RankState
+RANK_STATE_CLOSED: RankState
+RANK_STATE_LOST: RankState
 REVOCATION_REASON_UNSPECIFIED: RevocationReason
-JOB_COMPLETED: RevocationReason
-JOB_STOPPED: RevocationReason
-WORKER_LOST: RevocationReason
-CALL_MISMATCH: RevocationReason
-INTEGRITY: RevocationReason
-JOB_FAILED: RevocationReason
-SWITCH_LOST: RevocationReason
-EPOCH_SPENT: RevocationReason
+REVOCATION_REASON_JOB_COMPLETED: RevocationReason
+REVOCATION_REASON_JOB_STOPPED: RevocationReason
+REVOCATION_REASON_WORKER_LOST: RevocationReason
+REVOCATION_REASON_CALL_MISMATCH: RevocationReason
+REVOCATION_REASON_INTEGRITY: RevocationReason
+REVOCATION_REASON_JOB_FAILED: RevocationReason
+REVOCATION_REASON_SWITCH_LOST: RevocationReason
+REVOCATION_REASON_EPOCH_SPENT: RevocationReason
 
 class StartJobRequest(_message.Message):
     __slots__ = ("workers", "name", "slots", "switch", "on_failure")
@@ -565,17 +567,17 @@ class RankEvent(_message.Message):
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[RankEvent.Kind]
-        ATTACHED: _ClassVar[RankEvent.Kind]
-        CLOSED: _ClassVar[RankEvent.Kind]
-        LOST: _ClassVar[RankEvent.Kind]
-        CHECK_FAILED: _ClassVar[RankEvent.Kind]
-        SWITCH_GONE: _ClassVar[RankEvent.Kind]
+        KIND_ATTACHED: _ClassVar[RankEvent.Kind]
+        KIND_CLOSED: _ClassVar[RankEvent.Kind]
+        KIND_LOST: _ClassVar[RankEvent.Kind]
+        KIND_CHECK_FAILED: _ClassVar[RankEvent.Kind]
+        KIND_SWITCH_GONE: _ClassVar[RankEvent.Kind]
     KIND_UNSPECIFIED: RankEvent.Kind
-    ATTACHED: RankEvent.Kind
-    CLOSED: RankEvent.Kind
-    LOST: RankEvent.Kind
-    CHECK_FAILED: RankEvent.Kind
-    SWITCH_GONE: RankEvent.Kind
+    KIND_ATTACHED: RankEvent.Kind
+    KIND_CLOSED: RankEvent.Kind
+    KIND_LOST: RankEvent.Kind
+    KIND_CHECK_FAILED: RankEvent.Kind
+    KIND_SWITCH_GONE: RankEvent.Kind
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]

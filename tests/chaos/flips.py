@@ -156,7 +156,7 @@ class Trials:
         threads[1].start()
         for thread in threads:
             thread.join(30)
-        self._fabric.revoke(number, pb.JOB_COMPLETED, message="the trial is over")
+        self._fabric.revoke(number, pb.REVOCATION_REASON_JOB_COMPLETED, message="the trial is over")
         self._middle.forget()
         if "WRONG" in outcomes:
             return "WRONG"

@@ -188,7 +188,9 @@ def answers(session: AgentSession, data: atheris.FuzzedDataProvider) -> list[pb.
                 ready.endpoints.add(rank=rank, address="127.0.0.1", udp_port=1000 + rank)
             said.append(pb.AgentMessage(assignment_ready=ready))
         elif kind == "activation":
-            event = pb.RankEvent(job=order.activation.job, epoch=order.activation.epoch, kind=pb.RankEvent.ATTACHED)
+            event = pb.RankEvent(
+                job=order.activation.job, epoch=order.activation.epoch, kind=pb.RankEvent.KIND_ATTACHED
+            )
             event.rank = data.ConsumeIntInRange(0, 3)
             said.append(pb.AgentMessage(rank_event=event))
         elif kind == "quiesce":
@@ -229,7 +231,7 @@ def unasked(bench: Bench, data: atheris.FuzzedDataProvider) -> pb.AgentMessage:
         ],
     ]
     message = data.PickValueInList(kinds)
-    if message.HasField("rank_event") and message.rank_event.kind == pb.RankEvent.CHECK_FAILED:
+    if message.HasField("rank_event") and message.rank_event.kind == pb.RankEvent.KIND_CHECK_FAILED:
         message.rank_event.call.operation = "sum"
     return message
 

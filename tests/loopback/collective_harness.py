@@ -193,12 +193,12 @@ class Fabric:
         self.events.append(event)
         if event.kind in self.held_back:
             return
-        if event.kind == pb.RankEvent.LOST:
-            self._revoke(event, pb.WORKER_LOST, [event.rank], event.detail)
-        elif event.kind == pb.RankEvent.CHECK_FAILED:
+        if event.kind == pb.RankEvent.KIND_LOST:
+            self._revoke(event, pb.REVOCATION_REASON_WORKER_LOST, [event.rank], event.detail)
+        elif event.kind == pb.RankEvent.KIND_CHECK_FAILED:
             of_job = [e for e in self.events if (e.job, e.epoch) == (event.job, event.epoch)]
-            failed = {e.rank: e for e in of_job if e.kind == pb.RankEvent.CHECK_FAILED}
-            if failed.keys() == {e.rank for e in of_job if e.kind == pb.RankEvent.ATTACHED}:
+            failed = {e.rank: e for e in of_job if e.kind == pb.RankEvent.KIND_CHECK_FAILED}
+            if failed.keys() == {e.rank for e in of_job if e.kind == pb.RankEvent.KIND_ATTACHED}:
                 calls = {rank: e.call for rank, e in failed.items()}
                 judgement = judge(calls, [], {rank: e.position for rank, e in failed.items()}, range(1 << 15))
                 self._revoke(event, judgement.reason, judgement.ranks, judgement.message)

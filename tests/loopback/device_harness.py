@@ -73,7 +73,7 @@ class DeviceFabric:
         for error in errors.values():
             raise error
         *_, last = self.client.watch_job(job.id)
-        assert last.state == pb.COMPLETED
+        assert last.state == pb.JOB_STATE_COMPLETED
         return [results[rank] for rank in range(world_size)]
 
     def check_all_reduce(self, world_size: int, elements: int, seed: int = 1) -> None:

@@ -105,7 +105,7 @@ def test_ranks_that_disagree_get_an_error_that_says_so(fabric: Fabric, of_rank_0
 
 
 def test_a_failed_check_without_a_verdict_ends_too(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
-    fabric.held_back.add(pb.RankEvent.CHECK_FAILED)
+    fabric.held_back.add(pb.RankEvent.KIND_CHECK_FAILED)
     monkeypatch.setattr("switchml.agent_connection._VERDICT_SECONDS", 0.2)
     fabric.add_job(1, 2)
 
@@ -135,7 +135,7 @@ def test_a_timeout_names_the_missing_rank_and_is_final(fabric: Fabric) -> None:
     assert (x == 1).all()
     # A rank that gives up is missing to the others: closing it does not look as if it had done its part.
     comms[0].close()
-    wait_until(lambda: pb.RankEvent.LOST in kinds(fabric, 0), "rank 0 is not reported as lost")
+    wait_until(lambda: pb.RankEvent.KIND_LOST in kinds(fabric, 0), "rank 0 is not reported as lost")
     assert "rank 2 had not taken part" in fabric.events[-1].detail
 
 
@@ -186,7 +186,7 @@ def test_leaving_a_with_block_by_an_exception_is_a_loss(fabric: Fabric) -> None:
     fabric.add_job(1, 2)
     with pytest.raises(ZeroDivisionError), fabric.connect(0):
         raise ZeroDivisionError
-    wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.ATTACHED, pb.RankEvent.LOST], "no loss was reported")
+    wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.KIND_ATTACHED, pb.RankEvent.KIND_LOST], "no loss was reported")
 
 
 def test_closing_with_unfinished_calls_is_a_loss(fabric: Fabric) -> None:
@@ -194,7 +194,7 @@ def test_closing_with_unfinished_calls_is_a_loss(fabric: Fabric) -> None:
     comm = fabric.connect(0)
     work = comm.all_reduce(np.ones(10, np.float32), async_op=True)
     comm.close()
-    wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.ATTACHED, pb.RankEvent.LOST], "no loss was reported")
+    wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.KIND_ATTACHED, pb.RankEvent.KIND_LOST], "no loss was reported")
     with pytest.raises(switchml.CommunicatorClosed, match="undefined"):
         work.wait()
 
@@ -209,7 +209,7 @@ def test_after_close(fabric: Fabric) -> None:
     wait_until(unread.is_completed, "the call did not end")
     comm.close()
     comm.close()
-    assert kinds(fabric, 0) == [pb.RankEvent.ATTACHED, pb.RankEvent.CLOSED]
+    assert kinds(fabric, 0) == [pb.RankEvent.KIND_ATTACHED, pb.RankEvent.KIND_CLOSED]
     done.wait()
     unread.wait()
     assert unread.is_completed()
@@ -248,7 +248,7 @@ def test_a_communicator_that_is_dropped_is_closed(fabric: Fabric) -> None:
     del comm
     gc.collect()
     assert dropped() is None
-    assert kinds(fabric, 0) == [pb.RankEvent.ATTACHED, pb.RankEvent.CLOSED]
+    assert kinds(fabric, 0) == [pb.RankEvent.KIND_ATTACHED, pb.RankEvent.KIND_CLOSED]
 
 
 def test_nothing_is_left_behind(fabric: Fabric) -> None:
@@ -257,12 +257,12 @@ def test_nothing_is_left_behind(fabric: Fabric) -> None:
 
     fabric.add_job(1, 2)
     fabric.run_ranks(2, lambda comm: comm.barrier())
-    fabric.revoke(1, pb.JOB_COMPLETED)
+    fabric.revoke(1, pb.REVOCATION_REASON_JOB_COMPLETED)
     before = count()
     for job in range(2, 8):
         fabric.add_job(job, 2)
         fabric.run_ranks(2, lambda comm: comm.barrier(), job=job)
-        fabric.revoke(job, pb.JOB_COMPLETED)
+        fabric.revoke(job, pb.REVOCATION_REASON_JOB_COMPLETED)
     gc.collect()
     wait_until(lambda: count() <= before, f"before {before}, now {count()}")
 
@@ -323,12 +323,12 @@ def run_program(fabric: Fabric, program: str, rank: int = 0) -> subprocess.Popen
 @pytest.mark.parametrize(
     ("program", "status", "end"),
     [
-        ("comm.barrier()", 0, pb.RankEvent.CLOSED),
-        ("sys.exit(3)", 3, pb.RankEvent.CLOSED),
-        ("1 / 0", 1, pb.RankEvent.LOST),
-        ("os._exit(0)", 0, pb.RankEvent.LOST),
-        ("os.kill(os.getpid(), signal.SIGKILL)", -9, pb.RankEvent.LOST),
-        ("work = comm.all_reduce(np.ones(3, np.float32), async_op=True); os.abort()", -6, pb.RankEvent.LOST),
+        ("comm.barrier()", 0, pb.RankEvent.KIND_CLOSED),
+        ("sys.exit(3)", 3, pb.RankEvent.KIND_CLOSED),
+        ("1 / 0", 1, pb.RankEvent.KIND_LOST),
+        ("os._exit(0)", 0, pb.RankEvent.KIND_LOST),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, pb.RankEvent.KIND_LOST),
+        ("work = comm.all_reduce(np.ones(3, np.float32), async_op=True); os.abort()", -6, pb.RankEvent.KIND_LOST),
     ],
 )
 def test_how_a_process_ends(fabric: Fabric, program: str, status: int, end: int) -> None:
@@ -336,7 +336,7 @@ def test_how_a_process_ends(fabric: Fabric, program: str, status: int, end: int)
     process = run_program(fabric, program)
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == status, errors
-    wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.ATTACHED, end], f"{fabric.events}")
+    wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.KIND_ATTACHED, end], f"{fabric.events}")
 
 
 def test_an_interrupt_fails_the_communicator_and_ends_the_process(fabric: Fabric) -> None:
@@ -360,7 +360,7 @@ def test_an_interrupt_fails_the_communicator_and_ends_the_process(fabric: Fabric
     output, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, errors
     assert "was interrupted by KeyboardInterrupt" in output
-    wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.ATTACHED, pb.RankEvent.LOST], f"{fabric.events}")
+    wait_until(lambda: kinds(fabric, 0) == [pb.RankEvent.KIND_ATTACHED, pb.RankEvent.KIND_LOST], f"{fabric.events}")
 
 
 def test_a_forked_child_neither_uses_nor_keeps_the_rank(fabric: Fabric) -> None:
@@ -389,7 +389,8 @@ def test_a_forked_child_neither_uses_nor_keeps_the_rank(fabric: Fabric) -> None:
     assert "from which this one was forked" in lines[1]
     try:
         wait_until(
-            lambda: kinds(fabric, 0) == [pb.RankEvent.ATTACHED, pb.RankEvent.LOST], "the child hides its parent's end"
+            lambda: kinds(fabric, 0) == [pb.RankEvent.KIND_ATTACHED, pb.RankEvent.KIND_LOST],
+            "the child hides its parent's end",
         )
     finally:
         os.kill(int(lines[0]), signal.SIGKILL)

@@ -91,7 +91,7 @@ async def test_from_start_to_sigterm(tmp_path: Path) -> None:
         await controller.send(activation=pb.Activation(job=1, epoch=1))
         trainer = RawProcess(tmp_path / "agent.sock")
         assert (await in_thread(lambda: trainer.ask(attach_message())) or {})["type"] == "attached"
-        await expect_event(controller, pb.RankEvent.ATTACHED, 0)
+        await expect_event(controller, pb.RankEvent.KIND_ATTACHED, 0)
 
         process.send_signal(signal.SIGTERM)
         status, _ = await end_of(process)

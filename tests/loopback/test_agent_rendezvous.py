@@ -51,11 +51,11 @@ async def test_processes_wait_until_their_job_begins(tmp_path: Path) -> None:
             answer = await in_thread(process.receive) or {}
             assert (answer["type"], answer["name"], answer["rank"]) == ("attached", "job-1", rank)
         for _ in range(2):
-            assert (await agent.controller.next("rank_event")).kind == pb.RankEvent.ATTACHED
+            assert (await agent.controller.next("rank_event")).kind == pb.RankEvent.KIND_ATTACHED
         # From here on it is a job as any other.
         second.socket.close()
-        await expect_event(agent.controller, pb.RankEvent.LOST, 1)
-        await agent.revoke(pb.WORKER_LOST, ranks=[1], message="rank 1 was lost")
+        await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 1)
+        await agent.revoke(pb.REVOCATION_REASON_WORKER_LOST, ranks=[1], message="rank 1 was lost")
         assert (await in_thread(first.receive) or {})["error"] == "WorkerLost"
 
 
@@ -113,9 +113,9 @@ async def test_a_process_that_dies_while_its_job_starts_is_lost(tmp_path: Path) 
         other, two = await announced(agent, 1)
         await agent.assign(agent.assignment(ranks=[0, 1], announcements=[one.announcement, two.announcement]))
         process.socket.close()
-        event = await expect_event(agent.controller, pb.RankEvent.LOST, 0)
+        event = await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 0)
         assert "went away while the job started" in event.detail
-        await agent.revoke(pb.WORKER_LOST, ranks=[0], message="rank 0 was lost")
+        await agent.revoke(pb.REVOCATION_REASON_WORKER_LOST, ranks=[0], message="rank 0 was lost")
         answer = await in_thread(other.receive) or {}
         assert (answer["type"], answer["error"], answer["message"]) == ("refused", "JobEnded", "rank 0 was lost")
 

@@ -38,8 +38,8 @@ async def test_a_job_from_assignment_to_its_end(tmp_path: Path) -> None:
         controller = agent.controller
         await agent.start_job(1, 2)
         comms = [await agent.connect(0), await agent.connect(1, "job-1", world_size=2)]
-        await expect_event(controller, pb.RankEvent.ATTACHED, 0)
-        await expect_event(controller, pb.RankEvent.ATTACHED, 1)
+        await expect_event(controller, pb.RankEvent.KIND_ATTACHED, 0)
+        await expect_event(controller, pb.RankEvent.KIND_ATTACHED, 1)
         assert [(comm.rank, comm.world_size, comm.name, comm.epoch) for comm in comms] == [
             (0, 2, "job-1", 1),
             (1, 2, "job-1", 1),
@@ -50,13 +50,13 @@ async def test_a_job_from_assignment_to_its_end(tmp_path: Path) -> None:
 
         for comm in comms:
             await in_thread(comm.close)
-            await expect_event(controller, pb.RankEvent.CLOSED, comm.rank)
+            await expect_event(controller, pb.RankEvent.KIND_CLOSED, comm.rank)
         # The last counters came before the news that the ranks are closed.
         statuses = {status.rank: status for beat in controller.heartbeats for status in beat.ranks}
         for status in statuses.values():
             assert status.position == 16  # ceil(1000 / 64)
             assert status.counters.received == 16
-        await agent.revoke(pb.JOB_COMPLETED)
+        await agent.revoke(pb.REVOCATION_REASON_JOB_COMPLETED)
         await until_no_ranks(agent)
 
 
@@ -85,7 +85,7 @@ async def test_a_job_that_is_revoked_while_its_ranks_are_opened(tmp_path: Path) 
         async with running_agent(tmp_path, transport="shm", switch_socket=path) as agent:
             with stopped(switch.process):
                 await agent.controller.send(assignment=agent.assignment(1))
-                await agent.revoke(pb.JOB_STOPPED)
+                await agent.revoke(pb.REVOCATION_REASON_JOB_STOPPED)
                 for _ in range(10):
                     await agent.controller.next_heartbeat()
             failed = await agent.controller.next("assignment_failed")
@@ -142,13 +142,13 @@ async def test_an_address_that_is_not_this_hosts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reason", "error"),
     [
-        (pb.JOB_COMPLETED, switchml.JobEnded),
-        (pb.JOB_STOPPED, switchml.JobEnded),
-        (pb.WORKER_LOST, switchml.WorkerLost),
-        (pb.CALL_MISMATCH, switchml.CollectiveMismatch),
-        (pb.INTEGRITY, switchml.IntegrityError),
-        (pb.JOB_FAILED, switchml.JobEnded),
-        (pb.SWITCH_LOST, switchml.SwitchLost),
+        (pb.REVOCATION_REASON_JOB_COMPLETED, switchml.JobEnded),
+        (pb.REVOCATION_REASON_JOB_STOPPED, switchml.JobEnded),
+        (pb.REVOCATION_REASON_WORKER_LOST, switchml.WorkerLost),
+        (pb.REVOCATION_REASON_CALL_MISMATCH, switchml.CollectiveMismatch),
+        (pb.REVOCATION_REASON_INTEGRITY, switchml.IntegrityError),
+        (pb.REVOCATION_REASON_JOB_FAILED, switchml.JobEnded),
+        (pb.REVOCATION_REASON_SWITCH_LOST, switchml.SwitchLost),
     ],
 )
 async def test_a_revocation_ends_calls_in_flight(
@@ -164,7 +164,7 @@ async def test_a_revocation_ends_calls_in_flight(
         if isinstance(raised.value, switchml.WorkerLost):
             assert raised.value.ranks == (1,)
         if isinstance(raised.value, switchml.JobEnded):
-            assert raised.value.failed == (reason == pb.JOB_FAILED)
+            assert raised.value.failed == (reason == pb.REVOCATION_REASON_JOB_FAILED)
         with pytest.raises(error, match="was not started"):
             comm.barrier()
         await in_thread(comm.close)
@@ -178,8 +178,8 @@ async def test_revocations_of_other_epochs_and_jobs_are_ignored(tmp_path: Path) 
     async with running_agent(tmp_path) as agent:
         await agent.start_job(1, 1, epoch=5)
         comm = await agent.connect(0)
-        await agent.revoke(pb.JOB_STOPPED)  # epoch 1
-        await agent.revoke(pb.JOB_STOPPED, job=2)
+        await agent.revoke(pb.REVOCATION_REASON_JOB_STOPPED)  # epoch 1
+        await agent.revoke(pb.REVOCATION_REASON_JOB_STOPPED, job=2)
         await agent.controller.send(activation=pb.Activation(job=9, epoch=1))
         await agent.controller.next_heartbeat()
         await in_thread(comm.barrier)
@@ -191,10 +191,10 @@ async def test_a_process_that_goes_away_is_reported_at_once(tmp_path: Path) -> N
         await agent.start_job()
         process = await in_thread(lambda: RawProcess(agent.options.socket))
         await in_thread(lambda: process.attach(rank=1))
-        await expect_event(agent.controller, pb.RankEvent.ATTACHED, 1)
+        await expect_event(agent.controller, pb.RankEvent.KIND_ATTACHED, 1)
         began = time.monotonic()
         process.socket.close()
-        event = await expect_event(agent.controller, pb.RankEvent.LOST, 1)
+        event = await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 1)
         assert time.monotonic() - began < 1
         assert "without closing" in event.detail
 
@@ -205,8 +205,8 @@ async def test_a_close_waits_until_the_controller_knows_of_it(tmp_path: Path) ->
         comm = await agent.connect(0)
         await agent.controller.set_answers(False)
         closing = asyncio.create_task(in_thread(comm.close))
-        await expect_event(agent.controller, pb.RankEvent.ATTACHED, 0)
-        await expect_event(agent.controller, pb.RankEvent.CLOSED, 0)
+        await expect_event(agent.controller, pb.RankEvent.KIND_ATTACHED, 0)
+        await expect_event(agent.controller, pb.RankEvent.KIND_CLOSED, 0)
         for _ in range(4):
             await agent.controller.next_heartbeat()
         assert not closing.done()
@@ -218,9 +218,9 @@ async def test_a_process_that_cannot_go_on_says_why(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
         await agent.start_job()
         comm = await agent.connect(1)
-        await expect_event(agent.controller, pb.RankEvent.ATTACHED, 1)
+        await expect_event(agent.controller, pb.RankEvent.KIND_ATTACHED, 1)
         await in_thread(lambda: comm.end("out of\nmemory"))
-        assert (await expect_event(agent.controller, pb.RankEvent.LOST, 1)).detail == "out of memory"
+        assert (await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 1)).detail == "out of memory"
 
 
 async def test_jobs_outlive_the_controller(tmp_path: Path) -> None:
@@ -240,11 +240,11 @@ async def test_jobs_outlive_the_controller(tmp_path: Path) -> None:
         async with serving(controller, port):
             ready = await controller.next("assignment_ready")
             assert [endpoint.rank for endpoint in ready.endpoints] == [0, 1]
-            await expect_event(controller, pb.RankEvent.ATTACHED, 0)
-            await expect_event(controller, pb.RankEvent.ATTACHED, 1)
-            await expect_event(controller, pb.RankEvent.CLOSED, 1)
+            await expect_event(controller, pb.RankEvent.KIND_ATTACHED, 0)
+            await expect_event(controller, pb.RankEvent.KIND_ATTACHED, 1)
+            await expect_event(controller, pb.RankEvent.KIND_CLOSED, 1)
             assert controller.registrations[0].instance == agent.controller.registrations[0].instance
-            await controller.send(revocation=pb.Revocation(job=1, epoch=1, reason=pb.JOB_STOPPED))
+            await controller.send(revocation=pb.Revocation(job=1, epoch=1, reason=pb.REVOCATION_REASON_JOB_STOPPED))
             with pytest.raises(switchml.JobEnded):
                 await in_thread(comms[0].barrier)
             await in_thread(comms[0].close)

@@ -73,7 +73,7 @@ async def test_digits_are_the_id_of_a_job_and_not_the_name_of_another(tmp_path: 
         comm = await agent.connect(0, "2")
         assert comm.name == "job-2"
         await in_thread(comm.close)
-        await agent.revoke(pb.JOB_STOPPED)
+        await agent.revoke(pb.REVOCATION_REASON_JOB_STOPPED)
         with pytest.raises(switchml.ConnectError, match="has had its process"):
             await agent.connect(0, "2")
 
@@ -112,11 +112,11 @@ async def test_what_an_attached_process_says_wrong_costs_it_its_rank(tmp_path: P
         await agent.start_job(1, 2)
         process = await raw(agent)
         assert (await in_thread(process.attach) or {})["type"] == "attached"
-        await expect_event(agent.controller, pb.RankEvent.ATTACHED, 0)
+        await expect_event(agent.controller, pb.RankEvent.KIND_ATTACHED, 0)
         answer = await in_thread(lambda: process.attach(rank=1))
         assert answer is not None
         assert "second connection" in answer["message"]
-        await expect_event(agent.controller, pb.RankEvent.LOST, 0)
+        await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 0)
 
 
 async def test_a_rank_is_attached_to_once(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_a_job_that_ends_before_it_is_active(tmp_path: Path) -> None:
         await agent.assign(agent.assignment())
         process = await raw(agent)
         process.send(attach_message())
-        await agent.revoke(pb.JOB_FAILED, message="another agent had no room")
+        await agent.revoke(pb.REVOCATION_REASON_JOB_FAILED, message="another agent had no room")
         answer = await in_thread(process.receive) or {}
         assert answer["error"] == "JobEnded"
         assert "another agent had no room" in answer["message"]
@@ -160,16 +160,16 @@ async def test_a_failed_check_goes_to_the_controller_once(tmp_path: Path) -> Non
         await agent.start_job(1, 2)
         process = await raw(agent)
         await in_thread(process.attach)
-        await expect_event(agent.controller, pb.RankEvent.ATTACHED, 0)
+        await expect_event(agent.controller, pb.RankEvent.KIND_ATTACHED, 0)
         for _ in range(20):
             await in_thread(lambda: process.send(CHECK_FAILED))
-        event = await expect_event(agent.controller, pb.RankEvent.CHECK_FAILED, 0)
+        event = await expect_event(agent.controller, pb.RankEvent.KIND_CHECK_FAILED, 0)
         assert event.position == 3
         assert event.call == pb.Call(sequence=1, operation="all_reduce", op="avg", dtype="float32", elements=7, root=0)
         process.send({**CHECK_FAILED, "call": {**CHECK_FAILED["call"], "elements": -1}})  # type: ignore[dict-item]
         answer = await in_thread(process.receive) or {}
         assert "`elements`" in answer["message"]
-        await expect_event(agent.controller, pb.RankEvent.LOST, 0)  # and no second CHECK_FAILED before it
+        await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 0)  # and no second CHECK_FAILED before it
 
 
 async def test_who_does_not_read_is_disconnected_and_others_are_served(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_who_does_not_read_is_disconnected_and_others_are_served(tmp_path:
         await agent.start_job(1, 2)
         process = await raw(agent)
         await in_thread(process.attach)
-        await expect_event(agent.controller, pb.RankEvent.ATTACHED, 0)
+        await expect_event(agent.controller, pb.RankEvent.KIND_ATTACHED, 0)
 
         def flood() -> None:
             for _ in range(100_000):
@@ -186,7 +186,7 @@ async def test_who_does_not_read_is_disconnected_and_others_are_served(tmp_path:
         agent.controller.positions = dict.fromkeys(range(64), 2**63)
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             await in_thread(flood)
-        await expect_event(agent.controller, pb.RankEvent.LOST, 0)
+        await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 0)
         other = await raw(agent)
         assert (await in_thread(lambda: other.attach(rank=1)) or {})["type"] == "attached"
 

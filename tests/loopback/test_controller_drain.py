@@ -15,10 +15,10 @@ from switchml.controller.proto import switchml_pb2 as pb
 
 
 def attach_and_close(client: ControllerClient, agent: ScriptedAgent, job: pb.Job) -> None:
-    for kind in (pb.RankEvent.ATTACHED, pb.RankEvent.CLOSED):
+    for kind in (pb.RankEvent.KIND_ATTACHED, pb.RankEvent.KIND_CLOSED):
         for rank in job.ranks:
             agent.event(job, rank.rank, kind)
-    wait_until(lambda: client.get_job(job.id).state == pb.COMPLETED, "the job has ended")
+    wait_until(lambda: client.get_job(job.id).state == pb.JOB_STATE_COMPLETED, "the job has ended")
 
 
 def test_a_switch_is_drained(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from soft_switch import SwitchProcess, running_switch, stopped
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
-from switchml.controller.jobs import OnFailure
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.dataplane.wire import Packet
@@ -62,7 +61,7 @@ def agent(client: ControllerClient) -> Iterator[ScriptedAgent]:
 
 def attach_all(agent: ScriptedAgent, job: pb.Job) -> None:
     for rank in range(job.workers):
-        agent.event(job, rank, pb.RankEvent.ATTACHED)
+        agent.event(job, rank, pb.RankEvent.KIND_ATTACHED)
 
 
 def ended(client: ControllerClient, job: pb.Job, seconds: float = 10.0) -> pb.Job:
@@ -72,7 +71,13 @@ def ended(client: ControllerClient, job: pb.Job, seconds: float = 10.0) -> pb.Jo
 
 def test_a_job_from_start_to_end(client: ControllerClient, agent: ScriptedAgent, running):
     job = client.start_job(4, name="train")
-    assert (job.state, job.name, job.workers, job.slots, job.values_per_packet) == (pb.READY, "train", 4, 128, 64)
+    assert (job.state, job.name, job.workers, job.slots, job.values_per_packet) == (
+        pb.JOB_STATE_READY,
+        "train",
+        4,
+        128,
+        64,
+    )
     assignment = agent.wait_for("assignment")
     assert list(assignment.ranks) == [0, 1, 2, 3]
     assert (assignment.job, assignment.epoch, assignment.world_size) == (job.id, job.epoch, 4)
@@ -83,19 +88,29 @@ def test_a_job_from_start_to_end(client: ControllerClient, agent: ScriptedAgent,
         "worker_table": 4, "job_table": 1, "rank_table": 4, "switch_address_table": 1,
     }  # fmt: skip
     assert [(group.id, len(group.replicas)) for group in detail.groups] == [(job.id, 4)]
-    agent.event(job, 2, pb.RankEvent.ATTACHED)
-    wait_until(lambda: client.get_job("train").state == pb.RUNNING, "the job runs")
-    assert [r.state for r in client.get_job(job.id).ranks] == [pb.ASSIGNED, pb.ASSIGNED, pb.ATTACHED, pb.ASSIGNED]
+    agent.event(job, 2, pb.RankEvent.KIND_ATTACHED)
+    wait_until(lambda: client.get_job("train").state == pb.JOB_STATE_RUNNING, "the job runs")
+    assert [r.state for r in client.get_job(job.id).ranks] == [
+        pb.RANK_STATE_ASSIGNED,
+        pb.RANK_STATE_ASSIGNED,
+        pb.RANK_STATE_ATTACHED,
+        pb.RANK_STATE_ASSIGNED,
+    ]
     attach_all(agent, job)
     for rank in range(4):
-        agent.event(job, rank, pb.RankEvent.CLOSED)
+        agent.event(job, rank, pb.RankEvent.KIND_CLOSED)
     job = ended(client, job)
-    assert (job.state, job.failure) == (pb.COMPLETED, "")
+    assert (job.state, job.failure) == (pb.JOB_STATE_COMPLETED, "")
     assert job.ended >= job.created
-    assert agent.wait_for("revocation").reason == pb.JOB_COMPLETED
+    assert agent.wait_for("revocation").reason == pb.REVOCATION_REASON_JOB_COMPLETED
     with sqlite3.connect(running[0].directory / "store.sqlite") as store:
         rows = store.execute("SELECT to_state FROM transitions WHERE job = ? ORDER BY rowid", (job.key,)).fetchall()
-    assert [row[0] for row in rows] == [pb.PENDING, pb.READY, pb.RUNNING, pb.COMPLETED]
+    assert [row[0] for row in rows] == [
+        pb.JOB_STATE_PENDING,
+        pb.JOB_STATE_READY,
+        pb.JOB_STATE_RUNNING,
+        pb.JOB_STATE_COMPLETED,
+    ]
 
 
 def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProcess):
@@ -132,7 +147,7 @@ def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProce
         assert (counters["contributions"], counters["results"], counters["duplicate"]) == (2, 1, 1)
         assert client.show_switch().verdicts["duplicate"] == 1
         last = client.stop_job(job.id)
-        assert (last.state, dict(last.counters)) == (pb.STOPPED, counters)
+        assert (last.state, dict(last.counters)) == (pb.JOB_STATE_STOPPED, counters)
         assert dict(client.get_job(job.id).counters) == counters
         again = client.start_job(2, slots=8)
         assert again.id != job.id
@@ -215,9 +230,9 @@ def failed_start(client: ControllerClient, agent: ScriptedAgent, error: type[Exc
     with pytest.raises(error, match=words):
         client.start_job(2, name="bad")
     job = client.get_job("bad")
-    assert job.state == pb.FAILED
+    assert job.state == pb.JOB_STATE_FAILED
     assert job.failure
-    assert agent.wait_for("revocation").reason == pb.JOB_FAILED
+    assert agent.wait_for("revocation").reason == pb.REVOCATION_REASON_JOB_FAILED
 
 
 def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient):
@@ -243,7 +258,7 @@ def test_a_rank_that_begins_again_goes_past_an_agent_that_refuses(client: Contro
         ScriptedAgent(client.address, "a") as first,
         ScriptedAgent(client.address, "b", quiesces=True),
     ):
-        job = client.start_job(2, on_failure=OnFailure.RESTART)
+        job = client.start_job(2, on_failure=pb.ON_FAILURE_RESTART)
         assert [rank.agent for rank in job.ranks] == ["a", "b"]
         with ScriptedAgent(client.address, "c", refuses=True), ScriptedAgent(client.address, "d"):
             first.disconnect()
@@ -307,13 +322,13 @@ def test_a_rank_that_is_lost_during_a_start(client: ControllerClient):
         ScriptedAgent(client.address, "a2", answer=answer_late) as other,
         ThreadPoolExecutor(1) as pool,
     ):
-        starting = pool.submit(client.start_job, 4, "early", on_failure=OnFailure.SHRINK)
+        starting = pool.submit(client.start_job, 4, "early", on_failure=pb.ON_FAILURE_SHRINK)
         agent.wait_for("assignment")
         job = client.get_job("early")
-        agent.event(job, 1, pb.RankEvent.LOST, detail="its process was killed")
-        wait_until(lambda: client.get_job("early").ranks[1].state == pb.LOST, "the loss is known")
+        agent.event(job, 1, pb.RankEvent.KIND_LOST, detail="its process was killed")
+        wait_until(lambda: client.get_job("early").ranks[1].state == pb.RANK_STATE_LOST, "the loss is known")
         lost.set()
-        assert starting.result().state == pb.READY
+        assert starting.result().state == pb.JOB_STATE_READY
         assert agent.wait_for("quiesce").epoch == other.wait_for("quiesce").epoch == job.epoch
         client.stop_job(job.id)
 
@@ -329,8 +344,8 @@ def test_a_start_waits_for_the_slots_of_a_job_that_is_ending(
             starting = pool.submit(client.start_job, 8, "after", slots=1024)
             time.sleep(0.3)  # one that is refused takes milliseconds
             assert not starting.done()
-        assert stopping.result().state == pb.STOPPED
-        assert starting.result().state == pb.READY
+        assert stopping.result().state == pb.JOB_STATE_STOPPED
+        assert starting.result().state == pb.JOB_STATE_READY
 
 
 def test_a_start_that_is_stopped(client: ControllerClient):
@@ -338,7 +353,7 @@ def test_a_start_that_is_stopped(client: ControllerClient):
         threading.Thread(target=lambda: (agent.wait_for("assignment"), client.stop_job("slow"))).start()
         with pytest.raises(errors.JobEnded, match="job slow was STOPPED before it was ready"):
             client.start_job(1, name="slow")
-        assert agent.wait_for("revocation").reason == pb.JOB_STOPPED
+        assert agent.wait_for("revocation").reason == pb.REVOCATION_REASON_JOB_STOPPED
 
 
 def test_a_start_whose_workers_are_said_to_have_ended(client: ControllerClient):
@@ -346,14 +361,14 @@ def test_a_start_whose_workers_are_said_to_have_ended(client: ControllerClient):
         threading.Thread(target=lambda: (agent.wait_for("assignment"), client.report_exit("slow", 0, 0))).start()
         with pytest.raises(errors.JobEnded, match="job slow was COMPLETED before it was ready"):
             client.start_job(1, name="slow")
-        assert agent.wait_for("revocation").reason == pb.JOB_COMPLETED
+        assert agent.wait_for("revocation").reason == pb.REVOCATION_REASON_JOB_COMPLETED
 
 
 def test_a_start_whose_client_gives_up(client: ControllerClient):
     with ScriptedAgent(client.address, answer=lambda _: None):
         with pytest.raises(errors.DeadlineExceeded):
             client.start_job(1, name="left", timeout=0.5)
-        wait_until(lambda: client.get_job("left").state == pb.FAILED, "the job failed", 2)
+        wait_until(lambda: client.get_job("left").state == pb.JOB_STATE_FAILED, "the job failed", 2)
         assert "cancelled by the client" in client.get_job("left").failure
 
 
@@ -361,13 +376,16 @@ def test_a_worker_that_dies(client: ControllerClient, agent: ScriptedAgent):
     with ScriptedAgent(client.address, "a2") as other:
         job = client.start_job(4)
         attach_all(agent, job)
-        other.event(job, 3, pb.RankEvent.LOST, detail="its process was killed")
+        other.event(job, 3, pb.RankEvent.KIND_LOST, detail="its process was killed")
         for each in (agent, other):
             revocation = each.wait_for("revocation", seconds=2)
-            assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [3])
+            assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [3])
         job = ended(client, job)
-        assert (job.state, job.failure) == (pb.FAILED, "rank 3 was lost: agent a2 on here says: its process was killed")
-        assert job.ranks[3].state == pb.LOST
+        assert (job.state, job.failure) == (
+            pb.JOB_STATE_FAILED,
+            "rank 3 was lost: agent a2 on here says: its process was killed",
+        )
+        assert job.ranks[3].state == pb.RANK_STATE_LOST
         client.report_exit(job.id, 3, 137)
         job = client.get_job(job.id)
         assert job.failure.endswith("; the process of rank 3 exited with status 137")
@@ -379,7 +397,7 @@ def test_an_agent_that_dies(client: ControllerClient, agent: ScriptedAgent):
         job = client.start_job(4)
         other.disconnect()
         revocation = agent.wait_for("revocation", seconds=2)
-        assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [2, 3])
+        assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [2, 3])
         assert "ranks 2, 3 were lost: agent a2 on here was lost" in ended(client, job).failure
 
 
@@ -387,7 +405,7 @@ def test_an_agent_that_falls_silent(client: ControllerClient, agent: ScriptedAge
     with ScriptedAgent(client.address, "a2", heartbeats=False) as other:
         job = client.start_job(2)
         revocation = agent.wait_for("revocation", seconds=6)
-        assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [1])
+        assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [1])
         assert "no heartbeat for 4 s" in ended(client, job).failure
         assert other.ended.wait(5)
 
@@ -395,11 +413,11 @@ def test_an_agent_that_falls_silent(client: ControllerClient, agent: ScriptedAge
 def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
     job = client.start_job(4)
     attach_all(agent, job)
-    wait_until(lambda: client.get_job(job.id).ranks[3].state == pb.ATTACHED, "rank 3 attached")
+    wait_until(lambda: client.get_job(job.id).ranks[3].state == pb.RANK_STATE_ATTACHED, "rank 3 attached")
     job = client.report_exit(job.id, 3, 7)
-    assert (job.state, job.failure) == (pb.FAILED, "rank 3 exited with status 7")
+    assert (job.state, job.failure) == (pb.JOB_STATE_FAILED, "rank 3 exited with status 7")
     revocation = agent.wait_for("revocation")
-    assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [3])
+    assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [3])
     job = client.report_exit(job.id, 0, 143)
     assert [r.exit_code if r.HasField("exit_code") else None for r in job.ranks] == [143, None, None, 7]
     assert job.failure == "rank 3 exited with status 7"
@@ -409,13 +427,13 @@ def test_a_process_that_fails(client: ControllerClient, agent: ScriptedAgent):
 
 def test_processes_that_never_attach(client: ControllerClient, agent: ScriptedAgent):
     job = client.start_job(2)
-    assert client.report_exit(job.id, 0, 0).state == pb.READY
-    assert client.report_exit(job.id, 1, 0).state == pb.COMPLETED
+    assert client.report_exit(job.id, 0, 0).state == pb.JOB_STATE_READY
+    assert client.report_exit(job.id, 1, 0).state == pb.JOB_STATE_COMPLETED
 
 
 def check_failed(agent: ScriptedAgent, job: pb.Job, rank: int, elements: int) -> None:
     call = pb.Call(sequence=9, operation="all_reduce", dtype="float32", elements=elements)
-    agent.event(job, rank, pb.RankEvent.CHECK_FAILED, call=call, position=3)
+    agent.event(job, rank, pb.RankEvent.KIND_CHECK_FAILED, call=call, position=3)
 
 
 def test_ranks_that_call_differently(client: ControllerClient, agent: ScriptedAgent, running):
@@ -424,11 +442,11 @@ def test_ranks_that_call_differently(client: ControllerClient, agent: ScriptedAg
     for rank, elements in enumerate((100, 200, 100)):
         check_failed(agent, job, rank, elements)
     revocation = agent.wait_for("revocation", seconds=0.9)
-    assert (revocation.reason, list(revocation.ranks)) == (pb.CALL_MISMATCH, [1])
+    assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_CALL_MISMATCH, [1])
     assert "rank 1: call 9, all_reduce of 200 float32" in revocation.message
     assert "ranks 0, 2: call 9, all_reduce of 100 float32" in revocation.message
     job = ended(client, job)
-    assert (job.state, job.failure) == (pb.FAILED, revocation.message)
+    assert (job.state, job.failure) == (pb.JOB_STATE_FAILED, revocation.message)
     log = running[0].log.read_text()
     assert all(f"check failed on rank {rank} at chunk 3" in log for rank in range(3))
 
@@ -438,7 +456,7 @@ def test_long_words_of_an_agent_are_cut(client: ControllerClient, agent: Scripte
     attach_all(agent, job)
     for rank in range(2):
         call = pb.Call(sequence=9, operation="o" * 100_000, dtype="d" * 100_000, elements=rank)
-        agent.event(job, rank, pb.RankEvent.CHECK_FAILED, call=call, position=3)
+        agent.event(job, rank, pb.RankEvent.KIND_CHECK_FAILED, call=call, position=3)
     revocation = agent.wait_for("revocation")
     assert "o" * 64 in revocation.message
     assert len(revocation.message) < 1000
@@ -454,7 +472,7 @@ def test_bits_that_were_changed(client: ControllerClient, agent: ScriptedAgent):
     began = time.monotonic()
     revocation = agent.wait_for("revocation", seconds=3)
     assert 0.5 < time.monotonic() - began < 2
-    assert revocation.reason == pb.INTEGRITY
+    assert revocation.reason == pb.REVOCATION_REASON_INTEGRITY
     assert "on ranks 0, 2 in call 9, all_reduce of 100 float32, at chunk 3 in slot" in revocation.message
 
 
@@ -479,12 +497,12 @@ def test_watching(client: ControllerClient, agent: ScriptedAgent):
     agent.statuses[0].position = 42
     wait_until(lambda: len(seen) >= 4, "one comes each second", 4)
     assert seen[-1][1].ranks[0].position == 42
-    agent.event(job, 0, pb.RankEvent.ATTACHED)
-    wait_until(lambda: seen[-1][1].state == pb.RUNNING, "a change is seen at once", 0.9)
+    agent.event(job, 0, pb.RankEvent.KIND_ATTACHED)
+    wait_until(lambda: seen[-1][1].state == pb.JOB_STATE_RUNNING, "a change is seen at once", 0.9)
     client.stop_job(job.id)
     watcher.join(2)
     assert not watcher.is_alive()
-    assert [j.state for _, j in seen][-2:] == [pb.RUNNING, pb.STOPPED]
+    assert [j.state for _, j in seen][-2:] == [pb.JOB_STATE_RUNNING, pb.JOB_STATE_STOPPED]
 
 
 def test_a_position_that_no_rank_gets_to(client: ControllerClient, agent: ScriptedAgent):
@@ -492,7 +510,7 @@ def test_a_position_that_no_rank_gets_to(client: ControllerClient, agent: Script
     for position in (2**63 - 1, 2**63, 2**64 - 1):
         agent.statuses.append(pb.RankStatus(job=job.id, epoch=job.epoch, rank=0, position=position))
     wait_until(lambda: client.get_job(job.id).ranks[0].position == 2**63 - 1, "the heartbeat was taken", 4)
-    assert client.stop_job(job.id).state == pb.STOPPED
+    assert client.stop_job(job.id).state == pb.JOB_STATE_STOPPED
     assert client.get_job(job.id).ranks[0].position == 2**63 - 1
 
 
@@ -500,25 +518,25 @@ def test_events_that_make_no_sense_change_nothing(client: ControllerClient, agen
     with ScriptedAgent(client.address, "stranger") as stranger:
         job = client.start_job(1, name="mine")
         assert job.ranks[0].agent == "a1"
-        stranger.event(job, 0, pb.RankEvent.LOST)
+        stranger.event(job, 0, pb.RankEvent.KIND_LOST)
         assert stranger.wait_for("revocation").job == job.id
-        agent.event(job, 63, pb.RankEvent.LOST)
+        agent.event(job, 63, pb.RankEvent.KIND_LOST)
         agent.event(job, 0, pb.RankEvent.KIND_UNSPECIFIED)
         agent.send(pb.AgentMessage())
         agent.send(pb.AgentMessage(register=pb.Register()))
-        agent.event(job, 0, pb.RankEvent.ATTACHED)
-        wait_until(lambda: client.get_job("mine").state == pb.RUNNING, "the job runs")
+        agent.event(job, 0, pb.RankEvent.KIND_ATTACHED)
+        wait_until(lambda: client.get_job("mine").state == pb.JOB_STATE_RUNNING, "the job runs")
         assert agent.error is None
 
 
 def test_an_unknown_job_is_revoked(client: ControllerClient, agent: ScriptedAgent):
     agent.send(pb.AgentMessage(assignment_ready=pb.AssignmentReady(job=1000, epoch=77)))
     revocation = agent.wait_for("revocation")
-    assert (revocation.job, revocation.epoch, revocation.reason) == (1000, 77, pb.JOB_FAILED)
+    assert (revocation.job, revocation.epoch, revocation.reason) == (1000, 77, pb.REVOCATION_REASON_JOB_FAILED)
     job = client.start_job(1)
     client.stop_job(job.id)
     agent.send(pb.AgentMessage(assignment_ready=pb.AssignmentReady(job=job.id, epoch=job.epoch)))
-    assert agent.wait_for("revocation", 3).reason == pb.JOB_STOPPED
+    assert agent.wait_for("revocation", 3).reason == pb.REVOCATION_REASON_JOB_STOPPED
 
 
 @pytest.mark.parametrize(
@@ -565,11 +583,11 @@ def test_what_agents_say_is_shown_and_does_nothing_else(running: tuple[Controlle
         assert shown in raised.value.message
         assert shown in client.get_job("evil").failure
     with ScriptedAgent(client.address) as agent:
-        for kind in (pb.RankEvent.LOST, pb.RankEvent.SWITCH_GONE):
+        for kind in (pb.RankEvent.KIND_LOST, pb.RankEvent.KIND_SWITCH_GONE):
             job = client.start_job(1, name="evil")
-            agent.event(job, 0, pb.RankEvent.ATTACHED, detail=evil)
+            agent.event(job, 0, pb.RankEvent.KIND_ATTACHED, detail=evil)
             agent.event(job, 0, kind, detail=evil)
-            wait_until(lambda job=job: client.get_job(job.id).state == pb.FAILED, "the job has failed")  # type: ignore[misc]
+            wait_until(lambda job=job: client.get_job(job.id).state == pb.JOB_STATE_FAILED, "the job has failed")  # type: ignore[misc]
             assert shown in client.get_job(job.id).failure
     said = [event.detail for event in client.read_events()]
     assert sum(shown in detail for detail in said) >= 4

@@ -16,7 +16,6 @@ from soft_switch import running_switch
 
 import switchml
 from switchml.controller.client import ControllerClient
-from switchml.controller.jobs import OnFailure
 from switchml.controller.proto import switchml_pb2 as pb
 
 CALLS = 100
@@ -103,14 +102,14 @@ def test_no_all_reduce_fails(controller: ControllerProcess, agent: Path, figure:
     wait_until(lambda: len(killed) == 2 or errors, "the calls have been made")
     controller.kill()  # it has ended already, and is waited for
     client = controller.start()
-    wait_until(lambda: client.get_job("goes-on").ranks[1].state == pb.ATTACHED, "the job is taken over")
+    wait_until(lambda: client.get_job("goes-on").ranks[1].state == pb.RANK_STATE_ATTACHED, "the job is taken over")
     back.set()
     for thread in threads:
         thread.join(DEADLINE)
     assert errors == []
     assert client.get_job("goes-on").epoch == job.epoch
     *_, last = client.watch_job("goes-on")
-    assert last.state == pb.COMPLETED
+    assert last.state == pb.JOB_STATE_COMPLETED
     figure(
         f"{CALLS} all-reduces of {ELEMENTS} int32: p95 {p95(quiet[0]):.2f} ms; "
         f"with the controller killed in their midst: p95 {p95(killed[0]):.2f} ms, longest {1e3 * max(killed[0]):.2f} ms"
@@ -121,16 +120,16 @@ def test_while_a_job_changes_its_epoch(controller: ControllerProcess) -> None:
     """What agents and switch had done of the change is not known: the job fails when a controller takes over."""
     client = controller.start()
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2") as other:
-        job = client.start_job(2, name="changes", on_failure=OnFailure.SHRINK)
-        agent.event(job, 0, pb.RankEvent.ATTACHED)
-        other.event(job, 1, pb.RankEvent.ATTACHED)
-        other.event(job, 1, pb.RankEvent.LOST, detail="its process was killed")
+        job = client.start_job(2, name="changes", on_failure=pb.ON_FAILURE_SHRINK)
+        agent.event(job, 0, pb.RankEvent.KIND_ATTACHED)
+        other.event(job, 1, pb.RankEvent.KIND_ATTACHED)
+        other.event(job, 1, pb.RankEvent.KIND_LOST, detail="its process was killed")
         agent.wait_for("quiesce")
         controller.kill()
     client = controller.start()
     found = client.get_job("changes")
     assert (found.state, found.failure) == (
-        pb.FAILED,
+        pb.JOB_STATE_FAILED,
         "the controller was restarted while the job changed to another epoch",
     )
     assert client.list_switches()[0].slots_free == client.list_switches()[0].slots

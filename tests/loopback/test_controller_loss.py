@@ -82,5 +82,5 @@ def test_losses_neither_count_as_tables_of_jobs_nor_go_with_them(client: Control
     with ScriptedAgent(client.address):
         job = client.start_job(2)
         client.stop_job(job.id)
-    assert job.state == pb.READY
+    assert job.state == pb.JOB_STATE_READY
     assert losses(client) == {1: (pytest.approx(0.5), 0)}

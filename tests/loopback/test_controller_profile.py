@@ -133,8 +133,8 @@ def test_what_happens_is_in_the_event_log(tmp_path: Path) -> None:
     ):
         with ScriptedAgent(client.address) as agent:
             job = client.start_job(1, name="e")
-            agent.event(job, 0, pb.RankEvent.ATTACHED)
-            wait_until(lambda: client.get_job("e").state == pb.RUNNING, "the rank attached")
+            agent.event(job, 0, pb.RankEvent.KIND_ATTACHED)
+            wait_until(lambda: client.get_job("e").state == pb.JOB_STATE_RUNNING, "the rank attached")
             with pytest.raises(errors.JobExists):
                 client.start_job(1, name="e")
             client.report_exit("e", 0, 3)

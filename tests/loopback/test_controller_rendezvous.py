@@ -83,7 +83,9 @@ def agents(client: ControllerClient) -> Iterator[tuple[Agent, Agent]]:
 
 def live_job(client: ControllerClient, key: str = "k") -> pb.Job:
     """The job of the key, once it is READY."""
-    wait_until(lambda: [j for j in client.list_jobs() if j.name == job_name(key) and j.state != pb.PENDING], "READY")
+    wait_until(
+        lambda: [j for j in client.list_jobs() if j.name == job_name(key) and j.state != pb.JOB_STATE_PENDING], "READY"
+    )
     return client.get_job(job_name(key))
 
 
@@ -94,7 +96,7 @@ def test_each_rank_goes_to_the_agent_that_announced_it(client: ControllerClient,
     other = second.announce(1, 3, "run/7", slots=64)
     job = live_job(client, "run/7")
     assert job.name.startswith("run-7-")
-    assert (job.state, job.workers, job.slots, job.switch) == (pb.READY, 3, 64, "s1")
+    assert (job.state, job.workers, job.slots, job.switch) == (pb.JOB_STATE_READY, 3, 64, "s1")
     assert [rank.agent for rank in job.ranks] == ["a1", "a2", "a1"]
     mine, theirs = first.wait_for("assignment"), second.wait_for("assignment")
     assert (list(mine.ranks), list(mine.announcements)) == ([0, 2], numbers[::-1])
@@ -105,10 +107,10 @@ def test_each_rank_goes_to_the_agent_that_announced_it(client: ControllerClient,
     assert tables.count("worker_table") == 3
     # A rank that is lost then ends it as any other job.
     for rank in range(3):
-        agents[rank % 2].event(job, rank, pb.RankEvent.ATTACHED)
-    second.event(job, 1, pb.RankEvent.LOST, detail="its process was killed")
+        agents[rank % 2].event(job, rank, pb.RankEvent.KIND_ATTACHED)
+    second.event(job, 1, pb.RankEvent.KIND_LOST, detail="its process was killed")
     revocation = first.wait_for("revocation", seconds=2)
-    assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [1])
+    assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [1])
     assert not first.messages("rendezvous_refusal")
 
 
@@ -147,7 +149,7 @@ def test_ranks_that_do_not_go_together(
     # The key is free again.
     for rank in range(2):
         agents[rank].announce(rank)
-    assert live_job(client).state == pb.READY
+    assert live_job(client).state == pb.JOB_STATE_READY
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_announcements_that_make_no_sense_are_refused_alone(
     assert (refusal.announcement, refusal.error) == (9, "InvalidRequest")
     assert words in refusal.message
     second.announce(1)
-    assert live_job(client).state == pb.READY
+    assert live_job(client).state == pb.JOB_STATE_READY
     assert not first.messages("rendezvous_refusal")
 
 
@@ -243,12 +245,12 @@ def test_a_key_is_used_again_when_its_job_has_ended(client: ControllerClient, ag
     for rank, agent in enumerate(agents):
         agent.announce(rank, slots=SLOTS)  # all the slots that there are, which the first job still has
     for rank, agent in enumerate(agents):
-        agent.event(before, rank, pb.RankEvent.ATTACHED)
+        agent.event(before, rank, pb.RankEvent.KIND_ATTACHED)
     assert [job.id for job in client.list_jobs()] == [before.id]
-    agents[0].event(before, 0, pb.RankEvent.LOST)
+    agents[0].event(before, 0, pb.RankEvent.KIND_LOST)
     wait_until(lambda: client.get_job(job_name("k")).epoch > before.epoch, "another job of the key")
     after = live_job(client)
-    assert after.state == pb.READY
+    assert after.state == pb.JOB_STATE_READY
     assert after.key > before.key
     assert agents[0].wait_for("assignment", 2).epoch == after.epoch
 
@@ -272,9 +274,9 @@ def test_a_rank_that_is_lost_while_the_job_starts(client: ControllerClient, agen
     second.announce(1)
     assignment = second.wait_for("assignment")
     job = pb.Job(id=assignment.job, epoch=assignment.epoch)
-    second.event(job, 1, pb.RankEvent.LOST, detail="it went away")
+    second.event(job, 1, pb.RankEvent.KIND_LOST, detail="it went away")
     revocation = first.wait_for("revocation", seconds=2)
-    assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [1])
+    assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [1])
     assert client.get_job(job_name("k")).failure.endswith("says: it went away")
     assert "rank 1 was lost" in first.refusals()[0].message
 
@@ -304,7 +306,7 @@ def test_one_agent_does_not_use_up_the_keys(client: ControllerClient, agents: tu
     second.announce(0, key="another")
     second.settle()
     first.announce(1, key="another")  # which the other agent has begun
-    assert live_job(client, "another").state == pb.READY
+    assert live_job(client, "another").state == pb.JOB_STATE_READY
 
 
 def test_the_keys_of_a_tenant_are_limited(client: ControllerClient, agents: tuple[Agent, Agent]) -> None:

@@ -61,7 +61,7 @@ def come_back(client: ControllerClient, job: pb.Job, attached: bool = True, **va
     agent.send(agent.ready(pb.Assignment(job=job.id, epoch=job.epoch, ranks=ranks)))
     if attached:
         for rank in ranks:
-            agent.event(job, rank, pb.RankEvent.ATTACHED)
+            agent.event(job, rank, pb.RankEvent.KIND_ATTACHED)
     return agent
 
 
@@ -101,7 +101,7 @@ def test_agents_that_do_not_come_back(controller: ControllerProcess):
     client = controller.start()
     agent = come_back(client, job, attached=False)
     revocation = agent.wait_for("revocation", seconds=13)
-    assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [2, 3])
+    assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [2, 3])
     *_, last = client.watch_job(job.id)
     assert "agent a2 did not come back within 10 s" in last.failure
     assert not client.show_switch().groups
@@ -121,7 +121,7 @@ def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, valu
     client = controller.start()
     agent = come_back(client, job, attached=False, **values)
     *_, last = client.watch_job(job.id)
-    assert last.state == pb.FAILED
+    assert last.state == pb.JOB_STATE_FAILED
     assert words in last.failure
     assert agent.wait_for("revocation")
     agent.disconnect()
@@ -136,7 +136,7 @@ def test_a_job_that_was_starting(controller: ControllerProcess):
         assert start.exception()
     client = controller.start()
     job = client.get_job("half")
-    assert (job.state, job.failure) == (pb.FAILED, "the controller was restarted while the job started")
+    assert (job.state, job.failure) == (pb.JOB_STATE_FAILED, "the controller was restarted while the job started")
     assert client.list_switches()[0].slots_free == 1024
 
 
@@ -186,7 +186,7 @@ def test_a_second_controller_stands_by(switch: SwitchProcess, tmp_path: Path):
             first.stop()
             wait_until(lambda: client.list_switches()[0].primary, "the second controller takes over")
             wait_until(lambda: client.list_switches()[0].connected, "and has set the switch up")
-            assert client.start_job(1).state == pb.READY
+            assert client.start_job(1).state == pb.JOB_STATE_READY
     finally:
         first.stop()
         second.stop()
@@ -201,7 +201,7 @@ def test_a_controller_that_was_suspended_does_not_blame_its_agents(controller: C
         assert not agent.ended.wait(6)
         resume(controller.process)
         assert not agent.ended.wait(3)
-        assert client.get_job(job.id).state == pb.READY
+        assert client.get_job(job.id).state == pb.JOB_STATE_READY
 
 
 def test_a_switch_of_another_size_after_a_restart(controller: ControllerProcess, switch: SwitchProcess):
@@ -213,7 +213,7 @@ def test_a_switch_of_another_size_after_a_restart(controller: ControllerProcess,
     controller.config.write_text(configuration(switch, values_per_packet=128))
     client = controller.start()
     job = client.get_job("old")
-    assert job.state == pb.FAILED
+    assert job.state == pb.JOB_STATE_FAILED
     assert "another number of values per packet" in job.failure
     with ScriptedAgent(client.address):
         assert client.start_job(1).values_per_packet == 128

@@ -33,10 +33,10 @@ def controller(switch: ControlledSwitch, tmp_path: Path) -> Iterator[ControllerP
 def attach_all(client: ControllerClient, agent: ScriptedAgent, job: pb.Job) -> None:
     for rank in job.ranks:
         if rank.agent == agent.name:
-            agent.event(job, rank.rank, pb.RankEvent.ATTACHED)
+            agent.event(job, rank.rank, pb.RankEvent.KIND_ATTACHED)
     mine = [rank.rank for rank in job.ranks if rank.agent == agent.name]
     wait_until(
-        lambda: all(client.get_job(job.id).ranks[n].state == pb.ATTACHED for n in mine),
+        lambda: all(client.get_job(job.id).ranks[n].state == pb.RANK_STATE_ATTACHED for n in mine),
         f"{agent.name}'s ranks attached",
     )
 
@@ -58,7 +58,11 @@ def test_a_job_from_start_to_end(switch: ControlledSwitch, controller: Controlle
     assert (seen.target, seen.slots, seen.connected, seen.primary) == (switch.target, switch.slots, True, True)
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2", switch_port=2):
         job = client.start_job(4, name="train")
-        assert (job.state, job.slots, job.values_per_packet) == (pb.READY, switch.pool, seen.values_per_packet)
+        assert (job.state, job.slots, job.values_per_packet) == (
+            pb.JOB_STATE_READY,
+            switch.pool,
+            seen.values_per_packet,
+        )
         assert agent.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
         assert tables(client) == {"worker_table": 4, "job_table": 1, "rank_table": 4, "switch_address_table": 1}
         detail = client.show_switch()
@@ -75,7 +79,7 @@ def test_a_job_from_start_to_end(switch: ControlledSwitch, controller: Controlle
         assert not any(client.get_job(job.id).counters.values())
         assert not any(detail.drop_reasons.values())
         last = client.stop_job(job.id)
-        assert last.state == pb.STOPPED
+        assert last.state == pb.JOB_STATE_STOPPED
         assert_empty(client, switch)
 
 
@@ -104,13 +108,13 @@ def test_a_worker_is_lost(switch: ControlledSwitch, controller: ControllerProces
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2", switch_port=2) as other:
         job = client.start_job(4)
         attach_all(client, agent, job)
-        other.event(job, 3, pb.RankEvent.LOST, detail="its process was killed")
+        other.event(job, 3, pb.RankEvent.KIND_LOST, detail="its process was killed")
         for each in (agent, other):
             revocation = each.wait_for("revocation", seconds=2)
-            assert (revocation.reason, list(revocation.ranks)) == (pb.WORKER_LOST, [3])
+            assert (revocation.reason, list(revocation.ranks)) == (pb.REVOCATION_REASON_WORKER_LOST, [3])
         *_, last = client.watch_job(job.id)
         assert (last.state, last.failure) == (
-            pb.FAILED,
+            pb.JOB_STATE_FAILED,
             "rank 3 was lost: agent a2 on here says: its process was killed",
         )
         assert_empty(client, switch)
@@ -127,7 +131,7 @@ def test_the_controller_is_restarted(switch: ControlledSwitch, controller: Contr
     assert agent.ended.wait(5)
     before = len(controller.log.read_text())
     client = controller.start()
-    assert client.get_job("survivor").state == pb.RUNNING
+    assert client.get_job("survivor").state == pb.JOB_STATE_RUNNING
     with ScriptedAgent(client.address) as agent:
         ranks = [rank.rank for rank in job.ranks]
         agent.send(agent.ready(pb.Assignment(job=job.id, epoch=job.epoch, ranks=ranks)))
@@ -137,9 +141,9 @@ def test_the_controller_is_restarted(switch: ControlledSwitch, controller: Contr
         assert not [line for line in log.splitlines() if "updates written" in line or "pipeline loaded" in line]
         assert sorted(map(str, client.show_switch().entries)) == before_tables
         for rank in ranks:
-            agent.event(job, rank, pb.RankEvent.CLOSED)
+            agent.event(job, rank, pb.RankEvent.KIND_CLOSED)
         *_, last = client.watch_job("survivor")
-        assert last.state == pb.COMPLETED
+        assert last.state == pb.JOB_STATE_COMPLETED
         other = client.start_job(2)
         assert (other.epoch, other.slot_base) == (job.epoch + 1, 0)
 
@@ -159,14 +163,14 @@ def test_the_switch_is_restarted(switch: ControlledSwitch, controller: Controlle
         attach_all(client, agent, working)
         switch.stop()
         wait_until(lambda: not client.list_switches()[0].connected, "the switch is gone")
-        assert client.get_job(working.id).state == pb.RUNNING
+        assert client.get_job(working.id).state == pb.JOB_STATE_RUNNING
         switch.start()
         revocation = agent.wait_for("revocation")
-        assert (revocation.job, revocation.reason) == (working.id, pb.SWITCH_LOST)
+        assert (revocation.job, revocation.reason) == (working.id, pb.REVOCATION_REASON_SWITCH_LOST)
         wait_until(lambda: client.list_switches()[0].connected, "the switch is connected")
         *_, last = client.watch_job(working.id)
         assert "lost the sums in its registers" in last.failure
-        assert client.get_job(waiting.id).state == pb.READY
+        assert client.get_job(waiting.id).state == pb.JOB_STATE_READY
         assert [group.id for group in client.show_switch().groups] == [waiting.id]
         # Stopping a job while the switch is away frees its slots all the same.
         switch.stop()

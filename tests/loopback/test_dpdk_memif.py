@@ -67,7 +67,7 @@ def test_profile_and_metrics_count_what_goes_over_devices(tmp_path: Path) -> Non
             comm.all_reduce(np.ones(elements, dtype=np.int32))
             comm.barrier()
             if comm.rank == 0:
-                job = next(job.id for job in fabric.client.list_jobs() if job.state == pb.RUNNING)
+                job = next(job.id for job in fabric.client.list_jobs() if job.state == pb.JOB_STATE_RUNNING)
                 profiles.extend(fabric.client.profile_job(job, calls=10).ranks)
                 agents.extend(samples(address) for address in fabric.metrics[1:])
             comm.barrier()

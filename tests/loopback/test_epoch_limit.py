@@ -18,7 +18,6 @@ from soft_switch import running_switch
 
 import switchml
 from switchml.controller.client import ControllerClient
-from switchml.controller.jobs import OnFailure
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.host_agent.daemon import AgentOptions, serve
 
@@ -99,13 +98,13 @@ def test_all_ranks_of_a_job_that_aborts_are_told(fabric: tuple[ControllerClient,
     completed = on_all_ranks(agent, job, train)
     assert min(completed) > SLOT_USES / 2
     ended = client.get_job(job.id)
-    assert ended.state == pb.FAILED
+    assert ended.state == pb.JOB_STATE_FAILED
     assert "nearly as often as an epoch allows" in ended.failure
 
 
 def test_a_job_that_survives_losses_goes_on_in_a_new_epoch(fabric: tuple[ControllerClient, Path]) -> None:
     client, agent = fabric
-    job = client.start_job(RANKS, slots=SLOTS, on_failure=OnFailure.SHRINK)
+    job = client.start_job(RANKS, slots=SLOTS, on_failure=pb.ON_FAILURE_SHRINK)
 
     def train(comm: switchml.Communicator) -> int:
         call = 0  # the first that is not complete
@@ -122,4 +121,4 @@ def test_a_job_that_survives_losses_goes_on_in_a_new_epoch(fabric: tuple[Control
     [first, second] = on_all_ranks(agent, job, train)
     assert first == second > (EPOCHS - 1) * SLOT_USES / 2
     *_, ended = client.watch_job(job.id)
-    assert ended.state == pb.COMPLETED
+    assert ended.state == pb.JOB_STATE_COMPLETED

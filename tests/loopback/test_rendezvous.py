@@ -107,7 +107,7 @@ def test_ranks_of_two_agents_form_a_job_again_and_again(fabric: Fabric) -> None:
     assert again[0][1] > first[0][1]  # in another epoch
     wait_until(lambda: not fabric.jobs(), "the second job has ended as well")
     jobs = [job for job in fabric.jobs(include_ended=True) if job.name == first[0][0]]
-    assert [job.state for job in jobs] == [pb.COMPLETED, pb.COMPLETED]
+    assert [job.state for job in jobs] == [pb.JOB_STATE_COMPLETED, pb.JOB_STATE_COMPLETED]
     assert [rank.agent for rank in jobs[0].ranks] == ["agent-0", "agent-1", "agent-0", "agent-1"]
 
 
@@ -171,7 +171,7 @@ def test_a_rank_that_dies_is_named_to_the_others_at_once(fabric: Fabric) -> None
         assert time.monotonic() - began < 2
         assert raised.value.ranks == (1,)
     wait_until(lambda: not fabric.jobs(), "the job has ended")
-    assert fabric.jobs(include_ended=True)[-1].state == pb.FAILED
+    assert fabric.jobs(include_ended=True)[-1].state == pb.JOB_STATE_FAILED
 
 
 def test_a_controller_that_is_restarted_hears_again_of_those_who_wait(fabric: Fabric) -> None:

@@ -21,7 +21,6 @@ from switchml.controller.errors import (
     PermissionDenied,
     QuotaExceeded,
 )
-from switchml.controller.jobs import OnFailure
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
@@ -192,7 +191,7 @@ def test_ranks_go_to_agents_of_their_tenant(fabric: SecuredFabric) -> None:
 def test_a_lost_rank_begins_again_at_an_agent_of_its_tenant(fabric: SecuredFabric) -> None:
     with agent_of(fabric, "v1", quiesces=True), fabric.client("operator-alice") as alice:
         with agent_of(fabric, "a1") as first:
-            job = alice.start_job(2, slots=2, on_failure=OnFailure.RESTART)
+            job = alice.start_job(2, slots=2, on_failure=pb.ON_FAILURE_RESTART)
             assert [rank.agent for rank in job.ranks] == ["a1", "v1"]
             with agent_of(fabric, "s1"):  # which carries fewer ranks than v1
                 first.disconnect()

@@ -156,8 +156,8 @@ def test_the_standby_takes_over_while_a_job_runs(pair: Pair, how: str) -> None:
     assert took[0] < TAKE_OVER_SECONDS
     assert pair.client.info().term == 2
     *_, last = pair.client.watch_job("goes-on")
-    assert last.state == pb.COMPLETED
-    assert pair.client.start_job(2).state == pb.READY
+    assert last.state == pb.JOB_STATE_COMPLETED
+    assert pair.client.start_job(2).state == pb.JOB_STATE_READY
     if how == "stalled":
         resume(first)
         assert first.wait(DEADLINE) == 1  # it finds that another one leads, and ends

@@ -163,7 +163,7 @@ class Soak:
 
     def _all_run(self) -> bool:
         live = self._client.list_jobs()
-        attached = all(rank.state == pb.ATTACHED for job in live for rank in job.ranks)
+        attached = all(rank.state == pb.RANK_STATE_ATTACHED for job in live for rank in job.ranks)
         return attached and len(live) == len(self.jobs)
 
     def _end(self, places: list[int]) -> None:
@@ -307,7 +307,9 @@ def use_all_slots(fabric: SoakFabric) -> None:
     ]
     try:
         with fabric.client() as client:
-            wait_until(lambda: any(job.state == pb.RUNNING for job in client.list_jobs()), "all slots are used", 60)
+            wait_until(
+                lambda: any(job.state == pb.JOB_STATE_RUNNING for job in client.list_jobs()), "all slots are used", 60
+            )
         ranks[0].terminate()  # it goes on to the end of its first step
         if any(rank.wait(_WAIT_SECONDS) != 0 for rank in ranks):
             raise SystemExit("the job that uses all slots failed")

@@ -12,7 +12,7 @@ SOCKET = "/run/my agents/$(touch evil)'\";a.sock"
 
 
 def test_the_lines_to_copy_mean_to_a_shell_what_they_say(capsys: pytest.CaptureFixture[str]) -> None:
-    job = pb.Job(name="digits", id=7, workers=1, state=pb.READY)
+    job = pb.Job(name="digits", id=7, workers=1, state=pb.JOB_STATE_READY)
     rank = job.ranks.add(rank=0, host="host-1", agent_socket=SOCKET)
     output.show_attach(job)
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  host-1:  ")]

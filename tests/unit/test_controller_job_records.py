@@ -6,8 +6,9 @@ import pytest
 from switchml.controller import version
 from switchml.controller.drivers import JobTables
 from switchml.controller.errors import InvalidRequest, VersionMismatch
-from switchml.controller.jobs import Job, JobState, Rank, RankState, counters_by_name, parse_mac
+from switchml.controller.jobs import Job, JobState, OnFailure, Rank, RankState, counters_by_name, parse_mac
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word
 from switchml.dataplane.constants import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +40,10 @@ def test_which_state_may_follow_which(before: JobState, after: JobState):
 
 
 def test_states_are_those_of_the_interface():
-    assert {state.name: int(state) for state in JobState} == {k: v for k, v in pb.JobState.items() if v}
-    assert {state.name: int(state) for state in RankState} == {k: v for k, v in pb.RankState.items() if v}
+    for ours, theirs in ((JobState, pb.JobState), (RankState, pb.RankState), (OnFailure, pb.OnFailure)):
+        assert {one.name: int(one) for one in ours} == {
+            enum_word(theirs, value): value for value in theirs.values() if value
+        }
 
 
 def test_tables_of_a_job():
@@ -61,7 +64,7 @@ def test_message_says_everything():
     job = make(JobState.READY)
     job.counters, job.ranks[0].exit_code = {"results": 3}, 0
     message = job.message()
-    assert (message.id, message.key, message.state, message.slot_base) == (7, 5, pb.READY, 64)
+    assert (message.id, message.key, message.state, message.slot_base) == (7, 5, pb.JOB_STATE_READY, 64)
     assert dict(message.counters) == {"results": 3}
     assert message.ranks[0].HasField("exit_code")
     job.ranks[0].exit_code = None

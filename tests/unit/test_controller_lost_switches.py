@@ -54,7 +54,7 @@ def test_a_switch_that_is_gone_fails_the_job_that_waits_for_it() -> None:
     assert not watched.ended
     watched.pass_time(0.5)
     ((reason, why),) = watched.ended
-    assert reason == pb.SWITCH_LOST
+    assert reason == pb.REVOCATION_REASON_SWITCH_LOST
     assert "switch s1 is gone" in why
 
 

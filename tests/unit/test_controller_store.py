@@ -221,6 +221,32 @@ def test_a_store_of_the_schema_before_is_brought_up_to_date(path: Path):
         assert database.execute("PRAGMA user_version").fetchone() == (len(_MIGRATIONS),)
 
 
+@pytest.fixture
+def version_0_1_0(path: Path) -> Path:
+    """A store that the controller of version 0.1.0 has left behind."""
+    path.parent.mkdir()
+    with sqlite3.connect(path) as database:
+        database.executescript((Path(__file__).parent / "stores" / "schema_5.sql").read_text())
+    return path
+
+
+def test_a_store_of_version_0_1_0_is_brought_up_to_date(version_0_1_0: Path):
+    store = Store(version_0_1_0)
+    found = {job.name: job for job in store.newest_jobs(100)}
+    assert {name: (job.id, job.state.name, job.on_failure.name) for name, job in found.items()} == {
+        "completed": (1, "COMPLETED", "ABORT"),
+        "stopped": (2, "STOPPED", "ABORT"),
+        "failed": (3, "FAILED", "ABORT"),
+        "shrunk": (4, "RUNNING", "SHRINK"),
+        "2": (5, "READY", "ABORT"),
+        "running": (6, "RUNNING", "ABORT"),
+        "ended": (7, "COMPLETED", "ABORT"),
+        "changing": (8, "RUNNING", "RESTART"),
+        "starting": (9, "PENDING", "ABORT"),
+    }
+    store.close()
+
+
 def test_a_change_of_epoch_is_kept(path: Path):
     store, changing = Store(path), job(on_failure=OnFailure.SHRINK)
     store.create_job(changing)
