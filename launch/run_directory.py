@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import re
-import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from switchml.common.errors import RunDirectoryError
 from switchml.common.job_reference import parse_job_reference
+from switchml.common.run_directory import require_private
 
 __all__ = ["UNIX_PATH_LIMIT", "RunDirectory"]
 
@@ -54,21 +54,7 @@ class RunDirectory:
 
     def check(self) -> None:
         """Raise RunDirectoryError unless this is a directory of ours that nobody else can enter."""
-        try:
-            status = self.path.lstat()
-        except OSError as error:
-            raise RunDirectoryError(f"run directory {self.path}: {error.strerror}") from error
-        if not stat.S_ISDIR(status.st_mode):
-            raise RunDirectoryError(f"run directory {self.path} is not a directory; choose another with --run-dir")
-        if status.st_uid != os.geteuid():
-            raise RunDirectoryError(
-                f"run directory {self.path} belongs to user {status.st_uid}; choose another with --run-dir"
-            )
-        if stat.S_IMODE(status.st_mode) & 0o077:
-            raise RunDirectoryError(
-                f"run directory {self.path} is open to others (mode {stat.S_IMODE(status.st_mode):04o}); "
-                f"close it with `chmod 700 {self.path}` or choose another with --run-dir"
-            )
+        require_private(self.path)
 
     def exists(self) -> bool:
         """Whether there is something at the path; what it is, `check` says."""

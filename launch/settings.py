@@ -2,23 +2,18 @@
 
 import dataclasses
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.errors import ConfigurationError
+from switchml.common.run_directory import default_run_directory, read_config_file
 from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
 from switchml.topologies.topology import TARGETS
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 __all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS"]
-__all__ += ["SMALL_POOL", "TRANSPORTS", "FabricOptions", "Key", "Settings", "default_config_file", "load"]
+__all__ += ["SMALL_POOL", "TRANSPORTS", "FabricOptions", "Key", "Settings", "load"]
 
 DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
 """Values per packet, by target, where none are asked for."""
@@ -278,31 +273,9 @@ KEYS: Final[dict[str, Key]] = {
 """Every setting, by its name in the configuration file."""
 
 
-def default_config_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """`$XDG_CONFIG_HOME/switchml/config.toml`, by default under ~/.config."""
-    home = environment.get("XDG_CONFIG_HOME")
-    base = Path(home) if home else Path.home() / ".config"
-    return base / "switchml" / "config.toml"
-
-
-def _default_run_dir(environment: Mapping[str, str]) -> Path:
-    runtime = environment.get("XDG_RUNTIME_DIR")
-    if runtime:
-        return Path(runtime) / "switchml"
-    return Path("/tmp") / f"switchml-{os.getuid()}"  # noqa: S108  (owner and mode are checked before use)
-
-
-def _read_file(path: Path, required: bool) -> dict[str, Any]:
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if required:
-            raise ConfigurationError(f"configuration file {path} does not exist") from None
-        return {}
-    except OSError as error:
-        raise ConfigurationError(f"configuration file {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"configuration file {path} is not TOML: {error}") from error
+def _read_file(environment: Mapping[str, str], named: Path | None) -> tuple[Path, dict[str, Any]]:
+    """Return the configuration file's path and what it sets, by the names in KEYS."""
+    path, content = read_config_file(environment, named)
     flat: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, dict):
@@ -312,7 +285,7 @@ def _read_file(path: Path, required: bool) -> dict[str, Any]:
     for name in flat:
         if name not in KEYS:
             raise ConfigurationError(f"configuration file {path}: unknown key {name}; known are {', '.join(KEYS)}")
-    return flat
+    return path, flat
 
 
 def load(
@@ -325,11 +298,7 @@ def load(
 
     Raises ConfigurationError, which names the key and where its value came from.
     """
-    variable = environment.get("SWITCHML_CONFIG")
-    if config_file is None and variable:
-        config_file = Path(variable)
-    path = config_file or default_config_file(environment)
-    content = _read_file(path, required=config_file is not None)
+    path, content = _read_file(environment, config_file)
     found: dict[str, Any] = {}
     for key in KEYS.values():
         option = (options or {}).get(key.name)
@@ -354,7 +323,7 @@ def load(
     }
     return Settings(
         controller=found["controller"],
-        run_dir=Path(run_dir).expanduser().absolute() if run_dir else _default_run_dir(environment),
+        run_dir=Path(run_dir).expanduser().absolute() if run_dir else default_run_directory(environment),
         fabric=FabricOptions(**fabric),
         job_slots=found["job.slots"],
         job_switch=found["job.switch"],

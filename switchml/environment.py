@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from switchml.arguments import whole_number
 from switchml.errors import ConnectError
-from switchml.run_directory import agent_sockets, default_run_directory
+from switchml.run_directory import agent_sockets, configured_run_directory
 
 __all__ = ["Target", "find_target", "job_of_launch", "rendezvous_key"]
 
@@ -139,7 +139,7 @@ def _agent_socket(
     if environ.get("SWITCHML_AGENT"):
         return Path(environ["SWITCHML_AGENT"])
     given = environ.get("SWITCHML_RUN_DIR")
-    directory = Path(given).expanduser().absolute() if given else default_run_directory(environ)
+    directory = Path(given).expanduser().absolute() if given else configured_run_directory(environ)
     sockets = agent_sockets(directory)
     if not sockets:
         if given:

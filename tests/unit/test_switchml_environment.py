@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from switchml.environment import Target, find_target, rendezvous_key
 from switchml.errors import ConnectError
 from switchml.launch import settings as config
-from switchml.run_directory import default_run_directory
+from switchml.run_directory import configured_run_directory
 
 FULL = {
     "SWITCHML_AGENT": "/run/a.sock",
@@ -172,7 +172,7 @@ def test_without_a_fabric_what_to_do_is_said(tmp_path: Path) -> None:
 def test_a_directory_that_others_may_have_made_is_not_trusted(tmp_path: Path) -> None:
     directory = fabric(tmp_path / "run", "/run/a0.sock")
     directory.chmod(0o755)
-    with pytest.raises(ConnectError, match="nobody else can enter"):
+    with pytest.raises(ConnectError, match=r"open to others.*SWITCHML_AGENT"):
         find_target({"SWITCHML_RUN_DIR": str(directory)}, job="j", rank=0)
 
 
@@ -202,17 +202,17 @@ def test_the_default_run_directory_is_that_of_switchml_ctl(
     file.write_text(f'run_dir = "{run_dir}"\n[fabric]\nagents = 2\n')
     environment = {name: value.replace("CONFIG", str(tmp_path)) for name, value in environment.items()}
     environment.setdefault("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
-    assert default_run_directory(environment) == config.load(environment=environment).run_dir
+    assert configured_run_directory(environment) == config.load(environment=environment).run_dir
 
 
 def test_configuration_files_that_cannot_be_read(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     with pytest.raises(ConnectError, match="does not exist"):
-        default_run_directory({"SWITCHML_CONFIG": str(file)})
+        configured_run_directory({"SWITCHML_CONFIG": str(file)})
     for content in ("run_dir = [", "run_dir = 7"):
         file.write_text(content)
         with pytest.raises(ConnectError, match=r"c\.toml"):
-            default_run_directory({"SWITCHML_CONFIG": str(file)})
+            configured_run_directory({"SWITCHML_CONFIG": str(file)})
 
 
 @pytest.mark.parametrize("name", ["rank", "world_size", "job"])
