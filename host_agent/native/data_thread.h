@@ -1,18 +1,16 @@
 // One data thread of the agent: moves packets between the shared memory of local ranks and the switch.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "host_agent/native/frame_link.h"
 #include "host_agent/native/job_ranks.h"
+#include "native/runtime/mailbox.h"
+#include "native/runtime/worker.h"
 
 namespace switchml::agent {
 
@@ -46,36 +44,23 @@ class DataThread {
   // Runs `operation` while this thread stands still.
   template <class Operation>
   auto paused(Operation&& operation) {
-    const Pause pause(*this);
-    return operation();
+    return worker_.control(operation);
   }
 
   // From a peer: there is something for this thread.
-  void nudge();
-  void hand_over(JobKey key, StrayDatagram stray);
+  void nudge() { worker_.wake_event().nudge(); }
+  void hand_over(JobKey key, StrayDatagram stray) { handed_over_.put({key, std::move(stray)}); }
 
  private:
-  // Holds the thread still.
-  class Pause {
-   public:
-    explicit Pause(DataThread& thread);
-    ~Pause();
-    Pause(const Pause&) = delete;
-    Pause& operator=(const Pause&) = delete;
-
-   private:
-    DataThread& thread_;
-    std::unique_lock<std::mutex> lock_;
-  };
-
   void run();
   bool serve(Clock::time_point now);
   // Rings for each of the peers, given as bits.
   void nudge_peers(uint64_t peers) const;
   void take_handed_over(Clock::time_point now);
-  bool handed_over();
   int wait_milliseconds(Clock::time_point now) const;
-  void sleep(std::unique_lock<std::mutex>& lock);
+  // Announces that the thread is about to sleep. Returns for how many milliseconds, -1 without limit.
+  int prepare_sleep();
+  void sleep(int timeout);
   // Nothing where there is no descriptor.
   void watch(int fd, bool is_eventfd) const;
   bool look_again(bool found, Clock::time_point now) const {
@@ -85,20 +70,13 @@ class DataThread {
   const Peers* peers_;
   FrameLink* link_;
   int epoll_ = -1;
-  int wake_ = -1;
-  std::atomic<bool> sleeping_{false};
-  std::mutex mutex_;  // held by this thread but while it sleeps, and by whoever pauses it
-  std::condition_variable no_pauses_;
-  int waiting_pauses_ = 0;  // guarded by pauses_mutex_: they go first, or a busy thread would starve them
-  std::mutex pauses_mutex_;
-  bool stopping_ = false;
-  std::thread thread_;
+  runtime::Worker worker_;
+  runtime::Mailbox<std::pair<JobKey, StrayDatagram>> handed_over_;
+  // What follows is used in turns.
   std::map<JobKey, std::unique_ptr<JobRanks>> jobs_;
   net::ReceiveBatch receive_batch_;
   net::SendBatch send_batch_;
   std::vector<StrayDatagram> strays_;
-  std::mutex handed_over_mutex_;
-  std::vector<std::pair<JobKey, StrayDatagram>> handed_over_;
 };
 
 }  // namespace switchml::agent

@@ -1,4 +1,4 @@
-// Who may touch a switch's pipeline, and when.
+// Who may touch a state that data threads and control operations share, and when.
 #pragma once
 
 #include <mutex>
@@ -6,14 +6,15 @@
 
 namespace switchml::runtime {
 
-// Data threads and control operations take turns: whoever waits for `next_` is next, so that a data thread under load,
-// which asks again at once, does not keep the others out. Outside of its turn a data thread may still read and write
-// values that nobody else will touch (SumTask); a control operation waits until no thread does.
+// Data threads and control operations take turns. Whoever holds `next_` is next, so a data thread under load, which
+// asks again at once, does not keep the others out. Between its turns a data thread may still work on what nobody else
+// will touch (work_outside()); a control operation waits until no thread does.
 class Turns {
  public:
+  // The turn of a data thread, as long as it lives.
   class Data {
    public:
-    explicit Data(Turns* turns) : lock_(turns->pipeline_, std::defer_lock) {
+    explicit Data(Turns* turns) : lock_(turns->state_, std::defer_lock) {
       const std::lock_guard<std::mutex> next(turns->next_);
       lock_.lock();
     }
@@ -22,22 +23,24 @@ class Turns {
     std::unique_lock<std::mutex> lock_;
   };
 
+  // The turn of a control operation: no other thread has a turn or works outside of one.
   class Control {
    public:
-    explicit Control(Turns* turns) : turn_(turns), nobody_sums_(turns->values_) {}
+    explicit Control(Turns* turns) : turn_(turns), nobody_outside_(turns->outside_) {}
 
    private:
     Data turn_;
-    std::unique_lock<std::shared_mutex> nobody_sums_;
+    std::unique_lock<std::shared_mutex> nobody_outside_;
   };
 
-  // To be locked, shared, at the end of a turn and while values are read or written outside of it.
-  std::shared_mutex& values() { return values_; }
+  // Call it at the end of a turn; the work may go on until the result is unlocked or destroyed.
+  using Outside = std::shared_lock<std::shared_mutex>;
+  Outside work_outside() { return Outside(outside_); }
 
  private:
   std::mutex next_;
-  std::mutex pipeline_;
-  std::shared_mutex values_;
+  std::mutex state_;
+  std::shared_mutex outside_;
 };
 
 }  // namespace switchml::runtime

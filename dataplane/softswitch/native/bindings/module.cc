@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "dataplane/softswitch/native/bindings/module_kernels.h"
+#include "dataplane/softswitch/native/ports/udp_port.h"
 #include "native/bindings/device_capsule.h"
 
 namespace switchml::soft {

@@ -8,15 +8,19 @@
 
 #include "dataplane/softswitch/native/ports/device_port.h"
 #include "dataplane/softswitch/native/ports/port.h"
-#include "dataplane/softswitch/native/runtime/mailbox.h"
+#include "dataplane/softswitch/native/runtime/stray_packet.h"
+#include "native/runtime/mailbox.h"
+#include "native/runtime/wake_event.h"
 
 namespace switchml::soft {
 
 // One thread uses it. Ports are never removed, so that pointers to them stay good.
 class PortWatch {
  public:
-  // Both outlive it; `boxes` are those of all shards, that of the thread among them.
-  PortWatch(Mailbox* own, const std::vector<Mailbox*>* boxes) : own_(own), boxes_(boxes) {}
+  using Strays = runtime::Mailbox<StrayPacket>;
+
+  // What wakes the thread, and what it must find empty before it sleeps. Both outlive the watch.
+  PortWatch(runtime::WakeEvent* wake_event, const Strays* strays) : wake_event_(wake_event), strays_(strays) {}
   ~PortWatch() { leave_devices(); }
   PortWatch(const PortWatch&) = delete;
   PortWatch& operator=(const PortWatch&) = delete;
@@ -25,25 +29,21 @@ class PortWatch {
   void list(const Ports& ports);
   const std::vector<Port*>& ports() const { return ports_; }
 
-  // Takes what waits at device ports: receive(port) says whether there was anything, process(port) is for what there
-  // was, unless it was other shards'. Returns whether to look at any of them again at once.
-  template <class Receive, class Process>
-  bool look_at_devices(Receive&& receive, Process&& process) {
+  // Calls poll(port), which returns whether there was anything, for each device port. Returns whether to poll any of
+  // them again at once.
+  template <class Poll>
+  bool poll_devices(Poll&& poll) {
     bool found = false;
-    for (DevicePort* port : devices_) {
-      const bool received = receive(port);
-      found = nudge_others(port) || received || found;
-      if (received) process(port);
-    }
-    return decide_to_look_again(found);
+    for (DevicePort* port : devices_) found = poll(port) || found;
+    return decide_to_poll_again(found);
   }
 
-  // Sleeps until something may be there, or for `timeout` milliseconds (-1: for ever); not at all where `look_again`.
+  // Sleeps until something may be there, or for `timeout` milliseconds (-1: without limit); not at all if `poll_again`.
   // Calls ready(port) for each port whose descriptor says that something waits, device ports aside. Returns whether it
   // did.
   template <class Ready>
-  bool wait(int timeout, bool look_again, Ready&& ready) {
-    sleep(timeout, look_again);
+  bool wait(int timeout, bool poll_again, Ready&& ready) {
+    sleep(timeout, poll_again);
     bool any = false;
     for (size_t i = 0; i < ports_.size() - devices_.size(); ++i) {
       if (polled_[i + 1].revents == 0) continue;
@@ -54,18 +54,16 @@ class PortWatch {
   }
 
  private:
-  // Wakes the threads of other shards that the port's device gave frames to. Returns whether there were any.
-  bool nudge_others(DevicePort* port) const;
-  bool decide_to_look_again(bool found);
-  void sleep(int timeout, bool look_again);
+  bool decide_to_poll_again(bool found);
+  void sleep(int timeout, bool poll_again);
   bool prepare_sleep();
   void leave_devices();
 
-  Mailbox* own_;
-  const std::vector<Mailbox*>* boxes_;
+  runtime::WakeEvent* wake_event_;
+  const Strays* strays_;
   std::vector<Port*> ports_;  // those of devices last
   std::vector<DevicePort*> devices_;
-  std::vector<pollfd> polled_;  // own_, then one for each of ports_
+  std::vector<pollfd> polled_;  // wake_event_, then one for each of ports_
 };
 
 }  // namespace switchml::soft

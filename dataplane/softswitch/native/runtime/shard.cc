@@ -3,106 +3,125 @@
 #include <algorithm>
 #include <chrono>
 
-#include "native/runtime/short_slice.h"
+#include "native/wire/constants.h"
+#include "native/wire/slot_blocks.h"
+#include "native/wire/wire.h"
 
 namespace switchml::soft {
 
-void Shard::set_faults(uint16_t port, const FaultRates& rates, uint64_t seed) {
-  control([&](Pipeline&) { ports_[port]->set_faults(rates, seed); });
+Shard::Shard(const Peers* peers, unsigned index, size_t slots, size_t values)
+    : peers_(peers),
+      index_(index),
+      worker_("switchml-switch"),
+      strays_(&worker_.wake_event()),
+      pipeline_(std::make_unique<Pipeline>(slots, values, &ports_)) {}
+
+void Shard::add_port(std::unique_ptr<Port> port) {
+  const uint16_t number = port->number();
+  ports_[number] = std::move(port);
+  ports_changed_ = true;
+  worker_.wake_event().wake();
 }
 
-PortCounters Shard::port_counters(uint16_t port) {
-  return control([&](Pipeline&) { return ports_[port]->counters(); });
-}
-
-void Shard::reset(size_t slots, size_t values) {
+void Shard::reset(size_t slots, size_t values, const std::function<void()>& forget) {
   auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_);
-  control([&](Pipeline&) { pipeline_.swap(pipeline); });
+  worker_.control([&] {
+    if (forget) forget();
+    pipeline_.swap(pipeline);
+  });
 }
 
 void Shard::start() {
-  if (thread_.joinable()) return;
-  stopping_ = false;
-  ports_changed_ = true;
-  thread_ = std::thread([this] { run(); });
+  worker_.start([this] { run(); });
 }
 
-void Shard::stop() {
-  if (!thread_.joinable()) return;
-  stopping_ = true;
-  mailbox_.wake();
-  thread_.join();
-}
+void Shard::stop() { worker_.stop(); }
 
 void Shard::run() {
-  runtime::ask_for_short_slices();
   ReceiveBuffers buffers;
-  PortWatch watch(&mailbox_, &boxes_);
-  while (!stopping_) {
+  PortWatch watch(&worker_.wake_event(), &strays_);
+  ports_changed_ = true;
+  while (!worker_.stopping()) {
     if (ports_changed_.exchange(false)) {
-      control([&](Pipeline&) { watch.list(ports_); });
+      const auto turn = worker_.turn();
+      watch.list(ports_);
     }
-    const bool look_again = watch.look_at_devices(
-        [&](DevicePort* port) {
-          return control([&](Pipeline&) {
-            port->flush();  // what it had no room for before
-            return port->receive(&buffers);
-          });
-        },
-        [&](DevicePort* port) { process_frames(port, &buffers); });
-    watch.wait(release_held(watch.ports()), look_again, [&](Port* port) {
-      if (port->receive(&buffers)) process_datagrams(port, &buffers);
+    const bool poll_again = watch.poll_devices([&](DevicePort* port) { return poll(port, &buffers); });
+    const bool ready = watch.wait(release_held(watch.ports()), poll_again, [&](Port* port) {
+      if (port->receive(&buffers)) process(port, &buffers);
     });
-    process_strays();
+    if (publish_ && (poll_again || ready)) {
+      const auto turn = worker_.turn();
+      publish_();
+    }
+    if (peers_->size() > 1) process_strays();
   }
 }
 
-void Shard::process_datagrams(Port* port, ReceiveBuffers* buffers) {
-  control([&](Pipeline& pipeline) {
-    net::Datagram packet;
-    while (buffers->datagrams.next(&packet)) {
-      if (!hand_over(boxes_, index_, port->number(), packet)) pipeline.receive(port, packet);
-    }
-    pipeline.flush();
-  });
+bool Shard::poll(DevicePort* port, ReceiveBuffers* buffers) {
+  bool received = false;
+  {
+    const auto turn = worker_.turn();
+    port->flush();  // what it had no room for before
+    received = port->receive(buffers);
+  }
+  const uint64_t handed_to = port->take_handed_to();
+  for (uint64_t others = handed_to; others != 0; others &= others - 1) {
+    (*peers_)[static_cast<unsigned>(__builtin_ctzll(others))]->worker_.wake_event().nudge();
+  }
+  if (received) process(port, buffers);
+  return received || handed_to != 0;
 }
 
-void Shard::process_frames(Port* port, ReceiveBuffers* buffers) {
-  control([&](Pipeline& pipeline) {
-    net::Datagram frame;
-    while (buffers->frames.next(&frame)) pipeline.receive(port, frame);
-    pipeline.flush();
-  });
+void Shard::process(Port* port, ReceiveBuffers* buffers) {
+  const auto turn = worker_.turn();
+  net::Datagram packet;
+  if (port->carries_frames()) {
+    while (buffers->frames.next(&packet)) pipeline_->receive(port, packet);
+  } else {
+    while (buffers->datagrams.next(&packet)) {
+      if (!hand_over(port->number(), packet)) pipeline_->receive(port, packet);
+    }
+  }
+  pipeline_->flush();
+}
+
+bool Shard::hand_over(uint16_t port, const net::Datagram& packet) {
+  if (peers_->size() == 1) return false;
+  if (packet.length < wire::protocol::header_bytes) return false;  // the pipeline drops it
+  const uint32_t slot = wire::load_header(packet.data).slot >> 1U;
+  const unsigned owner = wire::part_of_slot(slot, static_cast<unsigned>(peers_->size()));
+  if (owner == index_) return false;
+  (*peers_)[owner]->strays_.put({port, packet.source, {packet.data, packet.data + packet.length}});
+  return true;
 }
 
 void Shard::process_strays() {
-  const std::vector<StrayPacket> strays = mailbox_.take();
+  const std::vector<StrayPacket> strays = strays_.take();
   if (strays.empty()) return;
-  control([&](Pipeline& pipeline) {
-    for (const StrayPacket& stray : strays) {
-      Port* port = ports_[stray.port].get();  // which another shard may have got a moment before
-      if (port != nullptr) pipeline.receive(port, {stray.bytes.data(), stray.bytes.size(), stray.source});
-    }
-    pipeline.flush();
-  });
+  const auto turn = worker_.turn();
+  for (const StrayPacket& stray : strays) {
+    Port* port = ports_[stray.port].get();  // which the other shard may have got a moment before
+    if (port != nullptr) pipeline_->receive(port, {stray.bytes.data(), stray.bytes.size(), stray.source});
+  }
+  pipeline_->flush();
 }
 
 int Shard::release_held(const std::vector<Port*>& ports) {
   using Clock = Port::Clock;
-  return control([&](Pipeline& pipeline) {
-    int timeout = -1;
-    for (Port* port : ports) {
-      if (!port->next_deadline()) continue;
-      pipeline.release_expired(port, Clock::now());
-      pipeline.flush();
-      if (const auto next = port->next_deadline()) {
-        const auto wait = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
-        const int bounded = static_cast<int>(std::max<decltype(wait)>(wait, 0));
-        timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
-      }
+  const auto turn = worker_.turn();
+  int timeout = -1;
+  for (Port* port : ports) {
+    if (!port->next_deadline()) continue;
+    pipeline_->release_expired(port, Clock::now());
+    pipeline_->flush();
+    if (const auto next = port->next_deadline()) {
+      const auto wait = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
+      const int bounded = static_cast<int>(std::max<decltype(wait)>(wait, 0));
+      timeout = timeout < 0 ? bounded : std::min(timeout, bounded);
     }
-    return timeout;
-  });
+  }
+  return timeout;
 }
 
 }  // namespace switchml::soft

@@ -1,12 +1,11 @@
-// The soft switch: ports, a pipeline, the thread that moves packets, and the control plane's way in.
+// The soft switch: its shards, the ports that they have parts of, and the control plane's way in.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "dataplane/softswitch/native/ports/device_port.h"
 #include "dataplane/softswitch/native/ports/fault_injector.h"
 #include "dataplane/softswitch/native/ports/port.h"
-#include "dataplane/softswitch/native/runtime/mailbox.h"
 #include "dataplane/softswitch/native/runtime/shard.h"
 #include "dataplane/softswitch/native/shared_memory/shm_listener.h"
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
@@ -50,26 +48,26 @@ class Switch : private ShmHost, private ShardHost {
   // A network device whose frames this process moves itself, with a queue for each shard; see DevicePort.
   void add_device_port(uint16_t port, std::vector<std::unique_ptr<net::FrameDevice>> queues, bool busy);
   // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
-  // `shards` threads serve them, 0 for as many as there are processors.
-  void add_shm_port(uint16_t port, const std::string& path, size_t shards);
+  // `threads` serve them, 0 for as many as there are CPUs.
+  void add_shm_port(uint16_t port, const std::string& path, size_t threads);
   // Throws std::out_of_range for a port that is not there, like every function that names one.
   void set_faults(uint16_t port, const FaultRates& rates, uint64_t seed);
   PortCounters port_counters(uint16_t port);
 
-  // Starts and ends the data thread; no effect when it runs, or not. Packets wait in the sockets meanwhile.
+  // Starts and ends the data threads, without which packets wait in the sockets. No effect if they run already, or do
+  // not run.
   void start();
   void stop();
 
   // Runs `operation(pipeline)`, which changes tables or groups, on every shard between two bursts.
   template <class Operation>
   void control(Operation&& operation) {
-    control_first(operation);
     for (const auto& shard : shards_) shard->control(operation);
   }
   // The sum of the counters that `find(pipeline)` returns references to.
   template <class Find>
   Counter read_counter(Find&& find) {
-    Counter sum = control_first([&](Pipeline& pipeline) { return find(pipeline); });
+    Counter sum;
     for (const auto& shard : shards_) {
       const Counter part = shard->control([&](Pipeline& pipeline) -> Counter { return find(pipeline); });
       sum.packets += part.packets;
@@ -79,63 +77,54 @@ class Switch : private ShmHost, private ShardHost {
   }
   template <class Find>
   void write_counter(Find&& find, Counter value) {
-    control_first([&](Pipeline& pipeline) { find(pipeline) = value; });
-    for (const auto& shard : shards_) shard->control([&](Pipeline& pipeline) { find(pipeline) = {}; });
+    for (const auto& shard : shards_) {
+      shard->control([&](Pipeline& pipeline) { find(pipeline) = std::exchange(value, {}); });
+    }
   }
   // Runs `operation(pipeline)` on the shard of a register index and returns what it returns.
   template <class Operation>
   auto control_slot(size_t index, Operation&& operation) {
     const unsigned shard =
-        wire::part_of_slot(static_cast<uint32_t>(index >> 1U), static_cast<unsigned>(shards_.size() + 1));
-    if (shard > 0) return shards_[shard - 1]->control(operation);
-    return control_first([&](Pipeline& pipeline) {
-      make_sums();
+        wire::part_of_slot(static_cast<uint32_t>(index >> 1U), static_cast<unsigned>(shards_.size()));
+    return shards_[shard]->control([&](Pipeline& pipeline) {
+      if (shard == 0) make_sums();
       return operation(pipeline);
     });
   }
 
  private:
-  template <class Operation>
-  auto control_first(Operation&& operation) {
-    const runtime::Turns::Control turn(&turns_);
-    return operation(*pipeline_);
-  }
-
-  // Makes a port of the given class from its number and `arguments`.
+  // The shard that has all ports of a switch with one shard; shm ports have no other.
+  Shard& first() { return *shards_.front(); }
+  // Throws std::invalid_argument when a port cannot have this number.
+  void require_free(uint16_t port);
+  // Adds a port, of which each shard gets a part.
+  void add_port(std::vector<std::unique_ptr<Port>> parts);
+  // Adds a port that is not divided, made from its number, which is free, and `arguments`.
   template <class Kind, class... Arguments>
-  Kind& add_port(uint16_t port, Arguments&&... arguments);
+  Kind& add_single_port(uint16_t port, Arguments&&... arguments);
   void require_one_shard() const;
+  // Calls act(part, shard) for each shard's part of a port, in control operations.
+  template <class Act>
+  void for_each_part(uint16_t port, Act&& act);
   // In a control operation: makes the sums that wait at shm ports, so that registers hold them.
   void make_sums();
-  Port& port_at(uint16_t port);
   ShmGrant bind(uint16_t port, const ShmRank& rank) override;
   void unbind(uint16_t port, uint16_t connection) override;
   std::vector<uint32_t> quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) override;
   ShmPort& shm_port_at(uint16_t port);
   std::shared_ptr<ShmJob> find_shm_job(uint16_t port, const ShmRank& rank);
-  void run();
-  void process_burst(Port* port, ReceiveBuffers* buffers);
-  void process_strays();
-  std::vector<ShmPort*> list_ports(PortWatch* watch);
   // Lets ranks of shm ports see what packets of other ports completed.
-  void publish(const std::vector<ShmPort*>& ports);
-  // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
-  int release_held(const std::vector<Port*>& ports);
-  runtime::Turns& turns() override { return turns_; }
-  Pipeline& pipeline() override { return *pipeline_; }
+  void publish();
+  runtime::Turns& turns() override { return first().turns(); }
+  Pipeline& pipeline() override { return first().pipeline(); }
 
-  runtime::Turns turns_;  // guard everything below but the thread's own
-  Ports ports_;
+  std::mutex ports_;  // held while ports are added to all shards, or looked up in them
+  std::vector<std::unique_ptr<Shard>> shards_;
+  bool runs_ = false;  // guarded by ports_
+  // Used in turns of the first shard.
+  std::vector<ShmPort*> shm_ports_;
   ShmJobs shm_jobs_;
-  std::unique_ptr<Pipeline> pipeline_;
   ShmWays ways_;
-
-  std::thread thread_;
-  std::atomic<bool> ports_changed_{true};
-  std::atomic<bool> stopping_{false};
-  Mailbox mailbox_;
-  std::vector<Mailbox*> boxes_;                              // of all shards, this thread's first
-  std::vector<std::unique_ptr<Shard>> shards_;               // the others
   std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
 };
 

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 #include <system_error>
@@ -21,16 +22,17 @@ int duplicate(int fd) {
 }  // namespace
 
 ShmPort& Switch::shm_port_at(uint16_t port) {
-  auto* found = dynamic_cast<ShmPort*>(&port_at(port));
-  if (found == nullptr) throw std::invalid_argument("port " + std::to_string(port) + " is no shm port");
-  return *found;
+  const auto found = std::find_if(shm_ports_.begin(), shm_ports_.end(),
+                                  [port](const ShmPort* each) { return each->number() == port; });
+  if (found == shm_ports_.end()) throw std::invalid_argument("port " + std::to_string(port) + " is not a shm port");
+  return **found;
 }
 
 // The generation of the job that is served already, or null, if the rank can be served.
 std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const ShmRank& rank) {
   const ShmJobKey& key = rank.job;
-  const size_t values = pipeline_->slots.values_per_packet();
-  const size_t slots = pipeline_->slots.halves() / 2;
+  const size_t values = pipeline().slots.values_per_packet();
+  const size_t slots = pipeline().slots.halves() / 2;
   if (key.values != values) {
     throw std::invalid_argument("packets of this switch have " + std::to_string(values) + " values, not " +
                                 std::to_string(key.values));
@@ -49,23 +51,25 @@ std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const ShmRank& rank)
 // Memory is made while packets flow, so the switch is looked at twice.
 ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
   std::shared_ptr<ShmJob> job;
-  {
-    const runtime::Turns::Control turn(&turns_);
+  const ShmPort* found = nullptr;
+  ShmWays ways;
+  first().control([&](Pipeline&) {
     job = find_shm_job(port, rank);
-  }
+    found = &shm_port_at(port);
+    ways = ways_;
+  });
   const bool is_new = job == nullptr;
-  if (is_new) job = std::make_shared<ShmJob>(rank.job, ways_);
+  if (is_new) job = std::make_shared<ShmJob>(rank.job, ways);
   const int doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (doorbell < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-  auto connection =
-      std::make_unique<ShmConnection>(rank, job, doorbell, shm_port_at(port).processors_for(*job, rank.rank));
+  auto connection = std::make_unique<ShmConnection>(rank, job, doorbell, found->processors_for(*job, rank.rank));
   ShmConnection& bound = *connection;
 
   ShmGrant grant;
   grant.descriptors[0] = duplicate(bound.memory().fd());
   grant.descriptors[1] = duplicate(doorbell);
   bound.memory().close_descriptor();
-  const runtime::Turns::Control turn(&turns_);
+  const runtime::Turns::Control turn(&turns());
   if (find_shm_job(port, rank) != (is_new ? nullptr : job)) {
     throw std::runtime_error("the job's ranks came through two ports at the same moment; try again");
   }
@@ -76,22 +80,22 @@ ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
 }
 
 std::vector<uint32_t> Switch::quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) {
-  const runtime::Turns::Control turn(&turns_);
+  const runtime::Turns::Control turn(&turns());
   return shm_port_at(port).quiesce(connection, targets);
 }
 
 void Switch::unbind(uint16_t port, uint16_t connection) {
   std::unique_ptr<ShmConnection> ended;  // its memory is given back after the lock
   std::shared_ptr<ShmJob> job;
-  const runtime::Turns::Control turn(&turns_);
+  const runtime::Turns::Control turn(&turns());
   ended = shm_port_at(port).detach(connection);
   if (ended == nullptr) return;
   job = ended->shared_job();
-  pipeline_->flush();
-  pipeline_->sums.take_over(*job, ended->rank().rank);
+  pipeline().flush();
+  pipeline().sums.take_over(*job, ended->rank().rank);
   job->set_contributions(ended->rank().rank, nullptr);
   if (!job->has_ranks()) {
-    pipeline_->sums.forget(*job);
+    pipeline().sums.forget(*job);
     shm_jobs_.remove(*job);
   }
 }

@@ -58,7 +58,7 @@ uint16_t ShmPort::attach(std::unique_ptr<ShmConnection> connection) {
   for (unsigned tried = 0; tried < UINT16_MAX; ++tried) {
     last_number_ = last_number_ == UINT16_MAX ? 1 : static_cast<uint16_t>(last_number_ + 1);
     if (connections_.count(last_number_) != 0) continue;
-    const ShmShard& shard = *shards_[connection->job().shard_of(connection->rank().rank)];
+    ShmShard& shard = *shards_[connection->job().shard_of(connection->rank().rank)];
     shards_[connection->job().shard_of(connection->rank().rank)]->attach(last_number_, connection.get());
     connections_.emplace(last_number_, std::move(connection));
     shard.wake();  // it has not asked this rank to ring yet

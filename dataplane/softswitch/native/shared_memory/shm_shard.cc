@@ -2,7 +2,6 @@
 
 #include <sched.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
 #include "native/kernels/accumulate.h"
 #include "native/runtime/processors.h"
-#include "native/runtime/short_slice.h"
 #include "native/runtime/stopwatch.h"
 
 namespace switchml::soft {
@@ -41,31 +39,21 @@ ShmShard::ShmShard(ShmPort* port, ShardHost* host, std::vector<int> processors)
       host_(host),
       processors_(std::move(processors)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (epoll_ < 0 || wake_ < 0) throw std::system_error(errno, std::generic_category(), "descriptors of a shm port");
-  watch(epoll_, wake_);
+      worker_("switchml-shm", &host->turns()) {
+  if (epoll_ < 0) throw std::system_error(errno, std::generic_category(), "epoll of a shm port");
+  watch(epoll_, worker_.wake_event().fd());
 }
 
 ShmShard::~ShmShard() {
   stop();
   close(epoll_);
-  close(wake_);
 }
 
 void ShmShard::start() {
-  if (thread_.joinable()) return;
-  stopping_ = false;
-  thread_ = std::thread([this] { run(); });
+  worker_.start([this] { run(); });
 }
 
-void ShmShard::stop() {
-  if (!thread_.joinable()) return;
-  stopping_ = true;
-  wake();
-  thread_.join();
-}
-
-void ShmShard::wake() const { channel::ring(wake_); }
+void ShmShard::stop() { worker_.stop(); }
 
 void ShmShard::run_all() {
   port_->sums().run_all(&made_);
@@ -90,9 +78,8 @@ void ShmShard::detach(uint16_t number) {
 }
 
 void ShmShard::run() {
-  runtime::ask_for_short_slices();
   runtime::stay_on(processors_);
-  while (!stopping_) {
+  while (!worker_.stopping()) {
     if (!turn()) sleep();
   }
 }
@@ -100,7 +87,7 @@ void ShmShard::run() {
 bool ShmShard::turn() {
   bool any = false;
   {
-    const runtime::Turns::Data turn(&host_->turns());
+    const auto turn = worker_.turn();
     any = !made_.empty();
     Pipeline& pipeline = host_->pipeline();
     for (const SumTask& sum : made_) pipeline.finish_sum(sum);
@@ -109,7 +96,7 @@ bool ShmShard::turn() {
     port_->sums().exchange(made_.size(), &tasks_);
     port_->wake_for_sums();
     port_->publish(any && ++passes_ % kTurnsPerWake == 0, &sleepers_);
-    values_ = std::shared_lock<std::shared_mutex>(host_->turns().values());
+    values_ = worker_.turns().work_outside();
   }
   wake_sleepers();
   made_.clear();
@@ -157,12 +144,12 @@ void ShmShard::sleep() {
   std::optional<Clock::time_point> deadline;
   bool may_sleep = false;
   {
-    const runtime::Turns::Data turn(&host_->turns());
+    const auto turn = worker_.turn();
     if (port_->sums().any_wait()) return;
     may_sleep = prepare_sleep();
     asleep_ = may_sleep;
     deadline = next_deadline();
-    values_ = std::shared_lock<std::shared_mutex>(host_->turns().values());
+    values_ = worker_.turns().work_outside();
   }
   wake_sleepers();
   values_.unlock();
@@ -174,7 +161,7 @@ void ShmShard::sleep() {
   }
   std::array<epoll_event, 64> events;
   epoll_wait(epoll_, events.data(), events.size(), timeout);
-  const runtime::Turns::Data turn(&host_->turns());
+  const auto turn = worker_.turn();
   asleep_ = false;
   for (const auto& [number, connection] : connections_) connection->expect_no_ring();
 }

@@ -3,20 +3,18 @@
 // where ranks wait, a shard can work, and no core is left with all the sums.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <shared_mutex>
-#include <thread>
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
 #include "dataplane/softswitch/native/shared_memory/shm_connection.h"
 #include "native/channel/channel.h"
 #include "native/runtime/turns.h"
+#include "native/runtime/worker.h"
 
 namespace switchml::soft {
 
@@ -37,7 +35,6 @@ class ShmShard {
 
   // Both outlive it. Throws std::system_error.
   ShmShard(ShmPort* port, ShardHost* host, std::vector<int> processors);
-  // Ends the thread.
   ~ShmShard();
   ShmShard(const ShmShard&) = delete;
   ShmShard& operator=(const ShmShard&) = delete;
@@ -50,7 +47,7 @@ class ShmShard {
   void attach(uint16_t number, ShmConnection* connection);
   void detach(uint16_t number);
   // There is something new to look at.
-  void wake() const;
+  void wake() { worker_.wake_event().wake(); }
 
   // In a data thread's turn: whether it sleeps and nobody has woken it yet.
   bool asleep() const { return asleep_; }
@@ -79,18 +76,16 @@ class ShmShard {
   ShmPort* port_;
   ShardHost* host_;
   std::vector<int> processors_;
-  int epoll_ = -1;  // of the doorbells, and of wake_
-  int wake_ = -1;
+  int epoll_ = -1;  // of the doorbells, and of the worker's event
   std::map<uint16_t, ShmConnection*> connections_;
   bool asleep_ = false;
   std::vector<SumTask> tasks_;
   std::vector<SumTask> made_;  // a control operation adds to them (run_all)
   std::vector<channel::ChannelControl*>
       sleepers_;  // processes to be woken while values_ is held, and so no memory goes away
-  std::shared_lock<std::shared_mutex> values_;
+  runtime::Turns::Outside values_;
   unsigned passes_ = 0;
-  std::atomic<bool> stopping_{false};
-  std::thread thread_;
+  runtime::Worker worker_;
 };
 
 }  // namespace switchml::soft
