@@ -18,7 +18,7 @@ namespace switchml::channel {
 // or for another one beside it.
 struct CallTimes {
   uint64_t sequence = 0;  // among the rank's calls, from 0
-  uint64_t kind = 0;      // CallKind of switchml/native/call.h
+  uint64_t kind = 0;      // CallKind of switchml/native/codecs/make_codec.h
   uint64_t bytes = 0;     // of the tensor
   uint64_t submitted = 0;
   uint64_t begun = 0;     // work on its first chunk began

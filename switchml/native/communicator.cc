@@ -128,7 +128,7 @@ Communicator::~Communicator() {
 }
 
 uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash) {
-  if (address % alignment_of(kind) != 0) {
+  if (address % element_bytes(kind) != 0) {
     throw std::invalid_argument("the array's memory is not aligned to its elements");
   }
   if (size > UINT64_MAX / 8 || (size > 0 && address == 0)) {
@@ -136,10 +136,11 @@ uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bo
                                 std::to_string(address));
   }
   auto call = std::make_shared<Call>();
-  call->kind = kind;
-  call->memory = reinterpret_cast<uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
-  call->size = kind == CallKind::barrier ? 0 : size;
-  call->contributes = contributes;
+  auto* memory = reinterpret_cast<uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
+  const uint64_t elements = kind == CallKind::barrier ? 0 : size;
+  call->codec = make_codec(kind, memory, elements, contributes, geometry_);
+  call->times.kind = static_cast<uint64_t>(kind);
+  call->times.bytes = elements * element_bytes(kind);
   call->times.submitted = runtime::monotonic_nanoseconds();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -175,9 +176,9 @@ Communicator::Outcome Communicator::outcome(uint64_t sequence) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Call& call = *find(sequence);
   if (call.status == CallStatus::pending) {
-    return {call.status, 0, {}};
+    return {call.status, {}};
   }
-  return {call.status, call.non_finite_count, call.non_finite_indices};
+  return {call.status, call.codec->non_finite()};
 }
 
 void Communicator::release(uint64_t sequence) {
@@ -267,7 +268,7 @@ void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& call : ended) {
-      call->status = call->non_finite_count > 0 ? CallStatus::non_finite : CallStatus::done;
+      call->status = call->codec->non_finite().count > 0 ? CallStatus::non_finite : CallStatus::done;
     }
   }
   ended_.notify_all();

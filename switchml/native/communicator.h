@@ -15,6 +15,7 @@
 
 #include "native/channel/shared_memory.h"
 #include "switchml/native/call.h"
+#include "switchml/native/codecs/make_codec.h"
 #include "switchml/native/stream.h"
 
 namespace switchml::client {
@@ -37,8 +38,7 @@ class Communicator {
   bool wait(uint64_t sequence, double seconds);
   struct Outcome {
     CallStatus status;
-    uint64_t non_finite_count;
-    std::vector<uint64_t> non_finite_indices;
+    NonFinite non_finite;
   };
   Outcome outcome(uint64_t sequence);
   void release(uint64_t sequence);

@@ -13,15 +13,8 @@
 
 namespace switchml::client {
 
-// Position s of the stream uses slot s mod P. What a slot does for one position depends on its kind and on what the
-// last RESULT of that slot said about the exponent:
-//
-//   kind          exponent known        phases of the slot
-//   int32, bytes  (not needed)          values
-//   no values     (not needed)          an empty packet
-//   floats        0..254                values
-//   floats        256 (unknown)         exponent only, then as that RESULT says
-//   floats        255 (NaN, infinity)   flags: 1 in non-finite lanes; then values, zeros in the lanes that it named
+// Position s of the stream uses slot s mod P, in as many phases as its codec needs. Each RESULT says what all ranks
+// know of the exponent of the chunk that has the slot next.
 class Stream {
  public:
   // `doorbell` is the eventfd that wakes the agent.
@@ -46,30 +39,21 @@ class Stream {
   uint64_t position() const { return finished_chunks_; }
 
  private:
-  enum class Stage : uint8_t { idle, exponent, flags, values, empty };
   struct Slot {
-    Stage stage = Stage::idle;
-    uint16_t next_exponent = wire::exponent::unknown;  // of the next chunk here, as the last RESULT said
-    uint16_t own_exponent = 0;                         // that this rank has given for the chunk, or for the next one
-    uint16_t scaled_by = 0;                            // exponent that scaled the values in flight
+    std::shared_ptr<Call> call;  // null: the slot is free
     uint64_t position = 0;
-    std::shared_ptr<Call> call;
-    std::vector<uint16_t> named;  // lanes that are NaN or infinite at some rank
+    Chunk chunk;
+    Contribution sent;
   };
 
   // Whether the next chunk has a slot.
   bool may_begin() const;
   void begin(uint64_t position);
-  void submit(uint32_t index, Stage stage);
-  // `known` is what a RESULT says of the chunk's exponent.
-  void submit_float(uint32_t index, uint16_t known);
-  uint32_t write_values(uint32_t index);
-  uint32_t write_flags(uint32_t index);
+  // Contributes to the phase of the slot's chunk.
+  void submit(uint32_t index);
   void take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* ended);
-  // `weighed` are the words of a result. False where it is not the sum of what all ranks contributed to the chunk.
+  // False where `result`, whose words weigh so much, is not the sum of what all ranks contributed to the phase.
   bool check_holds(const Slot& slot, const channel::Ticket& result, uint32_t weighed) const;
-  uint32_t read_values(uint32_t index);
-  void read_flags(uint32_t index);
   void finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended);
   void fail(const Slot& slot);
   // Lets the server see what was submitted; `all` that can be for now, or else there is more to come.
@@ -78,16 +62,6 @@ class Stream {
   // The call that owns a position, or null when no such call is queued.
   const std::shared_ptr<Call>* call_at(uint64_t position) const;
   uint16_t exponent_ahead(uint64_t position) const;
-  uint64_t chunk_in_call(const Slot& slot) const { return slot.position - slot.call->first_position; }
-  uint32_t values_of(const Call& call, uint64_t chunk) const;
-  // The floating-point values of one chunk; act(values) gets a pointer of their type.
-  template <typename Act>
-  auto with_floats_of(const Call& call, uint64_t chunk, Act&& act) const {
-    return with_floats(call, chunk * geometry_.values, act);
-  }
-  uint16_t exponent_of(const Call& call, uint64_t chunk) const;
-  int shift_of(uint16_t exponent) const;
-  bool streams() const { return geometry_.streaming != 0; }
   // What all ranks add to the check of a chunk, beside values.
   uint32_t common_terms(const Slot& slot) const;
 
@@ -95,7 +69,6 @@ class Stream {
   channel::Geometry geometry_;
   ThreadTime time_;
   int doorbell_;
-  int headroom_;             // bits that the sum of world_size values needs
   uint32_t own_rank_term_;   // of the check
   uint32_t all_rank_terms_;  // of all ranks together
   std::vector<Slot> slots_;

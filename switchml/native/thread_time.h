@@ -36,8 +36,6 @@ class ThreadTime {
     for (const auto& call : calls) {
       channel::CallTimes times = call->times;
       times.sequence = call->sequence;
-      times.kind = static_cast<uint64_t>(call->kind);
-      times.bytes = call->size * alignment_of(call->kind);
       times.ended = since_;
       times.quantize = total(control_->process.quantize) - times.quantize;
       times.waiting = total(control_->process.waiting) - times.waiting;

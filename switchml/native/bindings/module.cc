@@ -155,8 +155,9 @@ NB_MODULE(_native, module) {
 
   nb::class_<Communicator::Outcome>(module, "Outcome")
       .def_prop_ro("status", &status_name)
-      .def_ro("non_finite_count", &Communicator::Outcome::non_finite_count)
-      .def_ro("non_finite_indices", &Communicator::Outcome::non_finite_indices);
+      .def_prop_ro("non_finite_count", [](const Communicator::Outcome& outcome) { return outcome.non_finite.count; })
+      .def_prop_ro("non_finite_indices",
+                   [](const Communicator::Outcome& outcome) { return outcome.non_finite.indices; });
 
   switchml::client::define_kernels(
       module.def_submodule("kernels", "The arithmetic between a tensor and the words of a packet."));

@@ -1,0 +1,162 @@
+#include "switchml/native/codecs/block_float.h"
+
+#include <limits>
+
+namespace switchml::client {
+
+namespace {
+
+int bits_for(uint32_t world_size) {
+  int bits = 0;
+  while ((uint64_t{1} << bits) < world_size) {
+    ++bits;
+  }
+  return bits;
+}
+
+}  // namespace
+
+template <typename Value>
+BlockFloat<Value>::BlockFloat(uint8_t* memory, uint64_t elements, bool average, const channel::Geometry& geometry)
+    : Codec(elements, kWordBits, geometry.values),
+      memory_(reinterpret_cast<Value*>(memory)),
+      divisor_(average ? static_cast<float>(geometry.world_size) : 1.0F),
+      headroom_(bits_for(geometry.world_size)),
+      slots_(geometry.slots),
+      streaming_(geometry.streaming != 0) {}
+
+template <typename Value>
+uint16_t BlockFloat<Value>::exponent_of(uint64_t chunk) const {
+  return kernels::block_exponent(values_of(chunk), words_of(chunk));
+}
+
+template <typename Value>
+bool BlockFloat<Value>::begin(Chunk* chunk) const {
+  chunk->named.clear();
+  return choose_phase(chunk);
+}
+
+template <typename Value>
+bool BlockFloat<Value>::choose_phase(Chunk* chunk) {
+  const Exponents told = chunk->told;
+  if (told.all < told.own) {
+    return false;  // it is the largest of all ranks', so it was changed: our values do not fit
+  }
+  const bool known = told.all != wire::exponent::unknown;
+  chunk->phase = !known                                  ? Chunk::Phase::exponent
+                 : told.all > wire::exponent::max_finite ? Chunk::Phase::flags
+                                                         : Chunk::Phase::values;
+  chunk->scaled_by = known ? told.all : 0;
+  chunk->owns_scale = told.own == chunk->scaled_by;
+  return true;
+}
+
+template <typename Value>
+Contribution BlockFloat<Value>::encode(const Chunk& chunk, uint8_t* words) const {
+  using Scale = Contribution::Scale;
+  const auto count = static_cast<uint16_t>(words_of(chunk.number));
+  switch (chunk.phase) {
+    case Chunk::Phase::exponent:
+      return {0, Scale::none, false, exponent_of(chunk.number), 0};
+    case Chunk::Phase::flags:
+      return {count, Scale::none, false, exponent_of_finite(chunk.number), write_flags(chunk.number, words)};
+    case Chunk::Phase::values:
+      break;
+  }
+  return {count, chunk.owns_scale ? Scale::own : Scale::of_others, true, 0, write_values(chunk, words)};
+}
+
+// |value| < 2^(exponent - 126), so that the scaled values of all ranks fit 31 bits and a sign.
+template <typename Value>
+int BlockFloat<Value>::shift_of(const Chunk& chunk) const {
+  return 31 - headroom_ - (chunk.scaled_by - 126);
+}
+
+// What remains when the lanes that are not finite are zeros.
+template <typename Value>
+uint16_t BlockFloat<Value>::exponent_of_finite(uint64_t chunk) const {
+  uint16_t largest = 0;
+  const Value* values = values_of(chunk);
+  for (uint32_t i = 0; i < words_of(chunk); ++i) {
+    if (kernels::is_finite(values[i])) {
+      largest = std::max(largest, kernels::block_exponent(values + i, 1));
+    }
+  }
+  return largest;
+}
+
+template <typename Value>
+uint32_t BlockFloat<Value>::write_flags(uint64_t chunk, uint8_t* words) const {
+  const Value* const own = values_of(chunk);
+  const uint32_t count = words_of(chunk);
+  for (uint32_t i = 0; i < values(); ++i) {
+    wire::store32(words + i * kWordBytes, i < count && !kernels::is_finite(own[i]) ? 1 : 0);
+  }
+  return kernels::weigh(words, 0, values());
+}
+
+template <typename Value>
+uint32_t BlockFloat<Value>::write_values(const Chunk& chunk, uint8_t* words) const {
+  const Value* const own = values_of(chunk.number);
+  const uint32_t count = words_of(chunk.number);
+  uint32_t weighed;
+  if (chunk.named.empty()) {
+    const uint64_t ahead = slots_ + 1;  // chunks: a later one, if it is a whole one of the same call
+    const Value* next = chunk.number + ahead + 1 < chunks() ? own + ahead * values() : nullptr;
+    weighed = kernels::quantize(own, count, shift_of(chunk), words, streaming_, next);
+  } else {
+    std::vector<Value> finite(own, own + count);
+    std::replace_if(finite.begin(), finite.end(), [](Value value) { return !kernels::is_finite(value); }, Value{});
+    weighed = kernels::quantize(finite.data(), count, shift_of(chunk), words, streaming_);
+  }
+  clear_from(count, words);
+  return weighed;
+}
+
+template <typename Value>
+uint32_t BlockFloat<Value>::decode(const Chunk& chunk, const uint8_t* words) const {
+  if (chunk.phase != Chunk::Phase::values) {
+    return weigh_from(0, words);
+  }
+  Value* const sums = values_of(chunk.number);
+  const uint32_t count = words_of(chunk.number);
+  const uint32_t weighed = kernels::dequantize(words, count, shift_of(chunk), divisor_, sums);
+  for (const uint16_t lane : chunk.named) {
+    kernels::narrow(std::numeric_limits<float>::quiet_NaN(), sums + lane);
+  }
+  return weighed + weigh_from(count, words);
+}
+
+template <typename Value>
+bool BlockFloat<Value>::agree(Chunk* chunk, const uint8_t* words) {
+  // After the exponents every rank knows one; after the flags those of what is not flagged.
+  const uint32_t largest =
+      chunk->phase == Chunk::Phase::exponent ? wire::exponent::non_finite : wire::exponent::max_finite;
+  if (chunk->told.all > largest) {
+    return false;
+  }
+  if (chunk->phase == Chunk::Phase::flags) {
+    read_flags(chunk, words);
+  }
+  return choose_phase(chunk);
+}
+
+template <typename Value>
+void BlockFloat<Value>::read_flags(Chunk* chunk, const uint8_t* words) {
+  for (uint32_t i = 0; i < words_of(chunk->number); ++i) {
+    if (wire::load32(words + i * kWordBytes) != 0) {
+      chunk->named.push_back(static_cast<uint16_t>(i));
+      non_finite_.count += 1;
+      non_finite_.indices.push_back(chunk->number * values() + i);
+    }
+  }
+  // Chunks end out of order, so only the end of the call knows which are the lowest; keep the list short until then.
+  std::sort(non_finite_.indices.begin(), non_finite_.indices.end());
+  non_finite_.indices.resize(std::min(non_finite_.indices.size(), NonFinite::kIndicesKept));
+}
+
+template class BlockFloat<float>;
+template class BlockFloat<kernels::Float16>;
+template class BlockFloat<kernels::BFloat16>;
+
+}  // namespace switchml::client
