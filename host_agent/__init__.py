@@ -1,1 +1,1 @@
-"""The agent: one process on every worker host that moves its ranks' packets between shared memory and the switch."""
+"""The agent: one process on every worker host that moves packets between its ranks' shared memory and the switch."""

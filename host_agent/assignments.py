@@ -1,4 +1,4 @@
-"""What an agent checks of an assignment before it opens anything."""
+"""Check the controller's assignments before anything is opened for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_assignment"]
 
 
 def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_ranks: int) -> None:
-    """Check that `agent`, which carries `taken` ranks of other jobs and at most `max_ranks`, can carry it out.
+    """Check that `agent`, with `taken` ranks of other jobs and room for `max_ranks`, can carry an assignment out.
 
     Raises:
         AssignmentRefused: it cannot; the message says why.
@@ -42,12 +42,12 @@ def check_assignment(assignment: pb.Assignment, agent: str, taken: int, max_rank
         ),
         (
             len(assignment.workers) == len(ranks) or not assignment.generation,
-            f"{len(assignment.workers)} numbers of processes for {len(ranks)} ranks",
+            f"{len(assignment.workers)} process numbers for {len(ranks)} ranks",
         ),
         (_is_ipv4(assignment.switch_address), f"address {assignment.switch_address!r} of the switch"),
         (
             taken + len(ranks) <= max_ranks,
-            f"{len(ranks)} ranks beside {taken} of other jobs, with {max_ranks} allowed (--max-ranks)",
+            f"{len(ranks)} ranks in addition to {taken} of other jobs, with {max_ranks} allowed (--max-ranks)",
         ),
     )
     for holds, what in requirements:

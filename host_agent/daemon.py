@@ -1,4 +1,4 @@
-"""The agent's process: `switchml-agent`."""
+"""The agent's process, `switchml-agent`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """What an agent is started with; the command line's options of the same names say what they mean."""
+    """The agent's options; the command line documents those of the same names."""
 
     controller: str
     name: str
@@ -53,11 +53,11 @@ class AgentOptions:
     poll: Poll = "adaptive"
     next_hop: str | None = None
     threads: int = 1
-    slot_uses: int = SLOT_USES  # in one epoch; fewer for tests
+    slot_uses: int = SLOT_USES  # per epoch; tests use fewer
     daemon: DaemonOptions = field(default_factory=DaemonOptions)
 
     def registration(self) -> pb.Register:
-        """Return how the agent introduces itself; every call makes another instance of it."""
+        """Return a new registration message that describes the agent to the controller."""
         return pb.Register(
             version=VERSION,
             protocol_version=PROTOCOL_VERSION,
@@ -75,11 +75,11 @@ class AgentOptions:
 
 
 def _choose_transport(options: AgentOptions) -> AgentOptions:
-    """Return the options with the transport that will be used, and the switch port that goes with it.
+    """Return the options with the transport to use and its switch port filled in.
 
     Raises:
-        OSError, ValueError: shared memory was asked for, and there is no switch at its socket; or options contradict
-            each other.
+        OSError, ValueError: shared memory was requested and no switch answers at its socket, or options contradict each
+            other.
 
     """
     if options.transport in DEVICE_TRANSPORTS:
@@ -112,7 +112,7 @@ def _make_engine(options: AgentOptions) -> tuple[Engine, AgentOptions]:
     """Return the engine, and the options with the MAC address of the device that it uses.
 
     Raises:
-        OSError, ValueError: the device cannot be had; the message says why.
+        OSError, ValueError: the device cannot be opened; the message says why.
 
     """
     if options.transport not in DEVICE_TRANSPORTS:
@@ -130,20 +130,20 @@ def _make_engine(options: AgentOptions) -> tuple[Engine, AgentOptions]:
 
 
 async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
-    """Be an agent until `stop` is set.
+    """Run the agent until `stop` is set.
 
     Raises:
-        RegistrationRefused: the controller will not have it.
+        RegistrationRefused: the controller refuses this agent.
         TlsError: certificates are missing or not usable.
-        SocketUnusable: its socket cannot be made.
-        OSError, ValueError: the switch with which it is to share memory is not there.
+        SocketUnusable: the agent's socket cannot be created.
+        OSError, ValueError: no switch answers at the socket for shared memory.
 
     """
     security = options.daemon.security
     for controller in options.controller.split(","):
         certificates = security.certificates_for(controller)
         if certificates is not None:
-            certificates.read()  # what is wrong with them now is told now; later it is tried again
+            certificates.read()  # report unusable certificates at the start; later reads are retried
     options = _choose_transport(options)
     if options.transport == "udp":
         _warn_of_small_buffers()
@@ -154,7 +154,7 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
     server = SocketServer(options.socket, jobs, session.missing_ranks)
     metrics = None
     if options.daemon.metrics is not None:
-        # What serves them takes a tenth of a second to import.
+        # The metrics server takes a tenth of a second to import.
         from switchml.common.metrics_server import MetricsServer, on_loop
         from switchml.host_agent.metrics import AgentMetrics
 
@@ -182,13 +182,13 @@ async def serve(options: AgentOptions, stop: asyncio.Event) -> None:
 
 
 def _warn_of_small_buffers() -> None:
-    """Name the limits of the system that keep sockets' buffers smaller than they should be."""
+    """Warn about system limits that keep socket buffers smaller than they should be."""
     granted = granted_socket_buffers()
     for direction, limit, size in zip(("receive", "send"), ("rmem_max", "wmem_max"), granted, strict=True):
         if size < SOCKET_BUFFER_BYTES:
             _log.warning(
-                "%s buffers of %d bytes, not %d: the kernel caps them and drops what comes or goes in larger bursts;"
-                " as root on this machine, outside of any container: sysctl -w net.core.%s=%d",
+                "%s buffers of %d bytes instead of %d: the kernel limits them and drops packets in larger bursts; "
+                "as root on this machine, outside of any container: sysctl -w net.core.%s=%d",
                 *(direction, size, SOCKET_BUFFER_BYTES, limit, SOCKET_BUFFER_BYTES),
             )
 
@@ -202,7 +202,7 @@ def _check_controller(_context: click.Context, _parameter: click.Parameter, valu
         host, separator, port = address.rpartition(":")
         known = host and separator and port.isascii() and port.isdigit() and 0 < int(port) < 2**16
         if not known and not address.startswith("unix:/"):
-            raise click.BadParameter(f"{address!r} is not HOST:PORT nor unix:/PATH")
+            raise click.BadParameter(f"{address!r} is neither HOST:PORT nor unix:/PATH")
     return value
 
 
@@ -210,12 +210,12 @@ def _check_address(_context: click.Context, _parameter: click.Parameter, value: 
     try:
         return str(IPv4Address(value))
     except AddressValueError as error:
-        raise click.BadParameter(f"{value!r} is no IPv4 address") from error
+        raise click.BadParameter(f"{value!r} is not an IPv4 address") from error
 
 
 def _check_mac(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", value):
-        raise click.BadParameter(f"{value!r} is no MAC address like 02:00:00:00:00:01")
+        raise click.BadParameter(f"{value!r} is not a MAC address like 02:00:00:00:00:01")
     return value.lower()
 
 
@@ -228,7 +228,7 @@ def _default_socket(_context: click.Context, _parameter: click.Parameter, value:
         return value
     directory = os.environ.get("SWITCHML_RUN_DIR")
     if not directory:
-        raise click.BadParameter("give it, or set SWITCHML_AGENT or SWITCHML_RUN_DIR")
+        raise click.BadParameter("give this option, or set SWITCHML_AGENT or SWITCHML_RUN_DIR")
     return Path(directory, "agent.sock").resolve()
 
 
@@ -245,7 +245,8 @@ Example:
     required=True,
     metavar="HOST:PORT|unix:/PATH",
     callback=_check_controller,
-    help="The controller's gRPC address; with a standby, both, with a comma between.  [env: SWITCHML_CONTROLLER]",
+    help="The controller's gRPC address; with a standby controller, both addresses separated by a comma.  [env: "
+    "SWITCHML_CONTROLLER]",
 )
 @click.option(
     "--name", default=socket.gethostname, help="Name of this agent, unique in the fabric.  [default: hostname]"
@@ -265,9 +266,13 @@ Example:
     type=click.Path(path_type=Path, resolve_path=True, dir_okay=False),
     help="Unix socket for training processes.  [env: SWITCHML_AGENT; default: agent.sock in SWITCHML_RUN_DIR]",
 )
-@click.option("--switch", default="", help="Name of the switch that this host hangs on.  [default: the only one]")
+@click.option("--switch", default="", help="Name of the switch that this host is attached to.  [default: the only one]")
 @click.option(
-    "--switch-port", type=click.IntRange(1, HIGHEST_PORT), default=1, show_default=True, help="Port of that switch."
+    "--switch-port",
+    type=click.IntRange(1, HIGHEST_PORT),
+    default=1,
+    show_default=True,
+    help="Port of that switch to which this host is attached.",
 )
 @click.option(
     "--mac",
@@ -281,9 +286,9 @@ Example:
     type=click.Choice(["auto", "shm", "udp", "dpdk", "xdp"]),
     default="auto",
     show_default=True,
-    help="How ranks reach the switch: over UDP, or by memory that they share with a soft switch on this machine; auto "
-    "takes the latter where --switch-socket leads to one. The switch then says which port it is. dpdk and xdp move "
-    "frames of --device themselves (docs/transports.md).",
+    help="How ranks reach the switch: over UDP, or through memory that they share with a soft switch on this "
+    "machine; auto uses shared memory if a switch answers at --switch-socket, which then assigns the port. "
+    "dpdk and xdp send and receive frames on --device themselves (docs/transports.md).",
 )
 @click.option(
     "--switch-socket",
@@ -295,8 +300,8 @@ Example:
     "--device",
     default="",
     metavar="DEVARGS|INTERFACE",
-    help="The data interface: of dpdk a PCI address or a virtual device and its options, of xdp an interface's name. "
-    "Its MAC address is taken for --mac.",
+    help="The data interface: for dpdk a PCI address or a virtual device with its options, for xdp the name of "
+    "an interface. Its MAC address replaces --mac.",
 )
 @click.option("--dpdk-eal", default="", metavar="ARGUMENTS", help="Arguments of DPDK's environment, in one string.")
 @click.option(
@@ -304,20 +309,21 @@ Example:
     type=click.IntRange(0, 65535),
     default=0,
     show_default=True,
-    help="MTU of the DPDK device, in bytes; 0: as it has it.",
+    help="MTU of the DPDK device, in bytes; 0: keep the device's.",
 )
 @click.option(
     "--poll",
     type=click.Choice(["adaptive", "busy"]),
     default="adaptive",
     show_default=True,
-    help="Whether the data thread of dpdk and xdp sleeps when nothing comes; busy takes a processor of its own.",
+    help="Whether the data thread of dpdk and xdp sleeps when no packets arrive; busy occupies one CPU.",
 )
 @click.option(
     "--next-hop",
     callback=_check_optional_mac,
     metavar="MAC",
-    help="Where dpdk and xdp send frames to, when the switch is not on the same network.  [default: whom ARP finds]",
+    help="MAC address to which dpdk and xdp send frames if the switch is not on the same network.  [default: "
+    "resolved by ARP]",
 )
 @click.option(
     "--threads",
@@ -325,9 +331,15 @@ Example:
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Data threads that each rank's slots are divided among, over udp and dpdk.  [env: SWITCHML_AGENT_THREADS]",
+    help="Number of data threads that share each rank's slots, for udp and dpdk.  [env: SWITCHML_AGENT_THREADS]",
 )
-@click.option("--max-ranks", type=click.IntRange(1, 4096), default=64, show_default=True, help="Ranks of all jobs.")
+@click.option(
+    "--max-ranks",
+    type=click.IntRange(1, 4096),
+    default=64,
+    show_default=True,
+    help="Maximum number of ranks, over all jobs.",
+)
 @daemon_options("switchml-agent", "SWITCHML_AGENT", "once the agent is registered and listens")
 def main(
     controller: str,
@@ -348,9 +360,10 @@ def main(
     threads: int,
     daemon: DaemonOptions,
 ) -> None:
-    """Move the packets of this host's ranks between their processes and the switch.
+    """Move packets between the training processes of this host and the switch.
 
-    Exit status: 0 when stopped by SIGTERM or SIGINT, 1 when it cannot go on, 2 for wrong options.
+    Exit status: 0 when stopped by SIGTERM or SIGINT, 1 after an error that the agent cannot recover from, 2 for wrong
+    options.
     """
     options = AgentOptions(
         controller=controller,

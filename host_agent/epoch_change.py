@@ -1,4 +1,4 @@
-"""How an agent moves the processes of a job to its next epoch (docs/protocol.md, "A change of epoch")."""
+"""Move the processes of a job to its next epoch (docs/protocol.md, "Epoch change")."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _Record = Callable[[LocalRank, "pb.RankEvent.Kind", str], None]
 
 
 def follows(held: LocalJob, assignment: pb.Assignment) -> bool:
-    """Tell whether an assignment is the next epoch of a job that is here."""
+    """Return whether an assignment is the next epoch of a job that this agent has."""
     return assignment.HasField("succession") and assignment.succession.previous_epoch == held.assignment.epoch
 
 
 def have_reached(positions: pb.Positions, quiesce: pb.Quiesce) -> bool:
-    """Tell whether all ranks hold what they shall."""
+    """Return whether all ranks hold the target number of phases."""
     return all(
         phase >= target for rank in positions.ranks for phase, target in zip(rank.phases, quiesce.targets, strict=True)
     )
@@ -31,14 +31,15 @@ def have_reached(positions: pb.Positions, quiesce: pb.Quiesce) -> bool:
 def switch_over(old: LocalJob, new: LocalJob, record: _Record) -> None:
     """Give each process of the old epoch its rank in the new one.
 
-    What became of processes that have gone meanwhile is recorded of their new ranks. Those that the new epoch has no
-    rank for are told that they were taken for lost.
+    Processes that have ended during the change are recorded as ended at their new ranks. Processes without a rank in
+    the
+    new epoch are told that they were declared lost.
     """
     succession = new.assignment.succession
     for number, before in zip(new.assignment.ranks, succession.previous_ranks, strict=True):
         rank, previous = new.ranks[number], old.ranks.get(before)
         if previous is None:
-            continue  # its process is still to come
+            continue  # its process has not attached yet
         process, previous.process = previous.process, None
         if process is None:
             if previous.attached:
@@ -49,12 +50,12 @@ def switch_over(old: LocalJob, new: LocalJob, record: _Record) -> None:
             continue
         rank.process = process
         if not previous.attached:
-            continue  # it waits for its rank still, and will get this one
+            continue  # its process still waits for its rank, and will get this one
         rank.attached = True
         record(rank, pb.RankEvent.KIND_ATTACHED, f"process {process.pid}")
         process.move(new, rank, rank.take_descriptors())
     for previous in old.ranks.values():
         process, previous.process = previous.process, None
         if process is not None:
-            process.fail(Failure("WorkerLost", (previous.rank,), f"this rank was taken for lost: {succession.message}"))
-    _log.info("%s: follows on epoch %d", new, succession.previous_epoch)
+            process.fail(Failure("WorkerLost", (previous.rank,), f"this rank was declared lost: {succession.message}"))
+    _log.info("%s: continues in epoch %d", new, succession.previous_epoch)

@@ -1,4 +1,4 @@
-"""What the agent tells others that it cannot do."""
+"""Errors that the agent reports to the controller and to processes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ __all__ = ["AgentError", "AssignmentRefused", "AttachRefused", "BadMessage", "Re
 
 
 class AgentError(Exception):
-    """Anything that the agent itself raises."""
+    """Base class of the errors that the agent itself raises."""
 
 
 class AssignmentRefused(AgentError):
-    """The controller's assignment cannot be carried out; the message goes back to it."""
+    """The controller's assignment cannot be carried out; the message is sent back to it."""
 
 
 class AttachRefused(AgentError):
-    """A process may not have the rank it asked for. `error` is the word for it in the protocol."""
+    """A process may not have the rank that it asked for. `error` is the error's name in the protocol."""
 
     def __init__(self, error: str, message: str) -> None:
         super().__init__(message)
@@ -22,12 +22,12 @@ class AttachRefused(AgentError):
 
 
 class BadMessage(AgentError):
-    """A training process sent something that is no message of the protocol."""
+    """A training process sent something that is not a message of the protocol."""
 
 
 class RegistrationRefused(AgentError):
-    """The controller will not have this agent: another version, or its name is taken. Trying again is no use."""
+    """The controller refuses this agent: the versions differ, or its name is taken. A retry cannot succeed."""
 
 
 class SocketUnusable(AgentError):
-    """The Unix socket cannot be made at its path."""
+    """The Unix socket cannot be created at its path."""

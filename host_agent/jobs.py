@@ -1,4 +1,4 @@
-"""The jobs that this agent has ranks of: from the controller's assignment until its revocation."""
+"""The jobs that have ranks at this agent, from the controller's assignment until its revocation."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ __all__ = ["Jobs"]
 
 _log = logging.getLogger(__name__)
 
-_REMEMBERED_JOBS: Final = 64  # that have ended, to tell late processes so
+_REMEMBERED_JOBS: Final = 64  # ended jobs, so that late processes are told why
 _RETURN_SECONDS: Final = 10.0  # how long an attaching process waits for the epoch in which its rank is free again
-_CONTROLLER_SECONDS: Final = 2.0  # for the controller to say that the other ranks did not come in time
+_CONTROLLER_SECONDS: Final = 2.0  # for the controller to report that the other ranks did not arrive in time
 
 
 class Jobs:
-    """All jobs of this agent. One event loop uses it; nothing here waits for the network but `attach`.
+    """All jobs of this agent. It belongs to one event loop; only `attach` waits for the network.
 
-    With a `switch_socket`, a shm port of the switch, ranks share memory with the switch; else packets go over UDP.
-    `report` takes messages for the controller and may lose them while there is none: `summary` has all that matters.
-    `delivered` waits until the controller has acted on those, while there is one.
+    With a `switch_socket`, a shm port of the switch, ranks share memory with the switch; otherwise packets use UDP.
+    `report` takes messages for the controller, and may drop them while no controller is connected: `summary` repeats
+    everything that matters. `delivered` waits until the connected controller has acted on the reported messages.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class Jobs:
         self._max_ranks = max_ranks
         self._agent = agent
         self._jobs: dict[int, LocalJob] = {}  # by id, which is unique among live jobs
-        self._opening: dict[int, LocalJob] = {}  # by id: those whose ranks are being opened
-        self._tasks: set[asyncio.Task[None]] = set()  # that open them
-        self._ended: OrderedDict[int | str, str] = OrderedDict()  # what became of jobs, by name and by id
+        self._opening: dict[int, LocalJob] = {}  # by id: jobs whose ranks are being opened
+        self._tasks: set[asyncio.Task[None]] = set()  # the tasks that open them
+        self._ended: OrderedDict[int | str, str] = OrderedDict()  # why jobs ended, by name and by id
         self._waiting = WaitingRanks()
         self._switches = SwitchWatch(engine)
         self.report: Callable[[pb.AgentMessage], None] = lambda _: None
         self.delivered: Callable[[], Awaitable[None]] = _nothing_to_deliver
 
-    # ---- what the controller orders ----
+    # ---- orders of the controller ----
 
     def assign(self, assignment: pb.Assignment) -> None:
-        """Open the assignment's ranks, and report when they are open or why they cannot be."""
+        """Open the assignment's ranks, and report when they are open or why they cannot be opened."""
         task = asyncio.create_task(self._answer(assignment), name=f"opening of job {assignment.job}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -79,10 +79,10 @@ class Jobs:
         self.report(answer)
 
     async def open(self, assignment: pb.Assignment) -> pb.AssignmentReady:
-        """Open the assignment's ranks and return where they listen. The same assignment again changes nothing.
+        """Open the assignment's ranks and return where they listen. Repeating an assignment changes nothing.
 
         Raises:
-            AssignmentRefused: it is not one that can be carried out, or is not wanted any more; nothing remains open.
+            AssignmentRefused: it cannot be carried out, or was revoked; no rank remains open.
 
         """
         held = self._jobs.get(assignment.job)
@@ -108,7 +108,7 @@ class Jobs:
         return self._ready(job)
 
     def _ranks_of_others(self, number: int) -> int:
-        """Return how many ranks of other jobs are open, or about to be."""
+        """Return the number of ranks of other jobs that are open or being opened."""
         jobs = {**self._jobs, **self._opening}
         return sum(len(job.assignment.ranks) for other, job in jobs.items() if other != number)
 
@@ -116,20 +116,20 @@ class Jobs:
         return self._waiting.named_by(assignment) if assignment.announcements else []
 
     async def _open_ranks(self, job: LocalJob) -> None:
-        """Open the ranks of a job, as long as it is wanted."""
+        """Open the ranks of a job, unless it ends first."""
         for rank in job.assignment.ranks:
             try:
                 job.ranks[rank] = await self._ranks.open(job.assignment, rank)
             except (OSError, ValueError) as error:
                 raise AssignmentRefused(f"agent {self._agent} cannot open rank {rank} of {job}: {error}") from error
             if self._opening.get(job.assignment.job) is not job:
-                raise AssignmentRefused(f"{job} ended, or has another epoch, while its ranks were opened")
+                raise AssignmentRefused(f"{job} ended, or changed its epoch, while its ranks were opened")
 
     def _take_up(self, job: LocalJob) -> None:
-        """Take a job whose ranks are open for one of this agent's, or for what one becomes.
+        """Register a job whose ranks are open, or make it the successor of its previous epoch.
 
         Raises:
-            AssignmentRefused: processes that were to get its ranks have gone meanwhile.
+            AssignmentRefused: processes that were assigned its ranks have ended.
 
         """
         waiting = self._waiting_for(job.assignment)
@@ -144,7 +144,7 @@ class Jobs:
         for reference in (job.name, job.assignment.job):
             self._ended.pop(reference, None)
         for number, one in zip(job.assignment.ranks, waiting, strict=False):
-            job.ranks[number].process = one.process  # no other process can take it
+            job.ranks[number].process = one.process  # reserves the rank for this process
         self._waiting.assigned(waiting, job)
         _log.info("%s: opened rank %s", job, ", ".join(map(str, job.ranks)))
 
@@ -154,21 +154,23 @@ class Jobs:
         if job is not None and job.successor is not None and job.successor.assignment.epoch == activation.epoch:
             job = self._switch_over(job, job.successor)
         if job is None or job.assignment.epoch != activation.epoch:
-            _log.warning("activation of job %d epoch %d, which is not here", activation.job, activation.epoch)
+            _log.warning(
+                "activation of job %d epoch %d, which this agent does not have", activation.job, activation.epoch
+            )
             return
         job.activated.set()
         _log.info("%s: active", job)
 
     async def freeze(self, quiesce: pb.Quiesce) -> pb.Positions | None:
-        """Stop a job's ranks, which begin nothing and take no result any more, and say how far they are.
+        """Stop a job's ranks, so that they begin nothing and accept no result, and return their positions.
 
-        None for a job that is not here. A rank whose switch does not answer is left out.
+        Returns None for a job that this agent does not have. A rank whose switch does not answer is left out.
         """
         job = self._to_quiesce(quiesce)
         return None if job is None else _positions(quiesce, await self._ranks.freeze(job.ranks.values()))
 
     async def fetch(self, quiesce: pb.Quiesce) -> pb.Positions | None:
-        """Let a frozen job's ranks fetch what others hold, and say how far they are by now. As `freeze`."""
+        """Let a frozen job's ranks fetch what others hold, and return their positions. Returns as `freeze` does."""
         job = self._to_quiesce(quiesce)
         if job is None:
             return None
@@ -177,7 +179,7 @@ class Jobs:
     def _to_quiesce(self, quiesce: pb.Quiesce) -> LocalJob | None:
         job = self._jobs.get(quiesce.job)
         if job is None or job.assignment.epoch != quiesce.epoch:
-            _log.warning("no job %d in epoch %d is here to be stopped", quiesce.job, quiesce.epoch)
+            _log.warning("no job %d in epoch %d to quiesce at this agent", quiesce.job, quiesce.epoch)
             return None
         return job
 
@@ -192,14 +194,14 @@ class Jobs:
         return new
 
     def revoke(self, revocation: pb.Revocation, failure: Failure) -> None:
-        """End a job: its processes get `failure`, its ranks are closed."""
+        """End a job: its processes get `failure`, and its ranks are closed."""
         opening = self._opening.get(revocation.job)
         if opening is not None and opening.assignment.epoch == revocation.epoch:
             del self._opening[revocation.job]
             return
         job = self._jobs.get(revocation.job)
         if job is None or job.assignment.epoch != revocation.epoch:
-            _log.info("revocation of job %d epoch %d, which is not here", revocation.job, revocation.epoch)
+            _log.info("revocation of job %d epoch %d, which this agent does not have", revocation.job, revocation.epoch)
             return
         self._end(job, failure)
 
@@ -208,32 +210,34 @@ class Jobs:
         job = self._jobs.get(answer.job)
         rank = job.ranks.get(answer.rank) if job is not None and job.assignment.epoch == answer.epoch else None
         if job is None or rank is None or rank.attached or rank.process is not None:
-            _log.warning("rank %d of job %d in epoch %d is not free here", answer.rank, answer.job, answer.epoch)
+            _log.warning(
+                "rank %d of job %d in epoch %d is not free at this agent", answer.rank, answer.job, answer.epoch
+            )
             return
         waiting = self._waiting.returned(answer.announcement, job)
         if waiting is not None:
             rank.process = waiting.process
 
     def refuse(self, refusal: pb.RendezvousRefusal) -> None:
-        """Tell a process that waits for a job to begin that none will."""
+        """Tell a process that waits for a job to begin that it will not."""
         self._waiting.refuse(refusal)
 
     async def end_all(self, failure: Failure) -> None:
-        """End every job, because the agent ends; return when all ranks are closed."""
+        """End every job because the agent ends; return when all ranks are closed."""
         self._opening.clear()
         for job in list(self._jobs.values()):
             self._end(job, failure)
         await asyncio.gather(*self._tasks)
         await self._ranks.shut_down()
 
-    # ---- what the controller is told ----
+    # ---- reports to the controller ----
 
     def statuses(self) -> list[pb.RankStatus]:
-        """Return where every rank stands, ended ones included."""
+        """Return the status of every rank, including ended ones."""
         return [self._status(job, rank) for job, rank in self._all_ranks()]
 
     def summary(self) -> Iterator[pb.AgentMessage]:
-        """Yield all that a controller must be told that may know nothing: what is open, and what has happened."""
+        """Yield the messages that a controller needs which knows nothing of this agent: open ranks and past events."""
         for job in self._jobs.values():
             yield pb.AgentMessage(assignment_ready=self._ready(job))
         for _, rank in self._all_ranks():
@@ -242,7 +246,7 @@ class Jobs:
         yield from self._waiting.announcements()
 
     def profiles(self, order: pb.ProfileOrder) -> pb.RankProfiles:
-        """Return where the time of a job's open ranks goes."""
+        """Return how the job's open ranks spend their time."""
         job, answer = self._jobs.get(order.job), pb.RankProfiles(number=order.number)
         if job is not None and job.assignment.epoch == order.epoch:
             for rank in job.ranks.values():
@@ -253,23 +257,23 @@ class Jobs:
         return answer
 
     def open_ranks(self) -> Iterator[tuple[LocalJob, LocalRank, int]]:
-        """Yield the ranks that the engine has, with their handles."""
+        """Yield the open ranks of the engine, with their handles."""
         for job, rank in self._all_ranks():
             if rank.handle is not None:
                 yield job, rank, rank.handle
 
     def stalled(self, job: LocalJob, rank: int, positions: dict[int, int]) -> list[int]:
-        """Return the ranks without whose contributions `rank` cannot go on, as far as it is known.
+        """Return the ranks whose missing contributions block `rank`, as far as this agent knows.
 
-        `positions` are how many contributions each rank has made, as the controller has last heard. Those that have
-        made no more of them than `rank` has results hold it up.
+        `positions` are the numbers of contributions of each rank, as the controller last reported them. A rank blocks
+        `rank` if it has made no more contributions than `rank` has results.
         """
         local = {other.rank: self._read_status(other)["position"] for other in job.ranks.values()}
         received = self._read_status(job.ranks[rank])["received"]
         known = {**positions, **local}
         return sorted(other for other, position in known.items() if other != rank and position <= received)
 
-    # ---- what the processes do ----
+    # ---- requests of processes ----
 
     async def attach(self, request: Attach, process: Process) -> tuple[LocalJob, LocalRank, tuple[int, ...]]:
         """Give a rank to a process, once its job is active.
@@ -279,7 +283,7 @@ class Jobs:
             and the memory of the job's results.
 
         Raises:
-            AttachRefused: it cannot have it.
+            AttachRefused: the process cannot have the rank.
 
         """
         job = self._find(request.job)
@@ -296,12 +300,12 @@ class Jobs:
             raise AttachRefused("RankTaken", f"rank {rank.rank} of {job} belongs to process {rank.process.pid}")
         if rank.attached or rank.handle is None:
             raise AttachRefused(
-                "RankTaken", f"rank {rank.rank} of {job} has had its process, which is gone; start a new job"
+                "RankTaken", f"rank {rank.rank} of {job} has had its process, which has ended; start a new job"
             )
         return job, rank, self._give(job, rank, process)
 
     async def _wait_for_return(self, job: LocalJob, number: int) -> bool:
-        """Wait for the epoch in which a process may take the place of the one that a rank has had; tell if it came."""
+        """Wait for the epoch in which a process may replace the one that a rank has had; return whether it came."""
         rank = job.ranks.get(number)
         if rank is None or not rank.attached or job.assignment.on_failure != pb.ON_FAILURE_RESTART:
             return False
@@ -314,17 +318,18 @@ class Jobs:
     async def attach_created(
         self, request: Attach, process: Process, gone: asyncio.Future[bytes]
     ) -> tuple[LocalJob, LocalRank, tuple[int, ...]]:
-        """Announce a rank of a job that nobody has started, and give it to the process once the job is active.
+        """Announce a rank of a job that does not exist yet, and give it to the process once the job is active.
 
-        `gone` is done when the process went away, or said something, before that: then nothing comes of it.
+        `gone` completes if the process closes the connection or sends a message before that; then the announcement is
+        withdrawn.
 
         Returns:
             As `attach`.
 
         Raises:
-            AttachRefused: there is no such job: ranks are missing, the controller has refused it, or it has failed.
-            BadMessage: the process spoke out of turn.
-            OSError: it is gone.
+            AttachRefused: the job did not begin: ranks are missing, the controller has refused it, or it has failed.
+            BadMessage: the process sent a message while it waited.
+            OSError: the connection is closed.
 
         """
         job = await self._meet(request, process, gone)
@@ -369,29 +374,31 @@ class Jobs:
             _give_up(gone)
         raise AttachRefused(
             "ControllerUnavailable",
-            f"agent {self._agent} had no word from its controller within {request.timeout:g} s; see the agent's log",
+            f"agent {self._agent} had no answer from its controller within {request.timeout:g} s; see the agent's log",
         )
 
     def _give(self, job: LocalJob, rank: LocalRank, process: Process) -> tuple[int, ...]:
-        """Make the process the rank's, and return the descriptors that it needs."""
+        """Assign the rank to the process, and return the descriptors that it needs."""
         if rank.handle is None:
-            raise AttachRefused("JobEnded", f"{job} has gone on to another epoch meanwhile; try again")
+            raise AttachRefused(
+                "JobEnded", f"{job} has changed to another epoch while this process attached; try again"
+            )
         rank.process, rank.attached = process, True
         self._record(job, rank, pb.RankEvent.KIND_ATTACHED, f"process {process.pid}")
         return rank.take_descriptors()
 
     def detach(self, job: LocalJob, rank: LocalRank, loss: str) -> None:
-        """Take note that a rank has ended: in order, or lost for a reason."""
+        """Record that a rank has ended: in order, or lost for a reason."""
         if rank.process is None:
             return
         rank.process = None
         self._close_rank(rank)
-        # With its last counters, before the controller may take this event for the end of the job.
+        # Send the last counters first: the controller may take this event for the end of the job.
         self.report(pb.AgentMessage(heartbeat=pb.Heartbeat(ranks=[self._status(job, rank)])))
         self._record(job, rank, pb.RankEvent.KIND_LOST if loss else pb.RankEvent.KIND_CLOSED, loss)
 
     def report_check(self, job: LocalJob, rank: LocalRank, failed: CheckFailed) -> None:
-        """Ask the controller what is behind the first failed check of a rank; its verdict is a revocation."""
+        """Ask the controller for the cause of the first failed check of a rank; its verdict is a revocation."""
         if any(event.kind == pb.RankEvent.KIND_CHECK_FAILED for event in rank.events):
             return
         call = failed.call
@@ -410,7 +417,7 @@ class Jobs:
             position=failed.position,
         )
 
-    # ---- inside ----
+    # ---- internals ----
 
     def _ready(self, job: LocalJob) -> pb.AssignmentReady:
         endpoints = [
@@ -428,15 +435,15 @@ class Jobs:
         here = ", ".join(str(job) for job in self._jobs.values()) or "none"
         raise AttachRefused(
             "UnknownJob",
-            f"agent {self._agent} has no ranks of a job {reference!r}; jobs here: {here}. "
-            "Start one with `switchml-ctl job start`, or correct SWITCHML_JOB",
+            f"agent {self._agent} has no ranks of a job {reference!r}; its jobs: {here}. Start one with "
+            "`switchml-ctl job start`, or correct SWITCHML_JOB",
         )
 
     def _end(self, job: LocalJob, failure: Failure) -> None:
         _log.info("%s: over: %s", job, failure.message)
         job.failure = failure
         job.replaced.set()
-        job.activated.set()  # who waits for it is told why it never will be
+        job.activated.set()  # wake waiting processes, which then see why it never becomes active
         for rank in job.ranks.values():
             process, rank.process = rank.process, None
             if process is not None:
@@ -447,12 +454,12 @@ class Jobs:
         self._opening.pop(job.assignment.job, None)
         del self._jobs[job.assignment.job]
         for reference in (job.name, job.assignment.job):
-            self._ended[reference] = f"{job} is over: {failure.message}"
+            self._ended[reference] = f"{job} has ended: {failure.message}"
         while len(self._ended) > _REMEMBERED_JOBS:
             self._ended.popitem(last=False)
 
     def _switch_gone(self, number: int) -> None:
-        """End a job whose switch, a process on this machine, is no more: the sums were in its memory."""
+        """End a job whose switch, a process on this machine, has ended: the sums were in its memory."""
         job = self._jobs[number]
         why = "the switch with which its ranks share memory has ended"
         self._record(job, next(iter(job.ranks.values())), pb.RankEvent.KIND_SWITCH_GONE, why)
@@ -522,7 +529,7 @@ def _not_active(job: LocalJob) -> AttachRefused:
 
 
 def _positions(quiesce: pb.Quiesce, phases: Mapping[int, Sequence[int]]) -> pb.Positions:
-    """Return the answer to a step of a change of epoch."""
+    """Return the answer to one step of an epoch change."""
     positions = pb.Positions(job=quiesce.job, epoch=quiesce.epoch, fetched=bool(quiesce.targets))
     for rank, held in phases.items():
         positions.ranks.add(rank=rank, phases=held)
@@ -531,5 +538,5 @@ def _positions(quiesce: pb.Quiesce, phases: Mapping[int, Sequence[int]]) -> pb.P
 
 def _give_up(gone: asyncio.Future[bytes]) -> NoReturn:
     if gone.result():
-        raise BadMessage("a process that waits for its job has nothing to say")
-    raise BrokenPipeError("it went away while it waited for its job")
+        raise BadMessage("a process that waits for its job may not send messages")
+    raise BrokenPipeError("the process closed its connection while it waited for its job")

@@ -1,4 +1,4 @@
-"""A job and its ranks, as far as they concern this host."""
+"""A job and its ranks on this host."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Process(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
 
     def fail(self, failure: Failure) -> None:
-        """Tell it that its job is over. It does not wait, and raises nothing."""
+        """Tell the process that its job has ended. Does not wait, and raises nothing."""
 
     def move(self, job: LocalJob, rank: LocalRank, descriptors: Sequence[int]) -> None:
-        """Tell it that it is `rank` in a new epoch of its job, whose `descriptors` it closes. As `fail`."""
+        """Tell the process that it is `rank` in a new epoch of its job. Closes `descriptors`; otherwise as `fail`."""
 
 
 @dataclass
@@ -41,10 +41,10 @@ class LocalRank:
     status: RankStatus  # as last read from the engine
     descriptors: tuple[int, ...] = ()  # of its memory and doorbell, until its process gets them
     process: Process | None = None
-    attached: bool = False  # now or before: a rank is attached to once in an epoch
+    attached: bool = False  # now or before: each rank can be attached to once per epoch
     events: list[pb.RankEvent] = field(
         default_factory=list
-    )  # all that the controller must know, also after its restart
+    )  # everything that the controller must know, also after its restart
 
     def take_descriptors(self) -> tuple[int, ...]:
         """Hand out the descriptors for the process, once; the caller closes them."""
@@ -54,23 +54,23 @@ class LocalRank:
 
 @dataclass
 class LocalJob:
-    """A job in one epoch, as far as it concerns this host."""
+    """One epoch of a job, as far as it concerns this host."""
 
     assignment: pb.Assignment
     ranks: dict[int, LocalRank]
     activated: asyncio.Event = field(default_factory=asyncio.Event)
-    failure: Failure | None = None  # set when the job is over
-    successor: LocalJob | None = None  # in the next epoch, until that is active
-    replaced: asyncio.Event = field(default_factory=asyncio.Event)  # by its successor, or over
+    failure: Failure | None = None  # set when the job has ended
+    successor: LocalJob | None = None  # the job in the next epoch, until that is active
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)  # set when a successor takes over, or the job ends
 
     @property
     def name(self) -> str:
-        """The name that users gave it."""
+        """The name that users gave the job."""
         return self.assignment.name
 
     @property
     def activation_seconds(self) -> float:
-        """How long its processes wait until it is active: other agents may still open ranks."""
+        """Seconds that processes wait for the job's activation, while other agents may still open ranks."""
         job = self.assignment
         return seconds_to_open(job.world_size, job.slots, job.values_per_packet)
 

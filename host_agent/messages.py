@@ -1,4 +1,4 @@
-"""What a training process may say: one JSON object in one message of at most 16 KiB, checked field by field."""
+"""Requests of training processes: one JSON object per message of at most 16 KiB, checked field by field."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ _UINT64: Final = 2**64 - 1
 class Attach:
     """A process asks for a rank of a job, which it names by name or id.
 
-    With `create` the job may not exist yet: `job` is a key, with which all ranks meet, `timeout` how many seconds this
-    one waits for the others, `slots` the pool that it asks for (0: the switch's default), and `world_size` is given;
+    With `create` the job may not exist yet: `job` is a key that all its ranks share, `timeout` the seconds that this
+    process waits for the others, `slots` the requested pool size (0: the switch's default), `world_size` must be given,
+    and
     `on_failure` is abort, shrink or restart.
     """
 
@@ -55,21 +56,22 @@ class Attach:
 
 @dataclass(frozen=True)
 class Close:
-    """The end of the rank: in order, or with the reason (`loss`) why it cannot do its part any more."""
+    """The end of the rank: in order, or with the reason (`loss`) why it cannot continue."""
 
     loss: str = ""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A question: which ranks hold this one up."""
+    """A question: which ranks block this one."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One collective call as the rank made it.
+    """One collective call, as the rank made it.
 
-    `op` is "sum" or "avg" for an all-reduce, `elements` are those of its array, `root` is that of a broadcast.
+    `op` is "sum" or "avg" for an all-reduce, `elements` the number of elements of its array, `root` that of a
+    broadcast.
     """
 
     sequence: int
@@ -82,7 +84,7 @@ class Call:
 
 @dataclass(frozen=True)
 class CheckFailed:
-    """The check of the result at a stream position (chunks) does not fit the rank's call."""
+    """The check of the result at a stream position (in chunks) does not match the rank's call."""
 
     position: int
     call: Call
@@ -93,27 +95,27 @@ Request = Union[Attach, Close, Missing, CheckFailed]  # noqa: UP007 - evaluated 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a job cannot go on, as the processes are told it."""
+    """The reason why a job cannot continue, as its processes are told."""
 
     error: str
     ranks: Sequence[int]
     message: str
 
     def to_message(self) -> dict[str, object]:
-        """Return the event."""
+        """Return the event message."""
         return {"type": "failed", "error": self.error, "ranks": list(self.ranks), "message": self.message}
 
 
 def encode(message: dict[str, object]) -> bytes:
-    """Return the bytes of an answer or event."""
+    """Return the encoded answer or event."""
     return json.dumps(message).encode()
 
 
 def parse(data: bytes) -> Request:
-    """Read a message.
+    """Parse a message.
 
     Raises:
-        BadMessage: it is none; the text says why.
+        BadMessage: it is not a valid request; the text says why.
 
     """
     if len(data) > MESSAGE_BYTES:
@@ -166,7 +168,7 @@ def _attach(message: dict[str, Any]) -> Attach:
     if not job:
         raise BadMessage("`job` must have at least one character")
     timeout: Any = message.get("timeout")
-    if type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST_WAIT:  # NaN is not either
+    if type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST_WAIT:  # also refuses NaN
         raise BadMessage(f"`timeout` must be a number of seconds above 0 and at most {_LONGEST_WAIT:g}")
     slots = _number(message, "slots", _UINT32)
     on_failure = message.get("on_failure", "abort")

@@ -1,4 +1,4 @@
-"""The agent's metrics: packets, round trips and where the time of its ranks goes."""
+"""The agent's metrics: packets, round trips, and how its ranks spend their time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _DEVICE_DROPS: Final = (
 
 
 class AgentMetrics:
-    """Reads the agent's jobs and engine; call it on their event loop. `registered` tells whether a controller is there.
+    """Read metrics from the agent's jobs and engine, on their event loop. `registered` returns the registration.
 
-    Only ranks that are open now are counted: their series end with them.
+    Only open ranks are counted: their series end with them.
     """
 
     def __init__(self, engine: Engine, jobs: Jobs, name: str, transport: str, registered: Callable[[], bool]) -> None:
@@ -35,14 +35,16 @@ class AgentMetrics:
         self._registered = registered
 
     def __call__(self, families: Families) -> None:
-        """Put in what there is now."""
+        """Add the current values."""
         families.gauge(
             "switchml_agent_info", "Version and transport.", 1,
             agent=self._name, version=VERSION, transport=self._transport,
         )  # fmt: skip
-        families.gauge("switchml_agent_registered", "Whether a controller has it.", self._registered())
+        families.gauge(
+            "switchml_agent_registered", "1 while the agent is registered with a controller.", self._registered()
+        )
         open_ranks = list(self._jobs.open_ranks())
-        families.gauge("switchml_agent_open_ranks", "Ranks that are open here.", len(open_ranks))
+        families.gauge("switchml_agent_open_ranks", "Ranks that are open at this agent.", len(open_ranks))
         if self._transport in DEVICE_TRANSPORTS:
             _fill_device(families, self._engine.link_counters())
         for job, rank, handle in open_ranks:
@@ -53,33 +55,33 @@ class AgentMetrics:
 
 def _fill_device(families: Families, counters: LinkCounters) -> None:
     for name, help_text, value in (
-        ("received", "Frames that came over the device.", counters["received"]),
-        ("sent", "Frames that left over the device.", counters["sent"]),
+        ("received", "Frames received on the device.", counters["received"]),
+        ("sent", "Frames sent on the device.", counters["sent"]),
         ("uncopied", "Frames sent whose values the device read from the process's memory.", counters["uncopied"]),
-        ("handed_over", "Frames that came to another data thread than their slot's.", counters["handed_over"]),
+        ("handed_over", "Frames received by a data thread other than their slot's.", counters["handed_over"]),
     ):
         families.counter(f"switchml_agent_device_{name}_frames_total", help_text, value)
     for reason in _DEVICE_DROPS:
         families.counter(
-            "switchml_agent_device_dropped_frames_total", "Frames that no rank got, or that did not leave.",
+            "switchml_agent_device_dropped_frames_total", "Frames that reached no rank, or were not sent.",
             counters[reason], reason=reason,
         )  # fmt: skip
 
 
 def _fill_packets(families: Families, status: RankStatus, labels: dict[str, str]) -> None:
     for name, help_text, value in (
-        ("switchml_rank_sent_packets_total", "Contributions sent, repeated ones included.", status["sent"]),
-        ("switchml_rank_received_packets_total", "Results taken.", status["received"]),
+        ("switchml_rank_sent_packets_total", "Contributions sent, including retransmissions.", status["sent"]),
+        ("switchml_rank_received_packets_total", "Results accepted.", status["received"]),
         ("switchml_rank_ignored_packets_total", "Packets that answered nothing in flight.", status["ignored"]),
     ):
         families.counter(name, help_text, value, **labels)
     families.gauge(
-        "switchml_rank_message_packets", "Packets that leave in one message, by measurement; 0 before that.",
+        "switchml_rank_message_packets", "Measured number of packets sent in one message; 0 before the measurement.",
         status["packets_together"], **labels,
     )  # fmt: skip
     for cause, value in (("timeout", status["retransmissions"]), ("overtaken", status["early_retransmissions"])):
         families.counter(
-            "switchml_rank_retransmitted_packets_total", "Contributions sent again.", value, **labels, cause=cause
+            "switchml_rank_retransmitted_packets_total", "Contributions retransmitted.", value, **labels, cause=cause
         )
 
 
@@ -88,7 +90,7 @@ def _fill_times(families: Families, profile: RankProfile, labels: dict[str, str]
         ("quantize", profile["quantize"]), ("wait", profile["waiting"]), ("dequantize", profile["dequantize"]),
     ):  # fmt: skip
         families.counter(
-            "switchml_rank_thread_seconds_total", "What the process's own thread did.", value / 1e9, **labels,
+            "switchml_rank_thread_seconds_total", "Time of the process's own thread.", value / 1e9, **labels,
             state=state,
         )  # fmt: skip
     for state, value in (("send", profile["sending"]), ("receive", profile["receiving"]), ("sum", profile["summing"])):
@@ -99,9 +101,13 @@ def _fill_times(families: Families, profile: RankProfile, labels: dict[str, str]
     for name, help_text, count in (
         ("switchml_rank_calls_total", "Calls that have ended.", profile["calls"]),
         ("switchml_rank_tensor_bytes_total", "Bytes of their tensors.", profile["bytes"]),
-        ("switchml_rank_sleeps_total", "How often the process's thread slept for results.", profile["sleeps"]),
+        (
+            "switchml_rank_sleeps_total",
+            "Number of times that the process's thread slept for results.",
+            profile["sleeps"],
+        ),
         ("switchml_rank_sent_bytes_total", "UDP payload sent.", profile["sent_bytes"]),
-        ("switchml_rank_received_bytes_total", "UDP payload of results taken.", profile["received_bytes"]),
+        ("switchml_rank_received_bytes_total", "UDP payload of accepted results.", profile["received_bytes"]),
     ):
         families.counter(name, help_text, count, **labels)
     families.durations(
@@ -109,6 +115,6 @@ def _fill_times(families: Families, profile: RankProfile, labels: dict[str, str]
         **labels,
     )  # fmt: skip
     families.durations(
-        "switchml_rank_round_trip_seconds", "Packets from sending to their result, where it was sent once.",
+        "switchml_rank_round_trip_seconds", "Time from sending a packet to its result, for packets sent once.",
         profile["round_trips"], profile["round_trip_time"], **labels,
     )  # fmt: skip

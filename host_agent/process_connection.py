@@ -1,4 +1,4 @@
-"""One training process's connection, from its attachment to its end."""
+"""The connection of one training process, from its attachment to its end."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 MissingRanks = Callable[[LocalJob, int], Awaitable[list[int]]]
 
-_ATTACH_SECONDS: Final = 5.0  # from connecting to asking for a rank
+_ATTACH_SECONDS: Final = 5.0  # from the connection to the request for a rank
 _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 class ProcessConnection:
-    """Serves one process. It never waits to send: who does not read its answers is disconnected."""
+    """Serve one process. It never blocks on sending: a process that does not read its answers is disconnected."""
 
     def __init__(self, sock: socket.socket, jobs: Jobs, missing_ranks: MissingRanks) -> None:
         self._socket = sock
@@ -47,11 +47,11 @@ class ProcessConnection:
 
     @property
     def pid(self) -> int:
-        """The process id, as the kernel says."""
+        """The process id, as the kernel reports it."""
         return self._pid
 
     def fail(self, failure: Failure) -> None:
-        """Tell the process that its job is over; one that has not its rank yet is refused it instead."""
+        """Tell the process that its job has ended, or refuse its request if it has no rank yet."""
         if self._rank is not None:
             self._rank = None
             self._send(failure.to_message())
@@ -65,15 +65,17 @@ class ProcessConnection:
         self._send(message, descriptors)
 
     def refuse(self, error: str, message: str) -> None:
-        """Say why nothing comes of it, and disconnect."""
+        """Report why the request fails, and disconnect."""
         self._send({"type": "refused", "error": error, "message": message})
         self._socket.close()
 
     async def serve(self) -> None:
-        """Serve the process until it closes or goes away; if it goes away, the controller learns that at once."""
+        """Serve the process until it closes or disconnects; a disconnection is reported to the controller at once."""
         try:
             if self._uid not in (os.geteuid(), 0):
-                self.refuse("BadRequest", f"the agent serves user {os.geteuid()}; this process is user {self._uid}'s")
+                self.refuse(
+                    "BadRequest", f"the agent serves user {os.geteuid()}; this process belongs to user {self._uid}"
+                )
                 return
             await self._attach()
             await self._converse()
@@ -95,7 +97,7 @@ class ProcessConnection:
         except asyncio.TimeoutError:
             raise BadMessage(f"no attach message came within {_ATTACH_SECONDS:g} s") from None
         if not data:
-            raise BrokenPipeError("it went away without asking for a rank")
+            raise BrokenPipeError("the process closed its connection without asking for a rank")
         request = parse(data)
         if not isinstance(request, Attach):
             raise BadMessage("the first message must be attach")
@@ -131,7 +133,7 @@ class ProcessConnection:
         }
 
     async def _attach_created(self, request: Attach) -> tuple[LocalJob, LocalRank, tuple[int, ...]]:
-        """Wait for the other ranks, and watch meanwhile whether the process goes away; it has nothing to say."""
+        """Wait for the other ranks, and watch whether the process disconnects; it may not send messages."""
         gone = asyncio.ensure_future(self._receive())
         try:
             return await self._jobs.attach_created(request, self, gone)
@@ -145,12 +147,12 @@ class ProcessConnection:
             self._rank = None
 
     async def _converse(self) -> None:
-        """Answer messages until the process closes its rank or goes away."""
+        """Answer messages until the process closes its rank or disconnects."""
         while data := await self._receive():
             request = parse(data)
             if isinstance(request, Close):
                 self._detach(request.loss)
-                await self._jobs.delivered()  # so that whoever starts a job next finds the room of this one
+                await self._jobs.delivered()  # so that the next job to start finds this one's resources free
                 self._send({"type": "closed"})
                 return
             if isinstance(request, Missing):
@@ -159,22 +161,22 @@ class ProcessConnection:
                 if self._job is not None and self._rank is not None:
                     self._jobs.report_check(self._job, self._rank, request)
             else:
-                raise BadMessage("this connection has its rank; a second one needs a second connection")
+                raise BadMessage("this connection has its rank; another rank needs another connection")
 
     async def _find_missing(self) -> list[int]:
-        assert self._job is not None  # it is attached
-        # Also when the job is over: another rank that was out of time a little earlier may have ended it.
+        assert self._job is not None  # because it is attached
+        # Also after the job has ended: another rank that ran into its timeout a little earlier may have ended it.
         return await self._missing_ranks(self._job, self._number)
 
     async def _receive(self) -> bytes:
-        """Return the next message (of one that is too long, its beginning), or nothing at the end."""
+        """Return the next message (or the beginning of one that is too long), or b"" at the end of the connection."""
         return await asyncio.get_running_loop().sock_recv(self._socket, MESSAGE_BYTES + 1)
 
     def _send(self, message: dict[str, object], descriptors: Sequence[int] = ()) -> None:
-        """Send a message, and descriptors of ours that are then closed."""
+        """Send a message with descriptors, which are then closed."""
         try:
             socket.send_fds(self._socket, [encode(message)], descriptors, socket.MSG_NOSIGNAL)
-        except OSError as error:  # BlockingIOError: it has not read what it was sent before
+        except OSError as error:  # BlockingIOError: the process has not read earlier messages
             _log.info("process %d cannot be told %s: %s", self._pid, message["type"], error)
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -184,6 +186,6 @@ class ProcessConnection:
 
 
 def _forget_error(task: asyncio.Future[bytes]) -> None:
-    """Take note of how a receive ended that nobody waits for: a broken connection shows again."""
+    """Retrieve the exception of an abandoned receive; a broken connection shows again later."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Where the time of this agent's ranks goes, as the engine has counted it, for the controller."""
+"""Report to the controller how this agent's ranks spend their time, as the engine has counted it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_CALLS", "rank_counters", "rank_profile"]
 
-MOST_CALLS: Final = 63  # of each rank, in one answer: what its memory holds at any time
+MOST_CALLS: Final = 63  # of each rank in one answer; its memory holds no more at any time
 
 _OPERATIONS: Final = dict.fromkeys(range(1, 8), "all_reduce") | {8: "broadcast", 9: "barrier"}
 
 
 def rank_counters(status: RankStatus) -> pb.RankCounters:
-    """Return the engine's counters of a rank as the controller takes them."""
+    """Return the engine's counters of a rank in the controller's form."""
     return pb.RankCounters(
         sent=status["sent"],
         received=status["received"],
@@ -31,7 +31,7 @@ def rank_counters(status: RankStatus) -> pb.RankCounters:
 
 
 def rank_profile(engine: Engine, handle: int, calls: int, answer: pb.RankProfile) -> None:
-    """Fill in what the engine knows of an open rank, with up to `calls` of its latest calls."""
+    """Add what the engine knows of an open rank, with up to `calls` of its latest calls."""
     profile = engine.profile(handle, min(calls, MOST_CALLS))
     since_1970 = time.time_ns() - time.monotonic_ns()
     answer.calls, answer.bytes, answer.call_time = profile["calls"], profile["bytes"], profile["call_time"]

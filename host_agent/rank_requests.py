@@ -1,4 +1,4 @@
-"""Finds the rank of a job that a process asks for."""
+"""Find the rank of a job that a process asks for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["rank_asked_for"]
 
 
 def rank_asked_for(job: LocalJob, request: Attach, agent: str) -> LocalRank:
-    """Return the rank, which `agent` has.
+    """Return the rank that a process asks for, if it belongs to `agent`.
 
-    A process asks for the number that it was started with. In a job that has gone on without lost ranks since then, the
-    rank has another number, and the job has fewer.
+    A process asks for the number that it was started with. In a job that has since continued without lost ranks, the
+    rank may have another number, and the job has fewer ranks.
 
     Raises:
-        AttachRefused: the job has no such rank, or not here.
+        AttachRefused: the job has no such rank, or another agent has it.
 
     """
     assignment = job.assignment
@@ -46,8 +46,8 @@ def _rank_of_worker(job: LocalJob, worker: int, agent: str) -> LocalRank:
         here = ", ".join(map(str, ranks))
         raise AttachRefused(
             "RankElsewhere",
-            f"the process that was started as rank {worker} of {job} has no place at agent {agent}: it was taken for"
-            " lost, and the job goes on without it, or its place is at another agent;"
-            f" here are those that were started as {here}",
+            f"the process that was started as rank {worker} of {job} has no rank at agent {agent}: it was declared "
+            "lost and the job continues without it, or its rank is at another agent; this agent has the ranks of "
+            f"processes {here}",
         )
     return job.ranks[ranks[worker]]

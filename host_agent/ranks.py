@@ -1,7 +1,7 @@
-"""Opens, stops and closes the engine's ranks on a thread of its own.
+"""Open, stop and close the engine's ranks on a separate thread.
 
-Each takes from milliseconds to seconds, because memory is made and the switch is asked. On the event loop it would hold
-up the heartbeats.
+Each operation takes milliseconds to seconds, because it allocates memory and asks the switch. On the event loop it
+would delay heartbeats.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EngineRanks:
     """The ranks of one engine, which are opened, stopped and closed one at a time, in the order of the requests.
 
     `address` is that of the host's data interface. With a `switch_socket`, a shm port of the switch, ranks share memory
-    with the switch; else packets go over UDP.
+    with the switch; otherwise packets use UDP.
     """
 
     def __init__(self, engine: Engine, address: str, switch_socket: Path | None) -> None:
@@ -40,7 +40,7 @@ class EngineRanks:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="switchml-ranks")
 
     async def open(self, assignment: pb.Assignment, rank: int) -> LocalRank:
-        """Open a rank and make its process's memory.
+        """Open a rank and create its process's memory.
 
         Raises:
             OSError, ValueError: it cannot be opened; nothing remains open.
@@ -49,7 +49,7 @@ class EngineRanks:
         return await self._run(lambda: self._open(assignment, rank))
 
     def close(self, rank: LocalRank) -> None:
-        """Close a rank that is open. This only asks for it; what is asked for later happens later."""
+        """Request that an open rank is closed. Later requests are carried out after this one."""
         handle, rank.handle = rank.handle, None
         if handle is not None:
             self._thread.submit(self._engine.close_rank, handle)
@@ -57,15 +57,15 @@ class EngineRanks:
             os.close(descriptor)
 
     async def freeze(self, ranks: Iterable[LocalRank]) -> dict[int, list[int]]:
-        """Stop ranks, and return how many phases of each slot every one holds. A rank that cannot be is left out."""
+        """Stop ranks, and return the phases held in each slot by each rank, except by ranks that cannot be stopped."""
         return await self._of_each(ranks, self._engine.freeze)
 
     async def fetch(self, ranks: Iterable[LocalRank], targets: list[int]) -> dict[int, list[int]]:
-        """Let stopped ranks fetch up to `targets`, and return what they hold by now. As `freeze`."""
+        """Let stopped ranks fetch up to `targets`, and return the phases that they hold then, as `freeze` does."""
         return await self._of_each(ranks, lambda handle: self._engine.fetch(handle, targets))
 
     async def shut_down(self) -> None:
-        """Wait for all that was asked for; nothing can be asked for any more."""
+        """Wait for all requests; no more may follow."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
     async def _run(self, operation: Callable[[], _T]) -> _T:
@@ -110,7 +110,7 @@ def _phases(handles: Mapping[int, int], act: Callable[[int], list[int]]) -> dict
         try:
             found[rank] = act(handle)
         except KeyError:  # noqa: PERF203
-            _log.info("rank %d has closed meanwhile", rank)
+            _log.info("rank %d was closed before it could be stopped", rank)
         except (OSError, ValueError) as error:
             _log.error("rank %d cannot be stopped: %s", rank, error)
     return found

@@ -1,4 +1,4 @@
-"""The agent's conversation with the controller: one gRPC stream, made anew whenever it breaks."""
+"""The agent's session with the controller: one gRPC stream, opened again whenever it breaks."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _JobsStub: Any = pb_grpc.JobsStub
 _WELCOME_SECONDS: Final = 10.0
 _FIRST_BACKOFF: Final = 0.1
 _LONGEST_BACKOFF: Final = 1.0
-# Where there is a standby, an agent does not wait for a controller that has stalled: a little more than the standby.
+# With a standby, an agent must not wait for a stalled controller: a little longer than the standby waits.
 _SILENCE_SECONDS: Final = 3.0
 _SILENCE_STEP_SECONDS: Final = 0.25
 _STANDBY_WELCOME_SECONDS: Final = 2.0
-_JOBS_GET_SECONDS: Final = 0.8  # the process that asks waits 1 s
-_FETCH_SECONDS: Final = 2.5  # the controller waits for 3
+_JOBS_GET_SECONDS: Final = 0.8  # the process that asks waits for 1 s
+_FETCH_SECONDS: Final = 2.5  # the controller waits for 3 s
 _FETCH_STEP_SECONDS: Final = 0.005
 _HEARTBEAT_BOUNDS: Final = (0.05, 60.0)
-_DELIVERY_SECONDS: Final = 1.0  # that a process which closes its rank waits for the controller at the longest
+_DELIVERY_SECONDS: Final = 1.0  # the longest time for which a process that closes its rank waits for the controller
 
-# The controller understood and said no; the same registration will be refused again.
+# The controller has understood and refused; the same registration will be refused again.
 _FINAL: Final = (
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.ALREADY_EXISTS,
@@ -72,7 +72,7 @@ _ERRORS: Final = {
 
 
 def failure_of(revocation: pb.Revocation) -> Failure:
-    """Return what the job's processes are told."""
+    """Return the failure that the job's processes are told."""
     reason = enum_word(pb.RevocationReason, revocation.reason)
     return Failure(
         _ERRORS.get(revocation.reason, "JobFailed"),
@@ -82,11 +82,11 @@ def failure_of(revocation: pb.Revocation) -> Failure:
 
 
 class Session:
-    """Keeps the agent registered with the controller at `controller` and carries out what it orders.
+    """Keep the agent registered with the controller at `controller`, and carry out its orders.
 
-    `controller` is HOST:PORT or unix:/PATH, or several of these with commas between them: of two controllers only the
-    one that leads answers; `security` protects the way there. When it goes away the jobs go on, and the next one is
-    told of them. `clock` measures its silence.
+    `controller` is HOST:PORT or unix:/PATH, or several of these separated by commas: of two controllers only the leader
+    answers; `security` protects the connection. When the controller is lost, jobs continue, and the next controller is
+    told about them. `clock` measures the controller's silence.
     """
 
     def __init__(
@@ -104,12 +104,13 @@ class Session:
         self._has_standby = len(addresses) > 1
         self._welcome_seconds = _STANDBY_WELCOME_SECONDS if self._has_standby else _WELCOME_SECONDS
         self._clock = clock
-        self._heard = 0.0  # when the last word came from the controller
+        self._heard = 0.0  # time of the controller's last message
         self._registration = registration
         self._jobs = jobs
         self._outgoing: asyncio.Queue[pb.AgentMessage] | None = None  # while registered
-        self._heartbeats = 0  # that were reported on this stream; the controller answers each
-        self._unanswered: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits for the answer to which
+        self._heartbeats = 0  # number reported on this stream; the controller answers each
+        # Numbers of heartbeats without an answer, and the futures that wait for those answers.
+        self._unanswered: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._answers = 0
         self._channel: Any = None
         self._quiescing: dict[int, asyncio.Task[None]] = {}  # by job
@@ -121,15 +122,15 @@ class Session:
         """Stay registered until cancelled.
 
         Raises:
-            RegistrationRefused: the controller will not have this agent.
+            RegistrationRefused: the controller refuses this agent.
 
         """
         backoff = _FIRST_BACKOFF
         reported = ""
         while True:
             try:
-                # A new channel each time: it has no backoff of its own, and the certificates of now. No proxy stands
-                # before a controller.
+                # A new channel each time, which has no backoff and reads the certificates again. Proxies are never
+                # used.
                 options = [("grpc.enable_http_proxy", 0)]
                 async with self._security.aio_channel(self._controller, CONTROLLER_NAME, options) as channel:
                     self._channel = channel
@@ -159,11 +160,11 @@ class Session:
 
     @property
     def registered(self) -> bool:
-        """Whether a controller has it."""
+        """True while a controller has accepted the registration."""
         return self._outgoing is not None
 
     async def missing_ranks(self, job: LocalJob, rank: int) -> list[int]:
-        """Return the ranks that hold up `rank` of `job`; those of this host only when the controller is away."""
+        """Return the ranks that block `rank` of `job`; only those of this host while the controller is unreachable."""
         positions: dict[int, int] = {}
         if self._channel is not None:
             with contextlib.suppress(grpc.aio.AioRpcError):
@@ -179,7 +180,7 @@ class Session:
             self._outgoing.put_nowait(message)
 
     async def _delivered(self) -> None:
-        """Wait until the controller has acted on all that was reported; not for long, nor for one that is away."""
+        """Wait until the controller has acted on all reports, for a limited time, unless it is unreachable."""
         if self._outgoing is None:
             return
         self._beat()
@@ -188,7 +189,7 @@ class Session:
         await asyncio.wait({answered}, timeout=_DELIVERY_SECONDS)
 
     def _note_answer(self) -> None:
-        """Wake those who wait for the answers that have come: the controller takes messages in their order."""
+        """Wake the waiters of the answers that have arrived; the controller handles messages in order."""
         self._answers += 1
         while self._unanswered and self._unanswered[0][0] <= self._answers:
             _, answered = self._unanswered.popleft()
@@ -196,7 +197,7 @@ class Session:
                 answered.set_result(None)
 
     def _forget_stream(self) -> None:
-        """Begin to count again: what was not answered on a stream that has ended never will be."""
+        """Reset the heartbeat count: heartbeats without an answer on an ended stream are never answered."""
         self._outgoing, self._channel = None, None
         self._heartbeats = self._answers = 0
         while self._unanswered:
@@ -215,7 +216,7 @@ class Session:
                 return
             period = welcome.welcome.heartbeat_seconds
             if welcome.WhichOneof("message") != "welcome" or not math.isfinite(period):
-                raise RegistrationRefused(f"what answers at {self._controller} is no switchml controller")
+                raise RegistrationRefused(f"the server at {self._controller} is not a switchml controller")
             period = min(max(period, _HEARTBEAT_BOUNDS[0]), _HEARTBEAT_BOUNDS[1])
             _log.info("registered as %s with %s", self._registration.name, self._controller)
             self._outgoing = asyncio.Queue()
@@ -250,13 +251,13 @@ class Session:
             await _raise_status(call)
 
     async def _write(self, call: Any, outgoing: asyncio.Queue[pb.AgentMessage]) -> None:
-        with contextlib.suppress(asyncio.InvalidStateError):  # the stream has ended; its status says why
+        with contextlib.suppress(asyncio.InvalidStateError):  # the stream has ended; its status gives the reason
             while True:
                 await call.write(await outgoing.get())
 
     async def _beat_steadily(self, outgoing: asyncio.Queue[pb.AgentMessage], period: float) -> None:
         while True:
-            if outgoing.empty():  # else the controller is slower than we are, and the next one will do
+            if outgoing.empty():  # otherwise the controller is slower than this agent, and the next heartbeat suffices
                 self._beat()
             await asyncio.sleep(period)
 
@@ -270,7 +271,7 @@ class Session:
             await asyncio.sleep(_SILENCE_STEP_SECONDS)
             now = self._clock()
             if stood_still(before, now, _SILENCE_STEP_SECONDS):
-                self._heard = now  # this process did not run, so it could not hear anything
+                self._heard = now  # this process was suspended, so it could not receive anything
             elif now - self._heard > _SILENCE_SECONDS:
                 raise asyncio.TimeoutError
             before = now
@@ -311,20 +312,24 @@ class Session:
             self._report(pb.AgentMessage(positions=positions))
 
     async def _fetch(self, quiesce: pb.Quiesce) -> None:
-        """Let ranks fetch what others hold, and report when they have; the controller does not wait for ever."""
+        """Let ranks fetch what others hold, and report when they have; the controller's wait is limited."""
         deadline = time.monotonic() + _FETCH_SECONDS
         while (positions := await self._jobs.fetch(quiesce)) is not None:
             if have_reached(positions, quiesce):
                 self._report(pb.AgentMessage(positions=positions))
                 return
             if time.monotonic() >= deadline:
-                _log.error("job %d: what others hold was not fetched within %g s", quiesce.job, _FETCH_SECONDS)
+                _log.error(
+                    "job %d: the results that other ranks hold were not fetched within %g s",
+                    quiesce.job,
+                    _FETCH_SECONDS,
+                )
                 return
             await asyncio.sleep(_FETCH_STEP_SECONDS)
 
 
 async def _raise_status(call: Any) -> None:
-    """Raise the error that a stream ended with, if any."""
+    """Raise the error with which a stream ended, if any."""
     code = await call.code()
     if code is not grpc.StatusCode.OK:
         raise grpc.aio.AioRpcError(

@@ -1,4 +1,4 @@
-"""The Unix socket that training processes connect to: SEQPACKET, one connection for one rank."""
+"""The Unix socket that training processes connect to: SEQPACKET, one connection for each rank."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 512
 _MOST_CONNECTIONS: Final = 1024
-_LONGEST_PATH: Final = 107  # bytes: sun_path less the terminating zero
+_LONGEST_PATH: Final = 107  # bytes: size of sun_path less the terminating zero
 
 
 class SocketServer:
-    """Listens at `path` for processes of this user (and root) and gives them their ranks of `jobs`."""
+    """Listen at `path` for processes of this user (and root), and give them their ranks of `jobs`."""
 
     def __init__(self, path: Path, jobs: Jobs, missing_ranks: MissingRanks) -> None:
         self._path = path
@@ -42,14 +42,14 @@ class SocketServer:
         A socket that an ended agent left is replaced.
 
         Raises:
-            SocketUnusable: a live process listens there, the path is taken by something else, or it cannot be made.
+            SocketUnusable: a live process listens there, the path is not a socket, or the socket cannot be created.
 
         """
         if len(os.fsencode(self._path)) > _LONGEST_PATH:
             raise SocketUnusable(f"the path of a Unix socket may have {_LONGEST_PATH} bytes: {self._path} is longer")
         self._remove_stale()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        # The file must never exist with a wider mode. Nothing else runs on this thread between the two calls.
+        # The file must never have a wider mode. Nothing else runs on this thread between the two calls.
         umask = os.umask(0o177)
         try:
             listener.bind(os.fspath(self._path))
@@ -72,7 +72,7 @@ class SocketServer:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-            # Another agent may have taken the path over meanwhile.
+            # Another agent may have taken over the path in the meantime.
             if self._path.exists() and self._path.stat().st_ino == self._inode:
                 self._path.unlink()
 
@@ -84,7 +84,9 @@ class SocketServer:
         except OSError as error:
             raise SocketUnusable(f"cannot listen at {self._path}: {error.strerror}") from error
         if not stat.S_ISSOCK(mode):
-            raise SocketUnusable(f"{self._path} exists and is no socket; remove it or choose another with --socket")
+            raise SocketUnusable(
+                f"{self._path} exists and is not a socket; remove it or choose another path with --socket"
+            )
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
             outcome = probe.connect_ex(os.fspath(self._path))
         if outcome not in (errno.ECONNREFUSED, errno.ENOENT):
@@ -102,13 +104,13 @@ class SocketServer:
             try:
                 connected, _ = await loop.sock_accept(listener)
             except OSError as error:
-                # Out of descriptors or memory: those who wait stay in the backlog until there are some.
+                # Out of descriptors or memory: waiting connections stay in the backlog until some are free.
                 _log.error("cannot accept connections: %s", error)
                 await asyncio.sleep(0.1)
                 continue
             connection = ProcessConnection(connected, self._jobs, self._missing_ranks)
             if len(self._connections) >= _MOST_CONNECTIONS:
-                connection.refuse("BadRequest", f"the agent serves {_MOST_CONNECTIONS} connections, and no more")
+                connection.refuse("BadRequest", f"the agent serves at most {_MOST_CONNECTIONS} connections")
                 continue
             task = asyncio.create_task(connection.serve())
             self._connections.add(task)

@@ -1,4 +1,4 @@
-"""Notices at once that a switch which shares memory with ranks has ended: its end of their connections closes."""
+"""Notice at once that a switch that shares memory with ranks has ended: its end of their connections closes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["SwitchWatch"]
 
 
 class SwitchWatch:
-    """The connections of all ranks to the switch. One event loop uses it.
+    """The connections of all ranks to the switch. It belongs to one event loop.
 
-    The switch says nothing there but answers, which whoever asked takes, and closes a rank's connection only when it
-    ends. Ranks over UDP have none.
+    The switch sends only answers there, which the requester reads, and closes a rank's connection only when it ends.
+    Ranks over UDP have no such connection.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -29,7 +29,7 @@ class SwitchWatch:
             asyncio.get_running_loop().add_reader(descriptor, self._gone, handle, gone)
 
     def end(self, handle: int) -> None:
-        """Forget the rank; to be called before it is closed."""
+        """Forget the rank; must be called before it is closed."""
         descriptor = self._engine.switch_socket(handle)
         if descriptor >= 0:
             asyncio.get_running_loop().remove_reader(descriptor)

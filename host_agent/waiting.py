@@ -1,4 +1,4 @@
-"""Processes that wait for a job which nobody has started: it begins when all of its ranks have announced themselves."""
+"""Processes that wait for a job that does not exist yet: it begins when all of its ranks have announced themselves."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["Waiting", "WaitingRanks"]
 
 @dataclass(frozen=True)
 class Waiting:
-    """One process and the rank that it announced; `outcome` is its job, or why it gets none."""
+    """A process and the rank that it announced; `outcome` is its job, or the reason why it gets none."""
 
     number: int
     request: Attach
     process: Process
-    deadline: float  # time.monotonic()
+    deadline: float  # on the clock time.monotonic()
     outcome: asyncio.Future[LocalJob | AttachRefused]
 
     def announcement(self) -> pb.AgentMessage:
-        """Return what the controller is told."""
+        """Return the message that announces the rank to the controller."""
         return pb.AgentMessage(
             rank_announcement=pb.RankAnnouncement(
                 announcement=self.number,
@@ -44,7 +44,7 @@ class Waiting:
         )
 
     def withdrawal(self) -> pb.AgentMessage:
-        """Return what takes it back."""
+        """Return the message that withdraws the announcement."""
         return pb.AgentMessage(rank_withdrawal=pb.RankWithdrawal(announcement=self.number))
 
 
@@ -56,7 +56,7 @@ class WaitingRanks:
         self._waiting: dict[int, Waiting] = {}
 
     def add(self, request: Attach, process: Process) -> Waiting:
-        """Let a process wait."""
+        """Register a waiting process."""
         outcome: asyncio.Future[LocalJob | AttachRefused] = asyncio.get_running_loop().create_future()
         deadline = time.monotonic() + request.timeout
         waiting = Waiting(next(self._numbers), request, process, deadline, outcome)
@@ -68,15 +68,15 @@ class WaitingRanks:
         self._waiting.pop(waiting.number, None)
 
     def announcements(self) -> Iterator[pb.AgentMessage]:
-        """Yield what a controller must be told that knows nothing."""
+        """Yield the announcements for a controller that knows none of them."""
         for waiting in self._waiting.values():
             yield waiting.announcement()
 
     def named_by(self, assignment: pb.Assignment) -> list[Waiting]:
-        """Return those who get the ranks of an assignment, in its order.
+        """Return the processes that get the ranks of an assignment, in its order.
 
         Raises:
-            AssignmentRefused: one does not wait any more, or announced something else.
+            AssignmentRefused: one no longer waits, or announced something else.
 
         """
         if len(assignment.announcements) != len(assignment.ranks):
@@ -88,7 +88,7 @@ class WaitingRanks:
         for rank, number in zip(assignment.ranks, assignment.announcements, strict=True):
             waiting = self._waiting.get(number)
             if waiting is None:
-                raise AssignmentRefused(f"the process of rank {rank} of job {assignment.name} does not wait any more")
+                raise AssignmentRefused(f"the process of rank {rank} of job {assignment.name} no longer waits")
             if (waiting.request.rank, waiting.request.world_size) != (rank, assignment.world_size):
                 raise AssignmentRefused(
                     f"announcement {number} is of rank {waiting.request.rank} of {waiting.request.world_size},"
@@ -104,14 +104,14 @@ class WaitingRanks:
             waiting.outcome.set_result(job)
 
     def returned(self, number: int, job: LocalJob) -> Waiting | None:
-        """Tell a process that it has its rank of `job`, which goes on already; None if it does not wait any more."""
+        """Tell a process that it has its rank of the running `job`; return None if it no longer waits."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting.outcome.set_result(job)
         return waiting
 
     def refuse(self, refusal: pb.RendezvousRefusal) -> None:
-        """Tell a process that there is no job for it; one that does not wait any more needs not know."""
+        """Tell a process that there is no job for it, unless it no longer waits."""
         waiting = self._waiting.pop(refusal.announcement, None)
         if waiting is not None:
             waiting.outcome.set_result(AttachRefused(refusal.error or "BadRequest", refusal.message))

@@ -67,13 +67,13 @@ async def test_a_process_that_goes_away_is_withdrawn(tmp_path: Path) -> None:
         # What the controller decided before it heard of that is refused.
         await agent.controller.send(assignment=agent.assignment(ranks=[0], announcements=[one.announcement]))
         failed = await agent.controller.next("assignment_failed")
-        assert "process of rank 0 of job job-1 does not wait any more" in failed.reason
+        assert "process of rank 0 of job job-1 no longer waits" in failed.reason
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"ranks": [0], "announcements": [7]}, "does not wait any more"),
+        ({"ranks": [0], "announcements": [7]}, "no longer waits"),
         ({"ranks": [0], "announcements": [1, 1]}, "2 announcements for 1 ranks"),
         ({"ranks": [1], "announcements": [1]}, "not of rank 1 of 2"),
         ({"ranks": [0], "announcements": [1], "world_size": 3}, "not of rank 0 of 3"),
@@ -160,7 +160,7 @@ async def test_without_a_word_from_the_controller_nobody_waits_for_ever(tmp_path
         process, one = await announced(agent, timeout=0.2)
         answer = await in_thread(process.receive) or {}
         assert answer["error"] == "ControllerUnavailable"
-        assert "no word from its controller within 0.2 s" in answer["message"]
+        assert "no answer from its controller within 0.2 s" in answer["message"]
         assert (await agent.controller.next("rank_withdrawal")).announcement == one.announcement
 
 

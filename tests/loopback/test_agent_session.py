@@ -169,7 +169,7 @@ async def test_a_revocation_ends_calls_in_flight(
             comm.barrier()
         await in_thread(comm.close)
         await until_no_ranks(agent)
-        with pytest.raises(switchml.ConnectError, match="is over: as the test wants it") as refused:
+        with pytest.raises(switchml.ConnectError, match="has ended: as the test wants it") as refused:
             await agent.connect(0)
         assert refused.value.reason == "JobEnded"
 

@@ -32,7 +32,7 @@ async def raw(agent: RunningAgent) -> RawProcess:
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"job": "nothing"}, "UnknownJob", "jobs here: job 1 ('job-1', epoch 1)"),
+        ({"job": "nothing"}, "UnknownJob", "its jobs: job 1 ('job-1', epoch 1)"),
         ({"job": "17"}, "UnknownJob", "'17'"),
         ({"job": "9" * 64}, "UnknownJob", "'999"),
         ({"rank": 1, "job": "1"}, "RankElsewhere", "agent agent-1 has rank 0"),
@@ -115,7 +115,7 @@ async def test_what_an_attached_process_says_wrong_costs_it_its_rank(tmp_path: P
         await expect_event(agent.controller, pb.RankEvent.KIND_ATTACHED, 0)
         answer = await in_thread(lambda: process.attach(rank=1))
         assert answer is not None
-        assert "second connection" in answer["message"]
+        assert "another rank needs another connection" in answer["message"]
         await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 0)
 
 
@@ -130,7 +130,7 @@ async def test_a_rank_is_attached_to_once(tmp_path: Path) -> None:
         assert await in_thread(lambda: first.ask({"type": "close"})) == {"type": "closed"}
         gone = await in_thread(third.attach) or {}
         assert gone["error"] == "RankTaken"
-        assert "which is gone" in gone["message"]
+        assert "which has ended" in gone["message"]
 
 
 async def test_a_process_may_come_before_the_tables_are_installed(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ async def test_a_socket_of_something_else_is_not_taken(tmp_path: Path) -> None:
 async def test_paths_that_cannot_be_a_socket(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("precious")
-    with pytest.raises(SocketUnusable, match="is no socket"):
+    with pytest.raises(SocketUnusable, match="is not a socket"):
         await start_server(file)
     assert file.read_text() == "precious"
     with pytest.raises(SocketUnusable, match="No such file or directory"):

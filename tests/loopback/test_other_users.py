@@ -109,7 +109,7 @@ def test_the_agents_socket_is_its_own_users(place: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert as_nobody(_CONNECT, str(path)) == "denied"
         path.chmod(0o666)
-        assert f"the agent serves user 0; this process is user {NOBODY}" in as_nobody(_CONNECT, str(path))
+        assert f"the agent serves user 0; this process belongs to user {NOBODY}" in as_nobody(_CONNECT, str(path))
     finally:
         process.terminate()
         process.wait(DEADLINE)
