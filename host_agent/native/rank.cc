@@ -1,6 +1,6 @@
 #include "host_agent/native/rank.h"
 
-#include <stdexcept>
+#include <algorithm>
 
 #include "native/wire/slot_blocks.h"
 
@@ -20,7 +20,7 @@ constexpr uint32_t kRepeatedByTimeout = 2;
 constexpr uint32_t kRepeatedByResult = 2;
 
 // Chunk numbers wrap around; those of one pool are close together.
-bool is_before(uint32_t chunk, uint32_t other) { return static_cast<int32_t>(chunk - other) < 0; }
+bool is_before(uint32_t chunk, uint32_t other) { return !channel::has_reached(chunk, other); }
 uint32_t earlier(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? chunk : other; }
 uint32_t later(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? other : chunk; }
 
@@ -32,98 +32,60 @@ Rank::Rank(const RankAssignment& assignment, unsigned thread, RankChannel* chann
     : assignment_(checked(assignment)),
       thread_(thread),
       channel_(channel),
-      slots_(assignment.slots),
+      slots_({assignment.job, assignment.rank, assignment.epoch, assignment.secret, assignment.slot_base,
+              assignment.slots, assignment.slot_uses}),
+      flights_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
       overtaken_by_(kOvertakenBy),
-      window_(assignment.slots) {
-  for (uint32_t index = 0; index < assignment.slots; ++index) {
-    slots_[index].chunk = index;
-  }
-}
-
-// A slot serves one chunk in one or several phases, then the chunk one pool further on. No chunk is more than a pool
-// behind the furthest: its slot would not have been free for that one.
-bool Rank::in_stream_order(uint32_t chunk, uint16_t index) const {
-  const uint32_t before = slots_[index].chunk;
-  return (chunk == before || chunk == before + assignment_.slots) &&
-         !is_before(chunk, submitted_end_ - assignment_.slots);
-}
+      window_(assignment.slots) {}
 
 bool Rank::take_submissions() {
   submitted_.clear();
   if (channel_->broken() || !channel_->take(thread_, &submitted_)) {
     return false;
   }
-  for (const uint16_t index : submitted_) {
-    const wire::Header header = header_of(index);
-    if (slots_[index].state != SlotState::with_process || slots_[index].phase >= assignment_.slot_uses ||
-        !in_stream_order(header.chunk, index)) {
+  for (const uint16_t slot : submitted_) {
+    if (!slots_.submit(slot, channel_->channel().contribution_ticket(slot))) {
       channel_->fail();
       return false;
     }
-    wire::store_header(&headers_[index * kHeaderStride], header);
-    Slot& slot = slots_[index];
-    slot.state = SlotState::queued;
-    slot.chunk = header.chunk;
-    slot.flags = header.flags;
-    slot.transmissions = 0;
-    slot.timed_out = false;
-    slot.repeated_early = false;
-    send_from_ = earlier(send_from_, slot.chunk);
-    window_begin_ = earlier(window_begin_, slot.chunk);
-    submitted_end_ = later(submitted_end_, slot.chunk + 1);
+    const wire::Header header = slots_.header(slot);
+    wire::store_header(&headers_[slot * kHeaderStride], header);
+    flights_[slot] = {};
+    send_from_ = earlier(send_from_, header.chunk);
+    window_begin_ = earlier(window_begin_, header.chunk);
   }
   return true;
 }
 
-wire::Header Rank::header_of(uint16_t slot) const {
-  // One read: the process can change it at any time.
-  const channel::Ticket ticket = channel_->channel().contribution_tickets()[slot];
-  wire::Header header;
-  header.kind = static_cast<uint8_t>(wire::Kind::contribution);
-  header.job = assignment_.job;
-  header.worker = assignment_.rank;
-  header.format = static_cast<uint8_t>(ticket.format);
-  header.exponent = ticket.exponent;
-  header.slot = static_cast<uint16_t>((assignment_.slot_base + slot) << 1 | (slots_[slot].phase & 1));
-  header.count = ticket.count;
-  header.epoch = assignment_.epoch;
-  header.flags = static_cast<uint16_t>(ticket.flags & ~wire::flag::retransmission);
-  header.phase = slots_[slot].phase;
-  header.chunk = ticket.chunk;
-  header.check = ticket.check;
-  header.secret = assignment_.secret;
-  return header;
-}
-
-void Rank::send(uint16_t index, net::SendBatch& batch, Clock::time_point now) {
-  Slot& slot = slots_[index];
-  uint8_t* header = &headers_[index * kHeaderStride];
-  if (slot.transmissions == 1) {
+void Rank::send(uint16_t slot, net::SendBatch& batch, Clock::time_point now) {
+  Flight& flight = flights_[slot];
+  uint8_t* header = &headers_[slot * kHeaderStride];
+  if (flight.transmissions == 1) {
     wire::Header again = wire::load_header(header);
     again.flags |= wire::flag::retransmission;
     wire::store_header(header, again);
   }
-  slot.transmissions = static_cast<uint8_t>(std::min(slot.transmissions + 1, UINT8_MAX));
-  slot.sent = now;
-  slot.order = ++next_order_;
-  in_order_.push_back({slot.order, index});
+  flight.transmissions = static_cast<uint8_t>(std::min(flight.transmissions + 1, UINT8_MAX));
+  flight.sent = now;
+  flight.order = ++next_order_;
+  in_order_.push_back({flight.order, slot});
   if (next_deadline_ == Clock::time_point::max()) {
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
-  if (!wire::in_same_block(assignment_.slot_base + index, assignment_.slot_base + last_sent_)) {
+  if (!wire::in_same_block(assignment_.slot_base + slot, assignment_.slot_base + last_sent_)) {
     batch.end_run();
   }
-  last_sent_ = index;
-  const bool empty = (slot.flags & wire::flag::without_values) != 0;
-  batch.add(header, wire::protocol::header_bytes, channel_->channel().contribution(index),
+  last_sent_ = slot;
+  const bool empty = (slots_.ticket(slot).flags & wire::flag::without_values) != 0;
+  batch.add(header, wire::protocol::header_bytes, channel_->channel().contribution(slot),
             empty ? 0 : assignment_.values * sizeof(uint32_t));
   status_.sent += 1;
   status_.sent_bytes += wire::protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
 }
 
 void Rank::transmit(net::SendBatch& batch, Clock::time_point now) {
-  if (frozen()) {
+  if (slots_.frozen()) {
     return retransmit_frozen(batch, now);
   }
   retransmit_overtaken(batch, now);
@@ -131,24 +93,18 @@ void Rank::transmit(net::SendBatch& batch, Clock::time_point now) {
   send_window(batch, now);
 }
 
-Rank::Slot* Rank::slot_of(uint32_t chunk) {
-  Slot& slot = slots_[chunk % assignment_.slots];
-  return slot.state != SlotState::with_process && slot.chunk == chunk ? &slot : nullptr;
-}
-
 void Rank::send_window(net::SendBatch& batch, Clock::time_point now) {
-  while (window_begin_ != submitted_end_ && slot_of(window_begin_) == nullptr) {
+  while (window_begin_ != slots_.stream_end() && slots_.state_of(window_begin_) == SlotState::with_process) {
     window_begin_ += 1;
   }
   send_from_ = later(send_from_, window_begin_);
-  const uint32_t end = earlier(submitted_end_, window_begin_ + window_.size());
+  const uint32_t end = earlier(slots_.stream_end(), window_begin_ + window_.size());
   for (; is_before(send_from_, end); ++send_from_) {
-    Slot* slot = slot_of(send_from_);
-    if (slot != nullptr && slot->state == SlotState::queued) {
-      slot->state = SlotState::in_flight;
-      in_flight_ += 1;
+    if (slots_.state_of(send_from_) == SlotState::queued) {
+      const uint16_t slot = slot_of(send_from_);
+      slots_.send(slot);
       status_.position += 1;
-      send(static_cast<uint16_t>(slot - slots_.data()), batch, now);
+      send(slot, batch, now);
     }
   }
 }
@@ -156,8 +112,7 @@ void Rank::send_window(net::SendBatch& batch, Clock::time_point now) {
 const Rank::Transmission* Rank::oldest_unfinished() {
   while (!in_order_.empty()) {
     const Transmission& oldest = in_order_.front();
-    const Slot& slot = slots_[oldest.slot];
-    if (slot.state == SlotState::in_flight && slot.order == oldest.order) {
+    if (slots_.state(oldest.slot) == SlotState::in_flight && flights_[oldest.slot].order == oldest.order) {
       return &oldest;
     }
     in_order_.pop_front();
@@ -169,7 +124,7 @@ void Rank::retransmit_overtaken(net::SendBatch& batch, Clock::time_point now) {
   const uint64_t behind = std::min(overtaken_by_, window_.size() / 2 + 1);
   for (const Transmission* oldest = oldest_unfinished();
        oldest != nullptr && oldest->order + behind <= newest_finished_; oldest = oldest_unfinished()) {
-    slots_[oldest->slot].repeated_early = true;
+    flights_[oldest->slot].repeated_early = true;
     send(oldest->slot, batch, now);
     status_.early_retransmissions += 1;
   }
@@ -177,7 +132,7 @@ void Rank::retransmit_overtaken(net::SendBatch& batch, Clock::time_point now) {
 
 void Rank::retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now) {
   if (now >= next_deadline_) {
-    if (in_flight_ == 0) {
+    if (slots_.in_flight() == 0) {
       next_deadline_ = Clock::time_point::max();
       return;
     }
@@ -190,26 +145,20 @@ void Rank::retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now
   // The lowest chunks first: they are what the other ranks' windows wait for.
   for (repeat_from_ = later(repeat_from_, window_begin_); may_repeat_ > 0 && is_before(repeat_from_, send_from_);
        ++repeat_from_) {
-    Slot* slot = slot_of(repeat_from_);
-    if (slot != nullptr && slot->state == SlotState::in_flight && slot->sent < timed_out_) {
-      slot->timed_out = true;
-      send(static_cast<uint16_t>(slot - slots_.data()), batch, now);
+    const uint16_t slot = slot_of(repeat_from_);
+    if (slots_.state_of(repeat_from_) == SlotState::in_flight && flights_[slot].sent < timed_out_) {
+      flights_[slot].timed_out = true;
+      send(slot, batch, now);
       status_.retransmissions += 1;
       may_repeat_ -= 1;
     }
   }
 }
 
-bool Rank::awaits(const TakenResult& result) const {
-  const Slot& slot = slots_[result.index];
-  return slot.state == SlotState::in_flight && slot.phase == result.header.phase &&
-         (!frozen() || slot.phase < limits_[result.index]);
-}
-
 // A slot was repeated early, and its result is of the original packets: nothing was missing. That happens for a while
 // when ranks send in different orders, and all the time when a switch has several shards.
-void Rank::judge_reordering(const Slot& slot, bool answers_repetition) {
-  if (slot.repeated_early && !answers_repetition && slot.order > judged_until_) {
+void Rank::judge_reordering(const Flight& flight, bool answers_repetition) {
+  if (flight.repeated_early && !answers_repetition && flight.order > judged_until_) {
     overtaken_by_ = std::min(overtaken_by_ * 2, std::max(kOvertakenBy, assignment_.slots / 2));
     judged_until_ = next_order_;  // what was repeated together is judged once
     results_in_order_ = 0;
@@ -222,61 +171,39 @@ void Rank::judge_reordering(const Slot& slot, bool answers_repetition) {
 void Rank::take_result(const TakenResult& result, Clock::time_point now) {
   const wire::Header& header = result.header;
   const bool answers_repetition = (header.flags & wire::flag::retransmission) != 0;  // this rank's or another one's
-  Slot& slot = slots_[result.index];
-  if (header.worker == assignment_.rank && slot.transmissions == 1) {
-    round_trip_.sample(now - slot.sent);
+  const Flight& flight = flights_[result.slot];
+  if (header.worker == assignment_.rank && flight.transmissions == 1) {
+    round_trip_.sample(now - flight.sent);
   }
   window_.result(header.worker == assignment_.rank && answers_repetition);
-  if (slot.transmissions == 1) {
-    newest_finished_ = std::max(newest_finished_, slot.order);
+  if (flight.transmissions == 1) {
+    newest_finished_ = std::max(newest_finished_, flight.order);
   } else if (answers_repetition) {
     may_repeat_ += kRepeatedByResult;
   } else {
     may_repeat_ = 0;  // the silence was a straggler's: nothing else need be missing
   }
-  judge_reordering(slot, answers_repetition);
-  if (slot.timed_out) {
+  judge_reordering(flight, answers_repetition);
+  if (flight.timed_out) {
     round_trip_.judge_timeout(header.worker == assignment_.rank);
   }
   timeouts_ = 0;
   next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
-  slot.state = SlotState::with_process;
-  slot.phase += 1;
-  status_.uses = std::max<uint64_t>(status_.uses, slot.phase);
-  in_flight_ -= 1;
+  channel_->channel().result_tickets()[result.slot] = slots_.complete(result.slot, header);
+  status_.uses = slots_.uses();
   status_.received += 1;
   status_.received_bytes += result.bytes;
-  channel_->channel().result_tickets()[result.index] = {
-      header.chunk,
-      header.check,
-      header.exponent,
-      header.count,
-      static_cast<uint16_t>(header.flags & ~wire::flag::retransmission),
-      header.format};
-  finished_.push_back(static_cast<uint16_t>(result.index));
-}
-
-std::vector<uint32_t> Rank::held() const {
-  std::vector<uint32_t> phases;
-  phases.reserve(slots_.size());
-  for (const Slot& slot : slots_) {
-    phases.push_back(slot.phase);
-  }
-  return phases;
+  finished_.push_back(static_cast<uint16_t>(result.slot));
 }
 
 void Rank::freeze() {
-  limits_ = held();
+  slots_.freeze();
   next_deadline_ = Clock::time_point::max();
 }
 
 void Rank::fetch(const std::vector<uint32_t>& targets) {
-  if (!frozen() || targets.size() != slots_.size()) {
-    throw std::invalid_argument("the rank is not frozen, or the targets are not one for each of its slots");
-  }
-  if (limits_ != targets) {
-    limits_ = targets;
-    next_deadline_ = Clock::now();
+  if (slots_.fetch(targets)) {
+    next_deadline_ = {};  // at once
   }
 }
 
@@ -286,9 +213,9 @@ void Rank::retransmit_frozen(net::SendBatch& batch, Clock::time_point now) {
     return;
   }
   next_deadline_ = Clock::time_point::max();
-  for (size_t index = 0; index < slots_.size(); ++index) {
-    if (slots_[index].state == SlotState::in_flight && slots_[index].phase < limits_[index]) {
-      send(static_cast<uint16_t>(index), batch, now);
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_.may_complete(slot)) {
+      send(static_cast<uint16_t>(slot), batch, now);
       status_.retransmissions += 1;
     }
   }

@@ -1,4 +1,5 @@
-// The packet side of one rank (docs/protocol.md): slots, window and timers. One data thread uses it, for its slots.
+// The packet side of one rank (docs/protocol.md): window, retransmission and timers. One data thread uses it, for its
+// slots.
 #pragma once
 
 #include <chrono>
@@ -12,6 +13,7 @@
 #include "host_agent/native/rank_profile.h"
 #include "host_agent/native/round_trip.h"
 #include "host_agent/native/window.h"
+#include "native/channel/sender_slots.h"
 #include "native/net/udp_batch.h"
 #include "native/wire/wire.h"
 
@@ -22,8 +24,8 @@ using Clock = std::chrono::steady_clock;
 // One result that came from the switch, checked.
 struct TakenResult {
   wire::Header header;
-  uint32_t index;  // of its slot in the pool
-  size_t bytes;    // of the datagram
+  uint32_t slot;  // in the rank's pool
+  size_t bytes;   // of the datagram
 };
 
 class Rank {
@@ -39,7 +41,7 @@ class Rank {
   // Takes the slots that were submitted for this thread. Returns whether there were any.
   bool take_submissions();
   // Whether a result is one that the rank waits for.
-  bool awaits(const TakenResult& result) const;
+  bool awaits(const TakenResult& result) const { return slots_.awaits(result.slot, result.header.phase); }
   // Takes a result that it waits for; the values are in the job's memory already.
   void take_result(const TakenResult& result, Clock::time_point now);
   // A packet came that is no result of a slot in flight.
@@ -58,25 +60,21 @@ class Rank {
   // Adds what was counted here to what others counted.
   void add_to(RankProfile* profile) const;
 
-  // A change of epoch (docs/protocol.md). From freeze() on nothing is begun and no RESULT is taken; fetch() lets those
-  // of each slot be taken, and asked for, until so many of its phases are held. It throws std::invalid_argument where
-  // the rank is not frozen or `targets` is not one for each slot.
+  // A change of epoch, as SenderSlots'. From freeze() on nothing is begun either; after fetch(), transmit() asks for
+  // what may be had.
   void freeze();
   void fetch(const std::vector<uint32_t>& targets);
-  // How many phases of each slot are held; 0 of other threads' slots.
-  std::vector<uint32_t> held() const;
+  // Phases held of each slot; 0 of slots that belong to other threads.
+  std::vector<uint32_t> held() const { return slots_.held(); }
 
  private:
-  enum class SlotState : uint8_t { with_process, queued, in_flight };
-  struct Slot {
-    uint32_t phase = 0;
-    uint32_t chunk = 0;  // position in the stream of the last submission; at first the first that the slot can have
-    SlotState state = SlotState::with_process;
+  using SlotState = channel::SenderSlots::State;
+  // How the contribution in a slot was sent.
+  struct Flight {
     uint8_t transmissions = 0;
     bool timed_out = false;       // sent again because of a timeout
     bool repeated_early = false;  // sent again because later results had come
-    uint16_t flags = 0;
-    uint64_t order = 0;  // of its last transmission, among all of this rank
+    uint64_t order = 0;           // of its last transmission, among all of this rank
     Clock::time_point sent;
   };
   struct Transmission {
@@ -86,35 +84,28 @@ class Rank {
   static constexpr size_t kHeaderStride = wire::protocol::header_bytes;
 
   void send(uint16_t slot, net::SendBatch& batch, Clock::time_point now);
-  // Returns true if `chunk` can be what the process submits next in the slot at `index`.
-  bool in_stream_order(uint32_t chunk, uint16_t index) const;
-  // The slot of a chunk, or null when it is not the agent's.
-  Slot* slot_of(uint32_t chunk);
+  uint16_t slot_of(uint32_t chunk) const { return static_cast<uint16_t>(chunk % assignment_.slots); }
   void send_window(net::SendBatch& batch, Clock::time_point now);
   // The oldest transmission that has no result yet, or null.
   const Transmission* oldest_unfinished();
   void retransmit_overtaken(net::SendBatch& batch, Clock::time_point now);
   void retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now);
   void retransmit_frozen(net::SendBatch& batch, Clock::time_point now);
-  bool frozen() const { return !limits_.empty(); }
-  void judge_reordering(const Slot& slot, bool answers_repetition);
-  wire::Header header_of(uint16_t slot) const;
+  void judge_reordering(const Flight& flight, bool answers_repetition);
 
   RankAssignment assignment_;
   unsigned thread_;
   RankChannel* channel_;
 
-  std::vector<Slot> slots_;
-  std::vector<uint32_t> limits_;       // once frozen: of each slot, the first phase whose RESULT is not taken
+  channel::SenderSlots slots_;
+  std::vector<Flight> flights_;        // of each slot
   std::vector<uint8_t> headers_;       // of the packet in flight of each slot; the process cannot reach them
   std::deque<Transmission> in_order_;  // what was sent; finished and repeated ones leave from the front
   // The window is a stretch of the stream: it begins with the lowest chunk that is the agent's. Counting packets
   // instead would not do: a slot's second phase comes behind later chunks, in another order at each rank, and two ranks
   // whose windows are full of chunks that the other one has not sent yet would wait for each other for ever.
   uint32_t window_begin_ = 0;
-  uint32_t submitted_end_ = 0;  // one past the highest chunk submitted
-  uint32_t send_from_ = 0;      // no chunk below is queued
-  uint32_t in_flight_ = 0;
+  uint32_t send_from_ = 0;           // no chunk below is queued
   std::vector<uint16_t> submitted_;  // being taken
   std::vector<uint16_t> finished_;   // with results, not yet published
   uint16_t last_sent_ = 0;           // slot

@@ -78,7 +78,7 @@ uint64_t RankChannel::take_submissions() {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto count = static_cast<unsigned>(slots_of_thread_.size());
   for (; submitted_ != end; ++submitted_) {
-    const uint16_t slot = channel_.submission_ring()[submitted_ % assignment_.slots];
+    const uint16_t slot = channel_.submission(submitted_);
     if (slot >= assignment_.slots) {
       fail();
       return 0;

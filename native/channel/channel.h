@@ -138,8 +138,12 @@ class Channel {
   }
 
   ChannelControl& control() const { return *std::launder(reinterpret_cast<ChannelControl*>(base_)); }
+  // The slot that was the `number`-th to be submitted: a copy that the process cannot change any more.
+  uint16_t submission(uint32_t number) const { return read_once(submission_ring() + number % slots_); }
   uint16_t* submission_ring() const { return reinterpret_cast<uint16_t*>(base_ + rings_offset()); }
   uint16_t* completion_ring() const { return submission_ring() + slots_; }
+  // A copy that the process cannot change any more.
+  Ticket contribution_ticket(uint32_t slot) const { return read_once(contribution_tickets() + slot); }
   Ticket* contribution_tickets() const { return reinterpret_cast<Ticket*>(base_ + tickets_offset(slots_)); }
   Ticket* result_tickets() const { return contribution_tickets() + slots_; }
   // Big-endian words, as they travel.
@@ -147,6 +151,13 @@ class Channel {
   uint8_t* result(uint32_t slot) const { return results_ + slot * stride_; }
 
  private:
+  // Without the fence the compiler might read the original again after the copy was checked.
+  template <class Value>
+  static Value read_once(const Value* shared) {
+    const Value copy = *shared;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return copy;
+  }
   static constexpr size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
   static constexpr size_t rings_offset() { return round_up(sizeof(ChannelControl), ChannelControl::kLine); }
   static size_t tickets_offset(uint32_t slots) {

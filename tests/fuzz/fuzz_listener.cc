@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -128,7 +129,7 @@ class Agent {
     const channel::Channel process(memory_->data(), slots_, kValues);
     const auto index = static_cast<uint16_t>(input->ConsumeIntegralInRange<uint32_t>(0, slots_ - 1));
     channel::Ticket& ticket = process.contribution_tickets()[index];
-    ticket.chunk = index + slots_ * input->ConsumeIntegralInRange<uint32_t>(0, 3);
+    ticket.chunk = index + slots_ * (pools_[index] += input->ConsumeIntegralInRange<uint32_t>(0, 1));
     ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
     ticket.count = (ticket.flags & wire::flag::without_values) != 0 ? 0 : kValues;
     ticket.format = 1;
@@ -194,8 +195,9 @@ class Agent {
   int doorbell_ = -1;
   uint32_t slots_ = 0;
   uint32_t submitted_ = 0;
-  std::vector<uint32_t> held_;    // as the switch said last
-  std::vector<uint32_t> limits_;  // once frozen
+  std::map<uint16_t, uint32_t> pools_;  // that each slot has come along the stream
+  std::vector<uint32_t> held_;          // as the switch said last
+  std::vector<uint32_t> limits_;        // once frozen
 };
 
 std::vector<uint8_t> bytes_of(const channel::ShmRequest& request, const std::vector<uint32_t>& targets = {}) {

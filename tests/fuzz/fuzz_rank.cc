@@ -78,7 +78,7 @@ void submit(Bench* bench, FuzzedDataProvider* input) {
   ticket.chunk = chunk_of(bench, index, input);
   ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
   ticket.count = (ticket.flags & wire::flag::without_values) != 0 ? 0 : kValues;
-  ticket.format = 1;
+  ticket.format = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? 1 : input->ConsumeIntegral<uint16_t>();
   bench->process.submission_ring()[bench->submitted++ % kSlots] = index;
   bench->process.control().submitted.store(bench->submitted);
   bench->with_agent[index] = true;

@@ -42,6 +42,7 @@ struct Bench : soft::ShardHost {
   std::array<uint16_t, kRanks> numbers{};
   std::array<channel::Channel, kRanks> processes;  // as they see their memory
   std::array<uint32_t, kRanks> submitted{};
+  std::array<std::array<uint32_t, kSlots>, kRanks> pools{};  // that each slot has come along the stream
   std::array<std::vector<uint32_t>, kRanks> limits;  // of frozen ranks: of each slot, how many phases it may hold
 
   std::vector<soft::SumTask> tasks;  // being made
@@ -117,18 +118,26 @@ struct Bench : soft::ShardHost {
   }
 };
 
+// The chunk that a slot is at, in its next phase; the one after it; or any number at all.
+uint32_t chunk_of(uint32_t* pools, uint16_t index, FuzzedDataProvider* input) {
+  const int choice = input->ConsumeIntegralInRange<int>(0, 15);
+  if (choice == 0) return input->ConsumeIntegral<uint32_t>();
+  if (choice % 2 == 0) *pools += 1;
+  return index + kSlots * *pools;
+}
+
 // What a process of ours does, with fields that may be wrong.
 void submit(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   const channel::Channel& process = bench->processes[rank];
   const auto index = input->ConsumeIntegralInRange<uint16_t>(0, kSlots);
   if (index < kSlots) {
     channel::Ticket& ticket = process.contribution_tickets()[index];
-    ticket.chunk = index + kSlots * input->ConsumeIntegralInRange<uint32_t>(0, 3);
+    ticket.chunk = chunk_of(&bench->pools[rank][index], index, input);
     ticket.exponent = input->ConsumeIntegralInRange<uint16_t>(0, 257);
     ticket.flags = input->ConsumeIntegralInRange<uint16_t>(0, 3);
     ticket.count =
         (ticket.flags & wire::flag::without_values) != 0 ? 0 : input->ConsumeIntegralInRange<uint16_t>(0, 17);
-    ticket.format = 1;
+    ticket.format = input->ConsumeIntegralInRange<int>(0, 15) != 0 ? 1 : input->ConsumeIntegral<uint16_t>();
     ticket.check = input->ConsumeIntegral<uint32_t>();
     std::memset(process.contribution(index), input->ConsumeIntegral<uint8_t>(), kValues * sizeof(uint32_t));
   }

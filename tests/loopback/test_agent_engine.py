@@ -11,6 +11,8 @@ import pytest
 from shm_process import RankProcess, ShmProcess
 from soft_switch import running_switch, stopped, wait_until
 
+from switchml.dataplane.constants import DropReason
+from switchml.dataplane.softswitch._native import Switch
 from switchml.host_agent._engine import Engine
 
 SLOTS = 64
@@ -47,6 +49,37 @@ def test_a_chunk_outside_of_the_pool_ends_the_service_of_its_rank(engine: Engine
         process.contribute_nothing(0, 0)
         time.sleep(SECONDS / 10)  # a rank that is served takes microseconds
         assert engine.status(process.handle)["sent"] == 0
+
+
+@pytest.mark.parametrize("chunk", [1 + 2 * SLOTS, 2 + SLOTS, 2**31 + 1])
+def test_a_switch_that_shares_memory_refuses_the_same_chunks(tmp_path: Path, engine: Engine, chunk: int) -> None:
+    path = str(tmp_path / "shm.sock")
+    switch = Switch(2 * SLOTS, VALUES)
+    switch.add_shm_port(1, path, 1)
+    switch.start()
+    with (
+        ShmProcess(engine, path, 1, 0, 1, 0, SLOTS, VALUES) as process,
+        ShmProcess(engine, path, 2, 0, 1, SLOTS, SLOTS, VALUES) as bystander,
+    ):
+        process.contribute_nothing(1, chunk)
+        process.contribute_nothing(0, 0)
+        bystander.contribute_nothing(0, 0)  # the switch looks at both ranks in one turn
+        wait_until(lambda: engine.status(bystander.handle)["sent"] > 0, "the other rank is served")
+        assert engine.status(process.handle)["sent"] == 0
+    switch.stop()
+
+
+@pytest.mark.parametrize("format_", [2, 0x0101, 0xFF01, 0xFFFF])
+def test_an_unknown_format_is_dropped_by_the_switch(engine: Engine, format_: int) -> None:
+    switch = Switch(SLOTS, VALUES)
+    udp_port = switch.add_udp_port(1, "127.0.0.1", 0)
+    switch.start()
+    handle = engine.open_rank("127.0.0.1", "127.0.0.1", udp_port, 1, 0, 1, 1, 0, SLOTS, VALUES)
+    with RankProcess(engine, handle, SLOTS, VALUES) as process:
+        process.write_ticket(0, 0, format_=format_)
+        process.submit_index(0)
+        wait_until(lambda: switch.read_drop_counter(DropReason.BAD_FORMAT)[0] > 0, "it is dropped")
+    switch.stop()
 
 
 def test_chunks_in_the_order_of_the_stream_are_sent(engine: Engine) -> None:

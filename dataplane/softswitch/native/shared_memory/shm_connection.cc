@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <stdexcept>
 #include <utility>
 
 #include "native/kernels/accumulate.h"
-#include "native/wire/epoch_limit.h"
 
 namespace switchml::soft {
 namespace {
@@ -30,7 +28,7 @@ ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, i
               channel::SharedMemory::Others::may_write),
       channel_(memory_.data(), rank.job.slots, rank.job.values,
                channel::Channel::contributions(memory_.data(), rank.job.slots)),
-      slots_(rank.job.slots) {
+      slots_({rank.job.job, rank.rank, rank.job.epoch, rank.secret, rank.job.slot_base, rank.job.slots}) {
   auto* control = new (memory_.data()) channel::ChannelControl{};
   control->geometry = {channel::Geometry::kMagic,
                        rank.job.slots,
@@ -46,74 +44,37 @@ ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, i
 ShmConnection::~ShmConnection() { close(doorbell_); }
 
 bool ShmConnection::submissions_wait() const {
-  return !broken_ && !frozen() && control().submitted.load(std::memory_order_acquire) != submitted_;
+  return !broken_ && !slots_.frozen() && control().submitted.load(std::memory_order_acquire) != submitted_;
 }
 
 bool ShmConnection::take(wire::Header* header) {
   if (!submissions_wait()) return false;
   const uint32_t waiting = control().submitted.load(std::memory_order_acquire) - submitted_;
-  const auto slots = static_cast<uint32_t>(slots_.size());
-  const uint16_t index = channel_.submission_ring()[submitted_ % slots];
-  if (waiting > slots || index >= slots || slots_[index].in_flight || slots_[index].phase >= wire::kSlotUses) {
+  const uint16_t slot = channel_.submission(submitted_);
+  if (waiting > slots_.size() || slot >= slots_.size() || !slots_.submit(slot, channel_.contribution_ticket(slot))) {
     broken_ = true;
     return false;
   }
-  Slot& slot = slots_[index];
-  slot.ticket = channel_.contribution_tickets()[index];
-  if (slot.ticket.chunk % slots != index) {
-    broken_ = true;
-    return false;
-  }
-  slot.in_flight = true;
-  in_flight_ += 1;
+  slots_.send(slot);
   submitted_ += 1;
   count(control().server.position);
   count(control().server.sent);
-  *header = header_of(index);
+  *header = slots_.header(slot);
   return true;
 }
 
-wire::Header ShmConnection::header_of(uint32_t index) const {
-  const Slot& slot = slots_[index];
-  wire::Header header;
-  header.kind = static_cast<uint8_t>(wire::Kind::contribution);
-  header.job = rank_.job.job;
-  header.worker = rank_.rank;
-  header.format = static_cast<uint8_t>(std::min<uint16_t>(slot.ticket.format, UINT8_MAX));
-  header.exponent = slot.ticket.exponent;
-  header.slot = static_cast<uint16_t>((rank_.job.slot_base + index) << 1U | (slot.phase & 1U));
-  header.count = slot.ticket.count;
-  header.epoch = rank_.job.epoch;
-  header.flags = static_cast<uint16_t>(slot.ticket.flags & ~wire::flag::retransmission);
-  header.phase = slot.phase;
-  header.chunk = slot.ticket.chunk;
-  header.check = slot.ticket.check;
-  header.secret = rank_.secret;
-  return header;
-}
-
 void ShmConnection::complete(const wire::Header& result, const uint8_t* words) {
-  const uint32_t index = (result.slot >> 1U) - uint32_t{rank_.job.slot_base};
-  if (result.job != rank_.job.job || result.epoch != rank_.job.epoch || index >= slots_.size() ||
-      !slots_[index].in_flight || slots_[index].phase != result.phase || beyond_limit(index)) {
+  const uint32_t slot = (result.slot >> 1U) - uint32_t{rank_.job.slot_base};
+  if (result.job != rank_.job.job || result.epoch != rank_.job.epoch || slot >= slots_.size() ||
+      !slots_.awaits(slot, result.phase)) {
     count(control().server.ignored);
     return;
   }
   if ((result.flags & wire::flag::without_values) == 0 && !job_->has_result(rank_.rank, result)) {
-    std::memcpy(channel_.contribution(index), words, rank_.job.values * sizeof(uint32_t));
+    std::memcpy(channel_.contribution(slot), words, rank_.job.values * sizeof(uint32_t));
   }
-  Slot& slot = slots_[index];
-  slot.in_flight = false;
-  slot.phase += 1;
-  uses_ = std::max(uses_, slot.phase);
-  in_flight_ -= 1;
-  channel_.result_tickets()[index] = {result.chunk,
-                                      result.check,
-                                      result.exponent,
-                                      result.count,
-                                      static_cast<uint16_t>(result.flags & ~wire::flag::retransmission),
-                                      result.format};
-  channel_.completion_ring()[completed_++ % slots_.size()] = static_cast<uint16_t>(index);
+  channel_.result_tickets()[slot] = slots_.complete(slot, result);
+  channel_.completion_ring()[completed_++ % slots_.size()] = static_cast<uint16_t>(slot);
 }
 
 bool ShmConnection::publish(bool nothing_left) {
@@ -122,11 +83,11 @@ bool ShmConnection::publish(bool nothing_left) {
     shared.server.received.store(shared.server.received.load(std::memory_order_relaxed) + (completed_ - published_),
                                  std::memory_order_relaxed);
     published_ = completed_;
-    shared.server.uses.store(uses_, std::memory_order_relaxed);
+    shared.server.uses.store(slots_.uses(), std::memory_order_relaxed);
     shared.server.summing.store(job_->summing() / rank_.job.world_size, std::memory_order_relaxed);
     repetitions_ = 0;
     if (overdue_at_ != Clock::time_point::max()) {
-      overdue_at_ = in_flight_ == 0 ? Clock::time_point::max() : Clock::now() + patience();
+      overdue_at_ = has_nothing_in_flight() ? Clock::time_point::max() : Clock::now() + patience();
     }
     kernels::fence_streaming_stores();
     shared.completed.store(completed_, std::memory_order_release);
@@ -136,20 +97,8 @@ bool ShmConnection::publish(bool nothing_left) {
   return channel::sleeps_until(shared, completed_, nothing_left);
 }
 
-std::vector<uint32_t> ShmConnection::held() const {
-  std::vector<uint32_t> phases;
-  phases.reserve(slots_.size());
-  for (const Slot& slot : slots_) phases.push_back(slot.phase);
-  return phases;
-}
-
 void ShmConnection::fetch(const std::vector<uint32_t>& targets) {
-  if (!frozen() || targets.size() != slots_.size()) {
-    throw std::invalid_argument("the rank is not frozen, or the targets are not one for each of its slots");
-  }
-  if (limits_ == targets) return;
-  limits_ = targets;
-  overdue_at_ = Clock::now();
+  if (slots_.fetch(targets)) overdue_at_ = Clock::now();
 }
 
 void ShmConnection::expect_ring(uint32_t share) {

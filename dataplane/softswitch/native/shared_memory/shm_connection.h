@@ -1,4 +1,4 @@
-// One rank of a shm port: its rings, and per slot what a packet's sender would keep in mind.
+// One rank of a shm port: its rings, and the state that a sender of packets would keep.
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,7 @@
 
 #include "dataplane/softswitch/native/pipeline/shm_job.h"
 #include "native/channel/channel.h"
+#include "native/channel/sender_slots.h"
 #include "native/channel/shared_memory.h"
 #include "native/wire/wire.h"
 
@@ -46,7 +47,7 @@ class ShmConnection {
   // sense: a process that writes nonsense is served no more.
   bool take(wire::Header* header);
   // Whether the rank is missing wherever a result is: it waits for nothing.
-  bool has_nothing_in_flight() const { return in_flight_ == 0; }
+  bool has_nothing_in_flight() const { return slots_.in_flight() == 0; }
 
   // Whether less of it was taken than of another rank of the job.
   bool is_behind(const ShmConnection& other) const { return !channel::has_reached(submitted_, other.submitted_); }
@@ -58,13 +59,11 @@ class ShmConnection {
   // is `nothing_left` to do.
   bool publish(bool nothing_left);
 
-  // A change of epoch: from freeze() on nothing is taken and no result put; fetch() lets those of each slot be put
-  // until so many of its phases are held, and repeats what asks for them. fetch() throws std::invalid_argument where
-  // the rank is not frozen, or `targets` is not one for each slot.
-  void freeze() { limits_ = held(); }
+  // A change of epoch, as SenderSlots'. From freeze() on nothing is taken either; fetch() lets repeat() ask for what
+  // may be had.
+  void freeze() { slots_.freeze(); }
   void fetch(const std::vector<uint32_t>& targets);
-  // How many phases of each slot the rank holds.
-  std::vector<uint32_t> held() const;
+  std::vector<uint32_t> held() const { return slots_.held(); }
 
   // The process must ring the doorbell once it has submitted `share` more slots, or all that it can.
   void expect_ring(uint32_t share);
@@ -78,29 +77,20 @@ class ShmConnection {
   Clock::time_point overdue_at() const { return overdue_at_; }
   template <class Again>
   void repeat(Clock::time_point now, Again&& again) {
-    for (uint32_t index = 0; index < slots_.size(); ++index) {
-      if (!slots_[index].in_flight || beyond_limit(index)) continue;
-      wire::Header header = header_of(index);
+    for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+      if (!slots_.may_complete(slot)) continue;
+      wire::Header header = slots_.header(slot);
       header.flags |= wire::flag::retransmission;
       count(control().server.retransmissions);
       count(control().server.sent);
       again(header);
     }
     repetitions_ += 1;
-    overdue_at_ = in_flight_ == 0 ? Clock::time_point::max() : now + patience();
+    overdue_at_ = has_nothing_in_flight() ? Clock::time_point::max() : now + patience();
   }
 
  private:
-  struct Slot {
-    uint32_t phase = 0;
-    bool in_flight = false;
-    channel::Ticket ticket{};  // as it was when the slot was taken: the process can change its own copy at any time
-  };
-
-  wire::Header header_of(uint32_t index) const;
   Clock::duration patience() const;
-  bool frozen() const { return !limits_.empty(); }
-  bool beyond_limit(uint32_t index) const { return frozen() && slots_[index].phase >= limits_[index]; }
   static void count(std::atomic<uint64_t>& counter) {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -111,13 +101,10 @@ class ShmConnection {
   channel::SharedMemory memory_;
   channel::Channel channel_;
   bool broken_ = false;
-  std::vector<Slot> slots_;
-  std::vector<uint32_t> limits_;  // once frozen: of each slot, the first phase whose result is not put
-  uint32_t submitted_ = 0;        // entries taken from the submission ring
-  uint32_t completed_ = 0;        // entries put into the completion ring
+  channel::SenderSlots slots_;
+  uint32_t submitted_ = 0;  // entries taken from the submission ring
+  uint32_t completed_ = 0;  // entries put into the completion ring
   uint32_t published_ = 0;
-  uint32_t uses_ = 0;  // of the slot that was used most
-  uint32_t in_flight_ = 0;
   bool expects_ring_ = false;
   unsigned repetitions_ = 0;  // in a row, without a result between them
   Clock::time_point overdue_at_ = Clock::time_point::max();
