@@ -23,18 +23,17 @@ JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned t
       results_(results) {}
 
 void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
-  ranks_.push_back(std::make_unique<Rank>(assignment, thread_, channel));
+  ranks_.push_back(std::make_unique<RankSender>(assignment, thread_, channel));
 }
 
 void JobRanks::remove(uint8_t rank) {
-  ranks_.erase(
-      std::remove_if(ranks_.begin(), ranks_.end(), [rank](const auto& each) { return each->number() == rank; }),
-      ranks_.end());
+  ranks_.erase(std::remove_if(ranks_.begin(), ranks_.end(), [rank](const auto& each) { return each->rank() == rank; }),
+               ranks_.end());
 }
 
-Rank& JobRanks::find(uint8_t rank) const {
+RankSender& JobRanks::find(uint8_t rank) const {
   for (const auto& each : ranks_) {
-    if (each->number() == rank) {
+    if (each->rank() == rank) {
       return *each;
     }
   }
@@ -106,8 +105,8 @@ void JobRanks::take(const net::Datagram& datagram, Clock::time_point now, std::v
 }
 
 void JobRanks::ignore(const wire::Header& header) {
-  const auto found = std::find_if(ranks_.begin(), ranks_.end(),
-                                  [&header](const auto& each) { return each->number() == header.worker; });
+  const auto found =
+      std::find_if(ranks_.begin(), ranks_.end(), [&header](const auto& each) { return each->rank() == header.worker; });
   (found == ranks_.end() ? ranks_.front() : *found)->ignore_result();
 }
 

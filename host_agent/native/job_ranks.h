@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "host_agent/native/assignment.h"
-#include "host_agent/native/rank.h"
 #include "host_agent/native/rank_channel.h"
 #include "host_agent/native/rank_profile.h"
+#include "host_agent/native/rank_sender.h"
 #include "host_agent/native/transport.h"
 #include "native/net/udp_batch.h"
 
@@ -39,7 +39,7 @@ class JobRanks {
   void add(const RankAssignment& assignment, RankChannel* channel);
   void remove(uint8_t rank);
   bool empty() const { return ranks_.empty(); }
-  // As Rank's. Throws std::out_of_range for a rank that is not here, and what those throw.
+  // As RankSender's. Throws std::out_of_range for a rank that is not here, and what those throw.
   void freeze(uint8_t rank) { find(rank).freeze(); }
   void fetch(uint8_t rank, const std::vector<uint32_t>& targets) { find(rank).fetch(targets); }
   std::vector<uint32_t> held(uint8_t rank) const { return find(rank).held(); }
@@ -66,8 +66,8 @@ class JobRanks {
  private:
   bool receive_from(unsigned source, net::ReceiveBatch& batch, Clock::time_point now,
                     std::vector<StrayDatagram>* strays);
-  Rank& find(uint8_t rank) const;
-  bool is_home(const Rank& rank) const { return rank.number() % threads_ == thread_; }
+  RankSender& find(uint8_t rank) const;
+  bool is_home(const RankSender& rank) const { return rank.rank() % threads_ == thread_; }
   // Counts a packet that is no result in flight.
   void ignore(const wire::Header& header);
 
@@ -77,7 +77,7 @@ class JobRanks {
   std::unique_ptr<JobTransport> transport_;
   sockaddr_in switch_endpoint_;
   uint8_t* results_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<std::unique_ptr<RankSender>> ranks_;
 };
 
 }  // namespace switchml::agent

@@ -1,127 +1,47 @@
-// The packet side of one rank (docs/protocol.md): window, retransmission and timers. One data thread uses it, for its
-// slots.
+// A rank that is open on this agent, whichever way its values travel.
 #pragma once
 
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "host_agent/native/assignment.h"
-#include "host_agent/native/rank_channel.h"
 #include "host_agent/native/rank_profile.h"
-#include "host_agent/native/round_trip.h"
-#include "host_agent/native/window.h"
-#include "native/channel/sender_slots.h"
-#include "native/net/udp_batch.h"
-#include "native/wire/wire.h"
 
 namespace switchml::agent {
 
-using Clock = std::chrono::steady_clock;
-
-// One result that came from the switch, checked.
-struct TakenResult {
-  wire::Header header;
-  uint32_t slot;  // in the rank's pool
-  size_t bytes;   // of the datagram
-};
-
+// Calls come from any thread, also for a rank that another thread has closed: those that need it to be open throw
+// std::out_of_range then. Only open_channel(), freeze(), fetch() and close() may take long.
 class Rank {
  public:
-  // The rank's slots that belong to data thread `thread`. `channel` outlives it.
-  Rank(const RankAssignment& assignment, unsigned thread, RankChannel* channel);
+  virtual ~Rank() = default;
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
-  uint8_t number() const { return assignment_.rank; }
-  RankChannel& channel() const { return *channel_; }
+  // The number that stands for the rank's UDP source port in the switch's worker table.
+  virtual uint16_t udp_port() const = 0;
+  // A descriptor that becomes readable when the switch ends, which stays the rank's; -1 where none tells.
+  virtual int switch_socket() const = 0;
+  // Returns whether the switch is known to have ended.
+  virtual bool switch_ended() const = 0;
 
-  // Takes the slots that were submitted for this thread. Returns whether there were any.
-  bool take_submissions();
-  // Whether a result is one that the rank waits for.
-  bool awaits(const TakenResult& result) const { return slots_.awaits(result.slot, result.header.phase); }
-  // Takes a result that it waits for; the values are in the job's memory already.
-  void take_result(const TakenResult& result, Clock::time_point now);
-  // A packet came that is no result of a slot in flight.
-  void ignore_result() { status_.ignored += 1; }
-  // Queues what the window allows, and again what is overdue; `batch` must be sent before anything else happens.
-  void transmit(net::SendBatch& batch, Clock::time_point now);
-  // Gives the process the results since the last call, and wakes it if that is worth while or nothing else is left.
-  // Lets everyone see the rank's status of now; `packets_together` is the transport's.
-  void publish(bool nothing_left, uint64_t packets_together);
-  // When transmit() must be called even if nothing happens; Clock::time_point::max() when never.
-  Clock::time_point next_deadline() const { return next_deadline_; }
+  // Makes the memory that the rank shares with its process. Returns new descriptors, which the caller closes: of the
+  // memory, of the doorbell, and of the job's results where those have memory of their own. Throws std::logic_error
+  // the second time, and std::system_error.
+  virtual std::vector<int> open_channel() = 0;
+  // Ends the service of the rank.
+  virtual void close() = 0;
 
-  // The rank's part of the time in which its thread worked for all ranks of the job.
-  void count_sending(uint64_t nanoseconds) { status_.sending += nanoseconds; }
-  void count_receiving(uint64_t nanoseconds) { status_.receiving += nanoseconds; }
-  // Adds what was counted here to what others counted.
-  void add_to(RankProfile* profile) const;
+  virtual RankStatus status() const = 0;
+  // With up to `calls` of the rank's latest calls.
+  virtual RankProfile profile(uint64_t calls) const = 0;
 
-  // A change of epoch, as SenderSlots'. From freeze() on nothing is begun either; after fetch(), transmit() asks for
-  // what may be had.
-  void freeze();
-  void fetch(const std::vector<uint32_t>& targets);
-  // Phases held of each slot; 0 of slots that belong to other threads.
-  std::vector<uint32_t> held() const { return slots_.held(); }
+  // A change of epoch (docs/protocol.md, SenderSlots): both return how many phases of each slot are held. Throw
+  // std::invalid_argument when the rank refuses, and std::system_error.
+  virtual std::vector<uint32_t> freeze() = 0;
+  virtual std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) = 0;
 
- private:
-  using SlotState = channel::SenderSlots::State;
-  // How the contribution in a slot was sent.
-  struct Flight {
-    uint8_t transmissions = 0;
-    bool timed_out = false;       // sent again because of a timeout
-    bool repeated_early = false;  // sent again because later results had come
-    uint64_t order = 0;           // of its last transmission, among all of this rank
-    Clock::time_point sent;
-  };
-  struct Transmission {
-    uint64_t order;
-    uint16_t slot;
-  };
-  static constexpr size_t kHeaderStride = wire::protocol::header_bytes;
-
-  void send(uint16_t slot, net::SendBatch& batch, Clock::time_point now);
-  uint16_t slot_of(uint32_t chunk) const { return static_cast<uint16_t>(chunk % assignment_.slots); }
-  void send_window(net::SendBatch& batch, Clock::time_point now);
-  // The oldest transmission that has no result yet, or null.
-  const Transmission* oldest_unfinished();
-  void retransmit_overtaken(net::SendBatch& batch, Clock::time_point now);
-  void retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now);
-  void retransmit_frozen(net::SendBatch& batch, Clock::time_point now);
-  void judge_reordering(const Flight& flight, bool answers_repetition);
-
-  RankAssignment assignment_;
-  unsigned thread_;
-  RankChannel* channel_;
-
-  channel::SenderSlots slots_;
-  std::vector<Flight> flights_;        // of each slot
-  std::vector<uint8_t> headers_;       // of the packet in flight of each slot; the process cannot reach them
-  std::deque<Transmission> in_order_;  // what was sent; finished and repeated ones leave from the front
-  // The window is a stretch of the stream: it begins with the lowest chunk that is the agent's. Counting packets
-  // instead would not do: a slot's second phase comes behind later chunks, in another order at each rank, and two ranks
-  // whose windows are full of chunks that the other one has not sent yet would wait for each other for ever.
-  uint32_t window_begin_ = 0;
-  uint32_t send_from_ = 0;           // no chunk below is queued
-  std::vector<uint16_t> submitted_;  // being taken
-  std::vector<uint16_t> finished_;   // with results, not yet published
-  uint16_t last_sent_ = 0;           // slot
-  uint64_t next_order_ = 0;
-  uint64_t judged_until_ = 0;      // transmissions that were judged to be needless
-  uint32_t results_in_order_ = 0;  // since the last such judgement
-  uint32_t overtaken_by_;          // how many later results tell of a loss
-  uint64_t newest_finished_ = 0;   // highest order with a result, of packets sent once
-  Clock::time_point next_deadline_ = Clock::time_point::max();
-  unsigned timeouts_ = 0;        // in a row, without a result between them
-  Clock::time_point timed_out_;  // when the last of them was: what was sent before it may be lost
-  uint32_t may_repeat_ = 0;      // packets from before it that recent results let us repeat
-  uint32_t repeat_from_ = 0;     // the lowest chunk that this may be
-  Window window_;
-  RoundTrip round_trip_;
-  RankStatus status_;
+ protected:
+  Rank() = default;
 };
 
 }  // namespace switchml::agent

@@ -10,11 +10,14 @@
 #include <system_error>
 
 #include "host_agent/native/engine.h"
+#include "host_agent/native/shared_memory_rank.h"
 #include "native/bindings/device_capsule.h"
 #include "native/net/udp_batch.h"
 
 namespace nb = nanobind;
 using switchml::agent::Engine;
+using switchml::agent::PacketPath;
+using switchml::agent::Rank;
 using switchml::agent::RankAssignment;
 
 namespace {
@@ -66,7 +69,7 @@ uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::strin
 
 void make_engine(Engine* self, unsigned threads, const nb::sequence& queues, const std::string& address,
                  const std::optional<uint64_t>& next_hop, bool busy, uint32_t slot_uses) {
-  Engine::Links links;
+  PacketPath::Links links;
   if (nb::len(queues) > 0) {
     const switchml::agent::FrameLinkOptions options{switchml::net::parse_ipv4(address), next_hop, busy};
     links = switchml::agent::links_of(switchml::bindings::take_devices(queues), options);
@@ -74,8 +77,14 @@ void make_engine(Engine* self, unsigned threads, const nb::sequence& queues, con
   new (self) Engine(threads, std::move(links), slot_uses);
 }
 
+// A method of the rank with a handle.
+template <auto kMethod>
+auto of_rank(Engine& engine, uint64_t handle) {
+  return (engine.rank(handle).get()->*kMethod)();
+}
+
 nb::dict link_counters(Engine& engine) {
-  Engine::LinkCounters counters;
+  PacketPath::LinkCounters counters;
   {
     const nb::gil_scoped_release release;
     counters = engine.link_counters();
@@ -100,7 +109,7 @@ nb::dict status(Engine& engine, uint64_t handle) {
   switchml::agent::RankStatus status;
   {
     const nb::gil_scoped_release release;
-    status = engine.status(handle);
+    status = engine.rank(handle)->status();
   }
   nb::dict result;
   result["position"] = status.position;
@@ -142,7 +151,7 @@ nb::dict profile(Engine& engine, uint64_t handle, uint64_t calls) {
   switchml::agent::RankProfile profile;
   {
     const nb::gil_scoped_release release;
-    profile = engine.profile(handle, calls);
+    profile = engine.rank(handle)->profile(calls);
   }
   nb::dict result;
   result["quantize"] = profile.quantize;
@@ -196,10 +205,10 @@ NB_MODULE(_engine, module) {
         return switchml::agent::shm_port_at(path);
       },
       nb::arg("path"));
-  module.attr("SOCKET_BUFFER_BYTES") = Engine::kSocketBufferBytes;
+  module.attr("SOCKET_BUFFER_BYTES") = PacketPath::kSocketBufferBytes;
   module.attr("SLOT_USES") = switchml::wire::kSlotUses;
   module.def("granted_socket_buffers", [] {
-    const switchml::net::UdpSocket socket("0.0.0.0", 0, Engine::kSocketBufferBytes);
+    const switchml::net::UdpSocket socket("0.0.0.0", 0, PacketPath::kSocketBufferBytes);
     return nb::make_tuple(socket.receive_buffer(), socket.send_buffer());
   });
   nb::class_<Engine>(module, "Engine")
@@ -215,21 +224,28 @@ NB_MODULE(_engine, module) {
       .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
            nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
            nb::arg("secret") = 0)
-      .def("udp_port", &Engine::udp_port, nb::arg("handle"), free)
-      .def("switch_socket", &Engine::switch_socket, nb::arg("handle"), free)
-      .def("switch_ended", &Engine::switch_ended, nb::arg("handle"), free)
+      .def("udp_port", of_rank<&Rank::udp_port>, nb::arg("handle"), free)
+      .def("switch_socket", of_rank<&Rank::switch_socket>, nb::arg("handle"), free)
+      .def("switch_ended", of_rank<&Rank::switch_ended>, nb::arg("handle"), free)
       .def(
           "open_channel",
           [](Engine& engine, uint64_t handle) {
-            const Engine::Descriptors descriptors = engine.open_channel(handle);
-            return descriptors.results < 0
-                       ? nb::make_tuple(descriptors.memory, descriptors.doorbell)
-                       : nb::make_tuple(descriptors.memory, descriptors.doorbell, descriptors.results);
+            std::vector<int> descriptors;
+            {
+              const nb::gil_scoped_release release;
+              descriptors = engine.rank(handle)->open_channel();
+            }
+            return nb::tuple(nb::cast(descriptors));
           },
           nb::arg("handle"))
       .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)
       .def("status", &status, nb::arg("handle"))
-      .def("freeze", &Engine::freeze, nb::arg("handle"), free)
-      .def("fetch", &Engine::fetch, nb::arg("handle"), nb::arg("targets"), free)
+      .def("freeze", of_rank<&Rank::freeze>, nb::arg("handle"), free)
+      .def(
+          "fetch",
+          [](Engine& engine, uint64_t handle, const std::vector<uint32_t>& targets) {
+            return engine.rank(handle)->fetch(targets);
+          },
+          nb::arg("handle"), nb::arg("targets"), free)
       .def("profile", &profile, nb::arg("handle"), nb::arg("calls"));
 }

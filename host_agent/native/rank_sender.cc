@@ -1,4 +1,4 @@
-#include "host_agent/native/rank.h"
+#include "host_agent/native/rank_sender.h"
 
 #include <algorithm>
 
@@ -28,7 +28,7 @@ Clock::duration ticks(RoundTrip::Duration seconds) { return std::chrono::duratio
 
 }  // namespace
 
-Rank::Rank(const RankAssignment& assignment, unsigned thread, RankChannel* channel)
+RankSender::RankSender(const RankAssignment& assignment, unsigned thread, RankChannel* channel)
     : assignment_(checked(assignment)),
       thread_(thread),
       channel_(channel),
@@ -39,7 +39,7 @@ Rank::Rank(const RankAssignment& assignment, unsigned thread, RankChannel* chann
       overtaken_by_(kOvertakenBy),
       window_(assignment.slots) {}
 
-bool Rank::take_submissions() {
+bool RankSender::take_submissions() {
   submitted_.clear();
   if (channel_->broken() || !channel_->take(thread_, &submitted_)) {
     return false;
@@ -58,7 +58,7 @@ bool Rank::take_submissions() {
   return true;
 }
 
-void Rank::send(uint16_t slot, net::SendBatch& batch, Clock::time_point now) {
+void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point now) {
   Flight& flight = flights_[slot];
   uint8_t* header = &headers_[slot * kHeaderStride];
   if (flight.transmissions == 1) {
@@ -84,7 +84,7 @@ void Rank::send(uint16_t slot, net::SendBatch& batch, Clock::time_point now) {
   status_.sent_bytes += wire::protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
 }
 
-void Rank::transmit(net::SendBatch& batch, Clock::time_point now) {
+void RankSender::transmit(net::SendBatch& batch, Clock::time_point now) {
   if (slots_.frozen()) {
     return retransmit_frozen(batch, now);
   }
@@ -93,7 +93,7 @@ void Rank::transmit(net::SendBatch& batch, Clock::time_point now) {
   send_window(batch, now);
 }
 
-void Rank::send_window(net::SendBatch& batch, Clock::time_point now) {
+void RankSender::send_window(net::SendBatch& batch, Clock::time_point now) {
   while (window_begin_ != slots_.stream_end() && slots_.state_of(window_begin_) == SlotState::with_process) {
     window_begin_ += 1;
   }
@@ -109,7 +109,7 @@ void Rank::send_window(net::SendBatch& batch, Clock::time_point now) {
   }
 }
 
-const Rank::Transmission* Rank::oldest_unfinished() {
+const RankSender::Transmission* RankSender::oldest_unfinished() {
   while (!in_order_.empty()) {
     const Transmission& oldest = in_order_.front();
     if (slots_.state(oldest.slot) == SlotState::in_flight && flights_[oldest.slot].order == oldest.order) {
@@ -120,7 +120,7 @@ const Rank::Transmission* Rank::oldest_unfinished() {
   return nullptr;
 }
 
-void Rank::retransmit_overtaken(net::SendBatch& batch, Clock::time_point now) {
+void RankSender::retransmit_overtaken(net::SendBatch& batch, Clock::time_point now) {
   const uint64_t behind = std::min(overtaken_by_, window_.size() / 2 + 1);
   for (const Transmission* oldest = oldest_unfinished();
        oldest != nullptr && oldest->order + behind <= newest_finished_; oldest = oldest_unfinished()) {
@@ -130,7 +130,7 @@ void Rank::retransmit_overtaken(net::SendBatch& batch, Clock::time_point now) {
   }
 }
 
-void Rank::retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now) {
+void RankSender::retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now) {
   if (now >= next_deadline_) {
     if (slots_.in_flight() == 0) {
       next_deadline_ = Clock::time_point::max();
@@ -157,7 +157,7 @@ void Rank::retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now
 
 // A slot was repeated early, and its result is of the original packets: nothing was missing. That happens for a while
 // when ranks send in different orders, and all the time when a switch has several shards.
-void Rank::judge_reordering(const Flight& flight, bool answers_repetition) {
+void RankSender::judge_reordering(const Flight& flight, bool answers_repetition) {
   if (flight.repeated_early && !answers_repetition && flight.order > judged_until_) {
     overtaken_by_ = std::min(overtaken_by_ * 2, std::max(kOvertakenBy, assignment_.slots / 2));
     judged_until_ = next_order_;  // what was repeated together is judged once
@@ -168,7 +168,7 @@ void Rank::judge_reordering(const Flight& flight, bool answers_repetition) {
   }
 }
 
-void Rank::take_result(const TakenResult& result, Clock::time_point now) {
+void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   const wire::Header& header = result.header;
   const bool answers_repetition = (header.flags & wire::flag::retransmission) != 0;  // this rank's or another one's
   const Flight& flight = flights_[result.slot];
@@ -196,19 +196,19 @@ void Rank::take_result(const TakenResult& result, Clock::time_point now) {
   finished_.push_back(static_cast<uint16_t>(result.slot));
 }
 
-void Rank::freeze() {
+void RankSender::freeze() {
   slots_.freeze();
   next_deadline_ = Clock::time_point::max();
 }
 
-void Rank::fetch(const std::vector<uint32_t>& targets) {
+void RankSender::fetch(const std::vector<uint32_t>& targets) {
   if (slots_.fetch(targets)) {
     next_deadline_ = {};  // at once
   }
 }
 
 // What another survivor holds is full in the switch, which sends it again to who asks.
-void Rank::retransmit_frozen(net::SendBatch& batch, Clock::time_point now) {
+void RankSender::retransmit_frozen(net::SendBatch& batch, Clock::time_point now) {
   if (now < next_deadline_) {
     return;
   }
@@ -221,13 +221,13 @@ void Rank::retransmit_frozen(net::SendBatch& batch, Clock::time_point now) {
   }
 }
 
-void Rank::publish(bool nothing_left, uint64_t packets_together) {
+void RankSender::publish(bool nothing_left, uint64_t packets_together) {
   status_.packets_together = packets_together;
   status_.round_trip_seconds = round_trip_.smoothed().count();
   channel_->complete(thread_, status_, &finished_, nothing_left);
 }
 
-void Rank::add_to(RankProfile* profile) const {
+void RankSender::add_to(RankProfile* profile) const {
   profile->sending += status_.sending;
   profile->receiving += status_.receiving;
   profile->sent_bytes += status_.sent_bytes;

@@ -1,4 +1,4 @@
-#include "host_agent/native/shm_rank.h"
+#include "host_agent/native/shared_memory_rank.h"
 
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -15,6 +15,7 @@
 
 #include "native/channel/channel.h"
 #include "native/net/udp_batch.h"
+#include "native/wire/epoch_limit.h"
 
 namespace switchml::agent {
 
@@ -81,6 +82,8 @@ bool ShmConnector::ended() const {
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+void ShmConnector::end() const { shutdown(socket_, SHUT_RDWR); }
+
 ShmConnector::Reply ShmConnector::ask(const channel::ShmRequest& request) const {
   if (send(socket_, &request, sizeof request, MSG_NOSIGNAL) < 0) {
     throw failure("the switch does not take requests");
@@ -144,7 +147,8 @@ std::vector<uint32_t> ShmConnector::ask(uint32_t kind, uint32_t slots, const std
   return phases;
 }
 
-ShmRank::ShmRank(const std::string& path, const RankAssignment& given) : connector_(path), slots_(given.slots) {
+SharedMemoryRank::SharedMemoryRank(const std::string& path, const RankAssignment& given)
+    : connector_(path), slots_(given.slots), slot_uses_(given.slot_uses) {
   const RankAssignment assignment = checked(given);
   const channel::ShmRequest request{channel::ShmRequest::kMagic,
                                     channel::ShmRequest::kBind,
@@ -171,21 +175,28 @@ ShmRank::ShmRank(const std::string& path, const RankAssignment& given) : connect
   }
 }
 
-ShmRank::~ShmRank() {
+SharedMemoryRank::~SharedMemoryRank() {
   if (!taken_) {
     close_all(descriptors_);
   }
 }
 
-std::array<int, channel::kShmDescriptors> ShmRank::take_descriptors() {
+std::vector<int> SharedMemoryRank::open_channel() {
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (taken_) {
-    throw std::logic_error("the rank's memory was handed out already");
+    throw std::logic_error("the rank has a channel already");
   }
+  std::vector<int> descriptors(descriptors_.begin(), descriptors_.end());
   taken_ = true;
-  return descriptors_;
+  return descriptors;
 }
 
-RankStatus ShmRank::status() const {
+std::vector<uint32_t> SharedMemoryRank::ask(uint32_t kind, const std::vector<uint32_t>& targets) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return connector_.ask(kind, slots_, targets);
+}
+
+RankStatus SharedMemoryRank::status() const {
   const auto* control = std::launder(reinterpret_cast<const channel::ChannelControl*>(memory_.data()));
   RankStatus status;
   status.position = control->server.position.load(std::memory_order_relaxed);
@@ -199,10 +210,11 @@ RankStatus ShmRank::status() const {
   status.retransmissions = control->server.retransmissions.load(std::memory_order_relaxed);
   status.ignored = control->server.ignored.load(std::memory_order_relaxed);
   status.uses = control->server.uses.load(std::memory_order_relaxed);
+  status.epoch_spent = wire::epoch_is_spent(status.uses, slot_uses_);
   return status;
 }
 
-RankProfile ShmRank::profile(uint64_t calls) const {
+RankProfile SharedMemoryRank::profile(uint64_t calls) const {
   return profile_of(*std::launder(reinterpret_cast<const channel::ChannelControl*>(memory_.data())), calls);
 }
 

@@ -4,11 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "host_agent/native/assignment.h"
-#include "host_agent/native/rank_profile.h"
+#include "host_agent/native/rank.h"
 #include "native/channel/shared_memory.h"
 #include "native/channel/shm_messages.h"
 
@@ -29,8 +30,10 @@ class ShmConnector {
   };
   Reply ask(const channel::ShmRequest& request) const;
   int fd() const { return socket_; }
-  // Whether the switch has closed its end; it does so only when it ends.
+  // Whether the switch has closed its end, which it does only when it ends, or end() was called.
   bool ended() const;
+  // The switch serves the rank no longer.
+  void end() const;
   // For a rank that is bound: freeze or, with `targets`, fetch. Returns how many phases it holds, for each slot.
   std::vector<uint32_t> ask(uint32_t kind, uint32_t slots, const std::vector<uint32_t>& targets) const;
 
@@ -38,35 +41,38 @@ class ShmConnector {
   int socket_ = -1;
 };
 
-class ShmRank {
+class SharedMemoryRank : public Rank {
  public:
   // `switch_address` and `switch_udp_port` of the assignment are not used. Throws what ShmConnector throws.
-  ShmRank(const std::string& path, const RankAssignment& assignment);
-  // The switch serves the rank no longer.
-  ~ShmRank();
-  ShmRank(const ShmRank&) = delete;
-  ShmRank& operator=(const ShmRank&) = delete;
+  SharedMemoryRank(const std::string& path, const RankAssignment& assignment);
+  ~SharedMemoryRank() override;
+  SharedMemoryRank(const SharedMemoryRank&) = delete;
+  SharedMemoryRank& operator=(const SharedMemoryRank&) = delete;
 
-  uint16_t connection() const { return connection_; }
-  int switch_socket() const { return connector_.fd(); }
-  bool switch_ended() const { return connector_.ended(); }
-  // Memory, doorbell and results, for the process; the caller closes them. Throws std::logic_error the second time.
-  std::array<int, channel::kShmDescriptors> take_descriptors();
-  RankStatus status() const;
-  // As Rank's; the switch does it.
-  std::vector<uint32_t> freeze() const { return connector_.ask(channel::ShmRequest::kFreeze, slots_, {}); }
-  std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) const {
-    return connector_.ask(channel::ShmRequest::kFetch, slots_, targets);
+  uint16_t udp_port() const override { return connection_; }
+  int switch_socket() const override { return connector_.fd(); }
+  bool switch_ended() const override { return connector_.ended(); }
+  std::vector<int> open_channel() override;
+  void close() override { connector_.end(); }
+  RankStatus status() const override;
+  RankProfile profile(uint64_t calls) const override;
+  // The switch freezes the rank and lets it fetch. Both wait for its answer and throw what ShmConnector throws.
+  std::vector<uint32_t> freeze() override { return ask(channel::ShmRequest::kFreeze, {}); }
+  std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) override {
+    return ask(channel::ShmRequest::kFetch, targets);
   }
-  RankProfile profile(uint64_t calls) const;
 
  private:
+  std::vector<uint32_t> ask(uint32_t kind, const std::vector<uint32_t>& targets);
+
   ShmConnector connector_;
   uint32_t slots_;
+  uint32_t slot_uses_;
   uint16_t connection_ = 0;
+  channel::SharedMemory memory_;  // read only
+  std::mutex mutex_;              // guards what follows, and one question to the switch at a time
   std::array<int, channel::kShmDescriptors> descriptors_{-1, -1};
   bool taken_ = false;
-  channel::SharedMemory memory_;  // read only
 };
 
 // The number of the shm port that is reached at `path`. Throws what ShmConnector throws.

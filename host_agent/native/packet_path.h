@@ -1,0 +1,88 @@
+// Ranks whose contributions travel as packets: their jobs, and the data threads that move the packets.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "host_agent/native/assignment.h"
+#include "host_agent/native/data_thread.h"
+#include "host_agent/native/rank.h"
+#include "host_agent/native/rank_channel.h"
+#include "native/channel/shared_memory.h"
+
+namespace switchml::agent {
+
+// Calls come from any thread. Those that open, close or stop ranks go one at a time.
+class PacketPath {
+ public:
+  static constexpr unsigned kMostThreads = 64;
+  // The socket buffer to ask for in each direction: a window of results of large packets, twice over.
+  static constexpr size_t kSocketBufferBytes = size_t{16} << 20U;
+
+  using Links = std::vector<std::unique_ptr<FrameLink>>;
+
+  // Each rank's slots are divided among `threads` data threads. With links of an interface's queues, one for each
+  // thread, packets travel over those instead of the kernel's UDP. `slot_uses` is the number of uses of a slot that an
+  // epoch allows. Throws std::invalid_argument and std::system_error.
+  PacketPath(unsigned threads, Links links, uint32_t slot_uses);
+  ~PacketPath();
+  PacketPath(const PacketPath&) = delete;
+  PacketPath& operator=(const PacketPath&) = delete;
+
+  void start();
+  void stop();
+
+  // The ranks of a job share a UDP port, which the kernel picks. The path outlives the rank. Throws
+  // std::invalid_argument, also when the rank is open already, and std::system_error.
+  std::shared_ptr<Rank> open(const RankAssignment& assignment);
+
+  // Counters of all links together, of what belongs to no rank. Throws std::invalid_argument without links.
+  struct LinkCounters {
+    net::FrameDeviceCounters device;
+    FrameLinkCounters link;
+  };
+  LinkCounters link_counters();
+
+ private:
+  class PacketRank;
+  // What tells the jobs of an agent apart: addresses and port, job and epoch.
+  using JobName = std::tuple<std::string, std::string, uint16_t, uint16_t, uint16_t>;
+  struct Job {
+    DataThread::JobKey key = 0;
+    uint16_t udp_port = 0;
+    channel::SharedMemory results;
+    std::map<uint8_t, std::shared_ptr<RankChannel>> ranks;
+  };
+
+  // The ways of all threads to the switch, and the UDP port that they share.
+  std::vector<std::unique_ptr<JobTransport>> open_transports(const RankAssignment& assignment, uint16_t* udp_port);
+  std::vector<std::unique_ptr<JobTransport>> open_links(const RankAssignment& assignment, size_t packet_bytes,
+                                                        uint16_t* udp_port);
+  // Gives every thread its part of a job.
+  void open_job(const RankAssignment& assignment, Job* job);
+  void add_rank(const RankAssignment& assignment, Job* job);
+  // Takes a rank, or what there is of it, from all threads; the job with its last rank.
+  void remove_rank(const JobName& name, uint8_t rank);
+  unsigned home_of(uint8_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
+  // Calls act(link) for each link, while its thread stands still.
+  template <class Act>
+  void for_each_link(Act&& act) {
+    for (size_t index = 0; index < links_.size(); ++index) {
+      threads_[index]->paused([&] { act(*links_[index]); });
+    }
+  }
+
+  std::mutex operations_;  // held by the one that is under way
+  Links links_;            // one for each thread, or none
+  DataThread::Peers threads_;
+  uint32_t slot_uses_;
+  std::map<JobName, Job> jobs_;  // guarded by operations_
+  DataThread::JobKey next_job_ = 1;
+};
+
+}  // namespace switchml::agent
