@@ -482,8 +482,8 @@ def show_switches(switches: Sequence[pb.Switch]) -> None:
         table.add_row(
             switch.name,
             switch.target,
-            switch.p4runtime_address,
-            f"{switch.address}:{switch.udp_port}",
+            switch.control_address,
+            f"{switch.data_address}:{switch.data_udp_port}",
             str(switch.values_per_packet),
             f"{switch.slots:,}",
             f"{switch.slots_free:,}",

@@ -93,7 +93,11 @@ class Profiles:
                 _LOG.warning("agent %s sent a profile of rank %d, which it does not carry", session.name, rank.rank)
                 continue
             rank.agent = session.name
-            del rank.latest[MOST_CALLS:], rank.calls_took[_MOST_BUCKETS:], rank.round_trips[_MOST_BUCKETS:]
+            del (
+                rank.latest[MOST_CALLS:],
+                rank.calls_by_duration[_MOST_BUCKETS:],
+                rank.round_trips_by_duration[_MOST_BUCKETS:],
+            )
             for call in rank.latest:
                 call.operation = printable(call.operation, _MAX_WORD)
             found[rank.rank] = rank

@@ -118,7 +118,7 @@ class Rendezvous:
         except ControllerError as error:
             _refuse(session, number, type(error).__name__, error.message)
             return
-        waiting = _Waiting(session, number, time.monotonic() + announcement.seconds)
+        waiting = _Waiting(session, number, time.monotonic() + announcement.wait_seconds)
         contradiction = _contradiction(meeting, waiting, announcement)
         if contradiction is not None:
             _refuse(session, number, *contradiction)
@@ -268,8 +268,8 @@ def _validate(announcement: pb.RankAnnouncement) -> None:
     validate_job(announcement.world_size, "", announcement.slots, announcement.on_failure)
     if announcement.rank >= announcement.world_size:
         raise InvalidRequest(f"a job of {announcement.world_size} ranks has no rank {announcement.rank}")
-    if not (math.isfinite(announcement.seconds) and announcement.seconds <= MAX_SECONDS):
-        raise InvalidRequest(f"a rank waits at most {MAX_SECONDS:g} s, not {announcement.seconds:g}")
+    if not (math.isfinite(announcement.wait_seconds) and announcement.wait_seconds <= MAX_SECONDS):
+        raise InvalidRequest(f"a rank waits at most {MAX_SECONDS:g} s, not {announcement.wait_seconds:g}")
 
 
 def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAnnouncement) -> tuple[str, str] | None:

@@ -268,6 +268,6 @@ class ControlService(pb_grpc.ControlServicer):
             version=VERSION,
             protocol_version=PROTOCOL_VERSION,
             started=self._started,
-            store=str(self._store.path),
+            store_path=str(self._store.path),
             term=self._store.term,
         )

@@ -34,16 +34,20 @@ def rank_profile(engine: Engine, handle: int, calls: int, answer: pb.RankProfile
     """Add what the engine knows of an open rank, with up to `calls` of its latest calls."""
     profile = engine.profile(handle, min(calls, MOST_CALLS))
     since_1970 = time.time_ns() - time.monotonic_ns()
-    answer.calls, answer.bytes, answer.call_time = profile["calls"], profile["bytes"], profile["call_time"]
-    answer.calls_took.extend(profile["calls_took"])
-    answer.quantize, answer.wait, answer.dequantize = profile["quantize"], profile["waiting"], profile["dequantize"]
+    answer.calls, answer.bytes, answer.call_ns = profile["calls"], profile["bytes"], profile["call_time"]
+    answer.calls_by_duration.extend(profile["calls_took"])
+    answer.quantize_ns, answer.wait_ns, answer.dequantize_ns = (
+        profile["quantize"],
+        profile["waiting"],
+        profile["dequantize"],
+    )
     answer.sleeps = profile["sleeps"]
-    answer.send, answer.receive, answer.sum = profile["sending"], profile["receiving"], profile["summing"]
+    answer.send_ns, answer.receive_ns, answer.sum_ns = profile["sending"], profile["receiving"], profile["summing"]
     answer.sent_bytes, answer.received_bytes = profile["sent_bytes"], profile["received_bytes"]
-    answer.round_trips.extend(profile["round_trips"])
-    answer.round_trip_time = profile["round_trip_time"]
+    answer.round_trips_by_duration.extend(profile["round_trips"])
+    answer.round_trip_ns = profile["round_trip_time"]
     answer.latest.extend(_call_profiles(profile["latest"], since_1970))
-    answer.taken_at = profile["taken_at"] + since_1970 if profile["taken_at"] else time.time_ns()
+    answer.taken_at_ns = profile["taken_at"] + since_1970 if profile["taken_at"] else time.time_ns()
 
 
 def _call_profiles(calls: Iterable[CallTimes], since_1970: int) -> Iterable[pb.CallProfile]:
@@ -52,11 +56,11 @@ def _call_profiles(calls: Iterable[CallTimes], since_1970: int) -> Iterable[pb.C
             sequence=call["sequence"],
             operation=_OPERATIONS.get(call["kind"], "unknown"),
             bytes=call["bytes"],
-            submitted=call["submitted"] + since_1970,
-            begun=call["begun"] + since_1970,
-            answered=call["answered"] + since_1970,
-            ended=call["ended"] + since_1970,
-            quantize=call["quantize"],
-            wait=call["waiting"],
-            dequantize=call["dequantize"],
+            submitted_ns=call["submitted"] + since_1970,
+            begun_ns=call["begun"] + since_1970,
+            answered_ns=call["answered"] + since_1970,
+            ended_ns=call["ended"] + since_1970,
+            quantize_ns=call["quantize"],
+            wait_ns=call["waiting"],
+            dequantize_ns=call["dequantize"],
         )

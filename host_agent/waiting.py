@@ -39,7 +39,7 @@ class Waiting:
                 world_size=self.request.world_size,
                 slots=self.request.slots,
                 on_failure=self.request.on_failure,
-                seconds=self.deadline - time.monotonic(),
+                wait_seconds=self.deadline - time.monotonic(),
             )
         )
 

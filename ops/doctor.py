@@ -296,10 +296,10 @@ def _controller(settings: Settings, address: str) -> Iterable[Check]:
         yield Check("controller", OK, f"{address}, version {info.version}")
     for switch in switches:
         if switch.connected:
-            found = f"{switch.target} at {switch.p4runtime_address}, {switch.slots_free} slots free"
+            found = f"{switch.target} at {switch.control_address}, {switch.slots_free} slots free"
             yield Check(switch.name, OK, found)
         else:
-            found = f"{switch.p4runtime_address}: {switch.failure or 'not connected'}"
+            found = f"{switch.control_address}: {switch.failure or 'not connected'}"
             remedy = "Is the switch running, and is its control address right in the controller's configuration?"
             yield Check(switch.name, FAILURE, found, remedy)
     live = [agent for agent in agents if agent.live]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from switchml.controller.client import ControllerClient
@@ -128,17 +128,17 @@ def _rank_times(after: pb.RankProfile, before: pb.RankProfile | None) -> RankTim
         return max(0, int(getattr(after, name)) - int(earlier))  # a process can say what it likes
 
     def seconds(name: str) -> float:
-        return count(name) / 1e9
+        return count(f"{name}_ns") / 1e9
 
     sent = [(one.counters.sent, one.counters.retransmissions + one.counters.early_retransmissions) for one in
             ((after, before) if before is not None else (after, pb.RankProfile()))]  # fmt: skip
-    since = before.taken_at if before is not None else 0
+    since = before.taken_at_ns if before is not None else 0
     return RankTimes(
         rank=after.rank,
         agent=after.agent,
         calls=count("calls"),
         bytes=count("bytes"),
-        call_time=seconds("call_time"),
+        call_time=seconds("call"),
         quantize=seconds("quantize"),
         wait=seconds("wait"),
         dequantize=seconds("dequantize"),
@@ -150,18 +150,23 @@ def _rank_times(after: pb.RankProfile, before: pb.RankProfile | None) -> RankTim
         received_bytes=count("received_bytes"),
         packets_sent=sent[0][0] - sent[1][0],
         retransmissions=sent[0][1] - sent[1][1],
-        latest=_calls([call for call in after.latest if call.ended >= since]),
+        latest=_calls([call for call in after.latest if call.ended_ns >= since]),
     )
 
 
 def _calls(calls: Sequence[pb.CallProfile]) -> tuple[CallTimes, ...]:
-    whole = ("sequence", "operation", "bytes")
     return tuple(
         CallTimes(
-            **{
-                field.name: getattr(call, field.name) if field.name in whole else getattr(call, field.name) / 1e9
-                for field in fields(CallTimes)
-            }
+            sequence=call.sequence,
+            operation=call.operation,
+            bytes=call.bytes,
+            submitted=call.submitted_ns / 1e9,
+            begun=call.begun_ns / 1e9,
+            answered=call.answered_ns / 1e9,
+            ended=call.ended_ns / 1e9,
+            quantize=call.quantize_ns / 1e9,
+            wait=call.wait_ns / 1e9,
+            dequantize=call.dequantize_ns / 1e9,
         )
         for call in calls
     )

@@ -41,5 +41,5 @@ def server_versions(client: ControllerClient) -> Iterable[Version]:
             registration = agent.registration
             yield Version("agent", registration.name, registration.version, registration.version == VERSION)
     for switch in client.list_switches():
-        interface = f"{switch.target}, control interface {switch.p4runtime_version or 'unknown'}"
+        interface = f"{switch.target}, control interface {switch.control_version or 'unknown'}"
         yield Version("switch", switch.name, interface, None)

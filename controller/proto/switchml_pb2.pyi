@@ -241,74 +241,74 @@ class MissingProfile(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RankProfile(_message.Message):
-    __slots__ = ("rank", "agent", "calls", "bytes", "call_time", "calls_took", "quantize", "wait", "dequantize", "sleeps", "send", "receive", "sent_bytes", "received_bytes", "round_trips", "round_trip_time", "sum", "counters", "latest", "taken_at", "attached")
+    __slots__ = ("rank", "agent", "calls", "bytes", "call_ns", "calls_by_duration", "quantize_ns", "wait_ns", "dequantize_ns", "sleeps", "send_ns", "receive_ns", "sent_bytes", "received_bytes", "round_trips_by_duration", "round_trip_ns", "sum_ns", "counters", "latest", "taken_at_ns", "attached")
     RANK_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
-    CALL_TIME_FIELD_NUMBER: _ClassVar[int]
-    CALLS_TOOK_FIELD_NUMBER: _ClassVar[int]
-    QUANTIZE_FIELD_NUMBER: _ClassVar[int]
-    WAIT_FIELD_NUMBER: _ClassVar[int]
-    DEQUANTIZE_FIELD_NUMBER: _ClassVar[int]
+    CALL_NS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_BY_DURATION_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZE_NS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_NS_FIELD_NUMBER: _ClassVar[int]
+    DEQUANTIZE_NS_FIELD_NUMBER: _ClassVar[int]
     SLEEPS_FIELD_NUMBER: _ClassVar[int]
-    SEND_FIELD_NUMBER: _ClassVar[int]
-    RECEIVE_FIELD_NUMBER: _ClassVar[int]
+    SEND_NS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVE_NS_FIELD_NUMBER: _ClassVar[int]
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    ROUND_TRIPS_FIELD_NUMBER: _ClassVar[int]
-    ROUND_TRIP_TIME_FIELD_NUMBER: _ClassVar[int]
-    SUM_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIPS_BY_DURATION_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_NS_FIELD_NUMBER: _ClassVar[int]
+    SUM_NS_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
-    TAKEN_AT_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_AT_NS_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
     rank: int
     agent: str
     calls: int
     bytes: int
-    call_time: int
-    calls_took: _containers.RepeatedScalarFieldContainer[int]
-    quantize: int
-    wait: int
-    dequantize: int
+    call_ns: int
+    calls_by_duration: _containers.RepeatedScalarFieldContainer[int]
+    quantize_ns: int
+    wait_ns: int
+    dequantize_ns: int
     sleeps: int
-    send: int
-    receive: int
+    send_ns: int
+    receive_ns: int
     sent_bytes: int
     received_bytes: int
-    round_trips: _containers.RepeatedScalarFieldContainer[int]
-    round_trip_time: int
-    sum: int
+    round_trips_by_duration: _containers.RepeatedScalarFieldContainer[int]
+    round_trip_ns: int
+    sum_ns: int
     counters: RankCounters
     latest: _containers.RepeatedCompositeFieldContainer[CallProfile]
-    taken_at: int
+    taken_at_ns: int
     attached: bool
-    def __init__(self, rank: _Optional[int] = ..., agent: _Optional[str] = ..., calls: _Optional[int] = ..., bytes: _Optional[int] = ..., call_time: _Optional[int] = ..., calls_took: _Optional[_Iterable[int]] = ..., quantize: _Optional[int] = ..., wait: _Optional[int] = ..., dequantize: _Optional[int] = ..., sleeps: _Optional[int] = ..., send: _Optional[int] = ..., receive: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., round_trips: _Optional[_Iterable[int]] = ..., round_trip_time: _Optional[int] = ..., sum: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., latest: _Optional[_Iterable[_Union[CallProfile, _Mapping]]] = ..., taken_at: _Optional[int] = ..., attached: bool = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., agent: _Optional[str] = ..., calls: _Optional[int] = ..., bytes: _Optional[int] = ..., call_ns: _Optional[int] = ..., calls_by_duration: _Optional[_Iterable[int]] = ..., quantize_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., dequantize_ns: _Optional[int] = ..., sleeps: _Optional[int] = ..., send_ns: _Optional[int] = ..., receive_ns: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., round_trips_by_duration: _Optional[_Iterable[int]] = ..., round_trip_ns: _Optional[int] = ..., sum_ns: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., latest: _Optional[_Iterable[_Union[CallProfile, _Mapping]]] = ..., taken_at_ns: _Optional[int] = ..., attached: bool = ...) -> None: ...
 
 class CallProfile(_message.Message):
-    __slots__ = ("sequence", "operation", "bytes", "submitted", "begun", "answered", "ended", "quantize", "wait", "dequantize")
+    __slots__ = ("sequence", "operation", "bytes", "submitted_ns", "begun_ns", "answered_ns", "ended_ns", "quantize_ns", "wait_ns", "dequantize_ns")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
-    SUBMITTED_FIELD_NUMBER: _ClassVar[int]
-    BEGUN_FIELD_NUMBER: _ClassVar[int]
-    ANSWERED_FIELD_NUMBER: _ClassVar[int]
-    ENDED_FIELD_NUMBER: _ClassVar[int]
-    QUANTIZE_FIELD_NUMBER: _ClassVar[int]
-    WAIT_FIELD_NUMBER: _ClassVar[int]
-    DEQUANTIZE_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_NS_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_NS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_NS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_NS_FIELD_NUMBER: _ClassVar[int]
+    QUANTIZE_NS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_NS_FIELD_NUMBER: _ClassVar[int]
+    DEQUANTIZE_NS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     operation: str
     bytes: int
-    submitted: int
-    begun: int
-    answered: int
-    ended: int
-    quantize: int
-    wait: int
-    dequantize: int
-    def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., bytes: _Optional[int] = ..., submitted: _Optional[int] = ..., begun: _Optional[int] = ..., answered: _Optional[int] = ..., ended: _Optional[int] = ..., quantize: _Optional[int] = ..., wait: _Optional[int] = ..., dequantize: _Optional[int] = ...) -> None: ...
+    submitted_ns: int
+    begun_ns: int
+    answered_ns: int
+    ended_ns: int
+    quantize_ns: int
+    wait_ns: int
+    dequantize_ns: int
+    def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., bytes: _Optional[int] = ..., submitted_ns: _Optional[int] = ..., begun_ns: _Optional[int] = ..., answered_ns: _Optional[int] = ..., ended_ns: _Optional[int] = ..., quantize_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., dequantize_ns: _Optional[int] = ...) -> None: ...
 
 class ExitReport(_message.Message):
     __slots__ = ("job", "rank", "exit_code", "final")
@@ -611,22 +611,22 @@ class Call(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., operation: _Optional[str] = ..., dtype: _Optional[str] = ..., elements: _Optional[int] = ..., root: _Optional[int] = ..., op: _Optional[str] = ...) -> None: ...
 
 class RankAnnouncement(_message.Message):
-    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "seconds", "on_failure")
+    __slots__ = ("announcement", "key", "rank", "world_size", "slots", "wait_seconds", "on_failure")
     ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
-    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
     announcement: int
     key: str
     rank: int
     world_size: int
     slots: int
-    seconds: float
+    wait_seconds: float
     on_failure: OnFailure
-    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., seconds: _Optional[float] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ...) -> None: ...
+    def __init__(self, announcement: _Optional[int] = ..., key: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., slots: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ...) -> None: ...
 
 class RankWithdrawal(_message.Message):
     __slots__ = ("announcement",)
@@ -713,38 +713,38 @@ class ListSwitchesResponse(_message.Message):
     def __init__(self, switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("name", "target", "p4runtime_address", "connected", "primary", "address", "udp_port", "values_per_packet", "slots", "slots_free", "largest_free_range", "failure", "p4runtime_version", "drained", "jobs")
+    __slots__ = ("name", "target", "control_address", "connected", "primary", "data_address", "data_udp_port", "values_per_packet", "slots", "slots_free", "largest_free_range", "failure", "control_version", "drained", "jobs")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
-    P4RUNTIME_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     PRIMARY_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    UDP_PORT_FIELD_NUMBER: _ClassVar[int]
+    DATA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DATA_UDP_PORT_FIELD_NUMBER: _ClassVar[int]
     VALUES_PER_PACKET_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FREE_FIELD_NUMBER: _ClassVar[int]
     LARGEST_FREE_RANGE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
-    P4RUNTIME_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_VERSION_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     name: str
     target: str
-    p4runtime_address: str
+    control_address: str
     connected: bool
     primary: bool
-    address: str
-    udp_port: int
+    data_address: str
+    data_udp_port: int
     values_per_packet: int
     slots: int
     slots_free: int
     largest_free_range: int
     failure: str
-    p4runtime_version: str
+    control_version: str
     drained: bool
     jobs: int
-    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., p4runtime_address: _Optional[str] = ..., connected: bool = ..., primary: bool = ..., address: _Optional[str] = ..., udp_port: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., slots: _Optional[int] = ..., slots_free: _Optional[int] = ..., largest_free_range: _Optional[int] = ..., failure: _Optional[str] = ..., p4runtime_version: _Optional[str] = ..., drained: bool = ..., jobs: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., target: _Optional[str] = ..., control_address: _Optional[str] = ..., connected: bool = ..., primary: bool = ..., data_address: _Optional[str] = ..., data_udp_port: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., slots: _Optional[int] = ..., slots_free: _Optional[int] = ..., largest_free_range: _Optional[int] = ..., failure: _Optional[str] = ..., control_version: _Optional[str] = ..., drained: bool = ..., jobs: _Optional[int] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("name", "drained")
@@ -866,18 +866,18 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("version", "protocol_version", "started", "store", "term")
+    __slots__ = ("version", "protocol_version", "started", "store_path", "term")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
-    STORE_FIELD_NUMBER: _ClassVar[int]
+    STORE_PATH_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     version: str
     protocol_version: int
     started: float
-    store: str
+    store_path: str
     term: int
-    def __init__(self, version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., started: _Optional[float] = ..., store: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., protocol_version: _Optional[int] = ..., started: _Optional[float] = ..., store_path: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
     __slots__ = ("error", "message", "figures")

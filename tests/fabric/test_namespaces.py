@@ -146,7 +146,7 @@ hosts:
     assert re.search(r"port 300 ── right +192\.168\.9\.2/30", ctl.run("topology", "show").stdout)
     [switch] = ctl.json("switch", "list")["switches"]
     # Multicast groups are written with numbers before version 1.5 and with bytes from then on: both are seen here.
-    before = tuple(map(int, switch["p4runtime_version"].split("."))) < (1, 5, 0)
+    before = tuple(map(int, switch["control_version"].split("."))) < (1, 5, 0)
     assert before == (target == "bmv2")
     again = ctl.run("up", "--switch", target, "--topology", str(path))
     assert "runs already" in again.stderr

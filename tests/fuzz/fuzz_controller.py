@@ -224,7 +224,7 @@ def unasked(bench: Bench, data: atheris.FuzzedDataProvider) -> pb.AgentMessage:
         *[
             pb.AgentMessage(
                 rank_announcement=pb.RankAnnouncement(
-                    announcement=rank, key="key", rank=rank, world_size=2, seconds=0.01, on_failure=rank % 3
+                    announcement=rank, key="key", rank=rank, world_size=2, wait_seconds=0.01, on_failure=rank % 3
                 )
             )
             for _ in range(3)

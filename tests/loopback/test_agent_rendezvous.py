@@ -42,7 +42,7 @@ async def test_processes_wait_until_their_job_begins(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
         first, one = await announced(agent, 0, slots=64)
         assert (one.key, one.rank, one.world_size, one.slots) == ("a key/0", 0, 2, 64)
-        assert DEADLINE - 2 < one.seconds <= DEADLINE
+        assert DEADLINE - 2 < one.wait_seconds <= DEADLINE
         second, two = await announced(agent, 1)
         assert one.announcement != two.announcement
         assert not (await agent.controller.next_heartbeat()).ranks
@@ -148,7 +148,7 @@ async def test_another_controller_is_told_who_waits(tmp_path: Path) -> None:
         async with serving(another, int(agent.options.controller.rpartition(":")[2])):
             again = await another.next("rank_announcement")
             assert (again.announcement, again.key, again.rank) == (one.announcement, one.key, 0)
-            assert again.seconds < one.seconds
+            assert again.wait_seconds < one.wait_seconds
             refusal = pb.RendezvousRefusal(announcement=again.announcement, error="MissingRanks", message="rank 1")
             await another.send(rendezvous_refusal=refusal)
             assert (await in_thread(process.receive) or {})["error"] == "MissingRanks"

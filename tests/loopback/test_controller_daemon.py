@@ -41,7 +41,7 @@ def test_ready_file_and_a_clean_end(tmp_path: Path, number: signal.Signals):
         ready = json.loads(ready_file.read_text())
         assert ready == {"address": ready["address"], "pid": process.pid, "version": "0.1.0"}
         with ControllerClient(ready["address"]) as client:
-            assert client.info().store == str(tmp_path / "s.sqlite")
+            assert client.info().store_path == str(tmp_path / "s.sqlite")
             assert client.list_switches() == []
             with pytest.raises(errors.SwitchNotFound, match="no switch is configured"):
                 client.start_job(1)

@@ -53,7 +53,7 @@ class Agent(ScriptedAgent):
 
     def announce(self, rank: int, world_size: int = 2, key: str = "k", seconds: float = 20.0, slots: int = 0) -> int:
         number = next(self.numbers)
-        self.announce_as(number, rank=rank, world_size=world_size, key=key, seconds=seconds, slots=slots)
+        self.announce_as(number, rank=rank, world_size=world_size, key=key, wait_seconds=seconds, slots=slots)
         return number
 
     def announce_as(self, number: int, **fields: object) -> None:
@@ -162,9 +162,9 @@ def test_ranks_that_do_not_go_together(
         ({"world_size": 0}, "1 to 64 workers"),
         ({"world_size": 65}, "1 to 64 workers"),
         ({"slots": 3}, "power of two"),
-        ({"seconds": float("nan")}, "waits at most"),
-        ({"seconds": float("inf")}, "waits at most"),
-        ({"seconds": 1e6}, "waits at most"),
+        ({"wait_seconds": float("nan")}, "waits at most"),
+        ({"wait_seconds": float("inf")}, "waits at most"),
+        ({"wait_seconds": 1e6}, "waits at most"),
     ],
 )
 def test_announcements_that_make_no_sense_are_refused_alone(
@@ -172,7 +172,7 @@ def test_announcements_that_make_no_sense_are_refused_alone(
 ) -> None:
     first, second = agents
     first.announce(0)
-    second.announce_as(9, **{"rank": 1, "world_size": 2, "key": "k", "seconds": 20.0, **fields})
+    second.announce_as(9, **{"rank": 1, "world_size": 2, "key": "k", "wait_seconds": 20.0, **fields})
     [refusal] = second.refusals()
     assert (refusal.announcement, refusal.error) == (9, "InvalidRequest")
     assert words in refusal.message
@@ -231,7 +231,7 @@ def test_an_agent_that_comes_back_announces_again(client: ControllerClient, agen
         number = before.announce(0)
         before.disconnect()
     with Agent(client.address, "a3", instance="i") as after:
-        fields = {"rank": 0, "world_size": 2, "key": "k", "seconds": 20.0}
+        fields = {"rank": 0, "world_size": 2, "key": "k", "wait_seconds": 20.0}
         after.announce_as(number, **fields)
         after.announce_as(number, **fields)  # twice is once
         agents[0].announce(1)

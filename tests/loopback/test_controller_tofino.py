@@ -39,8 +39,8 @@ def nobody_is_there(client: ControllerClient) -> Iterator[None]:
 
 def test_it_is_listed_with_its_interface(client: ControllerClient):
     (switch,) = client.list_switches()
-    assert (switch.target, switch.address, switch.connected) == ("tofino", "10.0.0.254", True)
-    assert switch.p4runtime_address.startswith("127.0.0.1:")
+    assert (switch.target, switch.data_address, switch.connected) == ("tofino", "10.0.0.254", True)
+    assert switch.control_address.startswith("127.0.0.1:")
 
 
 def test_as_many_workers_as_the_bitmap_has_bits(client: ControllerClient):

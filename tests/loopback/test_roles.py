@@ -202,7 +202,7 @@ def test_a_lost_rank_begins_again_at_an_agent_of_its_tenant(fabric: SecuredFabri
 
 def announce(agent: ScriptedAgent, rank: int, world_size: int, key: str = "k") -> None:
     announcement = pb.RankAnnouncement(announcement=rank + 1, key=key, rank=rank, world_size=world_size, slots=2)
-    announcement.seconds = 20.0
+    announcement.wait_seconds = 20.0
     agent.send(pb.AgentMessage(rank_announcement=announcement))
 
 

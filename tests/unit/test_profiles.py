@@ -23,9 +23,10 @@ def call(begin: int, quantize: int = 10, wait: int = 60, dequantize: int = 30, s
     us = 1000
     end = begin + quantize + wait + dequantize
     return pb.CallProfile(
-        sequence=sequence, operation="all_reduce", bytes=4000, submitted=T0 + (begin - 20) * us, begun=T0 + begin * us,
-        answered=T0 + (end - dequantize) * us, ended=T0 + end * us, quantize=quantize * us, wait=wait * us,
-        dequantize=dequantize * us,
+        sequence=sequence, operation="all_reduce", bytes=4000,
+        submitted_ns=T0 + (begin - 20) * us, begun_ns=T0 + begin * us,
+        answered_ns=T0 + (end - dequantize) * us, ended_ns=T0 + end * us, quantize_ns=quantize * us, wait_ns=wait * us,
+        dequantize_ns=dequantize * us,
     )  # fmt: skip
 
 
@@ -42,7 +43,9 @@ def profile(*answers: pb.JobProfile, seconds: float | None = None) -> JobTimes:
 
 
 def test_totals_are_seconds() -> None:
-    times = profile(answer(calls=2, bytes=8000, call_time=240_000, quantize=20_000, wait=120_000, dequantize=60_000))
+    times = profile(
+        answer(calls=2, bytes=8000, call_ns=240_000, quantize_ns=20_000, wait_ns=120_000, dequantize_ns=60_000)
+    )
     (rank,) = times.ranks
     assert (rank.calls, rank.quantize, rank.wait, rank.dequantize) == (2, 20e-6, 120e-6, 60e-6)
     assert rank.busy == pytest.approx(200e-6)
@@ -52,10 +55,10 @@ def test_totals_are_seconds() -> None:
 
 def test_an_interval_is_a_difference() -> None:
     first = answer(
-        calls=2, quantize=20_000, taken_at=T0 + 250_000, counters=pb.RankCounters(sent=10, retransmissions=1)
+        calls=2, quantize_ns=20_000, taken_at_ns=T0 + 250_000, counters=pb.RankCounters(sent=10, retransmissions=1)
     )
     second = answer(
-        calls=5, quantize=90_000, counters=pb.RankCounters(sent=30, retransmissions=1, early_retransmissions=2)
+        calls=5, quantize_ns=90_000, counters=pb.RankCounters(sent=30, retransmissions=1, early_retransmissions=2)
     )
     times = profile(first, second, seconds=0.01)
     (rank,) = times.ranks
