@@ -1,1 +1,1 @@
-"""What every program shares: TLS, logs, metrics, processes, deadlines and the errors that people are shown."""
+"""Code that every program shares: TLS, logs, metrics, processes, deadlines and user-facing errors."""

@@ -1,8 +1,8 @@
-"""The clock by which processes judge that others are silent.
+"""The clock by which a process judges that others are silent.
 
-Everything that compares with a time in the past takes a clock as a parameter. Besides other processes, what can make
-the past seem far away is that this process did not run (stopped, swapped out, its machine suspended), or that its clock
-jumped. `stood_still` tells that from a silence of the others.
+Code that compares the present with a time in the past takes a clock as a parameter. A past time can seem far away not
+only because others are silent, but also because this process did not run (stopped, swapped out, its machine suspended)
+or its clock jumped. `stood_still` distinguishes these cases.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final
 __all__ = ["TEST_VARIABLE", "Clock", "chosen_clock", "stood_still"]
 
 Clock = Callable[[], float]
-"""Seconds since any moment; time.monotonic is one."""
+"""Seconds since an arbitrary moment, as time.monotonic returns."""
 
 TEST_VARIABLE: Final = "SWITCHML_TEST_CLOCK"
-"""For tests: a file that holds by how many seconds the clock of a process is wrong; it may change at any time."""
+"""For tests: names a file with the seconds by which the process's clock is wrong; it may change at any time."""
 
 
 def chosen_clock() -> Clock:
-    """Return time.monotonic, or a wrong clock where a test asks for it."""
+    """Return time.monotonic, or a wrong clock if a test asks for one."""
     path = os.environ.get(TEST_VARIABLE)
     if not path:
         return time.monotonic
@@ -39,5 +39,5 @@ def chosen_clock() -> Clock:
 
 
 def stood_still(before: float, now: float, step: float) -> bool:
-    """Whether a process that looks at its clock every `step` seconds did not run in between, or its clock jumped."""
+    """Return whether a process that reads its clock every `step` seconds was suspended, or its clock jumped."""
     return not 0 <= now - before <= 2 * step

@@ -1,4 +1,4 @@
-"""The frame of every daemon: what its command line, its ready file, its signals and its errors have in common."""
+"""The frame that all daemons share: command line, ready file, signals and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class ReadyFile:
-    """A JSON file that tells whoever starts a daemon that it is ready, and where to find it.
+    """A JSON file that tells the process that starts a daemon that it is ready, and where it listens.
 
     Without a path nothing is written.
     """
@@ -35,7 +35,7 @@ class ReadyFile:
         self._path = path
 
     def clear(self) -> None:
-        """Remove the file, which an earlier process may have left: it would be taken for this one's.
+        """Remove the file that an earlier process may have left, which would be mistaken for this one's.
 
         Raises:
             OSError: it cannot be removed.
@@ -45,10 +45,10 @@ class ReadyFile:
             self._path.unlink(missing_ok=True)
 
     def write(self, **content: object) -> None:
-        """Write `content`, the process id and the version; whoever finds the file finds all of it.
+        """Write `content`, the process id and the version; the file appears with its complete content.
 
         Raises:
-            OSError: it cannot be written; the text says so.
+            OSError: it cannot be written; the text names the file.
 
         """
         if self._path is None:
@@ -64,7 +64,7 @@ class ReadyFile:
 
 @dataclass(frozen=True)
 class DaemonOptions:
-    """What every daemon is started with; `metrics` is where to serve them, if anywhere."""
+    """Options that every daemon has; `metrics` is the address of the metrics server, or None."""
 
     ready_file: ReadyFile = field(default_factory=ReadyFile)
     metrics: MetricsPlace | None = None
@@ -73,19 +73,19 @@ class DaemonOptions:
 
     @property
     def security(self) -> Security:
-        """What protects the daemon's gRPC connections."""
+        """The security of the daemon's gRPC connections."""
         return Security.of(self.tls, self.insecure)
 
 
 def daemon_options(program: str, prefix: str, ready: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Give a click command --version, --ready-file and the options of metrics, TLS and logs.
+    """Give a click command --version, --ready-file and the options for metrics, TLS and logs.
 
-    The command gets them as `daemon`, a DaemonOptions, once logs are set up and an earlier ready file is removed.
+    The command gets them as `daemon`, a DaemonOptions, once logging is set up and an earlier ready file is removed.
 
     Args:
-        program: Its name, for --version.
-        prefix: Of the environment variables that stand for the options.
-        ready: When the ready file is written, for --help.
+        program: The program's name, for --version.
+        prefix: The prefix of the environment variables that replace the options.
+        ready: The moment at which the ready file is written, for --help.
 
     """
 
@@ -111,7 +111,7 @@ def daemon_options(program: str, prefix: str, ready: str) -> Callable[[Callable[
             return command(*arguments, daemon=DaemonOptions(file, metrics, tls, insecure), **options)
 
         path = click.Path(path_type=Path, dir_okay=False)
-        with_file = click.option("--ready-file", type=path, help=f"JSON file that is written {ready}.")
+        with_file = click.option("--ready-file", type=path, help=f"JSON file to write {ready}.")
         version = click.version_option(VERSION, prog_name=program)
         return with_file(metrics_options(prefix)(tls_options(prefix)(log_options(version(framed)))))
 
@@ -119,7 +119,7 @@ def daemon_options(program: str, prefix: str, ready: str) -> Callable[[Callable[
 
 
 def run(program: Coroutine[Any, Any, None], *errors: type[Exception]) -> None:
-    """Run a daemon until it ends; an OSError or one of `errors` ends it with exit status 1 and its text.
+    """Run a daemon until it ends; an OSError or one of `errors` ends it with exit status 1 and the error's text.
 
     Raises:
         click.ClickException: one of these was raised.
@@ -134,7 +134,7 @@ def run(program: Coroutine[Any, Any, None], *errors: type[Exception]) -> None:
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set from now on, on the loop that is running."""
+    """Return an event that SIGTERM and SIGINT set from now on, on the running event loop."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -142,5 +142,5 @@ def stop_on_signals() -> asyncio.Event:
 
 
 def _text(error: OSError) -> str:
-    # With a file name, only str() tells the whole; without one it would begin with a bare error number.
+    # With a file name, str() gives the whole message; without one it would begin with the error number.
     return str(error) if error.filename else error.strerror or str(error)

@@ -12,10 +12,11 @@ T = TypeVar("T")
 
 
 async def within(seconds: float, awaitable: Awaitable[T]) -> T:
-    """Return what `awaitable` yields.
+    """Return the result of `awaitable`, which may take `seconds`.
 
-    What is cancelled, after `seconds` or because the caller was cancelled, has ended when this returns. Unlike
-    `asyncio.wait_for` before Python 3.12, a cancellation that comes just as the awaitable ends is not lost.
+    After a timeout or a cancellation of the caller, the awaitable has ended when this returns. Unlike
+    `asyncio.wait_for`
+    before Python 3.12, a cancellation that comes just as the awaitable ends is not lost.
 
     Raises:
         asyncio.TimeoutError: it did not end in time, and was cancelled.
@@ -34,5 +35,5 @@ async def within(seconds: float, awaitable: Awaitable[T]) -> T:
 
 
 async def first_of(one: asyncio.Future[Any], other: asyncio.Future[Any], seconds: float) -> None:
-    """Return when one of the two is done, and at the latest after `seconds`."""
+    """Return when one of the two is done, or after `seconds` at the latest."""
     await asyncio.wait({one, other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Errors that people are shown by launch, ops and topologies."""
+"""Errors of launch, ops and topologies, whose texts are shown to users."""
 
 __all__ = [
     "CertificateError",
@@ -21,19 +21,19 @@ __all__ = [
 
 
 class OperationError(Exception):
-    """Base of the errors here. The text says what happened, to what, and what to do."""
+    """Base class of these errors. The text says what happened, to what, and what to do."""
 
 
 class ConfigurationError(OperationError):
-    """A configuration file, environment variable or option holds something that is not allowed there."""
+    """A configuration file, environment variable or option has a value that is not allowed."""
 
 
 class RunDirectoryError(OperationError):
-    """The run directory cannot be used: not ours, open to others, not writable, or its lock is held for too long."""
+    """The run directory cannot be used: wrong owner, open to others, not writable, or its lock is held for too long."""
 
 
 class ProgramNotFoundError(OperationError):
-    """One of SwitchML's own programs is not installed beside the running interpreter nor on PATH."""
+    """One of SwitchML's own programs is neither next to the running interpreter nor on PATH."""
 
 
 class StartError(OperationError):
@@ -57,7 +57,7 @@ class CommandNotExecutableError(OperationError):
 
 
 class NotEndedError(OperationError):
-    """A job that was waited for has not ended in time."""
+    """A job has not ended in the time that the caller was willing to wait."""
 
 
 class LogNotFoundError(OperationError):
@@ -65,15 +65,15 @@ class LogNotFoundError(OperationError):
 
 
 class RemoteRanksError(OperationError):
-    """Some ranks of the job were assigned to agents on other hosts, where this launcher cannot start a process."""
+    """Some ranks of the job were assigned to agents on other hosts, where this launcher cannot start processes."""
 
 
 class TopologyFileError(OperationError):
-    """A topology file, or a topology, is not one that can be laid out."""
+    """A topology, or a topology file, is not valid."""
 
 
 class NamespaceError(OperationError):
-    """Network namespaces cannot be made or removed: privileges or a program are missing, or the kernel refused."""
+    """Network namespaces cannot be created or removed: privileges or a program are missing, or the kernel refused."""
 
 
 class DrawingError(OperationError):
@@ -81,4 +81,4 @@ class DrawingError(OperationError):
 
 
 class CertificateError(OperationError):
-    """A certificate cannot be made."""
+    """A certificate cannot be created."""

@@ -24,19 +24,19 @@ UNIX: Final = "unix:"
 
 
 def parse_host_port(text: str) -> tuple[str, int]:
-    """Split ``host:port`` or ``[IPv6]:port``. Raises ValueError when it is neither."""
+    """Split ``host:port`` or ``[IPv6]:port``. Raises ValueError if the text is neither."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:9559")
+        raise ValueError(f"{text!r}: an IPv6 address must be in brackets, as in [::1]:9559")
     if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 0xFFFF:
         raise ValueError(f"{text!r} is not HOST:PORT with a port from 0 to 65535, as in 127.0.0.1:9559")
     return host, int(port)
 
 
 def parse_grpc_address(text: str) -> Path | tuple[str, int]:
-    """Return the path of ``unix:/PATH``, or host and port. Raises ValueError when it is neither."""
+    """Return the path of ``unix:/PATH``, or host and port. Raises ValueError if the text is neither."""
     if not text.startswith(UNIX):
         try:
             return parse_host_port(text)
@@ -51,7 +51,8 @@ def parse_grpc_address(text: str) -> Path | tuple[str, int]:
 def listen(server: grpc.aio.Server, address: str, security: Security) -> str:
     """Let a server listen at an address, and return it with the port that the kernel chose for port 0.
 
-    A Unix socket gets mode 0600; one whose process has ended is replaced. Without TLS it is said who can command the
+    A Unix socket gets mode 0600, and replaces one whose process has ended. Without TLS a warning says who can command
+    the
     process.
 
     Raises:
@@ -72,10 +73,10 @@ def listen(server: grpc.aio.Server, address: str, security: Security) -> str:
         raise OSError(number, f"cannot listen on {address} for gRPC: {why or error}") from None
     bound = f"{address.rpartition(':')[0]}:{port}"
     if certificates is None:
-        who = "every user of this machine" if is_local(address) else "everyone who reaches it"
+        who = "every user of this machine" if is_local(address) else "everyone who can reach it"
         _LOG.warning(
-            "listening on %s without TLS: %s can command this process; a Unix socket (unix:/PATH) is for its own user"
-            " alone, and --tls asks for certificates",
+            "listening on %s without TLS: %s can command this process; a Unix socket (unix:/PATH) is accessible to "
+            "its own user only, and --tls requires certificates",
             *(bound, who),
         )
     return bound
@@ -91,7 +92,7 @@ def _listen_at(server: grpc.aio.Server, path: Path) -> None:
 
 
 def _require_unused(path: Path) -> None:
-    """Raise OSError unless a Unix socket can be made at `path`: gRPC does not say why, and replaces what it finds."""
+    """Raise OSError unless a Unix socket can be created at `path`: gRPC does not say why, and replaces any file."""
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(FileNotFoundError):
         try:
             probe.connect(str(path))

@@ -1,4 +1,4 @@
-"""Lets a gRPC server ask, before each call, whether it is allowed."""
+"""Check the permission of each call to a gRPC server before it is served."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Check: TypeAlias = "Callable[[str, grpc.aio.ServicerContext], Awaitable[Abstract
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Awaits `check` with a call's method (/PACKAGE.SERVICE/METHOD) and context; it aborts what is not allowed.
+    """Await `check` with a call's method (/PACKAGE.SERVICE/METHOD) and context; it aborts calls that are not allowed.
 
-    The call is served within the context manager that the check returns. The check runs in the task of the call, so
-    that what it sets in context variables holds for the call.
+    The call is served within the context manager that the check returns. The check runs in the task of the call, so its
+    context variables hold for the call.
     """
 
     def __init__(self, check: Check) -> None:
         self._check = check
 
     async def intercept_service(self, continuation: Callable[..., Awaitable[Any]], details: Any) -> Any:
-        """Return the handler of a call with the check before it."""
+        """Return the handler of a call, preceded by the check."""
         handler = await continuation(details)
         if handler is None:  # UNIMPLEMENTED
             return None

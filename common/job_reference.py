@@ -1,6 +1,6 @@
-"""How people and programs refer to a job: by its id or by its name, by one rule wherever a job is named.
+"""References to jobs: by id or by name, resolved by the same rule everywhere.
 
-Digits alone are an id, so that no job may have such a name; anything else is a name.
+A text of digits is an id, so no job may have such a name; anything else is a name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ID = re.compile(r"[0-9]{1,64}")
 
 
 def parse_job_reference(text: str) -> int | str:
-    """Return the id that `text` is, or the name."""
+    """Return the text as an id if it is one, else as a name."""
     return int(text) if _ID.fullmatch(text) else text
 
 

@@ -1,4 +1,4 @@
-"""A limit to the file that a process's standard error goes to."""
+"""A size limit for the log file that standard error is redirected to."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["begin_anew_if_long"]
 
 
 def begin_anew_if_long(stream: TextIO, most: int) -> None:
-    """Empty the file that a stream writes to once it has `most` bytes, after a copy of it as FILE.1.
+    """Truncate the file that a stream writes to once it has `most` bytes, after copying it to FILE.1.
 
-    What is no file is left alone. Where there is no room for the copy, there is none: the limit matters more.
+    Streams that are not regular files are ignored. If the disk is too full for the copy, the log is truncated without
+    one.
     """
     descriptor = stream.fileno()
     status = os.fstat(descriptor)
@@ -24,6 +25,6 @@ def begin_anew_if_long(stream: TextIO, most: int) -> None:
     path = Path(f"/proc/self/fd/{descriptor}").readlink()
     with contextlib.suppress(OSError):
         shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-    # Children and native code that write there share the offset.
+    # Child processes and native code that write to the file share the offset.
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)

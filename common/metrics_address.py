@@ -1,4 +1,4 @@
-"""Options of a daemon that say where it serves its metrics, and to whom."""
+"""Command-line options for the address of the metrics server and the token that it requires."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class MetricsPlace(NamedTuple):
-    """An address to serve metrics at. Without a token everybody who reaches it can read them."""
+    """An address to serve metrics at. Without a token, everyone who can reach it can read them."""
 
     host: str
     port: int
@@ -25,10 +25,10 @@ class MetricsPlace(NamedTuple):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of "PORT", "HOST:PORT" or "[HOST]:PORT"; without a host it is this machine's loopback.
+    """Return host and port of "PORT", "HOST:PORT" or "[HOST]:PORT"; the default host is this machine's loopback.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text is none of these.
 
     """
     host, separator, port = text.rpartition(":")
@@ -75,16 +75,16 @@ def metrics_options(prefix: str) -> Callable[[Callable[..., R]], Callable[..., R
             envvar=f"{prefix}_METRICS",
             callback=_checked(parse_address),
             metavar="[HOST:]PORT",
-            help="Serve metrics for Prometheus there; on 127.0.0.1 without a HOST, on any free port for 0.  "
-            f"[env: {prefix}_METRICS; default: none are served]",
+            help="Serve metrics for Prometheus at this address; without a HOST on 127.0.0.1, with port 0 on any "
+            f"free port.  [env: {prefix}_METRICS; default: metrics are not served]",
         )
         token = click.option(
             "--metrics-token",
             envvar=f"{prefix}_METRICS_TOKEN",
             callback=_checked(lambda text: read_token(Path(text))),
             metavar="FILE",
-            help="Serve them only to clients that send the token in this file (Authorization: Bearer); without it, to "
-            f"everybody who reaches the address.  [env: {prefix}_METRICS_TOKEN]",
+            help="Serve metrics only to clients that send the token in this file (Authorization: Bearer); "
+            f"without it, to everyone who can reach the address.  [env: {prefix}_METRICS_TOKEN]",
         )
         return address(token(combined))
 

@@ -1,4 +1,4 @@
-"""A process's metrics for Prometheus: served over HTTP, counted when somebody asks.
+"""A process's metrics for Prometheus, collected on each request and served over HTTP.
 
 Text format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -24,8 +24,8 @@ _LOG = logging.getLogger(__name__)
 
 _COLLECT_SECONDS: Final = 5.0
 MOST_CONNECTIONS: Final = 16
-"""That are served at one time; more are closed at once."""
-_SILENCE_SECONDS: Final = 10.0  # of one of them
+"""Connections that are served at the same time; further ones are closed at once."""
+_SILENCE_SECONDS: Final = 10.0  # after which a silent connection is closed
 _FIRST_BUCKET_SECONDS: Final = 1.024e-6  # durations.h
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
@@ -34,19 +34,19 @@ T = TypeVar("T")
 
 
 class Families:
-    """Collects samples under the names that they are exported by; a name's samples need not come together."""
+    """Collect samples under the names that they are exported by; the samples of a name may be added in any order."""
 
     def __init__(self) -> None:
         self._families: dict[str, Metric] = {}
 
     def gauge(self, name: str, help_text: str, value: float, **labels: str) -> None:
-        """Add a value that goes up and down."""
+        """Add a value that can rise and fall."""
         family = self._families.setdefault(name, GaugeMetricFamily(name, help_text, labels=list(labels)))
         assert isinstance(family, GaugeMetricFamily)
         family.add_metric(list(labels.values()), value)
 
     def counter(self, name: str, help_text: str, value: float, **labels: str) -> None:
-        """Add a value that only grows; the name ends in _total."""
+        """Add a value that only rises; the name ends in _total."""
         assert name.endswith("_total"), name
         family = self._families.setdefault(name, CounterMetricFamily(name, help_text, labels=list(labels)))
         assert isinstance(family, CounterMetricFamily)
@@ -65,21 +65,21 @@ class Families:
         family.add_metric(list(labels.values()), cumulative, nanoseconds / 1e9)
 
     def all(self) -> list[Metric]:
-        """Return the families."""
+        """Return the metric families."""
         return list(self._families.values())
 
 
 class MetricsServer(Collector):
-    """Serves what `fill` puts into its Families each time somebody asks, and the process's CPU time, memory and files.
+    """Serve the samples that `fill` adds to its Families on each request, and the process's CPU time, memory and files.
 
-    `fill` is called in a thread of the server. A request without the place's token, where it has one, gets status 401.
+    `fill` is called in a thread of the server. If the place has a token, a request without it gets status 401.
     """
 
     def __init__(self, place: MetricsPlace, fill: Callable[[Families], None]) -> None:
-        """Listen at once; port 0 takes any free one.
+        """Listen at once; port 0 takes any free port.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be used.
 
         """
         self._fill = fill
@@ -98,27 +98,27 @@ class MetricsServer(Collector):
         self.address = f"{f'[{host}]' if ':' in host else host}:{self._server.server_port}"
         _LOG.info("metrics at http://%s/metrics", self.address)
         if not token and not host.startswith(_LOOPBACK):
-            _LOG.warning("metrics are served at %s to whoever reaches it", self.address)
+            _LOG.warning("metrics are served at %s to everyone who can reach it", self.address)
 
     def collect(self) -> Iterable[Metric]:
-        """Return what there is now."""
+        """Return the current samples."""
         families = Families()
         self._fill(families)
         return families.all()
 
     def close(self) -> None:
-        """Stop listening; takes up to half a second. A process that ends need not: the thread ends with it."""
+        """Stop listening, which takes up to half a second. Not needed at exit: the thread ends with the process."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(_COLLECT_SECONDS)
 
 
 def require_token(server: Any, token: str) -> None:
-    """Let a WSGI server answer only requests that bring a token (RFC 6750, section 2.1)."""
+    """Let a WSGI server answer only requests with a token (RFC 6750, section 2.1)."""
     serve, wanted = server.get_app(), f"Bearer {token}".encode()
 
     def authorized(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
-        # Compared in constant time: how much of it is right must not show.
+        # Compared in constant time, so that timing does not reveal how much of a token is right.
         if hmac.compare_digest(environ.get("HTTP_AUTHORIZATION", "").encode("latin-1", "replace"), wanted):
             return serve(environ, start_response)  # type: ignore[no-any-return]
         start_response("401 Unauthorized", [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain")])
@@ -128,7 +128,7 @@ def require_token(server: Any, token: str) -> None:
 
 
 def _limit(server: Any) -> None:
-    """Bound what those who connect can take up, each of them a thread, for as long as they are silent."""
+    """Limit the connections and their silence, because each occupies a thread."""
     room = threading.BoundedSemaphore(MOST_CONNECTIONS)
     serve = server.process_request_thread
 
@@ -144,9 +144,9 @@ def _limit(server: Any) -> None:
 
 
 def on_loop(function: Callable[P, T]) -> Callable[P, T]:
-    """Return what runs `function` on the event loop that is running now, for state that belongs to it.
+    """Return a function that runs `function` on the event loop that is running now, to which its state belongs.
 
-    What it returns is to be called from another thread, and raises TimeoutError when the loop is too busy.
+    The returned function must be called from another thread, and raises TimeoutError if the loop is too busy.
     """
     loop = asyncio.get_running_loop()
 

@@ -7,7 +7,7 @@ from typing import Final
 __all__ = ["seconds_to_open"]
 
 _ANY_JOB_SECONDS: Final = 10.0
-_SECONDS_PER_GIB: Final = 5.0  # to make the ranks' memory, on a machine that does other work as well
+_SECONDS_PER_GIB: Final = 5.0  # to allocate the ranks' memory on a busy machine
 
 
 def seconds_to_open(ranks: int, slots: int, values: int) -> float:

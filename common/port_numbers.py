@@ -1,4 +1,4 @@
-"""The numbers that a switch's ports may have."""
+"""The valid port numbers of switches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["HIGHEST_PORT", "highest_port"]
 HIGHEST_PORT: Final = 511
 """The highest port number of any target: packets carry it through the pipeline in nine bits."""
 
-_HIGHEST_PORT_OF: Final = {"bmv2": HIGHEST_PORT - 1}  # simple_switch drops what it sends to port 511
+_HIGHEST_PORT_OF: Final = {"bmv2": HIGHEST_PORT - 1}  # simple_switch drops packets to port 511
 
 
 def highest_port(target: str) -> int:

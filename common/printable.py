@@ -1,4 +1,4 @@
-"""Text of others as one line that a terminal shows and does nothing else with."""
+"""Text from other programs as one line that is safe to print on a terminal."""
 
 from __future__ import annotations
 

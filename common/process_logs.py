@@ -1,4 +1,4 @@
-"""What a daemon logs on standard error: as text or as JSON lines, and not the same thing over and over."""
+"""A daemon's log on standard error: as text or JSON lines, with repeated messages suppressed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["LEVELS", "JsonFormatter", "LimitedHandler", "TextFormatter", "config
 LEVELS: Final = ("debug", "info", "warning", "error")
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _WINDOW_SECONDS: Final = 10.0
-_MOST_WARNINGS: Final = 20  # of one kind in a window; warnings and errors
+_MOST_WARNINGS: Final = 20  # of one kind per window; applies to warnings and errors
 _MOST_OTHERS: Final = 500
-_MOST_KINDS: Final = 1000  # that are remembered
-_LIMIT: Final = "switchml.log_limit"  # in click's context
+_MOST_KINDS: Final = 1000  # kinds that are remembered
+_LIMIT: Final = "switchml.log_limit"  # key in click's context
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level, logger and message on one line, whatever the message quotes; exceptions below it."""
+    """Time, level, logger and message on one line, even if the message has line ends; exceptions follow below."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Return the line."""
@@ -41,7 +41,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, and exception where there is one."""
+    """One JSON object per line: time (RFC 3339, UTC), level, logger, message, and exception if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -68,9 +68,9 @@ class _Kind:
 
 
 class LimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes so many records of one kind in ten seconds; how many more there were is said when those are over.
+    """Rate-limit records of one kind per ten-second window, then log how many were suppressed.
 
-    Records are of one kind when logger, level and the text before its arguments are put in are the same.
+    Records are of one kind if they have the same logger, level and message text before formatting.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         most_warnings: int = _MOST_WARNINGS,
         file_bytes: int = 0,
     ) -> None:
-        """Write to `stream`; a file is begun anew at so many bytes, unless they are 0."""
+        """Write to `stream`; if it is a file, truncate it at this size in bytes, unless that is 0."""
         super().__init__(stream)
         self._file_bytes = file_bytes
         self._window = window
@@ -96,7 +96,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
                 begin_anew_if_long(self.stream, self._file_bytes)
 
     def summarise(self, all_kinds: bool = False) -> None:
-        """Say what was left out, of windows that are over or of all."""
+        """Log how many records were suppressed in expired windows, or in all windows."""
         self.acquire()
         try:
             self._timer = None
@@ -136,11 +136,11 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
             return
         name, level, text = key
         arguments = (kind.left_out, time.monotonic() - kind.began, text)
-        message = "%d more like this within %.1f s were left out: %s"
+        message = "suppressed %d more messages like this within %.1f s: %s"
         super().emit(logging.LogRecord(name, level, __file__, 0, message, arguments, None))
 
     def _start_timer(self) -> None:
-        """Let the summary come even if nothing else is logged."""
+        """Write the summary later even if nothing else is logged."""
         self._timer = threading.Timer(self._window, self.summarise)
         self._timer.daemon = True
         self._timer.start()
@@ -170,7 +170,7 @@ def log_options(command: F) -> F:
         expose_value=False,
         callback=note_limit,
         metavar="MIB",
-        help="Where standard error is a file: empty it at so many MiB, after a copy of it as FILE.1. 0: never.",
+        help="If standard error is a file: truncate it at this size in MiB, after copying it to FILE.1; 0: never.",
     )
     level = click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
     kind = click.option(
@@ -178,6 +178,6 @@ def log_options(command: F) -> F:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="Lines for people, or an object a line for programs.",
+        help="Text for people, or one JSON object per line for programs.",
     )
     return kind(level(limit(command)))

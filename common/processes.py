@@ -1,4 +1,4 @@
-"""Long-lived local processes: started in a session of their own, awaited by ready file, ended by pid and start time."""
+"""Long-lived local processes: started in new sessions, awaited by ready file, ended by pid and start time."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ _READY_STEP_SECONDS: Final = 0.02
 
 
 def find_program(name: str) -> str:
-    """Path of one of our console scripts: beside the running interpreter, in the user's scripts, or on PATH.
+    """Return the path of a SwitchML console script: next to the running interpreter, in the user's scripts, or on PATH.
 
     Raises ProgramNotFoundError.
     """
@@ -40,12 +40,12 @@ def find_program(name: str) -> str:
 
 
 def boot_id() -> str:
-    """What tells this boot of the machine from others, so that process ids of an earlier one mean nothing."""
+    """Return an identifier of this boot of the machine, which tells process ids from those before a reboot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def last_lines(path: Path, count: int = 8) -> list[str]:
-    """The last `count` lines of a log; none when it cannot be read."""
+    """Return the last `count` lines of a log, or an empty list if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -56,7 +56,7 @@ def last_lines(path: Path, count: int = 8) -> list[str]:
 
 
 def _start_time(pid: int) -> int:
-    """Clock ticks from boot to the start of `pid` (proc(5), stat, field 22). Raises OSError when it is gone."""
+    """Return the clock ticks from boot to the start of `pid` (proc(5), stat, field 22). Raises OSError if it ended."""
     line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return int(line.rpartition(")")[2].split()[19])
 
@@ -69,7 +69,7 @@ def _ended(pidfd: int, timeout: float) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class ProcessRecord:
-    """A process as a file remembers it: its start time tells it from a later one that was given the same process id."""
+    """A process as a file records it: its start time tells it from a later process with the same id."""
 
     name: str
     pid: int
@@ -78,14 +78,14 @@ class ProcessRecord:
 
     @classmethod
     def of(cls, name: str, pid: int, log: str = "") -> "ProcessRecord | None":
-        """The process that has this id now; None when there is none."""
+        """Return the process that has this id now, or None."""
         try:
             return cls(name, pid, _start_time(pid), log)
         except OSError:
             return None
 
     def alive(self) -> bool:
-        """Whether this very process runs."""
+        """Return whether this very process still runs."""
         pidfd = self._open()
         if pidfd is None:
             return False
@@ -95,7 +95,7 @@ class ProcessRecord:
             os.close(pidfd)
 
     def end(self, grace: float) -> bool:
-        """SIGTERM, SIGKILL after `grace` seconds, and wait for the end. Whether there was anything to end."""
+        """Send SIGTERM, after `grace` seconds SIGKILL, and wait for the end; return whether the process was running."""
         pidfd = self._open()
         if pidfd is None:
             return False
@@ -108,11 +108,11 @@ class ProcessRecord:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 if not _ended(pidfd, 5):
-                    raise StartError(f"{self.name} (process {self.pid}) does not end, not even by SIGKILL")
+                    raise StartError(f"{self.name} (process {self.pid}) does not end, not even after SIGKILL")
             return True
         finally:
             os.close(pidfd)
-            with contextlib.suppress(ChildProcessError):  # it is a child of ours only where we started it
+            with contextlib.suppress(ChildProcessError):  # it is a child only of the process that started it
                 os.waitpid(self.pid, os.WNOHANG)
 
     def _open(self) -> int | None:
@@ -131,7 +131,7 @@ class ProcessRecord:
 
 
 class StartingProcess:
-    """A process that has been started and, when it has a ready file (a JSON object), tells by it that it serves."""
+    """A process that has been started. If it has a ready file (a JSON object), the file shows that it serves."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class StartingProcess:
         ready_file: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start `command` in a session of its own, its output in `log`. Raises StartError."""
+        """Start `command` in a new session, with its output in `log`. Raises StartError."""
         self.name = name
         self._log = log
         self._ready_file = ready_file
@@ -166,7 +166,7 @@ class StartingProcess:
         self.record = ProcessRecord(name, self._child.pid, _start_time(self._child.pid), str(log))
 
     def wait_ready(self, deadline: float) -> dict[str, Any]:
-        """Contents of the ready file. Raises StartError at `deadline` (monotonic) or when the process ends."""
+        """Return the content of the ready file. Raises StartError at `deadline` (monotonic) or if the process ends."""
         while True:
             self.require_alive(_READY_STEP_SECONDS)
             ready = self._read_ready()

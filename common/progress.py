@@ -1,13 +1,13 @@
-"""How far something is that takes long."""
+"""Progress reports of lengthy operations."""
 
 __all__ = ["Progress"]
 
 
 class Progress:
-    """Hears how much work there is in all, in any unit, and when a part of it is done; this one ignores both."""
+    """Receive the total amount of work, in any unit, and the amounts done; this implementation ignores both."""
 
     def expect(self, work: float) -> None:
-        """Hear that there is this much work in all."""
+        """Set the total amount of work."""
 
     def did(self, work: float = 1.0) -> None:
-        """Hear that a part of it is done."""
+        """Report that a part of it is done."""

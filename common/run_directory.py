@@ -1,4 +1,4 @@
-"""Where a fabric of this machine is: the configuration file that may say so, and the run directory itself."""
+"""The place of this machine's fabric: the configuration file, which may name it, and the run directory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read_config_file(environ: Mapping[str, str], named: Path | None = None) -> t
 
 
 def default_run_directory(environ: Mapping[str, str]) -> Path:
-    """Return $XDG_RUNTIME_DIR/switchml, else /tmp/switchml-UID: where nothing else is configured."""
+    """Return $XDG_RUNTIME_DIR/switchml, else /tmp/switchml-UID: the run directory if none is configured."""
     runtime = environ.get("XDG_RUNTIME_DIR")
     if runtime:
         return Path(runtime) / "switchml"
@@ -69,10 +69,10 @@ def default_run_directory(environ: Mapping[str, str]) -> Path:
 
 
 def require_private(path: Path) -> None:
-    """Check that a run directory is this user's, and that no other user can enter it.
+    """Check that a run directory belongs to this user, and that no other user can enter it.
 
     Raises:
-        RunDirectoryError: it is not, so that another user may have made it; or it does not exist.
+        RunDirectoryError: it does not, so another user may have created it; or it does not exist.
 
     """
     try:

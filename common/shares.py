@@ -1,4 +1,4 @@
-"""Shares of packets, as people write them."""
+"""Fractions of packets, as users write them."""
 
 import math
 
@@ -6,7 +6,7 @@ __all__ = ["share"]
 
 
 def share(text: str) -> float:
-    """Return the share from 0 to 1 that "0.01" or "1%" stands for.
+    """Return the fraction from 0 to 1 that "0.01" or "1%" means.
 
     Raises ValueError.
     """

@@ -1,8 +1,9 @@
-"""TLS on gRPC connections: certificates, which connections may do without, and who the other side is.
+"""TLS on gRPC connections: certificates, the connections that need none, and the identity of the peer.
 
-Every gRPC server and client of SwitchML, but for those of the tests, is made here. TLS is always mutual (RFC 8446,
-section 4.3.2): both sides show a certificate of the same authority. A process has a directory with three PEM files,
-named as in a Kubernetes TLS secret; files that are replaced are taken for the next connection.
+Every gRPC server and client of SwitchML, except those in tests, is created here. TLS is always mutual (RFC 8446,
+section
+4.3.2): both sides present a certificate of the same authority. A process has a directory with three PEM files, named as
+in a Kubernetes TLS secret; new connections use replaced files.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ CERTIFICATE_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
 
 SERVICES: Final = ".switchml"
-"""How the DNS names of services end; no agent or person has such a name."""
+"""The ending of services' DNS names; no agent or person has such a name."""
 
 CONTROLLER_NAME: Final = f"controller{SERVICES}"
-"""The DNS name in a controller's certificate: what a client asks for, at whatever address it found it."""
+"""The DNS name in a controller's certificate: clients ask for it, whatever address the controller has."""
 
 _FILE_BYTES: Final = 1 << 20
 _UNIX: Final = "unix:"
@@ -68,17 +69,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def switch_name(switch: str) -> str:
-    """Return the DNS name in the certificate of the switch that the controller's configuration calls so."""
+    """Return the DNS name in the certificate of a switch, given its name in the controller's configuration."""
     return f"{switch}.switch{SERVICES}"
 
 
 class TlsError(ValueError):
-    """Certificates cannot be used, or a connection that needs them has none; the message says what to do."""
+    """Certificates cannot be used, or are missing for a connection that needs them; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Pem:
-    """The three files' contents."""
+    """The contents of the three files."""
 
     ca: bytes
     certificate: bytes
@@ -92,10 +93,10 @@ class Certificates:
         self.directory = directory
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Return what changes when a file is replaced.
+        """Return a value that changes when a file is replaced.
 
         Raises:
-            TlsError: one is missing.
+            TlsError: a file is missing.
 
         """
         return tuple((found.st_mtime_ns, found.st_ino, found.st_size) for found in map(self._stat, _FILES))
@@ -104,12 +105,15 @@ class Certificates:
         """Return the files' contents.
 
         Raises:
-            TlsError: one cannot be read or is not PEM, the key is open to every user or not the certificate's, or the
-                certificate is not valid now.
+            TlsError: a file cannot be read or is not PEM, the key is readable by every user or does not match the
+                certificate,
+                or the certificate is not valid now.
 
         """
         if stat.S_IMODE(self._stat(KEY_FILE).st_mode) & 0o007:
-            raise TlsError(f"{self.directory / KEY_FILE} is open to every user: `chmod 600` it, and issue a new one")
+            raise TlsError(
+                f"{self.directory / KEY_FILE} is readable by every user: `chmod 600` it, and issue a new one"
+            )
         pem = Pem(*(self._content(name) for name in _FILES))
         self._check(pem)
         return pem
@@ -119,8 +123,8 @@ class Certificates:
             return (self.directory / name).stat()
         except OSError as error:
             raise TlsError(
-                f"{self.directory / name} cannot be read: {error.strerror}; `switchml-ctl certs init` makes"
-                " certificates"
+                f"{self.directory / name} cannot be read: {error.strerror}; `switchml-ctl certs init` creates "
+                "certificates"
             ) from None
 
     def _content(self, name: str) -> bytes:
@@ -131,7 +135,7 @@ class Certificates:
             raise TlsError(f"{self.directory / name} cannot be read: {error.strerror}") from None
 
     def _check(self, pem: Pem) -> None:
-        # It takes a twentieth of a second to import, and who needs no TLS does not wait for it.
+        # The import takes a twentieth of a second, which processes without TLS need not spend.
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -143,15 +147,15 @@ class Certificates:
             name = KEY_FILE
             key = load_pem_private_key(pem.key, None)
         except (ValueError, TypeError) as error:
-            raise TlsError(f"{self.directory / name} is not usable PEM: {error}") from None
+            raise TlsError(f"{self.directory / name} is not valid PEM: {error}") from None
         if key.public_key() != certificate.public_key():
-            raise TlsError(f"{self.directory / KEY_FILE} is not the key of {CERTIFICATE_FILE} beside it")
+            raise TlsError(f"{self.directory / KEY_FILE} is not the key of {CERTIFICATE_FILE} in the same directory")
         now = datetime.now(timezone.utc)
         first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         if not first <= now <= last:
             raise TlsError(
-                f"{self.directory / CERTIFICATE_FILE} is valid from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
-                " UTC, and not now; `switchml-ctl certs issue` makes a new one"
+                f"{self.directory / CERTIFICATE_FILE} is valid from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} "
+                "UTC, which does not include the present; `switchml-ctl certs issue` creates a new one"
             )
 
 
@@ -160,9 +164,10 @@ _FILES: Final = (CA_FILE, CERTIFICATE_FILE, KEY_FILE)
 
 @dataclass(frozen=True)
 class Security:
-    """What protects the connections of a process; without certificates none leaves this machine, unless `insecure`.
+    """The protection of a process's connections. Without certificates none leaves this machine, unless `insecure`.
 
-    With certificates all TCP connections use them, those on loopback too. Unix sockets are protected by their mode.
+    With certificates all TCP connections use them, including those on loopback. Unix sockets are protected by their
+    mode.
     """
 
     certificates: Certificates | None = None
@@ -170,23 +175,23 @@ class Security:
 
     @classmethod
     def of(cls, tls: Path | str | None, insecure: bool = False) -> Security:
-        """Return what a directory of certificates, if one was given, stands for."""
+        """Return the security that a directory of certificates, or its absence, stands for."""
         return cls(Certificates(Path(tls)) if tls else None, insecure)
 
     def certificates_for(self, address: str) -> Certificates | None:
-        """Return the certificates for an address, None where it needs none.
+        """Return the certificates for an address, or None if it needs none.
 
         Raises:
-            TlsError: it needs some, and there are none.
+            TlsError: the address needs certificates, and there are none.
 
         """
         if address.startswith(_UNIX):
             return None
         if self.certificates is None and not self.insecure and not is_local(address):
             raise TlsError(
-                f"{address} is not on loopback, and without TLS everybody on the way could read and command what"
-                " SwitchML does: give a directory of certificates (--tls; `switchml-ctl certs init` makes them), or"
-                " --insecure where the network is trusted"
+                f"{address} is not on loopback; without TLS everyone on the path could read and command SwitchML: "
+                "give a directory of certificates (--tls; `switchml-ctl certs init` creates them), or --insecure "
+                "if the network is trusted"
             )
         return self.certificates
 
@@ -204,7 +209,7 @@ class Security:
         return int(server.add_secure_port(address, _server_credentials(certificates)))
 
     def channel(self, address: str, name: str, options: Options = ()) -> grpc.Channel:
-        """Return a channel to a server whose certificate must be for `name`, with what the files hold now.
+        """Return a channel to a server whose certificate must be for `name`, with the files' current contents.
 
         Raises:
             TlsError: certificates are missing or not usable.
@@ -230,7 +235,7 @@ class Security:
 
 
 def is_local(address: str) -> bool:
-    """Return whether HOST:PORT, unix:PATH, or each of several with commas between, stays on this machine."""
+    """Return whether an address (HOST:PORT, unix:PATH, or several separated by commas) is on this machine."""
     return all(part.startswith(_UNIX) or _is_loopback(part.rpartition(":")[0]) for part in address.split(","))
 
 
@@ -251,8 +256,8 @@ def _channel_credentials(certificates: Certificates) -> grpc.ChannelCredentials:
 
 
 def _server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
-    """Return credentials that are those of the files at each new connection."""
-    lock = threading.Lock()  # gRPC asks from threads of its own
+    """Return credentials that use the files' current contents for each new connection."""
+    lock = threading.Lock()  # gRPC asks from its own threads
     seen = certificates.stamp()
     told = ""
 
@@ -265,9 +270,9 @@ def _server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
                     return None
                 configuration = _configuration(certificates.read())
             except TlsError as error:
-                # Perhaps only half of it is replaced; the next connection finds the rest.
+                # Perhaps only some of the files have been replaced; the next connection finds the rest.
                 if str(error) != told:
-                    _LOG.warning("new certificates are not taken: %s", error)
+                    _LOG.warning("new certificates are not used: %s", error)
                 told = str(error)
                 return None
             seen, told = now, ""
@@ -282,7 +287,7 @@ def _configuration(pem: Pem) -> Any:
 
 
 def speaks_tls(address: str) -> bool:
-    """Return whether a TLS server listens at "host:port"; nothing but a greeting is sent to it."""
+    """Return whether a TLS server listens at "host:port"; sends only a TLS hello to it."""
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -290,18 +295,18 @@ def speaks_tls(address: str) -> bool:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _GREETING_SECONDS) as connection:
             context.wrap_socket(connection).close()
-    except ssl.SSLError as error:  # a server that wants our certificate at once answers with an alert
+    except ssl.SSLError as error:  # a server that requires a certificate at once answers with an alert
         return "ALERT" in (error.reason or "")
     except (OSError, ValueError):
         return False
     return True
 
 
-# ---- who the other side is ------------------------------------------------------------------------------------------
+# ---- the identity of the peer ---------------------------------------------------------------------------------------
 
 
 class Role(str, Enum):
-    """What a certificate is for."""
+    """The role that a certificate gives."""
 
     CONTROLLER = "controller"
     SWITCH = "switch"
@@ -313,10 +318,11 @@ class Role(str, Enum):
 
 @dataclass(frozen=True)
 class Identity:
-    """What a certificate's subject says (RFC 5280, 4.1.2.6).
+    """The subject of a certificate (RFC 5280, 4.1.2.6).
 
-    That is the common name, a Role as organizational unit, and the tenant as organization. `subject` is all of it as
-    text (RFC 4514). What is missing, unknown or given twice is None or empty.
+    It consists of the common name, a Role as organizational unit, and the tenant as organization. `subject` is the
+    whole
+    subject as text (RFC 4514). A field that is missing, unknown or given twice is None or empty.
     """
 
     subject: str
@@ -326,7 +332,7 @@ class Identity:
 
 
 def identity_of(context: grpc.aio.ServicerContext) -> Identity | None:
-    """Return who makes a call, as its certificate says; None without TLS."""
+    """Return the identity of a call's client, from its certificate; None without TLS."""
     shown = context.auth_context().get("x509_pem_cert")
     return _identity(bytes(shown[0])) if shown else None
 
@@ -355,7 +361,7 @@ def _only(subject: x509.Name, name: x509.ObjectIdentifier) -> str:
 
 
 def tls_options(prefix: str) -> Callable[[F], F]:
-    """Give a click command --tls and --insecure, as `tls` and `insecure`; variables have this prefix."""
+    """Give a click command --tls and --insecure, as `tls` and `insecure`; environment variables have this prefix."""
 
     def decorate(command: F) -> F:
         directory = click.option(
@@ -363,15 +369,15 @@ def tls_options(prefix: str) -> Callable[[F], F]:
             envvar=f"{prefix}_TLS",
             type=click.Path(path_type=Path, file_okay=False),
             metavar="DIRECTORY",
-            help=f"Speak TLS with {CA_FILE}, {CERTIFICATE_FILE} and {KEY_FILE} of this directory; files that are "
-            f"replaced are taken for new connections.  [env: {prefix}_TLS]",
+            help=f"Use TLS with {CA_FILE}, {CERTIFICATE_FILE} and {KEY_FILE} in this directory; new connections "
+            f"use replaced files.  [env: {prefix}_TLS]",
         )
         insecure = click.option(
             "--insecure",
             is_flag=True,
             envvar=f"{prefix}_INSECURE",
-            help="Allow gRPC connections beyond loopback without TLS: whoever reaches them is an administrator.  "
-            f"[env: {prefix}_INSECURE]",
+            help="Allow gRPC connections beyond loopback without TLS: everyone who can reach them is an "
+            f"administrator.  [env: {prefix}_INSECURE]",
         )
         return directory(insecure(command))
 

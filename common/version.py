@@ -1,4 +1,4 @@
-"""The version of this software, as pyproject.toml has it (a test compares them), and what it works with."""
+"""The version of this software, equal to that in pyproject.toml (a test compares them), and compatible versions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def release_of(version: str) -> tuple[int, int]:
 
 
 def same_release(version: str) -> bool:
-    """Return whether a program of `version` works with this one; False also for what is not a version."""
+    """Return whether a program of `version` works with this one; False also if `version` is not a valid version."""
     try:
         return release_of(version) == release_of(VERSION)
     except ValueError:

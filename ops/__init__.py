@@ -1,1 +1,1 @@
-"""What operators look with: doctor, certificates, top, profiles, switch ports, versions."""
+"""Tools for operators: doctor, certificates, top, profiles, switch ports, versions."""

@@ -1,7 +1,8 @@
-"""A development authority and the certificates of a fabric: `switchml-ctl certs`.
+"""A development authority and the certificates of a fabric, for `switchml-ctl certs`.
 
-What a certificate says is in its subject: common name, role as organizational unit, tenant as organization. Servers
-have a DNS name for their service, not for their host (switchml.common.tls). Any other authority may issue the like.
+The subject of a certificate has the common name, the role as organizational unit, and the tenant as organization.
+Servers have a DNS name for their service, not for their host (switchml.common.tls). Any other authority may issue
+equivalent certificates.
 """
 
 import os
@@ -32,7 +33,7 @@ AUTHORITY: Final = "ca"
 """The directory of the authority's own key, which no process of a fabric needs."""
 
 _AUTHORITY_DAYS: Final = 3650
-_SKEW: Final = timedelta(minutes=5)  # of the clocks of others
+_SKEW: Final = timedelta(minutes=5)  # tolerance for the clocks of other machines
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SERVER, _CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 _USES: Final = {Role.CONTROLLER: [_SERVER, _CLIENT], Role.SWITCH: [_SERVER]}
@@ -52,10 +53,10 @@ class Issued:
 def init(
     directory: Path, switches: tuple[str, ...] = (), agents: tuple[str, ...] = (), days: int = 365
 ) -> list[Issued]:
-    """Make an authority and certificates for a controller, these switches and agents, and each of three roles.
+    """Create an authority and certificates for a controller, these switches and agents, and each of three roles.
 
     Raises:
-        CertificateError: there is an authority in the directory, a name is not allowed, or it cannot be written.
+        CertificateError: the directory already has an authority, a name is not allowed, or a file cannot be written.
 
     """
     wanted = [(Role.CONTROLLER, "controller"), *((Role.SWITCH, name) for name in switches)]
@@ -66,8 +67,8 @@ def init(
     authority = directory / AUTHORITY
     if (authority / KEY_FILE).exists():
         raise CertificateError(
-            f"{authority} holds an authority; `switchml-ctl certs issue` makes certificates with it, or take another"
-            " directory"
+            f"{authority} already holds an authority; `switchml-ctl certs issue` issues certificates with it, or "
+            "choose another directory"
         )
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(timezone.utc)
@@ -91,12 +92,12 @@ def issue(
     days: int = 365,
     not_before: datetime | None = None,
 ) -> Issued:
-    """Make a certificate with the authority of `init`, in place of the one that it made for this role and name before.
+    """Issue a certificate with the authority of `init`, replacing an earlier one for the same role and name.
 
-    It goes to ROLE-NAME in the directory, to ROLE where both are the same.
+    It is written to ROLE-NAME in the directory, or to ROLE if the two are equal.
 
     Raises:
-        CertificateError: there is no authority, name or tenant are not allowed, or it cannot be written.
+        CertificateError: there is no authority, the name or tenant is not allowed, or a file cannot be written.
 
     """
     _require_allowed("name", name)
@@ -122,7 +123,7 @@ def issue(
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(service)]), critical=False)
     certificate = builder.sign(authority_key, hashes.SHA256())
     place = directory / (role.value if name == role.value else f"{role.value}-{name}")
-    # Who reads between these finds a key that does not fit, and keeps what it has.
+    # A process that reads between these writes finds a key that does not match, and keeps its old files.
     _write(place / CA_FILE, authority.public_bytes(Encoding.PEM))
     _write(place / KEY_FILE, _private(key))
     _write(place / CERTIFICATE_FILE, certificate.public_bytes(Encoding.PEM))
@@ -132,9 +133,9 @@ def issue(
 def _require_allowed(what: str, text: str) -> None:
     if not _NAME.fullmatch(text):
         raise CertificateError(f"the {what} {text!r} must be 1 to 64 of A-Z a-z 0-9 _ . -")
-    if text.lower().rstrip(".").endswith(SERVICES):  # a dot at the end means nothing in a DNS name
+    if text.lower().rstrip(".").endswith(SERVICES):  # a DNS name may end with a dot
         raise CertificateError(
-            f"the {what} {text!r} ends with {SERVICES}, as the names of services do that clients ask for; take another"
+            f"the {what} {text!r} ends with {SERVICES}, which is reserved for the names of services; choose another"
         )
 
 
@@ -145,10 +146,10 @@ def _authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certif
         certificate = x509.load_pem_x509_certificate((place / CA_FILE).read_bytes())
     except (OSError, ValueError) as error:
         raise CertificateError(
-            f"there is no authority in {directory} ({error}); `switchml-ctl certs init` makes one"
+            f"there is no authority in {directory} ({error}); `switchml-ctl certs init` creates one"
         ) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError(f"{place / KEY_FILE} is not a key that `switchml-ctl certs init` made")
+        raise CertificateError(f"{place / KEY_FILE} is not a key that `switchml-ctl certs init` created")
     return key, certificate
 
 
@@ -186,10 +187,10 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file at once, with mode 0600."""
+    """Replace a file atomically, with mode 0600."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")  # with mode 0600
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")  # created with mode 0600
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         Path(temporary).replace(path)

@@ -1,4 +1,4 @@
-"""Checks whether this machine can run a fabric, and says what to mend."""
+"""Check whether this machine can run a fabric, and say what to change."""
 
 import dataclasses
 import errno
@@ -34,7 +34,7 @@ OK: Final = "ok"
 WARNING: Final = "warning"
 FAILURE: Final = "failure"
 NOT_FOUND: Final = "not found"
-"""Something optional is absent: what needs it cannot be used, everything else can."""
+"""Something optional is missing: what needs it cannot be used, everything else can."""
 
 _IPV4_UDP_HEADER_BYTES: Final = 28
 _NATIVE_MODULES: Final = ("switchml.dataplane.softswitch._native", "switchml.host_agent._engine", "switchml._native")
@@ -48,7 +48,7 @@ _PROGRAMS: Final = ("switchml-switch", "switchml-controller", "switchml-agent")
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing looked at: `status` is OK, WARNING, FAILURE or NOT_FOUND; `remedy` says what to do unless it is OK."""
+    """The result of one check: `status` is OK, WARNING, FAILURE or NOT_FOUND; `remedy` says what to do unless OK."""
 
     name: str
     status: str
@@ -57,7 +57,7 @@ class Check:
 
 
 def examine(settings: Settings) -> list[Check]:
-    """Look at the machine, the run directory and the controller. Changes nothing but for sockets of a moment."""
+    """Check the machine, the run directory and the controller. Opens sockets briefly; changes nothing else."""
     checks = [_python(), _kernel(), _memory_files()]
     checks += [_native_module(name) for name in _NATIVE_MODULES]
     checks += [_program(name) for name in _PROGRAMS]
@@ -84,7 +84,7 @@ def _kernel() -> Check:
         return Check("kernel", FAILURE, f"{found}: pidfd_open: {error.strerror}", "Use Linux 5.3 or later.")
     version = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2] if part.isdecimal())
     if version < (5, 0):
-        return Check("kernel", WARNING, f"{found}, without UDP GRO", "Linux 5.0 or later moves several times as much.")
+        return Check("kernel", WARNING, f"{found}, without UDP GRO", "Linux 5.0 or later is several times as fast.")
     return Check("kernel", OK, found)
 
 
@@ -95,15 +95,15 @@ def _memory_files() -> Check:
         return Check(
             "memfd", FAILURE, f"memfd_create: {error.strerror}", "Let the container's seccomp profile allow it."
         )
-    return Check("memfd", OK, "shared memory can be made")
+    return Check("memfd", OK, "shared memory can be created")
 
 
 def _native_module(name: str) -> Check:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        return Check(name, FAILURE, str(error), "Install with `pip install .`; this needs g++ and Python.h.")
-    return Check(name, OK, "native module loads")
+        return Check(name, FAILURE, str(error), "Install with `pip install .`, which needs g++ and Python.h.")
+    return Check(name, OK, "the native module loads")
 
 
 def _program(name: str) -> Check:
@@ -120,7 +120,7 @@ def _run_directory(settings: Settings) -> Check:
             parent = next(path for path in settings.run_dir.parents if path.exists())
             if not os.access(parent, os.W_OK | os.X_OK):
                 return Check("run directory", FAILURE, f"{parent} is not writable", "Choose another with --run-dir.")
-            return Check("run directory", OK, f"{settings.run_dir} will be made")
+            return Check("run directory", OK, f"{settings.run_dir} will be created")
         directory.check()
     except OperationError as error:
         return Check("run directory", FAILURE, str(error), "Choose another with --run-dir.")
@@ -133,10 +133,10 @@ def _socket_paths(settings: Settings) -> Check:
         return Check(
             "Unix sockets",
             WARNING,
-            f"a path of {length} bytes in the run directory, {UNIX_PATH_LIMIT} are allowed",
-            "Sockets go to a temporary directory; a shorter --run-dir avoids that.",
+            f"a path in the run directory has {length} bytes, and at most {UNIX_PATH_LIMIT} are allowed",
+            "Sockets are put into a temporary directory instead; a shorter --run-dir avoids this.",
         )
-    return Check("Unix sockets", OK, f"paths of at most {length} bytes, {UNIX_PATH_LIMIT} are allowed")
+    return Check("Unix sockets", OK, f"paths have at most {length} bytes, and {UNIX_PATH_LIMIT} are allowed")
 
 
 def _disk(settings: Settings) -> Check:
@@ -144,7 +144,7 @@ def _disk(settings: Settings) -> Check:
     free = shutil.disk_usage(place).free
     found = f"{free / 2**20:,.0f} MiB free under {place}"
     if free < 64 * 2**20:
-        return Check("disk", WARNING, found, "Logs and results need room; choose another place with --run-dir.")
+        return Check("disk", WARNING, found, "Logs and results need space; choose another place with --run-dir.")
     return Check("disk", OK, found)
 
 
@@ -166,9 +166,19 @@ def _udp(settings: Settings) -> Check:
                 sender.sendto(bytes(size), receiver.getsockname())
             arrived = len(receiver.recv(65535))
     except OSError as error:
-        return Check("UDP", FAILURE, f"loopback: {error}", "Is the interface lo up (`ip link set lo up`)? A firewall?")
+        return Check(
+            "UDP",
+            FAILURE,
+            f"loopback: {error}",
+            "Is the interface lo up (`ip link set lo up`)? Does a firewall block it?",
+        )
     if arrived != size:
-        return Check("UDP", FAILURE, f"{arrived} of {size} bytes arrived", "Something on lo truncates packets.")
+        return Check(
+            "UDP",
+            FAILURE,
+            f"{arrived} of {size} bytes arrived",
+            "Something on lo truncates packets; is a firewall or filter active?",
+        )
     return Check("UDP", OK, f"a datagram of {size} bytes crosses loopback")
 
 
@@ -177,7 +187,7 @@ def _loopback_mtu(settings: Settings) -> Check:
     try:
         mtu = int(Path("/sys/class/net/lo/mtu").read_text(encoding="ascii"))
     except (OSError, ValueError) as error:
-        return Check("MTU", WARNING, f"that of lo is not known: {error}", "Is /sys mounted?")
+        return Check("MTU", WARNING, f"the MTU of lo is unknown: {error}", "Is /sys mounted?")
     if mtu < needed:
         found = f"lo has {mtu}, packets need {needed}"
         return Check("MTU", FAILURE, found, f"`ip link set lo mtu {needed}`, or fewer --values")
@@ -188,12 +198,12 @@ def _receive_buffer() -> Check:
     try:
         limit = int(Path("/proc/sys/net/core/rmem_max").read_text(encoding="ascii"))
     except (OSError, ValueError):
-        return Check("receive buffers", OK, "the limit is not visible here (a container)")
+        return Check("receive buffers", OK, "the limit is not visible here (in a container)")
     if limit < 1 << 20:
         return Check(
             "receive buffers",
             WARNING,
-            f"net.core.rmem_max is {limit} bytes; bursts of many workers will overflow and be sent again",
+            f"net.core.rmem_max is {limit} bytes; bursts of many workers will overflow and be retransmitted",
             "As root: `sysctl -w net.core.rmem_max=4194304`",
         )
     return Check("receive buffers", OK, f"net.core.rmem_max is {limit} bytes")
@@ -202,7 +212,7 @@ def _receive_buffer() -> Check:
 def _processors() -> Check:
     count = len(os.sched_getaffinity(0))
     if count < 2:
-        return Check("processors", WARNING, f"{count}", "Switch, agent and workers share it; expect little speed.")
+        return Check("processors", WARNING, f"{count}", "Switch, agent and workers share it; expect low speed.")
     return Check("processors", OK, f"{count}")
 
 
@@ -211,7 +221,7 @@ def _namespaces() -> Check:
         require_privileges()
     except NamespaceError as error:
         return Check("network namespaces", NOT_FOUND, str(error), "Only `up --switch` needs them: run it as root.")
-    return Check("network namespaces", OK, "the privileges to make them are there")
+    return Check("network namespaces", OK, "this process has the privileges to create them")
 
 
 def _bmv2() -> Check:
@@ -247,12 +257,12 @@ def _fabric(settings: Settings) -> Iterable[Check]:
         return
     left = ", ".join(process.name for process in orphans(settings.run_dir))
     if status.fabric is None and left:
-        found = f"{settings.run_dir / 'fabric.json'} is lost, and processes that it named still run: {left}"
+        found = f"{settings.run_dir / 'fabric.json'} is missing, but processes that it listed still run: {left}"
         yield Check("fabric", FAILURE, found, "`switchml-ctl down` ends them.")
     elif status.fabric is None:
         yield Check("fabric", NOT_FOUND, "none in the run directory", "`switchml-ctl up` starts one.")
     elif status.state == "running":
-        yield Check("fabric", OK, f"{len(status.fabric.processes)} processes run")
+        yield Check("fabric", OK, f"all {len(status.fabric.processes)} processes run")
         yield from (_agent_socket(agent["name"], Path(agent["socket"])) for agent in status.fabric.agents)
         address = address or status.fabric.controller
     else:
@@ -262,7 +272,7 @@ def _fabric(settings: Settings) -> Iterable[Check]:
 
 
 def _broken(fabric: Fabric, dead: list[str]) -> Check:
-    found = f"{', '.join(dead)} has ended" if dead else "it was never completely started"
+    found = f"{', '.join(dead)} has ended" if dead else "the start of the fabric did not finish"
     return Check("fabric", FAILURE, found, f"Logs are in {fabric.run_directory.logs}; `switchml-ctl down`, then `up`.")
 
 
@@ -300,11 +310,11 @@ def _controller(settings: Settings, address: str) -> Iterable[Check]:
             yield Check(switch.name, OK, found)
         else:
             found = f"{switch.control_address}: {switch.failure or 'not connected'}"
-            remedy = "Is the switch running, and is its control address right in the controller's configuration?"
+            remedy = "Is the switch running, and is its control address in the controller's configuration right?"
             yield Check(switch.name, FAILURE, found, remedy)
     live = [agent for agent in agents if agent.live]
     if not live:
-        yield Check("agents", WARNING, "none is registered", "Start switchml-agent on every worker host.")
+        yield Check("agents", WARNING, "no agent is registered", "Start switchml-agent on every worker host.")
     for agent in live:
         registration = agent.registration
         status = OK if registration.version == VERSION else FAILURE

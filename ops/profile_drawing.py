@@ -1,7 +1,7 @@
-"""Draws where a job's time goes: a timeline of each rank's latest calls, as text for a terminal and as a picture.
+"""Draw how a job spends its time: a timeline of each rank's latest calls, as text for a terminal and as a picture.
 
-When a call was submitted, begun and ended is drawn as it was. Within it quantizing, waiting and dequantizing alternate
-chunk by chunk; each is drawn once, as long as it took in all.
+The times at which a call was submitted, begun and ended are exact. Within a call quantizing, waiting and dequantizing
+alternate chunk by chunk; the drawing shows the total of each once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PICTURE_SUFFIXES: Final = (".png", ".svg")
 COLOURS: Final = {"queued": "#d0d0d0", "quantize": "#1f77b4", "wait": "#ffbf4d", "dequantize": "#2ca02c"}
 SIGNS: Final = {"queued": ".", "quantize": "q", "wait": "-", "dequantize": "d"}
 _PARTS: Final = ("quantize", "wait", "dequantize")
-_MOST_LANES: Final = 8  # of calls side by side, in one rank's row
+_MOST_LANES: Final = 8  # parallel calls in one rank's row
 
 
 @dataclass(frozen=True)
 class _Stretch:
-    """What one call did from `begin` to `end`."""
+    """One call's activity from `begin` to `end`."""
 
     state: str
     begin: float
@@ -33,7 +33,7 @@ class _Stretch:
 
 
 def window(times: JobTimes) -> tuple[float, float] | None:
-    """Return when the first of the latest calls was submitted and the last one ended; None where there are none."""
+    """Return when the first of the latest calls was submitted and when the last one ended; None without calls."""
     calls = [call for rank in times.ranks for call in rank.latest]
     if not calls:
         return None
@@ -41,9 +41,9 @@ def window(times: JobTimes) -> tuple[float, float] | None:
 
 
 def rows(times: JobTimes, width: int) -> Iterator[tuple[RankTimes, str]]:
-    """Yield each rank with its timeline: `width` characters, those of SIGNS, spaces where nothing was under way.
+    """Yield each rank with its timeline: `width` characters of SIGNS, and spaces where no call was active.
 
-    A character stands for what filled most of its span.
+    A character shows the activity that filled most of its time span.
     """
     span = window(times)
     if span is None:
@@ -86,7 +86,7 @@ def _stretches(call: CallTimes) -> Iterator[_Stretch]:
 
 
 def _lanes(calls: Iterable[CallTimes]) -> list[list[CallTimes]]:
-    """Share calls out so that those of one lane do not overlap; beyond the most lanes they do."""
+    """Distribute calls over lanes so that the calls of a lane do not overlap, unless there are too many."""
     lanes: list[list[CallTimes]] = []
     for call in sorted(calls, key=lambda each: each.submitted):
         free = next((lane for lane in lanes if lane[-1].ended <= call.submitted), None)
@@ -97,15 +97,15 @@ def _lanes(calls: Iterable[CallTimes]) -> list[list[CallTimes]]:
 
 
 def picture(times: JobTimes, path: Path) -> None:
-    """Write the timeline as a picture; the file's suffix, .png or .svg, says which kind.
+    """Write the timeline as a picture; the file's suffix, .png or .svg, selects the format.
 
     Raises DrawingError: another suffix, no calls to draw, matplotlib is missing, or the file cannot be written.
     """
     if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise DrawingError(f"{path}: a picture's name ends in {' or '.join(PICTURE_SUFFIXES)}")
+        raise DrawingError(f"{path}: the file name of a picture must end in {' or '.join(PICTURE_SUFFIXES)}")
     span = window(times)
     if span is None:
-        raise DrawingError(f"no call of job {times.name} has ended in that time: there is nothing to draw")
+        raise DrawingError(f"no call of job {times.name} ended in that time: there is nothing to draw")
     try:
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch

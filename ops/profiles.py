@@ -1,4 +1,4 @@
-"""Where a job's time goes, rank by rank: since its ranks began, or over some seconds."""
+"""How a job spends its time, rank by rank: since its ranks began, or over some seconds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ __all__ = ["CallTimes", "JobTimes", "MissingRanks", "RankTimes", "profile_job"]
 
 @dataclass(frozen=True)
 class CallTimes:
-    """One call that has ended; moments are seconds since 1970 by the clock of the rank's host, durations are seconds.
+    """One call that has ended. Times are seconds since 1970 by the clock of the rank's host, durations are seconds.
 
-    The last three are what the rank's thread did between `begun` and `ended`; calls that overlap share it.
+    The last three are the time that the rank's thread spent on each activity between `begun` and `ended`; calls that
+    overlap
+    share it.
     """
 
     sequence: int
@@ -38,14 +40,15 @@ class RankTimes:
     """One rank's totals; durations are in seconds.
 
     `quantize`, `wait` and `dequantize` are of the process's own thread and do not overlap. `send` and `receive` are of
-    the agent's thread, `sum` of the switch's where it shares the rank's memory: they go on meanwhile.
+    the
+    agent's thread, and `sum` of the switch's if it shares the rank's memory; these run at the same time.
     """
 
     rank: int
     agent: str
-    calls: int  # that ended
-    bytes: int  # of their tensors
-    call_time: float  # from submission to end, all of them together
+    calls: int  # number of calls that ended
+    bytes: int  # total size of their tensors
+    call_time: float  # from submission to end, summed over all calls
     quantize: float
     wait: float
     dequantize: float
@@ -53,7 +56,7 @@ class RankTimes:
     send: float
     receive: float
     sum: float
-    sent_bytes: int  # of UDP payload
+    sent_bytes: int  # UDP payload
     received_bytes: int
     packets_sent: int
     retransmissions: int
@@ -61,13 +64,13 @@ class RankTimes:
 
     @property
     def busy(self) -> float:
-        """Seconds in which calls were under way."""
+        """Seconds in which at least one call was active."""
         return self.quantize + self.wait + self.dequantize
 
 
 @dataclass(frozen=True)
 class MissingRanks:
-    """Ranks of one agent of which nothing is known, and why."""
+    """Ranks of one agent without data, and the reason."""
 
     agent: str
     ranks: tuple[int, ...]
@@ -76,7 +79,7 @@ class MissingRanks:
 
 @dataclass(frozen=True)
 class JobTimes:
-    """All ranks of a job; `seconds` is the interval, None for all the time since the ranks began."""
+    """All ranks of a job; `seconds` is the interval, or None for the whole time since the ranks began."""
 
     job: int
     name: str
@@ -86,18 +89,18 @@ class JobTimes:
     missing: tuple[MissingRanks, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return asdict(self)
 
 
 def profile_job(client: ControllerClient, job: int | str, seconds: float | None = None, calls: int = 8) -> JobTimes:
-    """Return where a live job's time goes: within the next `seconds`, or up to now.
+    """Return how a live job spends its time: within the next `seconds`, or up to now.
 
-    `calls` is how many of each rank's latest calls it has, at most 63.
+    `calls` is the number of latest calls to return for each rank, at most 63.
 
     Raises:
-        JobNotFound, JobEnded: there is no such job, it has ended, or it has gone on in another epoch meanwhile.
-        ControllerError: the controller cannot be asked.
+        JobNotFound, JobEnded: there is no such job, it has ended, or it changed its epoch during the interval.
+        ControllerError: the controller cannot be reached.
 
     """
     if seconds is None:
@@ -106,7 +109,7 @@ def profile_job(client: ControllerClient, job: int | str, seconds: float | None 
     time.sleep(seconds)
     after, passed = client.profile_job(job, calls), time.monotonic() - began
     if (after.job, after.epoch) != (before.job, before.epoch):
-        raise JobEnded(f"job {after.name} has gone on in epoch {after.epoch} meanwhile; profile it again")
+        raise JobEnded(f"job {after.name} changed to epoch {after.epoch} while it was profiled; profile it again")
     return _times(after, before, passed)
 
 
@@ -125,7 +128,7 @@ def _times(after: pb.JobProfile, before: pb.JobProfile | None, seconds: float | 
 def _rank_times(after: pb.RankProfile, before: pb.RankProfile | None) -> RankTimes:
     def count(name: str) -> int:
         earlier = getattr(before, name) if before is not None else 0
-        return max(0, int(getattr(after, name)) - int(earlier))  # a process can say what it likes
+        return max(0, int(getattr(after, name)) - int(earlier))  # a process can report any numbers
 
     def seconds(name: str) -> float:
         return count(f"{name}_ns") / 1e9

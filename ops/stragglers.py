@@ -1,4 +1,4 @@
-"""Which rank the others of a job wait for."""
+"""Find the rank that the others of a job wait for."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Straggler", "straggler"]
 
 @dataclasses.dataclass(frozen=True)
 class Straggler:
-    """The rank that is least far; figures are as old as the agents' last heartbeats, a second or so.
+    """The rank that lags furthest; figures are as old as the agents' last heartbeats, about a second.
 
-    `behind` counts chunks, to the rank that is furthest; `idle_seconds` is how long this one has not moved.
+    `behind` counts chunks relative to the furthest rank; `idle_seconds` is the time since this rank last advanced.
     """
 
     rank: int
@@ -26,7 +26,7 @@ class Straggler:
 
 
 def straggler(job: pb.Job) -> Straggler | None:
-    """The slowest rank of a job; None where no rank is behind."""
+    """Return the slowest rank of a job, or None if no rank lags."""
     last = max((rank.position for rank in job.ranks), default=0)
     slowest = min(job.ranks, key=lambda rank: (rank.position, rank.rank), default=None)
     if slowest is None or slowest.position == last:

@@ -18,10 +18,10 @@ _WORKER_TABLE: Final = "worker_table"
 
 @dataclass(frozen=True)
 class PortActivity:
-    """One port to which agents are attached, or that loses packets on purpose.
+    """One port that has agents attached, or that drops packets on purpose.
 
-    `contributions` are those that the switch has admitted from the ranks that live there now; results are counted by
-    the agents, whose heartbeats bring them once a second. The losses are shares of the packets.
+    `contributions` are those that the switch has admitted from the ranks that are there now; results are counted by the
+    agents, whose heartbeats arrive once a second. The losses are fractions of the packets.
     """
 
     port: int
@@ -34,7 +34,7 @@ class PortActivity:
     egress_loss: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return asdict(self)
 
 
@@ -50,7 +50,7 @@ class _Look:
 
 
 def look_twice(client: ControllerClient, name: str, interval: float) -> list[PortActivity]:
-    """Return the ports of a switch, by number, with rates over `interval` seconds; by no name those of the only one.
+    """Return the ports of a switch, by number, with rates over `interval` seconds; without a name, of the only switch.
 
     Raises what ControllerClient.show_switch raises.
     """
@@ -97,6 +97,6 @@ def _look(client: ControllerClient, name: str) -> _Look:
 
 
 def _added(before: Mapping[int, Mapping[str, int]], now: Mapping[int, Mapping[str, int]], port: int) -> int:
-    """Return what the counters of a port have gained; those that are new began at 0."""
+    """Return the increase of a port's counters; new counters began at 0."""
     then = before.get(port, {})
     return sum(max(0, count - then.get(key, 0)) for key, count in now.get(port, {}).items())

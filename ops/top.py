@@ -1,4 +1,4 @@
-"""What goes on in a fabric right now: rates, from two looks at its counters."""
+"""The current activity of a fabric: rates from two readings of its counters."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class RankActivity:
     state: str
     agent: str
     host: str
-    position: int  # chunks
+    position: int  # in chunks
     behind: int  # the job's first rank, in chunks
     chunks_per_second: float
-    bytes_per_second: float  # of tensors, padding included
+    bytes_per_second: float  # tensors including padding
     packets_per_second: float
     retransmissions_per_second: float
     round_trip_seconds: float
@@ -35,7 +35,7 @@ class RankActivity:
 
 @dataclass(frozen=True)
 class JobActivity:
-    """One live job; rates are those of its slowest rank, `straggler` the rank that is furthest behind, if any is."""
+    """One live job; rates are those of its slowest rank; `straggler` is the rank that lags furthest, or None."""
 
     id: int
     name: str
@@ -44,7 +44,7 @@ class JobActivity:
     switch: str
     age_seconds: float
     bytes_per_second: float
-    retransmitted_share: float  # of the packets that its ranks sent
+    retransmitted_share: float  # fraction of the packets that its ranks sent
     straggler: int | None
     ranks: tuple[RankActivity, ...]
 
@@ -62,7 +62,7 @@ class SwitchActivity:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The fabric at one moment; `time` is seconds since 1970."""
+    """The fabric at one moment; `time` is in seconds since 1970."""
 
     time: float
     jobs: tuple[JobActivity, ...]
@@ -71,16 +71,16 @@ class Snapshot:
     agents_gone: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class _Look:
-    """What was read at one moment."""
+    """One reading of the counters."""
 
-    jobs: dict[int, pb.Job]  # by key
-    heartbeats: dict[str, float]  # of agents
+    jobs: dict[int, pb.Job]  # by id
+    heartbeats: dict[str, float]  # by agent
 
     def rank(self, job: pb.Job, number: int) -> pb.Rank | None:
         before = self.jobs.get(job.key)
@@ -88,10 +88,10 @@ class _Look:
 
 
 def watch(client: ControllerClient, interval: float) -> Iterator[Snapshot]:
-    """Yield what goes on, every `interval` seconds; the first after one interval, since a rate needs two looks.
+    """Yield the activity every `interval` seconds; the first after one interval, since a rate needs two readings.
 
     Raises:
-        ControllerError: the controller cannot be asked.
+        ControllerError: the controller cannot be reached.
 
     """
     before, _ = _look(client)

@@ -1,4 +1,4 @@
-"""Which versions of SwitchML run: this program's and those of the servers that the controller knows."""
+"""The running versions of SwitchML: this program's, and those of the servers that the controller knows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Version", "client_version", "server_versions"]
 class Version:
     """One program: `kind` is client, controller, agent or switch.
 
-    `same` tells whether its version is this program's; None for a switch, which has a version of its interface alone.
+    `same` tells whether its version equals this program's; None for a switch, which reports only an interface version.
     """
 
     kind: str
@@ -30,7 +30,7 @@ def client_version() -> Version:
 
 
 def server_versions(client: ControllerClient) -> Iterable[Version]:
-    """Yield those of the controller, its live agents and its switches.
+    """Yield the versions of the controller, its live agents and its switches.
 
     Raises what ControllerClient raises.
     """

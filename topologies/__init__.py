@@ -1,1 +1,1 @@
-"""Topology files, pictures of them, and the network namespaces that they are laid out in."""
+"""Topology files, drawings of them, and the network namespaces that implement them."""

@@ -1,4 +1,4 @@
-"""The controller's configuration for a topology whose switches are there already."""
+"""The controller's configuration for a topology whose switches already exist."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def controller_file(topology: Topology) -> str:
     """Return the text of a controller's configuration file, in TOML.
 
     Raises:
-        TopologyFileError: a switch is one that `switchml-ctl up` lays out, with a configuration of its own.
+        TopologyFileError: a switch is one that `switchml-ctl up` starts and configures itself.
 
     """
     for switch in topology.switches:
         if switch.target != TOFINO:
             raise TopologyFileError(
-                f"switch {switch.name} has the target {switch.target}: `switchml-ctl up --topology FILE` lays it out"
-                " and configures its controller; this is for switches that are there already"
+                f"switch {switch.name} has the target {switch.target}: `switchml-ctl up --topology FILE` starts it "
+                "and configures its controller; this command is for switches that already exist"
             )
     return "\n".join(
         [
-            f"# Made from topology {topology.name}.",
+            f"# Generated from topology {topology.name}.",
             "[controller]",
             'listen = "0.0.0.0:7600"',
             'tls = "/etc/switchml/tls"  # certificates: docs/security.md',
@@ -39,7 +39,7 @@ def controller_file(topology: Topology) -> str:
 def _tables(switch: Switch) -> str:
     fields = {"name": switch.name, "target": switch.target, "bfrt": switch.bfrt, "program": switch.program}
     fields |= {"address": str(switch.ipv4), "mac": switch.mac}
-    fields["tls"] = "off"  # bf_switchd has none
+    fields["tls"] = "off"  # bf_switchd has no TLS
     tables = [_table("[[switches]]", fields)]
     defaults = (
         {field.name: field.default for field in dataclasses.fields(type(switch.ports[0]))} if switch.ports else {}
@@ -51,5 +51,5 @@ def _tables(switch: Switch) -> str:
 
 
 def _table(name: str, fields: dict[str, Any]) -> str:
-    # A JSON string or number is a TOML one.
+    # A JSON string or number is also a TOML one.
     return "".join([f"\n{name}\n", *(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())])

@@ -1,4 +1,4 @@
-"""Draws a topology: as text for a terminal, and as a picture."""
+"""Draw a topology: as text for a terminal, and as a picture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOSTS_IN_A_ROW: Final = 16
 
 
 def text(topology: Topology) -> str:
-    """The topology as a tree: each switch with its ports, and what hangs on them."""
+    """Return the topology as a tree: each switch with its ports, and the hosts attached to them."""
     count = len(topology.hosts)
     lines = [f"{topology.name}: {count} {'host' if count == 1 else 'hosts'}, links of MTU {topology.mtu}", ""]
     for switch in topology.switches:
@@ -35,12 +35,12 @@ def text(topology: Topology) -> str:
 
 
 def picture(topology: Topology, path: Path) -> None:
-    """Write the topology as a picture; the file's suffix, .png or .svg, says which kind.
+    """Write the topology as a picture; the file's suffix, .png or .svg, selects the format.
 
     Raises DrawingError: another suffix, matplotlib is missing, or the file cannot be written.
     """
     if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise DrawingError(f"{path}: a picture's name ends in {' or '.join(PICTURE_SUFFIXES)}")
+        raise DrawingError(f"{path}: the file name of a picture must end in {' or '.join(PICTURE_SUFFIXES)}")
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Switches an interface's offloads off, as `ethtool -K` does, for machines that have no ethtool.
+"""Switch an interface's offloads off, as `ethtool -K` does, on machines without ethtool.
 
 ioctl SIOCETHTOOL of <linux/ethtool.h>: ETHTOOL_GSSET_INFO, ETHTOOL_GSTRINGS, ETHTOOL_GFEATURES, ETHTOOL_SFEATURES.
 """
@@ -20,16 +20,16 @@ _GSTRINGS: Final = 0x1B
 _GSSET_INFO: Final = 0x37
 _GFEATURES: Final = 0x3A
 _SFEATURES: Final = 0x3B
-_SS_FEATURES: Final = 4  # the string set that holds the names of features
+_SS_FEATURES: Final = 4  # the string set with the names of features
 _STRING_BYTES: Final = 32
 _IFREQ: Final = struct.Struct("16sP16x")
 
 _OFFLOADS: Final = ("checksum", "segmentation", "scatter-gather", "gro", "gso", "lro")
-"""A feature whose name holds one of these lets packets travel that are larger than the MTU, or without a checksum."""
+"""Features whose names contain one of these allow packets larger than the MTU or without a checksum."""
 
 
 def switch_offloads_off(control: socket.socket, interface: str) -> None:
-    """Let `interface` carry nothing but whole packets with right checksums.
+    """Make `interface` carry only complete packets with correct checksums.
 
     `control` is any socket of the interface's network namespace. Raises NamespaceError, OSError.
     """
@@ -50,7 +50,7 @@ def switch_offloads_off(control: socket.socket, interface: str) -> None:
 
 
 def active_features(control: socket.socket, interface: str) -> set[str]:
-    """The names, as `ethtool -k` prints them, of what `interface` does now. Raises OSError."""
+    """Return the names, as `ethtool -k` prints them, of the active features of `interface`. Raises OSError."""
     names = _feature_names(control, interface)
     return {names[index] for index in _features(control, interface, len(names))[1]}
 
@@ -67,7 +67,7 @@ def _feature_names(control: socket.socket, interface: str) -> list[str]:
 
 
 def _features(control: socket.socket, interface: str, count: int) -> tuple[set[int], set[int]]:
-    """Indexes of the features that can be changed and of those that are on."""
+    """Return the indexes of the features that can be changed, and of those that are on."""
     blocks = (count + 31) // 32
     query = array.array("I", [_GFEATURES, blocks] + [0] * (4 * blocks))  # available, requested, active, never changed
     _ioctl(control, interface, query)

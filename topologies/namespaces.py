@@ -1,7 +1,8 @@
-"""Lays a topology out in network namespaces: one for the switches and the controller, one for each host, veth between.
+"""Lay a topology out in network namespaces: one for switches and controller, one per host, connected by veth pairs.
 
-Namespaces are called switchml-IDENTITY-NODE, where the identity is made from the run directory's path: those of a
-fabric that crashed are found again by whoever starts or ends one in the same run directory, and no others are touched.
+Namespaces are called switchml-IDENTITY-NODE, where the identity is derived from the run directory's path: the next
+start
+or end of a fabric in the same run directory finds those of a crashed fabric, and touches no others.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from switchml.topologies.topology import Topology
 __all__ = ["HOST_INTERFACE", "SWITCHES", "Namespaces", "require_privileges", "switch_interface"]
 
 SWITCHES: Final = "all-switches"
-"""The node whose namespace holds all switches and, as their management processor, the controller.
+"""The node whose namespace holds all switches and the controller.
 
-No host's name is as long.
+It is longer than any host's name.
 """
 
 HOST_INTERFACE: Final = "eth0"
 
-_DIRECTORY: Final = Path("/var/run/netns")  # where ip-netns(8) keeps named namespaces
+_DIRECTORY: Final = Path("/var/run/netns")  # directory in which ip-netns(8) keeps named namespaces
 _CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21}  # <linux/capability.h>
 _CLONE_NEWNET: Final = 0x40000000
 _COMMAND_SECONDS: Final = 60.0
@@ -42,12 +43,12 @@ _T = TypeVar("_T")
 
 
 def switch_interface(switch: str, port: int) -> str:
-    """The name of a switch's end of the link at `port`."""
+    """Return the name of a switch's end of the link at `port`."""
     return f"{switch}-eth{port}"
 
 
 def require_privileges() -> None:
-    """Raise NamespaceError, which names what is missing, unless this process may make network namespaces."""
+    """Raise NamespaceError, which names what is missing, unless this process may create network namespaces."""
     if shutil.which("ip") is None:
         raise NamespaceError("the program ip is not on PATH; on Debian or Ubuntu: sudo apt-get install iproute2")
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
@@ -68,21 +69,21 @@ class Namespaces:
         self._prefix = f"switchml-{identity}-"
 
     def name(self, node: str) -> str:
-        """The name of a node's namespace, as `ip netns` knows it."""
+        """Return the name of a node's namespace in `ip netns`."""
         return self._prefix + node
 
     def existing(self) -> list[str]:
-        """The names of those that are there."""
+        """Return the names of those that exist."""
         if not _DIRECTORY.is_dir():
             return []
         return sorted(path.name for path in _DIRECTORY.iterdir() if path.name.startswith(self._prefix))
 
     def command(self, node: str, command: Sequence[str]) -> list[str]:
-        """`command` as it runs in a node's namespace. It keeps its process id, and /sys shows the namespace."""
+        """Return `command` as it runs in a node's namespace. It keeps its process id, and /sys shows the namespace."""
         return ["ip", "netns", "exec", self.name(node), *command]
 
     def create(self, topology: Topology) -> None:
-        """Make namespaces and links. Raises NamespaceError; `remove` clears away what there is by then."""
+        """Create namespaces and links. Raises NamespaceError; `remove` then removes those created so far."""
         nodes = [SWITCHES, *(host.name for host in topology.hosts)]
         links = []
         for host in topology.hosts:
@@ -91,7 +92,7 @@ class Namespaces:
             links.append(f"link add {near} type veth peer name {far}")
         _ip([f"netns add {self.name(node)}" for node in nodes] + links)
         for node in nodes:
-            self._inside(node, _quiet)  # before they are up, so that nothing is ever sent that we did not ask for
+            self._inside(node, _quiet)  # before the interfaces are up, so that the kernel sends no packets by itself
         interfaces = [switch_interface(host.switch, host.port) for host in topology.hosts]
         _ip([f"link set {name} up" for name in ("lo", *interfaces)], self.name(SWITCHES))
         addresses = {switch.name: switch for switch in topology.switches}
@@ -107,9 +108,9 @@ class Namespaces:
             _ip(lines, self.name(host.name))
 
     def remove(self) -> list[str]:
-        """End what still runs in our namespaces, remove them and with them their links; return their names.
+        """End the processes in these namespaces, remove the namespaces and their links, and return their names.
 
-        Raises NamespaceError, also when this process itself is in one of them.
+        Raises NamespaceError, also if this process itself is in one of them.
         """
         names = self.existing()
         if not names:
@@ -127,7 +128,7 @@ class Namespaces:
         return names
 
     def _inside(self, node: str, action: Callable[[], None]) -> None:
-        """Run `action` in a node's namespace. A thread has a network namespace of its own, so one is made for it."""
+        """Run `action` in a node's namespace, on a new thread because network namespaces belong to threads."""
         failures: list[BaseException] = []
 
         def run() -> None:
@@ -148,7 +149,7 @@ class Namespaces:
 
 
 def _enter(namespace: Path) -> None:
-    """Put the calling thread into a network namespace (setns(2); os.setns is newer than the oldest Python here)."""
+    """Put the calling thread into a network namespace (setns(2); os.setns needs a newer Python than we require)."""
     libc = ctypes.CDLL(None, use_errno=True)
     with namespace.open("rb") as file:
         if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:
@@ -157,10 +158,10 @@ def _enter(namespace: Path) -> None:
 
 
 def _quiet() -> None:
-    """Switch off what disturbs: IPv6 with its announcements, and offloads, which only stretch to the veth's end."""
+    """Switch off IPv6 with its announcements, and offloads, which a veth pair would pass through."""
     for which in ("all", "default"):
         setting = Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6")
-        if setting.exists():  # not on kernels without IPv6
+        if setting.exists():  # absent on kernels without IPv6
             setting.write_text("1")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for _, interface in socket.if_nameindex():
@@ -169,7 +170,7 @@ def _quiet() -> None:
 
 
 def _is_link(interface: str) -> bool:
-    """Whether it is one of ours; a new namespace has a loopback, and some kernels add tunnels to it."""
+    """Return whether an interface is a topology's link; a new namespace also has a loopback and perhaps tunnels."""
     return interface == HOST_INTERFACE or "-eth" in interface
 
 
@@ -179,7 +180,7 @@ def _processes(namespace: str) -> list[int]:
 
 
 def _ip(lines: Iterable[str], namespace: str | None = None) -> None:
-    """Have `ip` carry out commands, in a namespace or where we are."""
+    """Have `ip` carry out commands, in a namespace or in the current one."""
     where = [] if namespace is None else ["-n", namespace]
     _run(["ip", *where, "-batch", "-"], "".join(f"{line}\n" for line in lines))
 

@@ -3,19 +3,19 @@
 Example::
 
     name: two-hosts
-    mtu: 9000                        # of every link; default 9000
+    mtu: 9000                        # MTU of every link; default 9000
     switches:
       - name: s1
         target: bmv2                 # or soft, the default; `switchml-ctl up --switch` overrides it
         mac: "02:00:00:00:00:fe"
-        ipv4: 10.0.0.254             # of its data plane
+        ipv4: 10.0.0.254             # address of its data plane
     hosts:
       - {name: h1, mac: "02:00:00:00:00:01", ipv4: 10.0.0.1/24, switch: s1, port: 1}
       - {name: h2, mac: "02:00:00:00:00:02", ipv4: 10.0.0.2/24, switch: s1, port: 2}
 
-A switch whose target is tofino is not laid out but there already. It has besides::
+A switch whose target is tofino is not started but exists already. It has these further keys::
 
-        bfrt: 10.1.0.1:50052         # of its bf_switchd
+        bfrt: 10.1.0.1:50052         # address of its bf_switchd
         program: switchml            # default switchml
         ports:
           - {number: 1, name: 1/0, speed: 100G, fec: rs, autonegotiation: "off"}
@@ -42,18 +42,19 @@ from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 __all__ = ["PACKAGED", "TARGETS", "TOFINO", "Host", "Switch", "Topology", "load", "single_switch"]
 
 TARGETS: Final = ("soft", "bmv2")
-"""The switches that can be laid out on this machine."""
+"""The targets of switches that can be started on this machine."""
 
 TOFINO: Final = "tofino"
-"""The target of a switch that is there already."""
+"""The target of a switch that exists already."""
 
 PACKAGED: Final = Path(__file__).parent / "single-switch.yaml"
 """The topology file that comes with the package: `single_switch(8)`."""
 
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,7}")  # short: an interface is called NAME-ethPORT, in 15 characters
+# Short, because an interface is called NAME-ethPORT in 15 characters.
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,7}")
 _MAC: Final = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
-_MAX_PORT: Final = min(map(highest_port, (*TARGETS, TOFINO)))  # a host's port is the same whatever target is laid out
-_LOWEST_MTU: Final = 576  # RFC 791: what every link must carry
+_MAX_PORT: Final = min(map(highest_port, (*TARGETS, TOFINO)))  # a host's port number must be valid for every target
+_LOWEST_MTU: Final = 576  # RFC 791: the MTU that every link must support
 _HIGHEST_MTU: Final = 9216
 _DEFAULT_MTU: Final = 9000
 
@@ -62,7 +63,7 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Switch:
-    """A switch and the addresses of its data plane; of a Tofino also where its bf_switchd listens, and its ports."""
+    """A switch and the addresses of its data plane; for a Tofino also the address of its bf_switchd, and its ports."""
 
     name: str
     mac: str
@@ -86,9 +87,10 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A whole topology. `mtu` in bytes is that of every link.
+    """A whole topology. `mtu` is the MTU of every link, in bytes.
 
-    Today it has exactly one switch; hosts say which one they hang on, so that there can be more.
+    A topology has exactly one switch today; each host names the switch that it is attached to, so that there can be
+    more.
     """
 
     name: str
@@ -97,9 +99,9 @@ class Topology:
     mtu: int = _DEFAULT_MTU
 
     def __post_init__(self) -> None:
-        """Check what concerns more than one node. Raises TopologyFileError."""
+        """Check conditions that concern more than one node. Raises TopologyFileError."""
         if len(self.switches) != 1:
-            raise TopologyFileError(f"{len(self.switches)} switches; a topology has exactly one so far")
+            raise TopologyFileError(f"{len(self.switches)} switches; a topology must have exactly one")
         if not self.hosts:
             raise TopologyFileError("no hosts")
         nodes: list[Switch | Host] = [*self.switches, *self.hosts]
@@ -126,19 +128,19 @@ class Topology:
         return self.switches[0]
 
     def on(self, target: str) -> Topology:
-        """The same with switches of another target."""
+        """Return the same topology with switches of another target."""
         return dataclasses.replace(
             self, switches=tuple(dataclasses.replace(switch, target=target) for switch in self.switches)
         )
 
     def first_hosts(self, count: int) -> Topology:
-        """The same with the first `count` hosts. Raises TopologyFileError when there are not as many."""
+        """Return the same topology with the first `count` hosts. Raises TopologyFileError if it has fewer."""
         if count > len(self.hosts):
             raise TopologyFileError(f"topology {self.name} has {len(self.hosts)} hosts, not {count}")
         return dataclasses.replace(self, hosts=self.hosts[:count])
 
     def as_dict(self) -> dict[str, Any]:
-        """What a file of it would hold."""
+        """Return the content of a file that describes this topology."""
         return {
             "name": self.name,
             "mtu": self.mtu,
@@ -148,7 +150,7 @@ class Topology:
 
     @classmethod
     def from_dict(cls, content: object) -> Topology:
-        """The topology that a file with this content describes. Raises TopologyFileError."""
+        """Return the topology that a file with this content describes. Raises TopologyFileError."""
         reader = _Reader(content, "the file")
         reader.only("name", "mtu", "switches", "hosts")
         return cls(
@@ -160,7 +162,7 @@ class Topology:
 
 
 def load(path: Path) -> Topology:
-    """Read a topology file. Raises TopologyFileError, which names the file, the node and what is wrong with it."""
+    """Read a topology file. Raises TopologyFileError, which names the file, the node and the error."""
     try:
         with path.open(encoding="utf-8") as file:
             return Topology.from_dict(yaml.safe_load(file))
@@ -173,7 +175,7 @@ def load(path: Path) -> Topology:
 
 
 def single_switch(hosts: int, target: str = "soft") -> Topology:
-    """One switch with `hosts` (1..64) hosts h1, h2, ... on ports 1, 2, ... in 10.0.0.0/24."""
+    """Return a topology of one switch with `hosts` (1..64) hosts h1, h2, ... on ports 1, 2, ... in 10.0.0.0/24."""
     if not 1 <= hosts <= PROTOCOL_MAX_WORKERS:
         raise TopologyFileError(f"{hosts} hosts; 1 to {PROTOCOL_MAX_WORKERS} can be laid out")
     return Topology(
@@ -195,7 +197,7 @@ def _require_unique(what: str, values: Iterable[str]) -> None:
 
 
 class _Reader:
-    """Takes values out of a mapping and names the place of what is wrong."""
+    """Read values from a mapping, and name the place of an error."""
 
     def __init__(self, content: object, where: str) -> None:
         if not isinstance(content, dict):
@@ -213,7 +215,9 @@ class _Reader:
     def only(self, *keys: str) -> None:
         unknown = [str(key) for key in self._content if key not in keys]
         if unknown:
-            raise TopologyFileError(f"{self._where}: unknown key {', '.join(unknown)}; known are {', '.join(keys)}")
+            raise TopologyFileError(
+                f"{self._where}: unknown key {', '.join(unknown)}; known keys are {', '.join(keys)}"
+            )
 
     def take(self, key: str, parse: Callable[[object], _T], default: _T | None = None) -> _T:
         if key not in self._content:
@@ -229,7 +233,7 @@ class _Reader:
     def items(self, key: str) -> list[tuple[object, str]]:
         content = self._content.get(key)
         if not isinstance(content, list):
-            raise TopologyFileError(f"{self._where}: {key} is {'no list' if key in self._content else 'missing'}")
+            raise TopologyFileError(f"{self._where}: {key} is {'not a list' if key in self._content else 'missing'}")
         return [(item, f"{key}[{index}]") for index, item in enumerate(content)]
 
 
@@ -268,7 +272,7 @@ def _port(reader: _Reader) -> PortConfig:
 
 
 def _port_as_dict(port: PortConfig) -> dict[str, Any]:
-    """Return what is not a default, and what names it."""
+    """Return the port's identification and the values that are not defaults."""
     defaults = {field.name: field.default for field in dataclasses.fields(PortConfig)}
     return {name: value for name, value in dataclasses.asdict(port).items() if value != defaults[name]}
 
@@ -286,32 +290,32 @@ def _host(reader: _Reader) -> Host:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError("a text is needed; put it in quotes")
+        raise ValueError("must be text; put it in quotes")
     return value
 
 
 def _name(value: object) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", _text(value)):
-        raise ValueError("1 to 64 of A-Z a-z 0-9 _ . - are needed")
+        raise ValueError("must be 1 to 64 of A-Z a-z 0-9 _ . -")
     return _text(value)
 
 
 def _node_name(value: object) -> str:
     if not _NAME.fullmatch(_text(value)):
-        raise ValueError("1 to 8 of A-Z a-z 0-9 - are needed, a letter first")
+        raise ValueError("must be 1 to 8 of A-Z a-z 0-9 -, beginning with a letter")
     return _text(value)
 
 
 def _target(value: object) -> str:
     if _text(value) not in (*TARGETS, TOFINO):
-        raise ValueError(f"it must be one of {', '.join((*TARGETS, TOFINO))}")
+        raise ValueError(f"must be one of {', '.join((*TARGETS, TOFINO))}")
     return _text(value)
 
 
 def _mac(value: object) -> str:
     text = _text(value)  # without quotes, YAML reads 12:00:00:00:00:01 as a number to base 60
     if not _MAC.fullmatch(text):
-        raise ValueError("no MAC address like 02:00:00:00:00:01")
+        raise ValueError("not a MAC address like 02:00:00:00:00:01")
     if int(text[:2], 16) & 1 or not int(text.replace(":", ""), 16):
         raise ValueError("not the address of one interface: it is a group address, or zero")
     return text.lower()
@@ -331,13 +335,13 @@ def _interface(value: object) -> IPv4Interface:
 
 def _require_unicast(address: IPv4Address) -> None:
     if address.is_unspecified or address.is_multicast or address.is_loopback or address.is_reserved:
-        raise ValueError("it is no address that a host can have on a network")
+        raise ValueError("not an address that a host can have on a network")
 
 
 def _whole(low: int, high: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if type(value) is not int or not low <= value <= high:
-            raise ValueError(f"a whole number from {low} to {high} is needed")
+            raise ValueError(f"must be a whole number from {low} to {high}")
         return value
 
     return parse

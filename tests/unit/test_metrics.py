@@ -124,7 +124,7 @@ def test_other_hosts_can_read_only_when_told(caplog: pytest.LogCaptureFixture) -
     MetricsServer(MetricsPlace("127.0.0.1", 0), fill).close()
     assert not caplog.records
     MetricsServer(MetricsPlace("0.0.0.0", 0), fill).close()
-    assert "to whoever reaches it" in caplog.text
+    assert "to everyone who can reach it" in caplog.text
 
 
 async def test_state_of_an_event_loop_is_read_on_it() -> None:

@@ -75,8 +75,8 @@ def test_what_is_repeated_is_summarised_by_itself() -> None:
         if number == 10:
             logger.warning("something else")
     assert stream.getvalue().splitlines() == [*(f"packet {n} is bad" for n in range(3)), "something else"]
-    until(lambda: "47 more like this" in stream.getvalue())
-    assert stream.getvalue().splitlines()[-1].endswith("s were left out: packet %d is bad")
+    until(lambda: "suppressed 47 more messages like this" in stream.getvalue())
+    assert stream.getvalue().splitlines()[-1].endswith(" s: packet %d is bad")
     logger.warning("packet %d is bad", 99)  # a new window
     assert stream.getvalue().splitlines()[-1] == "packet 99 is bad"
 
@@ -88,7 +88,7 @@ def test_the_rest_is_said_at_the_end() -> None:
     for _ in range(3):
         logger.error("no room")
     handler.summarise(all_kinds=True)
-    assert stream.getvalue().splitlines()[1].startswith("2 more like this within")
+    assert stream.getvalue().splitlines()[1].startswith("suppressed 2 more messages like this within")
 
 
 def test_a_flood_of_kinds_does_not_fill_the_memory() -> None:

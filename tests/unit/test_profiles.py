@@ -76,7 +76,7 @@ def test_a_rank_that_came_meanwhile_and_one_that_counts_backwards() -> None:
 
 
 def test_another_epoch_is_no_difference() -> None:
-    with pytest.raises(JobEnded, match="epoch 2 meanwhile"):
+    with pytest.raises(JobEnded, match="epoch 2 while it was profiled"):
         profile(answer(), answer(epoch=2), seconds=0.01)
 
 
@@ -115,7 +115,7 @@ def test_many_calls_at_once_share_lanes(tmp_path: Path) -> None:
 
 def test_another_kind_of_file_and_no_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = profile(answer())
-    with pytest.raises(DrawingError, match=r"ends in \.png or \.svg"):
+    with pytest.raises(DrawingError, match=r"must end in \.png or \.svg"):
         profile_drawing.picture(times, tmp_path / "t.gif")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(DrawingError, match=r"pip install 'switchml\[demo\]'"):

@@ -46,7 +46,7 @@ def test_a_bitmap(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DrawingError, match=r"ends in \.png or \.svg"):
+    with pytest.raises(DrawingError, match=r"must end in \.png or \.svg"):
         picture(single_switch(4), tmp_path / "topology.gif")
 
 

@@ -78,23 +78,23 @@ def test_a_part_and_another_target(tmp_path: Path) -> None:
     [
         ("name: two-hosts\n", "", "the file: name is missing"),
         ("name: two-hosts", "name: two hosts", "1 to 64 of"),
-        ("name: two-hosts", "name: t\nspeed: 7", "the file: unknown key speed; known are name, mtu, switches, hosts"),
-        ("name: two-hosts", "name: t\nmtu: 10000", "mtu is 10000: a whole number from 576 to 9216"),
-        ("name: two-hosts", "name: t\nmtu: true", "mtu is True: a whole number"),
+        ("name: two-hosts", "name: t\nspeed: 7", "the file: unknown key speed; known keys are name, mtu, switches, hosts"),
+        ("name: two-hosts", "name: t\nmtu: 10000", "mtu is 10000: must be a whole number from 576 to 9216"),
+        ("name: two-hosts", "name: t\nmtu: true", "mtu is True: must be a whole number"),
         (
             "target: bmv2",
             "target: magic",
-            r"switches\[0\] \(s1\): target is 'magic': it must be one of soft, bmv2, tofino",
+            r"switches\[0\] \(s1\): target is 'magic': must be one of soft, bmv2, tofino",
         ),
         ("ipv4: 10.0.0.254", "ipv4: 10.0.0.254/24", r"switches\[0\] \(s1\): ipv4"),
-        ("ipv4: 10.0.0.254", "ipv4: 224.0.0.1", "no address that a host can have"),
-        ('mac: "02:00:00:00:00:01"', "mac: 12:00:00:00:00:01", r"hosts\[0\] \(h1\): mac is \d+: a text is needed; put"),
-        ('"02:00:00:00:00:01"', '"02-00-00-00-00-01"', "no MAC address like 02:00:00:00:00:01"),
+        ("ipv4: 10.0.0.254", "ipv4: 224.0.0.1", "not an address that a host can have"),
+        ('mac: "02:00:00:00:00:01"', "mac: 12:00:00:00:00:01", r"hosts\[0\] \(h1\): mac is \d+: must be text; put"),
+        ('"02:00:00:00:00:01"', '"02-00-00-00-00-01"', "not a MAC address like 02:00:00:00:00:01"),
         ('"02:00:00:00:00:01"', '"03:00:00:00:00:01"', "it is a group address"),
         ('"02:00:00:00:00:01"', '"02:00:00:00:00:02"', "MAC 02:00:00:00:00:02 is given twice"),
         ("10.0.0.1/24", "10.0.0.254/24", "IPv4 address 10.0.0.254 is given twice"),
         ("10.0.0.1/24", "10.0.0.300/24", r"hosts\[0\] \(h1\): ipv4"),
-        ("port: 510", "port: 511", r"hosts\[1\] \(h2\): port is 511: a whole number from 1 to 510"),
+        ("port: 510", "port: 511", r"hosts\[1\] \(h2\): port is 511: must be a whole number from 1 to 510"),
         ("port: 510", "port: 1", "switch port s1 port 1 is given twice"),
         ("name: h2", "name: h1", "name h1 is given twice"),
         ("name: h2", "name: a-long-name", "1 to 8 of"),
@@ -117,7 +117,7 @@ def test_what_may_not_stand_there_is_named(old: str, new: str, words: str, tmp_p
         ("", "is not a mapping"),
         ("- 1\n", "is not a mapping"),
         ("name: t\n", "switches is missing"),
-        ("name: t\nswitches: 3\nhosts: []\n", "switches is no list"),
+        ("name: t\nswitches: 3\nhosts: []\n", "switches is not a list"),
         ("name: t\nswitches: [3]\nhosts: []\n", r"switches\[0\] is not a mapping"),
         ("name: t\nswitches: []\nhosts: []\n", "exactly one"),
         (TWO_HOSTS.split("hosts:")[0] + "hosts: []\n", "no hosts"),
@@ -132,7 +132,7 @@ def test_what_is_no_topology_file(text: str, words: str, tmp_path: Path) -> None
 
 def test_two_switches_are_not_there_yet(tmp_path: Path) -> None:
     second = '  - {name: s2, mac: "02:00:00:00:01:fe", ipv4: 10.0.1.254}\nhosts:'
-    with pytest.raises(TopologyFileError, match="2 switches; a topology has exactly one so far"):
+    with pytest.raises(TopologyFileError, match="2 switches; a topology must have exactly one"):
         load_text(tmp_path, TWO_HOSTS.replace("hosts:", second))
 
 
@@ -174,7 +174,7 @@ def test_a_tofino_becomes_the_controllers_configuration(tmp_path: Path) -> None:
         "off",
         "recirculation",
     )
-    with pytest.raises(TopologyFileError, match="`switchml-ctl up --topology FILE` lays it out"):
+    with pytest.raises(TopologyFileError, match="`switchml-ctl up --topology FILE` starts it"):
         controller_file(single_switch(2))
 
 
@@ -191,7 +191,7 @@ def test_a_tofino_is_not_laid_out(tmp_path: Path) -> None:
     [
         ("    bfrt: 10.1.0.1:50052\n", "", r"switches\[0\] \(t1\): bfrt is missing"),
         ("number: 1,", "number: 3,", "host h1: switch t1 has no port 1"),
-        ("number: 1,", "number: 600,", r"ports\[0\] \(1/0\): number is 600: a whole number from 1 to 510"),
+        ("number: 1,", "number: 600,", r"ports\[0\] \(1/0\): number is 600: must be a whole number from 1 to 510"),
         ("fec: rs", "fec: both", r"ports\[0\] \(1/0\): port '1/0': fec is 'both'"),
         ("speed: 100G}", "lanes: 4}", r"ports\[1\] \(2/0\): unknown key lanes"),
         ("tofino", "bmv2", "unknown key bfrt, ports"),
