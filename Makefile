@@ -19,6 +19,7 @@
 #   make model       check the model of the protocol with SPIN, where it is found; ARGS=--short for a minute of it
 #   make lint        what `make test` does before the tests
 #   make format      rewrite the sources in the house style
+#   make stubs       write the type stubs of the extension modules again, after a change of their bindings
 #   make wheel-test  build a wheel, install it elsewhere, run the demo there
 #   make test-kernels  the arithmetic of all sets of instructions compared; ARGS=--all for every float32 there is
 #   make test-neon   the same for 64-bit ARM, under qemu where this is no such machine; needs a cross compiler
@@ -46,7 +47,7 @@ CXX_HEADERS := $(shell find benchmarks dataplane host_agent native switchml -nam
 BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo test faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
+.PHONY: help demo test faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -147,7 +148,7 @@ python-lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/prose
+	$(BIN)/mypy tests/prose native/bindings/generate_stubs.py
 	$(BIN)/python tests/prose/prose_check.py
 
 proto-lint: $(VENV)/dev.stamp
@@ -156,11 +157,15 @@ proto-lint: $(VENV)/dev.stamp
 	$(BIN)/buf lint build/controller.binpb --config controller/proto/buf.yaml
 
 native-lint: $(VENV)/dev.stamp
+	$(BIN)/python native/bindings/generate_stubs.py --check
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS)
 	printf '%s\n' $(CXX_SOURCES) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy --quiet -p "$$(ls -d build/cp*)"
 
 docker-lint: $(VENV)/dev.stamp
 	PATH="$(BIN):$$PATH" docker/check.sh
+
+stubs: $(VENV)/dev.stamp
+	$(BIN)/python native/bindings/generate_stubs.py
 
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,7 @@
 // host_agent._engine: the agent's data path for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -8,10 +9,13 @@
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "host_agent/native/engine.h"
 #include "host_agent/native/shared_memory_rank.h"
 #include "native/bindings/device_capsule.h"
+#include "native/bindings/record.h"
 #include "native/net/udp_batch.h"
 
 namespace nb = nanobind;
@@ -19,6 +23,11 @@ using switchml::agent::Engine;
 using switchml::agent::PacketPath;
 using switchml::agent::Rank;
 using switchml::agent::RankAssignment;
+using switchml::agent::RankProfile;
+using switchml::agent::RankStatus;
+using switchml::bindings::field;
+using switchml::bindings::record;
+using switchml::channel::CallTimes;
 
 namespace {
 
@@ -67,8 +76,8 @@ uint64_t open_shm_rank(Engine& engine, const std::string& path, const std::strin
   return engine.open_shm_rank(path, assignment);
 }
 
-void make_engine(Engine* self, unsigned threads, const nb::sequence& queues, const std::string& address,
-                 const std::optional<uint64_t>& next_hop, bool busy, uint32_t slot_uses) {
+void make_engine(Engine* self, unsigned threads, const nb::typed<nb::sequence, nb::object>& queues,
+                 const std::string& address, const std::optional<uint64_t>& next_hop, bool busy, uint32_t slot_uses) {
   PacketPath::Links links;
   if (nb::len(queues) > 0) {
     const switchml::agent::FrameLinkOptions options{switchml::net::parse_ipv4(address), next_hop, busy};
@@ -76,6 +85,86 @@ void make_engine(Engine* self, unsigned threads, const nb::sequence& queues, con
   }
   new (self) Engine(threads, std::move(links), slot_uses);
 }
+
+const auto kLinkCounters = record<PacketPath::LinkCounters>(
+    "LinkCounters", "Frames of an engine's device, in this process.",
+    field("received", [](const auto& counters) { return counters.device.received; }),
+    field(
+        "receive_overflow", [](const auto& counters) { return counters.device.receive_overflow; },
+        "dropped by the device, because they were not taken in time"),
+    field(
+        "receive_errors", [](const auto& counters) { return counters.device.receive_errors; },
+        "dropped because the device found a wrong checksum or length"),
+    field("sent", [](const auto& counters) { return counters.device.sending.sent; }),
+    field(
+        "send_errors", [](const auto& counters) { return counters.device.sending.lost; },
+        "lost: the device had no room"),
+    field(
+        "uncopied", [](const auto& counters) { return counters.device.uncopied; },
+        "sent with a payload that the device read from the process's memory"),
+    field(
+        "handed_over", [](const auto& counters) { return counters.device.handed_over; },
+        "received by another data thread than the slot's, which was given them"),
+    field(
+        "malformed", [](const auto& counters) { return counters.link.malformed; },
+        "shorter than their headers, or with lengths that contradict each other"),
+    field(
+        "bad_checksum", [](const auto& counters) { return counters.link.bad_checksum; }, "of the IPv4 header"),
+    field(
+        "not_for_us", [](const auto& counters) { return counters.link.not_for_us; },
+        "neither ARP nor UDP to the engine's address"),
+    field(
+        "unknown_port", [](const auto& counters) { return counters.link.unknown_port; }, "UDP, but to no job"),
+    field(
+        "unresolved", [](const auto& counters) { return counters.link.unresolved; },
+        "not sent, because the switch's address has not been resolved yet"));
+
+const auto kRankStatus = record<RankStatus>(
+    "RankStatus", "The state of one rank; counters are of this epoch.",
+    field("position", &RankStatus::position, "contributions sent for the first time"),
+    field("sent", &RankStatus::sent, "packets"), field("received", &RankStatus::received, "results taken"),
+    field("retransmissions", &RankStatus::retransmissions),
+    field("early_retransmissions", &RankStatus::early_retransmissions),
+    field("ignored", &RankStatus::ignored, "packets that were no result of a slot in flight"),
+    field("packets_together", &RankStatus::packets_together,
+          "the most that leave in one message, over udp; 0 before that was measured"),
+    field("round_trip_seconds", &RankStatus::round_trip_seconds),
+    field("epoch_spent", &RankStatus::epoch_spent, "a slot was used nearly as often as an epoch allows"));
+
+const auto kCallTimes = record<CallTimes>(
+    "CallTimes",
+    "One call that has ended; times are nanoseconds of the machine's monotonic clock.\n\n"
+    "The last three are what the rank's progress thread did between `begun` and `ended`.",
+    field("sequence", &CallTimes::sequence), field("kind", &CallTimes::kind), field("bytes", &CallTimes::bytes),
+    field("submitted", &CallTimes::submitted), field("begun", &CallTimes::begun),
+    field("answered", &CallTimes::answered, "the result of the last chunk was found"),
+    field("ended", &CallTimes::ended), field("quantize", &CallTimes::quantize), field("waiting", &CallTimes::waiting),
+    field("dequantize", &CallTimes::dequantize));
+
+nb::list calls_of(const RankProfile& profile) {
+  nb::list calls;
+  for (const CallTimes& call : profile.latest) {
+    calls.append(kCallTimes.dict_of(call));
+  }
+  return calls;
+}
+
+const auto kRankProfile = record<RankProfile>(
+    "RankProfile",
+    "Where one rank's time goes, in nanoseconds; what the process says of itself is not checked.\n\n"
+    "Bucket i of a histogram counts durations below 1.024 us times 2^i, and its last one all others.",
+    field("quantize", &RankProfile::quantize, "of the process's progress thread"),
+    field("waiting", &RankProfile::waiting), field("dequantize", &RankProfile::dequantize),
+    field("sleeps", &RankProfile::sleeps, "times that the thread went to sleep"),
+    field("calls", &RankProfile::calls, "that have ended"), field("bytes", &RankProfile::bytes, "of their tensors"),
+    field("call_time", &RankProfile::call_time, "from submission to end, all of them together"),
+    field("calls_took", &RankProfile::calls_took), field("sending", &RankProfile::sending, "of the data threads"),
+    field("receiving", &RankProfile::receiving), field("sent_bytes", &RankProfile::sent_bytes, "of UDP payload"),
+    field("received_bytes", &RankProfile::received_bytes), field("round_trips", &RankProfile::round_trips),
+    field("round_trip_time", &RankProfile::round_trip_time, "all of them together"),
+    field("summing", &RankProfile::summing, "of a switch that shares the rank's memory"),
+    field("taken_at", &RankProfile::taken_at, "the monotonic clock when this was read"),
+    field("latest", &calls_of, "the latest calls, oldest first", "list[CallTimes]"));
 
 // A method of the rank with a handle.
 template <auto kMethod>
@@ -89,93 +178,25 @@ nb::dict link_counters(Engine& engine) {
     const nb::gil_scoped_release release;
     counters = engine.link_counters();
   }
-  nb::dict result;
-  result["received"] = counters.device.received;
-  result["receive_overflow"] = counters.device.receive_overflow;
-  result["receive_errors"] = counters.device.receive_errors;
-  result["sent"] = counters.device.sending.sent;
-  result["send_errors"] = counters.device.sending.lost;
-  result["uncopied"] = counters.device.uncopied;
-  result["handed_over"] = counters.device.handed_over;
-  result["malformed"] = counters.link.malformed;
-  result["bad_checksum"] = counters.link.bad_checksum;
-  result["not_for_us"] = counters.link.not_for_us;
-  result["unknown_port"] = counters.link.unknown_port;
-  result["unresolved"] = counters.link.unresolved;
-  return result;
+  return kLinkCounters.dict_of(counters);
 }
 
 nb::dict status(Engine& engine, uint64_t handle) {
-  switchml::agent::RankStatus status;
+  RankStatus status;
   {
     const nb::gil_scoped_release release;
     status = engine.rank(handle)->status();
   }
-  nb::dict result;
-  result["position"] = status.position;
-  result["sent"] = status.sent;
-  result["received"] = status.received;
-  result["retransmissions"] = status.retransmissions;
-  result["early_retransmissions"] = status.early_retransmissions;
-  result["ignored"] = status.ignored;
-  result["packets_together"] = status.packets_together;
-  result["round_trip_seconds"] = status.round_trip_seconds;
-  result["epoch_spent"] = status.epoch_spent;
-  return result;
-}
-
-nb::dict call_dict(const switchml::channel::CallTimes& call) {
-  nb::dict result;
-  result["sequence"] = call.sequence;
-  result["kind"] = call.kind;
-  result["bytes"] = call.bytes;
-  result["submitted"] = call.submitted;
-  result["begun"] = call.begun;
-  result["answered"] = call.answered;
-  result["ended"] = call.ended;
-  result["quantize"] = call.quantize;
-  result["waiting"] = call.waiting;
-  result["dequantize"] = call.dequantize;
-  return result;
-}
-
-nb::list histogram(const switchml::agent::RankProfile::Histogram& counts) {
-  nb::list result;
-  for (const uint64_t count : counts) {
-    result.append(count);
-  }
-  return result;
+  return kRankStatus.dict_of(status);
 }
 
 nb::dict profile(Engine& engine, uint64_t handle, uint64_t calls) {
-  switchml::agent::RankProfile profile;
+  RankProfile profile;
   {
     const nb::gil_scoped_release release;
     profile = engine.rank(handle)->profile(calls);
   }
-  nb::dict result;
-  result["quantize"] = profile.quantize;
-  result["waiting"] = profile.waiting;
-  result["dequantize"] = profile.dequantize;
-  result["sleeps"] = profile.sleeps;
-  result["calls"] = profile.calls;
-  result["bytes"] = profile.bytes;
-  result["call_time"] = profile.call_time;
-  result["calls_took"] = histogram(profile.calls_took);
-  result["sending"] = profile.sending;
-  result["receiving"] = profile.receiving;
-  result["sent_bytes"] = profile.sent_bytes;
-  result["received_bytes"] = profile.received_bytes;
-  result["round_trips"] = histogram(profile.round_trips);
-  result["round_trip_time"] = profile.round_trip_time;
-  result["summing"] = profile.summing;
-  result["taken_at"] = profile.taken_at;
-  nb::list latest;
-  for (const switchml::channel::CallTimes& call : profile.latest) {
-    latest.append(call_dict(call));
-  }
-  result["latest"] = latest;
-  return result;
+  return kRankProfile.dict_of(profile);
 }
 
 void translate(const std::exception_ptr& failure, void*) {
@@ -198,35 +219,61 @@ NB_MODULE(_engine, module) {
   module.doc() = "The agent's data path: packets between shared memory and the switch.";
   nb::register_exception_translator(translate);
   const auto free = nb::call_guard<nb::gil_scoped_release>();
+  kRankStatus.describe(module);
+  kLinkCounters.describe(module);
+  kCallTimes.describe(module);
+  kRankProfile.describe(module);
   module.def(
       "shm_port_at",
       [](const std::string& path) {
         const nb::gil_scoped_release release;
         return switchml::agent::shm_port_at(path);
       },
-      nb::arg("path"));
+      nb::arg("path"),
+      "Return the number of the shm port whose switch listens at `path`.\n\nRaises as Engine.open_shm_rank.");
+  // The size that a job's socket is to be given in each direction.
   module.attr("SOCKET_BUFFER_BYTES") = PacketPath::kSocketBufferBytes;
+  // The uses of one slot that an epoch allows.
   module.attr("SLOT_USES") = switchml::wire::kSlotUses;
-  module.def("granted_socket_buffers", [] {
-    const switchml::net::UdpSocket socket("0.0.0.0", 0, PacketPath::kSocketBufferBytes);
-    return nb::make_tuple(socket.receive_buffer(), socket.send_buffer());
-  });
-  nb::class_<Engine>(module, "Engine")
+  module.def(
+      "granted_socket_buffers",
+      [] {
+        const switchml::net::UdpSocket socket("0.0.0.0", 0, PacketPath::kSocketBufferBytes);
+        return std::make_pair(socket.receive_buffer(), socket.send_buffer());
+      },
+      "Return the bytes that a job's socket is given here, receiving and sending.\n\n"
+      "Raises OSError when no socket can be opened.");
+  nb::class_<Engine>(module, "Engine",
+                     "All ranks of one agent, their slots divided among `threads`.\n\n"
+                     "Methods do not wait for the network. A handle that is not open raises KeyError.")
       .def("__init__", &make_engine, nb::arg("threads") = 1, nb::arg("queues") = nb::make_tuple(),
            nb::arg("address") = "", nb::arg("next_hop") = nb::none(), nb::arg("busy") = false,
-           nb::arg("slot_uses") = switchml::wire::kSlotUses)
-      .def("link_counters", &link_counters)
+           nb::arg("slot_uses") = switchml::wire::kSlotUses,
+           "With the queues of a device of dataplane.devices, one for each thread, packets travel over them as frames "
+           "from\n`address` instead of over the kernel's UDP. All go to the MAC address `next_hop`, or else to the one "
+           "that ARP\nfinds. A busy engine never sleeps.\n\nRaises ValueError, also for threads outside 1..64, and "
+           "OSError.")
+      .def("link_counters", &link_counters, nb::sig("def link_counters(self) -> LinkCounters"),
+           "Return the counters of the device. Raises ValueError without one.")
       .def("start", &Engine::start, free)
       .def("stop", &Engine::stop, free)
       .def("open_rank", &open_rank, nb::arg("address"), nb::arg("switch_address"), nb::arg("switch_udp_port"),
            nb::arg("job"), nb::arg("rank"), nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"),
-           nb::arg("slots"), nb::arg("values"), nb::arg("secret") = 0, nb::arg("multicast_address") = "")
+           nb::arg("slots"), nb::arg("values"), nb::arg("secret") = 0, nb::arg("multicast_address") = "",
+           "Open a rank whose packets travel over UDP, and return its handle. Raises ValueError and OSError.")
       .def("open_shm_rank", &open_shm_rank, nb::arg("path"), nb::arg("address"), nb::arg("job"), nb::arg("rank"),
            nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
-           nb::arg("secret") = 0)
-      .def("udp_port", of_rank<&Rank::udp_port>, nb::arg("handle"), free)
-      .def("switch_socket", of_rank<&Rank::switch_socket>, nb::arg("handle"), free)
-      .def("switch_ended", of_rank<&Rank::switch_ended>, nb::arg("handle"), free)
+           nb::arg("secret") = 0,
+           "Open a rank that shares memory with the switch that listens at `path`, and return its handle.\n\n"
+           "Raises OSError when no switch answers there, and ValueError when it refuses.")
+      .def("udp_port", of_rank<&Rank::udp_port>, nb::arg("handle"), free,
+           "Return the UDP source port of the rank's packets, the same for all ranks of a job here; of a rank that "
+           "shares\nmemory, the number of its connection.")
+      .def("switch_socket", of_rank<&Rank::switch_socket>, nb::arg("handle"), free,
+           "Return, for a rank that shares memory with the switch, a descriptor that becomes readable when the switch "
+           "ends;\n-1 for any other.")
+      .def("switch_ended", of_rank<&Rank::switch_ended>, nb::arg("handle"), free,
+           "Tell whether the switch with which the rank shares memory has ended.")
       .def(
           "open_channel",
           [](Engine& engine, uint64_t handle) {
@@ -237,15 +284,23 @@ NB_MODULE(_engine, module) {
             }
             return nb::tuple(nb::cast(descriptors));
           },
-          nb::arg("handle"))
+          nb::arg("handle"), nb::sig("def open_channel(self, handle: int) -> tuple[int, ...]"),
+          "Return descriptors of the memory, the doorbell and, where they are apart, the job's results. The caller "
+          "closes\nthem.")
       .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)
-      .def("status", &status, nb::arg("handle"))
-      .def("freeze", of_rank<&Rank::freeze>, nb::arg("handle"), free)
+      .def("status", &status, nb::arg("handle"), nb::sig("def status(self, handle: int) -> RankStatus"))
+      .def("freeze", of_rank<&Rank::freeze>, nb::arg("handle"), free,
+           "Begin nothing and take no result from now on, and return how many phases of each slot the rank holds.\n\n"
+           "Raises OSError and ValueError when the switch that a rank shares memory with does not answer, or refuses.")
       .def(
           "fetch",
           [](Engine& engine, uint64_t handle, const std::vector<uint32_t>& targets) {
             return engine.rank(handle)->fetch(targets);
           },
-          nb::arg("handle"), nb::arg("targets"), free)
-      .def("profile", &profile, nb::arg("handle"), nb::arg("calls"));
+          nb::arg("handle"), nb::arg("targets"), free,
+          "Take the results of each slot until it holds as many phases as `targets` says, and return how many it "
+          "holds.\n\nRaises as `freeze`.")
+      .def("profile", &profile, nb::arg("handle"), nb::arg("calls"),
+           nb::sig("def profile(self, handle: int, calls: int) -> RankProfile"),
+           "Return where the rank's time went, with up to `calls` of its latest calls.");
 }

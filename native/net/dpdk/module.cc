@@ -1,4 +1,4 @@
-// dataplane._dpdk: DPDK for Python; only there where libdpdk was found at build time. Types are in ../../_dpdk.pyi.
+// dataplane._dpdk: DPDK for Python; only there where libdpdk was found at build time.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -28,6 +28,7 @@ void translate(const std::exception_ptr& failure, void* /*payload*/) {
   }
 }
 
+// The queues, the MAC address, the bytes of the largest frame and a description.
 nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous, uint16_t queues) {
   std::shared_ptr<switchml::net::DpdkPort> port;
   std::vector<switchml::bindings::DeviceHolder> devices;
@@ -47,9 +48,19 @@ nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous
 NB_MODULE(_dpdk, module) {
   module.doc() = "Frame devices that are queues of DPDK ports.";
   nb::register_exception_translator(translate);
-  module.def("start_eal", &switchml::net::start_eal, nb::arg("arguments"), nb::arg("defaults"),
-             nb::call_guard<nb::gil_scoped_release>());
-  module.def("stop_eal", &switchml::net::stop_eal, nb::call_guard<nb::gil_scoped_release>());
-  module.def("open_device", &open_device, nb::arg("devargs"), nb::arg("mtu"), nb::arg("promiscuous"),
-             nb::arg("queues"));
+  module.def(
+      "start_eal", &switchml::net::start_eal, nb::arg("arguments"), nb::arg("defaults"),
+      nb::call_guard<nb::gil_scoped_release>(),
+      "Start DPDK's environment with `arguments` and then `defaults`, once in a process; the same again change "
+      "nothing.\n\nRaises ValueError for arguments that cannot be, and OSError when DPDK refuses: then it can be "
+      "tried again in\na new process only.");
+  module.def("stop_eal", &switchml::net::stop_eal, nb::call_guard<nb::gil_scoped_release>(),
+             "End DPDK's environment, once all devices are closed.");
+  module.def(
+      "open_device", &open_device, nb::arg("devargs"), nb::arg("mtu"), nb::arg("promiscuous"), nb::arg("queues"),
+      nb::sig("def open_device(devargs: str, mtu: int, promiscuous: bool, queues: int) -> "
+              "tuple[list[object], int, int, str]"),
+      "Return the device's queues for an Engine or a Switch, its MAC address, the bytes of its largest frame, and "
+      "a\ndescription of its offloads. `mtu` 0 leaves that as it is.\n\nRaises ValueError when there is no such "
+      "device, it is open or has fewer than `queues`, and OSError when DPDK refuses.");
 }

@@ -1,5 +1,4 @@
-// dataplane._xdp: AF_XDP for Python; only there where libxdp and libbpf were found at build time. Types are in
-// ../../_xdp.pyi.
+// dataplane._xdp: AF_XDP for Python; only there where libxdp and libbpf were found at build time.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -26,6 +25,7 @@ void translate(const std::exception_ptr& failure, void* /*payload*/) {
   }
 }
 
+// The queues, the MAC address, the bytes of the largest frame and a description.
 nb::tuple open_device(const std::string& interface) {
   std::unique_ptr<switchml::net::XdpDevice> device;
   {
@@ -46,5 +46,10 @@ nb::tuple open_device(const std::string& interface) {
 NB_MODULE(_xdp, module) {
   module.doc() = "Frame devices that are AF_XDP sockets.";
   nb::register_exception_translator(translate);
-  module.def("open_device", &open_device, nb::arg("interface"));
+  module.def(
+      "open_device", &open_device, nb::arg("interface"),
+      nb::sig("def open_device(interface: str) -> tuple[list[object], int, int, str]"),
+      "Return the device's only queue, for an Engine or a Switch, its MAC address, the bytes of its largest frame, "
+      "and a\ndescription of its offloads.\n\nRaises ValueError when there is no such interface, or one with "
+      "several receive queues, and OSError when the\nkernel refuses.");
 }

@@ -1,5 +1,7 @@
 // switchml._native: the value side of a communicator for Python.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -7,16 +9,22 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
+#include "native/bindings/record.h"
 #include "native/channel/thread_states.h"
 #include "native/runtime/stopwatch.h"
 #include "switchml/native/bindings/module_kernels.h"
 #include "switchml/native/communicator.h"
 
 namespace nb = nanobind;
+using switchml::bindings::field;
+using switchml::bindings::record;
 using switchml::client::CallKind;
 using switchml::client::CallStatus;
 using switchml::client::Communicator;
@@ -97,30 +105,47 @@ const char* status_name(const Communicator::Outcome& outcome) {
   return "failed";
 }
 
-nb::object check_failure(const OwnedByProcess& communicator) {
-  const auto failure = communicator->check_failure();
-  return failure ? nb::object(nb::make_tuple(failure->first, failure->second)) : nb::none();
+std::optional<std::pair<uint64_t, uint64_t>> check_failure(const OwnedByProcess& communicator) {
+  return communicator->check_failure();
 }
+
+// Counters of a progress thread and of its calls, at one moment.
+struct Spent {
+  switchml::channel::ThreadTimes times;
+  const switchml::channel::ProcessCounters& counters;
+  const switchml::channel::CallLog& calls;
+};
+
+std::vector<uint64_t> durations_of(const Spent& spent) {
+  std::vector<uint64_t> counts(switchml::runtime::kDurationBuckets);
+  for (size_t bucket = 0; bucket < counts.size(); ++bucket) {
+    counts[bucket] = spent.calls.took(bucket);
+  }
+  return counts;
+}
+
+const auto kSpent = record<Spent>(
+    "Spent",
+    "Nanoseconds of the progress thread, and the calls that have ended.\n\n"
+    "Bucket i of `calls_took` counts calls that took less than 1.024 us times 2^i, and the last one all others.",
+    field("quantize", [](const Spent& spent) { return spent.times.quantize; }),
+    field("waiting", [](const Spent& spent) { return spent.times.waiting; }),
+    field("dequantize", [](const Spent& spent) { return spent.times.dequantize; }),
+    field(
+        "sleeps", [](const Spent& spent) { return spent.counters.sleeps.load(std::memory_order_relaxed); },
+        "times that the thread went to sleep"),
+    field("calls", [](const Spent& spent) { return spent.calls.ended(); }),
+    field(
+        "bytes", [](const Spent& spent) { return spent.calls.bytes(); }, "of the calls' tensors"),
+    field(
+        "call_time", [](const Spent& spent) { return spent.calls.nanoseconds(); },
+        "nanoseconds from submission to end, all calls together"),
+    field("calls_took", &durations_of));
 
 nb::dict spent(const OwnedByProcess& communicator) {
   const switchml::channel::ProcessCounters& counters = communicator->spent();
-  nb::dict result;
-  const switchml::channel::ThreadTimes times =
-      switchml::channel::thread_times_of(counters, switchml::runtime::monotonic_nanoseconds());
-  result["quantize"] = times.quantize;
-  result["waiting"] = times.waiting;
-  result["dequantize"] = times.dequantize;
-  result["sleeps"] = counters.sleeps.load(std::memory_order_relaxed);
-  const switchml::channel::CallLog& calls = communicator->calls();
-  result["calls"] = calls.ended();
-  result["bytes"] = calls.bytes();
-  result["call_time"] = calls.nanoseconds();
-  nb::list took;
-  for (size_t bucket = 0; bucket < switchml::runtime::kDurationBuckets; ++bucket) {
-    took.append(calls.took(bucket));
-  }
-  result["calls_took"] = took;
-  return result;
+  return kSpent.dict_of({switchml::channel::thread_times_of(counters, switchml::runtime::monotonic_nanoseconds()),
+                         counters, communicator->calls()});
 }
 
 void translate(const std::exception_ptr& failure, void*) {
@@ -153,36 +178,58 @@ NB_MODULE(_native, module) {
   module.attr("KIND_BYTES") = static_cast<int>(CallKind::bytes);
   module.attr("KIND_BARRIER") = static_cast<int>(CallKind::barrier);
 
-  nb::class_<Communicator::Outcome>(module, "Outcome")
-      .def_prop_ro("status", &status_name)
-      .def_prop_ro("non_finite_count", [](const Communicator::Outcome& outcome) { return outcome.non_finite.count; })
-      .def_prop_ro("non_finite_indices",
-                   [](const Communicator::Outcome& outcome) { return outcome.non_finite.indices; });
+  kSpent.describe(module);
 
-  switchml::client::define_kernels(
-      module.def_submodule("kernels", "The arithmetic between a tensor and the words of a packet."));
+  nb::class_<Communicator::Outcome>(module, "Outcome", "The state of a call.")
+      .def_prop_ro("status", &status_name,
+                   nb::sig("def status(self) -> typing.Literal['pending', 'done', 'non_finite', 'failed']"))
+      .def_prop_ro(
+          "non_finite_count", [](const Communicator::Outcome& outcome) { return outcome.non_finite.count; },
+          "The number of elements that are NaN or infinite at some rank.")
+      .def_prop_ro(
+          "non_finite_indices", [](const Communicator::Outcome& outcome) { return outcome.non_finite.indices; },
+          "The lowest indices of such elements.");
+
+  switchml::client::define_kernels(module.def_submodule(
+      "kernels",
+      "The arithmetic between a tensor and the words of a packet, for tests and benchmarks.\n\n"
+      "Arrays are numpy vectors of uint8: views of the values, in this machine's byte order, and of the words, "
+      "big-endian."));
 
   const auto free = nb::call_guard<nb::gil_scoped_release>();
-  nb::class_<OwnedByProcess>(module, "Communicator")
-      .def(nb::init<int, int, int>(), nb::arg("memory_fd"), nb::arg("doorbell_fd"), nb::arg("results_fd") = -1)
+  nb::class_<OwnedByProcess>(
+      module, "Communicator",
+      "One rank's end of the memory that it shares with its agent, and the thread that works on it.")
+      .def(nb::init<int, int, int>(), nb::arg("memory_fd"), nb::arg("doorbell_fd"), nb::arg("results_fd") = -1,
+           "Duplicate the descriptors. `results_fd` is the memory of the job's results where the switch shares the "
+           "rank's.")
       .def("submit", &submit, nb::arg("kind"), nb::arg("address"), nb::arg("size"), nb::arg("contributes"),
-           nb::arg("call_hash"))
-      .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"))
+           nb::arg("call_hash"),
+           "Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before "
+           "it.\n\nRaises ValueError for memory that cannot be, or once abandoned.")
+      .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
+           "Wait at most `timeout` seconds, and tell whether the call has ended.")
       .def(
           "outcome", [](const OwnedByProcess& c, uint64_t ticket) { return c->outcome(ticket); }, nb::arg("ticket"))
       .def(
-          "release", [](const OwnedByProcess& c, uint64_t ticket) { c->release(ticket); }, nb::arg("ticket"))
+          "release", [](const OwnedByProcess& c, uint64_t ticket) { c->release(ticket); }, nb::arg("ticket"),
+          "Forget a call that has ended.")
       .def(
-          "abandon", [](const OwnedByProcess& c) { c->abandon(); }, free)
+          "abandon", [](const OwnedByProcess& c) { c->abandon(); }, free,
+          "Let every call that has not ended fail, and return when user memory is no longer touched.")
       .def(
-          "settle", [](const OwnedByProcess& c) { c->settle(); }, free)
-      .def("check_failure", &check_failure)
-      .def("spent", &spent)
-      .def_prop_ro("attention_fd", [](const OwnedByProcess& c) { return c->attention_fd(); })
-      .def_prop_ro("position", [](const OwnedByProcess& c) { return c->position(); })
+          "settle", [](const OwnedByProcess& c) { c->settle(); }, free,
+          "Take the results that are there by now, then do as `abandon`.")
+      .def("check_failure", &check_failure, "Return the stream position and the ticket of the call whose check failed.")
+      .def("spent", &spent, nb::sig("def spent(self) -> Spent"), "Return what the progress thread has done so far.")
+      .def_prop_ro(
+          "attention_fd", [](const OwnedByProcess& c) { return c->attention_fd(); },
+          "An eventfd, readable once a check has failed.")
+      .def_prop_ro(
+          "position", [](const OwnedByProcess& c) { return c->position(); }, "The number of chunks that have results.")
       .def_prop_ro("rank", [](const OwnedByProcess& c) { return c->geometry().rank; })
       .def_prop_ro("world_size", [](const OwnedByProcess& c) { return c->geometry().world_size; })
       .def_prop_ro("slots", [](const OwnedByProcess& c) { return c->geometry().slots; })
       .def_prop_ro("values_per_packet", [](const OwnedByProcess& c) { return c->geometry().values; })
-      .def("close", [](const OwnedByProcess& c) { c->abandon(); }, free);
+      .def("close", [](const OwnedByProcess& c) { c->abandon(); }, free, "Do as `abandon`.");
 }

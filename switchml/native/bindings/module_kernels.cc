@@ -172,12 +172,13 @@ void run(const std::string& kernel, Type type, kernels::Instructions instruction
 }  // namespace
 
 void define_kernels(nb::module_ module) {
-  nb::enum_<kernels::Instructions>(module, "Instructions")
+  nb::enum_<kernels::Instructions>(module, "Instructions",
+                                   "Sets of instructions; `processor_has` tells whether one is there.")
       .value("PORTABLE", kernels::Instructions::portable)
       .value("NEON", kernels::Instructions::neon)
       .value("AVX2", kernels::Instructions::avx2)
       .value("AVX512", kernels::Instructions::avx512);
-  nb::enum_<Type>(module, "Type")
+  nb::enum_<Type>(module, "Type", "Types of values.")
       .value("FLOAT32", Type::float32)
       .value("FLOAT16", Type::float16)
       .value("BFLOAT16", Type::bfloat16)
@@ -213,8 +214,13 @@ void define_kernels(nb::module_ module) {
         return kernels::weigh(words.data(), first, words.size() / 4);
       },
       nb::arg("words"), nb::arg("first") = 0);
-  module.def("run", &run, nb::arg("kernel"), nb::arg("dtype"), nb::arg("instructions"), nb::arg("values"),
-             nb::arg("words"), nb::arg("block"), nb::arg("streaming") = false);
+  module.def(
+      "run", &run, nb::arg("kernel"), nb::arg("dtype"), nb::arg("instructions"), nb::arg("values"), nb::arg("words"),
+      nb::arg("block"), nb::arg("streaming") = false,
+      "Pass once over whole arrays, in blocks.\n\n"
+      "`kernel` is quantize, dequantize or block_exponent of a floating-point type; widen (values to words, which "
+      "are\nfloat32 then) or narrow (back) of a half; pack, unpack or weigh of INT32. Nothing else may be running "
+      "in this process.");
 }
 
 }  // namespace switchml::client

@@ -1,4 +1,4 @@
-// dataplane.softswitch._native: the soft switch as the Python P4Runtime server sees it. Types are in ../_native.pyi.
+// dataplane.softswitch._native: the soft switch as the Python P4Runtime server sees it.
 #include "dataplane/softswitch/native/bindings/module.h"
 
 #include <nanobind/nanobind.h>
@@ -14,9 +14,12 @@
 #include "dataplane/softswitch/native/bindings/module_kernels.h"
 #include "dataplane/softswitch/native/ports/udp_port.h"
 #include "native/bindings/device_capsule.h"
+#include "native/bindings/record.h"
 
 namespace switchml::soft {
 namespace {
+
+using bindings::field;
 
 size_t index_below(Int given, size_t entries, const char* counter) {
   return number<size_t>(given, counter, entries - 1);
@@ -48,30 +51,38 @@ void translate(const std::exception_ptr& error, void* /*payload*/) {
   }
 }
 
+const auto kPortCounters = bindings::record<PortCounters>(
+    "PortCounters", "Counters and settings of one port, since it was added.",
+    field("received", &PortCounters::received, "datagrams or frames, before injected faults"),
+    field("receive_overflow", &PortCounters::receive_overflow,
+          "dropped by the kernel because the port's receive buffer was full"),
+    field("receive_errors", &PortCounters::receive_errors,
+          "frames that a device dropped because of a wrong checksum or length"),
+    field("handed_over", &PortCounters::handed_over,
+          "frames received by another shard than their slot's, which was given them"),
+    field(
+        "sent", [](const auto& counters) { return counters.sending.sent; }, "datagrams or frames"),
+    field(
+        "send_errors", [](const auto& counters) { return counters.sending.lost; }, "refused by the kernel: lost"),
+    field(
+        "last_send_errno", [](const auto& counters) { return counters.sending.last_error; },
+        "of the last refusal; 0 without one"),
+    field("injected_drop", [](const auto& counters) { return counters.faults.dropped; }),
+    field("injected_duplicate", [](const auto& counters) { return counters.faults.duplicated; }),
+    field("injected_delay", [](const auto& counters) { return counters.faults.delayed; }),
+    field("injected_flip", [](const auto& counters) { return counters.faults.flipped; }),
+    field("receive_buffer", &PortCounters::receive_buffer, "bytes"),
+    field("send_buffer", &PortCounters::send_buffer, "bytes"),
+    field("udp_port", &PortCounters::udp_port, "0 for a port that is not UDP"), field("gso", &PortCounters::gso),
+    field("gro", &PortCounters::gro));
+
 nb::dict counters_of(Switch* self, uint16_t port) {
   PortCounters counters;
   {
     const nb::gil_scoped_release unlocked;
     counters = self->port_counters(port);
   }
-  nb::dict result;
-  result["received"] = counters.received;
-  result["receive_overflow"] = counters.receive_overflow;
-  result["receive_errors"] = counters.receive_errors;
-  result["handed_over"] = counters.handed_over;
-  result["sent"] = counters.sending.sent;
-  result["send_errors"] = counters.sending.lost;
-  result["last_send_errno"] = counters.sending.last_error;
-  result["injected_drop"] = counters.faults.dropped;
-  result["injected_duplicate"] = counters.faults.duplicated;
-  result["injected_delay"] = counters.faults.delayed;
-  result["injected_flip"] = counters.faults.flipped;
-  result["receive_buffer"] = counters.receive_buffer;
-  result["send_buffer"] = counters.send_buffer;
-  result["udp_port"] = counters.udp_port;
-  result["gso"] = counters.gso;
-  result["gro"] = counters.gro;
-  return result;
+  return kPortCounters.dict_of(counters);
 }
 
 void bind_ports(nb::class_<Switch>* cls) {
@@ -93,7 +104,10 @@ void bind_ports(nb::class_<Switch>* cls) {
         self->add_frame_port(switch_port, path, peer);
       },
       nb::arg("port"), nb::arg("path"), nb::arg("peer"),
-      "Bind a Unix datagram socket to `path` as switch port `port`; frames out of it go to the socket at `peer`.");
+      "Bind a Unix datagram socket to `path` as switch port `port`; frames out of it go to the socket at `peer`.\n\n"
+      "Each datagram is one Ethernet frame. A frame is lost when no socket is bound to `peer` at the moment, or when "
+      "its "
+      "reader\nhas net.unix.max_dgram_qlen frames waiting.");
   cls->def(
       "add_packet_port",
       [](Switch* self, Int port, const std::string& interface) {
@@ -101,10 +115,13 @@ void bind_ports(nb::class_<Switch>* cls) {
         const nb::gil_scoped_release unlocked;
         self->add_packet_port(switch_port, interface);
       },
-      nb::arg("port"), nb::arg("interface"), "Make an Ethernet interface switch port `port`.");
+      nb::arg("port"), nb::arg("interface"),
+      "Make an Ethernet interface switch port `port`; it becomes promiscuous, which takes CAP_NET_RAW.\n\n"
+      "Checksum offload may be on; segmentation offload (TSO, GSO, GRO) must be off there, and at the other end of a "
+      "veth.");
   cls->def(
       "add_device_port",
-      [](Switch* self, Int port, const nb::sequence& queues, bool busy) {
+      [](Switch* self, Int port, const nb::typed<nb::sequence, nb::object>& queues, bool busy) {
         const auto switch_port = port_number(port);
         auto taken = bindings::take_devices(queues);
         const nb::gil_scoped_release unlocked;
@@ -138,7 +155,7 @@ void bind_ports(nb::class_<Switch>* cls) {
       "direction.");
   cls->def(
       "port_counters", [](Switch* self, Int port) { return counters_of(self, port_number(port)); }, nb::arg("port"),
-      "Return what a port has seen since it was added.");
+      nb::sig("def port_counters(self, port: int) -> PortCounters"), "Return the counters and settings of a port.");
 }
 
 void bind_counters(nb::class_<Switch>* cls) {
@@ -224,9 +241,19 @@ NB_MODULE(_native, m) {
   using switchml::soft::Switch;
   m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
   nb::register_exception_translator(switchml::soft::translate);
-  switchml::soft::define_kernels(m.def_submodule("kernels", "The additions of the switch, for tests and benchmarks."));
+  switchml::soft::define_kernels(
+      m.def_submodule("kernels",
+                      "The additions of the switch, modulo 2^32, for tests and benchmarks; nothing else may be running "
+                      "in this process.\n\n"
+                      "Arrays are numpy vectors of uint8: big-endian words, starting at a multiple of 64 bytes."));
   m.attr("UDP_PORT_BUFFER_BYTES") = switchml::soft::UdpPort::kSocketBufferBytes;
-  nb::class_<Switch> cls(m, "Switch", "A switch with `slots` pool indexes and `values` 32-bit values per packet.");
+  switchml::soft::kPortCounters.describe(m);
+  nb::class_<Switch> cls(
+      m, "Switch",
+      "A switch with `slots` pool indexes and `values` 32-bit values per packet.\n\n"
+      "Addresses are integers in host byte order. A key that does not exist raises KeyError, a number "
+      "that does not fit\nValueError, a refusal of the system OSError. Methods may be called from any "
+      "thread; each takes effect between two\nbursts of packets.");
   cls.def(
       "__init__",
       [](Switch* self, Int slots, Int values, Int shards) {

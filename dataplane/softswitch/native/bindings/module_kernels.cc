@@ -103,14 +103,17 @@ void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buf
 }  // namespace
 
 void define_kernels(nb::module_ module) {
-  module.def("instructions", &instructions_of_processor);
-  module.def("add", &add, nb::arg("instructions"), nb::arg("sums"), nb::arg("values"), nb::arg("block"));
+  module.def("instructions", &instructions_of_processor,
+             "Return the names of the sets of instructions that this processor has, from the least to the best.");
+  module.def("add", &add, nb::arg("instructions"), nb::arg("sums"), nb::arg("values"), nb::arg("block"),
+             "Add `values` to `sums`, in blocks of `block` words.");
   module.def(
       "sum_in_place",
       [](const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
         sum_in_place(instructions, buffers, block, streaming);
       },
-      nb::arg("instructions"), nb::arg("buffers"), nb::arg("block"), nb::arg("streaming") = false);
+      nb::arg("instructions"), nb::arg("buffers"), nb::arg("block"), nb::arg("streaming") = false,
+      "Replace each of the buffers by their sum.");
 }
 
 }  // namespace switchml::soft

@@ -132,7 +132,10 @@ void bind_tables(nb::class_<Switch>* cls) {
         const L2Action checked = l2_action(action);
         control(self, [&](Pipeline& p) { p.tables.set_l2(address, checked); });
       },
-      nb::arg("eth_dst"), nb::arg("action"), "Set an entry of l2_table.");
+      nb::arg("eth_dst"), nb::arg("action"),
+      nb::sig("def set_l2(self, eth_dst: int, action: tuple[typing.Literal['forward', 'flood'], int] | "
+              "tuple[typing.Literal['drop_no_route']]) -> None"),
+      "Set an entry of l2_table: forward to a port, flood to a multicast group, or drop.");
   cls->def(
       "delete_l2",
       [](Switch* self, Int eth_dst) {
@@ -146,7 +149,10 @@ void bind_tables(nb::class_<Switch>* cls) {
         const L2Action checked = l2_action(action);
         control(self, [&](Pipeline& p) { p.tables.l2_default = checked; });
       },
-      nb::arg("action"), "Set the default action of l2_table.");
+      nb::arg("action"),
+      nb::sig("def set_l2_default(self, action: tuple[typing.Literal['forward', 'flood'], int] | "
+              "tuple[typing.Literal['drop_no_route']]) -> None"),
+      "Set the default action of l2_table.");
   cls->def(
       "set_loss",
       [](Switch* self, Int port, const std::string& direction, Int threshold) {
@@ -156,6 +162,7 @@ void bind_tables(nb::class_<Switch>* cls) {
         control(self, [&](Pipeline& p) { (p.tables.*table).set(at, below); });
       },
       nb::arg("port"), nb::arg("direction"), nb::arg("threshold"),
+      nb::sig("def set_loss(self, port: int, direction: typing.Literal['ingress', 'egress'], threshold: int) -> None"),
       "Set an entry of loss_ingress_table or loss_egress_table: a packet is lost when a random 32-bit number is below "
       "`threshold`, and always at 0xFFFFFFFF.");
   cls->def(
@@ -165,7 +172,9 @@ void bind_tables(nb::class_<Switch>* cls) {
         const auto at = port_number(port);
         control(self, [&](Pipeline& p) { (p.tables.*table).remove(at); });
       },
-      nb::arg("port"), nb::arg("direction"), "Delete an entry of loss_ingress_table or loss_egress_table.");
+      nb::arg("port"), nb::arg("direction"),
+      nb::sig("def delete_loss(self, port: int, direction: typing.Literal['ingress', 'egress']) -> None"),
+      "Delete an entry of loss_ingress_table or loss_egress_table.");
 }
 
 }  // namespace switchml::soft
