@@ -185,7 +185,7 @@ def _probe_nothing_else(devargs: str, arguments: list[str]) -> list[str]:
 
 def _module(kind: Literal["dpdk", "xdp"]) -> ModuleType:
     try:
-        return importlib.import_module(f"dataplane._{kind}")
+        return importlib.import_module(f"switchml.dataplane._{kind}")
     except ModuleNotFoundError:
         raise OSError(
             f"this build of SwitchML has no {_NAMES[kind]}: install its library (Debian: apt-get install "

@@ -1,4 +1,4 @@
-// dataplane._dpdk: DPDK for Python; only there where libdpdk was found at build time.
+// switchml.dataplane._dpdk: DPDK for Python; only there where libdpdk was found at build time.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// dataplane._xdp: AF_XDP for Python; only there where libxdp and libbpf were found at build time.
+// switchml.dataplane._xdp: AF_XDP for Python; only there where libxdp and libbpf were found at build time.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
