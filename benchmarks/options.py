@@ -1,4 +1,4 @@
-"""Values of options: lists of sizes, of worker counts and of names."""
+"""Values of options: lists of sizes, of worker counts and of names, and the names that there are."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import re
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
+from switchml.benchmarks import open_mpi
 from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 
-__all__ = ["names", "shares", "size_text", "sizes", "worker_counts"]
+__all__ = ["PEERS", "TRANSPORTS", "names", "shares", "size_text", "sizes", "worker_counts"]
 
 T = TypeVar("T")
+
+TRANSPORTS: Final = ("shm", "udp")
+"""How ranks of SwitchML reach their switch."""
+
+PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
+"""What SwitchML is measured beside."""
 
 _UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _LARGEST: Final = 1 << 33

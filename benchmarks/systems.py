@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from switchml import benchmarks
 from switchml.benchmarks import gloo, open_mpi
 from switchml.benchmarks.errors import BenchmarkError
+from switchml.benchmarks.options import PEERS, TRANSPORTS
 from switchml.benchmarks.ranks import Launcher, RankGroup, rank_group, start
 from switchml.benchmarks.workers.counters import take_share
 from switchml.common.processes import ProcessRecord
@@ -29,10 +30,7 @@ from switchml.launch.launcher import reserved_port
 from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
 from switchml.launch.settings import FabricOptions
 
-__all__ = ["PEERS", "TRANSPORTS", "Peer", "SwitchML", "System", "own_fabric", "work_directory"]
-
-TRANSPORTS: Final = ("shm", "udp")
-PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
+__all__ = ["Peer", "SwitchML", "System", "own_fabric", "work_directory"]
 
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 

@@ -17,13 +17,14 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from enum import Enum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import grpc
+
+from switchml.common.role import Role
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -37,7 +38,6 @@ __all__ = [
     "Certificates",
     "Identity",
     "Pem",
-    "Role",
     "SERVICES",
     "Security",
     "TlsError",
@@ -303,17 +303,6 @@ def speaks_tls(address: str) -> bool:
 
 
 # ---- the identity of the peer ---------------------------------------------------------------------------------------
-
-
-class Role(str, Enum):
-    """The role that a certificate gives."""
-
-    CONTROLLER = "controller"
-    SWITCH = "switch"
-    AGENT = "agent"
-    ADMIN = "admin"
-    OPERATOR = "operator"
-    VIEWER = "viewer"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
-from switchml.common.tls import Role
+from switchml.common.role import Role
 from switchml.controller.connections import Peer, peer_of
 from switchml.controller.errors import TooManyCalls
 

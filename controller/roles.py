@@ -15,7 +15,8 @@ from typing import Final
 
 import grpc
 
-from switchml.common.tls import Identity, Role, identity_of
+from switchml.common.role import Role
+from switchml.common.tls import Identity, identity_of
 from switchml.controller.call_limits import CallLimits
 from switchml.controller.errors import ACTOR_KEY, PermissionDenied, TooManyCalls, abort
 from switchml.controller.events import ACTOR, EventKind, EventLog

@@ -23,7 +23,8 @@ from switchml.launch.settings import (
     FabricOptions,
 )
 from switchml.topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
-from switchml.topologies.topology import TOFINO, Host, Topology, load, single_switch
+from switchml.topologies.targets import TOFINO
+from switchml.topologies.topology import Host, Topology, load, single_switch
 
 __all__ = ["BMV2_PROGRAM", "CONTROL_SOCKETS", "AgentPlace", "Layout", "layout_of", "resolve"]
 

@@ -10,7 +10,7 @@ from switchml.common.errors import ConfigurationError
 from switchml.common.run_directory import default_run_directory, read_config_file
 from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_SLOT_INDEX, PROTOCOL_MAX_VALUES, PROTOCOL_MAX_WORKERS
-from switchml.topologies.topology import TARGETS
+from switchml.topologies.targets import TARGETS
 
 __all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES", "KEYS"]
 __all__ += ["SMALL_POOL", "TRANSPORTS", "FabricOptions", "Key", "Settings", "load"]

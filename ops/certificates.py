@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from switchml.common.errors import CertificateError
-from switchml.common.tls import CA_FILE, CERTIFICATE_FILE, CONTROLLER_NAME, KEY_FILE, SERVICES, Role, switch_name
+from switchml.common.role import Role
+from switchml.common.tls import CA_FILE, CERTIFICATE_FILE, CONTROLLER_NAME, KEY_FILE, SERVICES, switch_name
 
 __all__ = ["AUTHORITY", "Issued", "init", "issue"]
 

@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 from switchml.common.errors import TopologyFileError
-from switchml.topologies.topology import TOFINO, Switch, Topology
+from switchml.topologies.targets import TOFINO
+from switchml.topologies.topology import Switch, Topology
 
 __all__ = ["controller_file"]
 

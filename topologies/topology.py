@@ -38,14 +38,9 @@ from switchml.common.port_numbers import highest_port
 from switchml.controller.config import PortConfig
 from switchml.controller.errors import ConfigError
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.topologies.targets import TARGETS, TOFINO
 
-__all__ = ["PACKAGED", "TARGETS", "TOFINO", "Host", "Switch", "Topology", "load", "single_switch"]
-
-TARGETS: Final = ("soft", "bmv2")
-"""The targets of switches that can be started on this machine."""
-
-TOFINO: Final = "tofino"
-"""The target of a switch that exists already."""
+__all__ = ["PACKAGED", "Host", "Switch", "Topology", "load", "single_switch"]
 
 PACKAGED: Final = Path(__file__).parent / "single-switch.yaml"
 """The topology file that comes with the package: `single_switch(8)`."""

@@ -12,7 +12,8 @@ from google.protobuf.message import DecodeError
 
 from switchml.common.grpc_address import listen
 from switchml.common.grpc_guard import Guard
-from switchml.common.tls import Role, Security, identity_of
+from switchml.common.role import Role
+from switchml.common.tls import Security, identity_of
 from switchml.dataplane.softswitch.servicer import Servicer
 
 __all__ = ["create_server"]

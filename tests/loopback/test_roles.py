@@ -11,7 +11,7 @@ from controller_harness import ControllerProcess, ScriptedAgent, configuration, 
 from soft_switch import SwitchProcess
 from tls_harness import SecuredFabric, secured_fabric
 
-from switchml.common.tls import Role
+from switchml.common.role import Role
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import (
     AgentFailed,

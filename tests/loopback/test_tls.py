@@ -23,7 +23,8 @@ from finsy.proto import p4r, p4r_grpc
 from soft_switch import command, running_switch
 from tls_harness import SECONDS, SecuredFabric, call, credentials, expired, secured_fabric, unchecked
 
-from switchml.common.tls import CONTROLLER_NAME, Certificates, Role, TlsError, switch_name
+from switchml.common.role import Role
+from switchml.common.tls import CONTROLLER_NAME, Certificates, TlsError, switch_name
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import ConfigError, ControllerError, ControllerUnavailable
 from switchml.ops.certificates import issue

@@ -13,7 +13,8 @@ import grpc
 from controller_harness import ControllerProcess, configuration
 from soft_switch import SwitchProcess, running_switch
 
-from switchml.common.tls import CONTROLLER_NAME, Certificates, Pem, Role
+from switchml.common.role import Role
+from switchml.common.tls import CONTROLLER_NAME, Certificates, Pem
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import from_rpc_error
 from switchml.controller.proto import switchml_pb2 as pb

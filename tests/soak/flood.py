@@ -28,8 +28,9 @@ sys.path.insert(0, str(HERE.parent / "loopback"))
 
 from controller_harness import ScriptedAgent
 
+from switchml.benchmarks.options import TRANSPORTS
 from switchml.benchmarks.ranks import RankGroup
-from switchml.benchmarks.systems import TRANSPORTS, SwitchML, own_fabric, work_directory
+from switchml.benchmarks.systems import SwitchML, own_fabric, work_directory
 from switchml.benchmarks.workers.counters import take_share
 from switchml.controller.proto import switchml_pb2 as pb
 

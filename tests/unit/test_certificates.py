@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from switchml.common.errors import CertificateError
-from switchml.common.tls import Role, switch_name
+from switchml.common.role import Role
+from switchml.common.tls import switch_name
 from switchml.ops.certificates import init, issue
 
 
