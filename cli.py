@@ -1,4 +1,4 @@
-"""The entry of switchml-ctl: what can interrupt a program is set up before the rest is imported."""
+"""The entry of switchml-ctl."""
 
 import signal
 from typing import NoReturn
@@ -12,9 +12,8 @@ def main() -> NoReturn:
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupted import would print a traceback
 
-    from switchml.commands.output import replace_what_cannot_be_encoded
-    from switchml.commands.root import cli
-    from switchml.commands.session import terminate
+    from switchml.commands.root import cli, terminate
+    from switchml.commands.standard_streams import replace_what_cannot_be_encoded
 
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)

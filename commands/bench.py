@@ -2,28 +2,141 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from rich import box
-from rich.table import Table as RichTable
 
-from switchml.benchmarks import allreduce, jobs, kernels, latency, loss, memory, options, plots, python_cost, report
-from switchml.benchmarks.errors import ResultFileError
-from switchml.benchmarks.results import Result, load, save
-from switchml.benchmarks.systems import PEERS, TRANSPORTS
-from switchml.commands import output
-from switchml.commands.session import Parsed
+from switchml.benchmarks import options
+from switchml.benchmarks.options import PEERS, TRANSPORTS
+from switchml.commands.command import Parsed
+from switchml.commands.exit_status import ExitCode
+from switchml.commands.rendering import JsonRenderer, TextRenderer
+from switchml.commands.result import Result
+from switchml.commands.standard_streams import note
 
-__all__ = ["bench_group"]
+if TYPE_CHECKING:
+    from switchml.benchmarks.results import Result as BenchmarkResult
+    from switchml.benchmarks.turns import Reporter
+    from switchml.common.progress import Progress
+
+__all__ = ["Figures", "bench_group"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+Options = TypeVar("Options")  # the options of a benchmark
 
 _STANDARD_OUTPUT: Final = "-"
+
+
+# ---- results --------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures(Result):
+    """What a benchmark has measured; people see it as tables, or in Markdown."""
+
+    result: BenchmarkResult
+    markdown: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return self.result.as_dict()
+
+
+@dataclasses.dataclass(frozen=True)
+class _ForDocument:
+    """Results for a document, which has places for them."""
+
+    results: Sequence[BenchmarkResult]
+    document: Path
+
+
+class BenchCommand(click.Command):
+    """A command that returns results of benchmarks. It has the options which say where they go."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params += [
+            click.Option(
+                ["--json", "json_file"],
+                is_flag=False,
+                flag_value=_STANDARD_OUTPUT,
+                metavar="[FILE]",
+                help="Write the result as one JSON object to FILE, without FILE to standard output.",
+            ),
+            click.Option(["--markdown"], is_flag=True, help="Print the tables as Markdown."),
+            click.Option(
+                ["--plots", "pictures"],
+                type=click.Path(file_okay=False, path_type=Path),
+                metavar="DIRECTORY",
+                help="Draw pictures there, PNG and SVG. Needs matplotlib.",
+            ),
+        ]
+
+    def invoke(self, context: click.Context) -> int:
+        """Run the command, deliver its results and return the exit status."""
+        pictures: Path | None = context.params.pop("pictures")
+        markdown: bool = context.params.pop("markdown")
+        json_file: str | None = context.params.pop("json_file")
+        if pictures is not None:
+            from switchml.benchmarks.plots import require_matplotlib
+
+            require_matplotlib()  # before anything is measured
+        found: _ForDocument | Sequence[BenchmarkResult] = super().invoke(context)
+        if isinstance(found, _ForDocument):
+            _fill(found, pictures)
+            return ExitCode.OK
+        if json_file is not None and len(found) != 1:
+            raise click.UsageError("--json is for one result", context)
+        for result in found:
+            _deliver(result, pictures, markdown, json_file)
+        return ExitCode.OK
+
+
+def _deliver(result: BenchmarkResult, pictures: Path | None, markdown: bool, json_file: str | None) -> None:
+    if json_file not in (None, _STANDARD_OUTPUT):  # first, so that it is there whatever fails then
+        from switchml.benchmarks.results import save
+
+        save(result, Path(str(json_file)))
+        note(f"wrote {json_file}")
+    for file in _drawn(result, pictures):
+        note(f"wrote {file}")
+    renderer = JsonRenderer() if json_file == _STANDARD_OUTPUT else TextRenderer()
+    renderer.show(Figures(result, markdown))
+
+
+def _drawn(result: BenchmarkResult, pictures: Path | None) -> Sequence[Path]:
+    if pictures is None:
+        return []
+    from switchml.benchmarks import plots
+
+    return plots.draw(result, pictures)
+
+
+def _fill(wanted: _ForDocument, pictures: Path | None) -> None:
+    """Put tables, and the pictures as SVG, into a document."""
+    from switchml.benchmarks import report
+    from switchml.benchmarks.errors import ResultFileError
+
+    document = wanted.document
+    illustrated = []
+    for result in wanted.results:
+        drawn = _drawn(result, pictures)
+        places = [os.path.relpath(file, document.parent) for file in drawn if file.suffix == ".svg"]
+        illustrated.append((result, places))
+    try:
+        filled = report.fill(document.read_text(encoding="utf-8"), illustrated)
+        document.write_text(filled, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ResultFileError(f"{document}: {error}") from error
+    note(f"filled {document}")
+
+
+# ---- parameters -----------------------------------------------------------------------------------------------------
 
 
 def _one_size(text: str) -> int:
@@ -39,30 +152,6 @@ _WORKERS: Final = Parsed("workers", options.worker_counts)
 _SHARES: Final = Parsed("shares", options.shares)
 _TRANSPORTS: Final = Parsed("transports", lambda text: options.names(text, TRANSPORTS))
 _PEERS: Final = Parsed("peers", lambda text: options.names(text, PEERS))
-
-
-def _results(command: F) -> F:
-    """What all benchmarks do with their result."""
-    for option in (
-        click.option(
-            "--plots",
-            "pictures",
-            type=click.Path(file_okay=False, path_type=Path),
-            metavar="DIRECTORY",
-            help="Draw pictures there, PNG and SVG. Needs matplotlib.",
-        ),
-        click.option("--markdown", is_flag=True, help="Print the tables as Markdown."),
-        click.option(
-            "--json",
-            "json_file",
-            is_flag=False,
-            flag_value=_STANDARD_OUTPUT,
-            metavar="[FILE]",
-            help="Write the result as one JSON object to FILE, without FILE to standard output.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 _torch_python = click.option(
@@ -126,45 +215,25 @@ def _size(default: str) -> Callable[[F], F]:
     )
 
 
-def _measure(
-    run: Callable[[output.ProgressBar], Result], pictures: Path | None, markdown: bool, json_file: str | None
-) -> None:
-    if pictures is not None:
-        plots.require_matplotlib()
-    with output.ProgressBar() as bar:
-        result = run(bar)
-    _deliver(result, pictures, markdown, json_file)
+def _measured(
+    run: Callable[[Options, Reporter, Progress], BenchmarkResult], wanted: Options
+) -> Sequence[BenchmarkResult]:
+    from switchml.commands.displays import ProgressBar
+
+    with ProgressBar() as bar:
+        return [run(wanted, bar.note, bar)]
 
 
-def _deliver(result: Result, pictures: Path | None, markdown: bool, json_file: str | None) -> None:
-    if json_file not in (None, _STANDARD_OUTPUT):  # first, so that it is there whatever fails then
-        save(result, Path(str(json_file)))
-        output.note(f"wrote {json_file}")
-    if pictures is not None:
-        for file in plots.draw(result, pictures):
-            output.note(f"wrote {file}")
-    if json_file == _STANDARD_OUTPUT:
-        output.print_json(result.as_dict())
-    elif markdown:
-        click.echo("\n".join(report.markdown(table) for table in report.tables(result)))
-    else:
-        for table in report.tables(result):
-            _show(table)
+# ---- commands -------------------------------------------------------------------------------------------------------
 
 
-def _show(table: report.Table) -> None:
-    shown = RichTable(box=box.SIMPLE_HEAD, title=table.title, title_justify="left", title_style="bold", pad_edge=False)
-    for index, column in enumerate(table.columns):
-        shown.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
-    for row in table.rows:
-        shown.add_row(*row)
-    console = output.console()
-    console.print(shown)
-    for remark in table.remarks:
-        console.print(remark)
+class BenchGroup(click.Group):
+    """The group of the commands that measure."""
+
+    command_class = BenchCommand
 
 
-@click.group("bench")
+@click.group("bench", cls=BenchGroup)
 def bench_group() -> None:
     """Measure all-reduces beside Gloo and Open MPI, and what they are made of.
 
@@ -189,10 +258,11 @@ Examples:
 @_repetitions
 @_calls
 @_torch_python
-@_results
-def bench_allreduce(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+def bench_allreduce(**chosen: Any) -> Sequence[BenchmarkResult]:
     """Time all-reduces of float32 over sizes and numbers of workers, in turns with the peers."""
-    _measure(lambda bar: allreduce.run(allreduce.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+    from switchml.benchmarks import allreduce
+
+    return _measured(allreduce.run, allreduce.Options(**chosen))
 
 
 @bench_group.command(
@@ -220,12 +290,11 @@ Examples:
     help="How often all tensors are queued in a turn.",
 )
 @_torch_python
-@_results
-def bench_latency(size: int, pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+def bench_latency(size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
     """Time small all-reduces, one at a time and many queued together, and count wake-ups and context switches."""
-    _measure(
-        lambda bar: latency.run(latency.Options(bytes=size, **chosen), bar.note, bar), pictures, markdown, json_file
-    )
+    from switchml.benchmarks import latency
+
+    return _measured(latency.run, latency.Options(bytes=size, **chosen))
 
 
 @bench_group.command(
@@ -249,13 +318,11 @@ Examples:
 @click.option(
     "--iterations", "calls", type=click.IntRange(1, 100_000), default=5, show_default=True, help="Calls of a turn."
 )
-@_results
-def bench_loss(
-    size: int, shares: list[float], pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any
-) -> None:
+def bench_loss(size: int, shares: list[float], **chosen: Any) -> Sequence[BenchmarkResult]:
     """Time all-reduces over udp while the switch loses single packets on purpose."""
-    wanted = loss.Options(bytes=size, shares=sorted({0.0, *shares}), **chosen)
-    _measure(lambda bar: loss.run(wanted, bar.note, bar), pictures, markdown, json_file)
+    from switchml.benchmarks import loss
+
+    return _measured(loss.run, loss.Options(bytes=size, shares=sorted({0.0, *shares}), **chosen))
 
 
 @bench_group.command(
@@ -286,10 +353,11 @@ Examples:
 @click.option(
     "--transport", type=click.Choice(TRANSPORTS), default="shm", show_default=True, help="How ranks reach the switch."
 )
-@_results
-def bench_jobs(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+def bench_jobs(**chosen: Any) -> Sequence[BenchmarkResult]:
     """Time the start of jobs, and see what grows with their number."""
-    _measure(lambda bar: jobs.run(jobs.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+    from switchml.benchmarks import jobs
+
+    return _measured(jobs.run, jobs.Options(**chosen))
 
 
 @bench_group.command("kernels", epilog="\b\nExample:\n  switchml-ctl bench kernels --sizes 64KiB,1MiB")
@@ -297,12 +365,13 @@ def bench_jobs(pictures: Path | None, markdown: bool, json_file: str | None, **c
 @click.option(
     "--seconds", type=click.FloatRange(0.001, 10), default=0.1, show_default=True, help="Of each kernel at each size."
 )
-@_results
-def bench_kernels(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+def bench_kernels(**chosen: Any) -> Sequence[BenchmarkResult]:
     """Time quantization, addition and the rest on one core, with each set of instructions."""
+    from switchml.benchmarks import kernels
+
     if min(chosen["sizes"]) < kernels.SMALLEST:
         raise click.BadParameter(f"kernels are timed over {options.size_text(kernels.SMALLEST)} at least.")
-    _measure(lambda bar: kernels.run(kernels.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+    return _measured(kernels.run, kernels.Options(**chosen))
 
 
 @bench_group.command("memory", epilog="\b\nExample:\n  switchml-ctl bench memory --sizes 64MiB,1GiB")
@@ -312,10 +381,11 @@ def bench_kernels(pictures: Path | None, markdown: bool, json_file: str | None, 
 @click.option(
     "--iterations", "calls", type=click.IntRange(1, 1000), default=1, show_default=True, help="Calls with each size."
 )
-@_results
-def bench_memory(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+def bench_memory(**chosen: Any) -> Sequence[BenchmarkResult]:
     """See how much memory agent and switch hold while tensors of different sizes are summed."""
-    _measure(lambda bar: memory.run(memory.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+    from switchml.benchmarks import memory
+
+    return _measured(memory.run, memory.Options(**chosen))
 
 
 @bench_group.command("python", epilog="\b\nExample:\n  switchml-ctl bench python --transport shm")
@@ -323,10 +393,11 @@ def bench_memory(pictures: Path | None, markdown: bool, json_file: str | None, *
 @_sizes("4KiB,64MiB")
 @_transports()
 @_calls
-@_results
-def bench_python(pictures: Path | None, markdown: bool, json_file: str | None, **chosen: Any) -> None:
+def bench_python(**chosen: Any) -> Sequence[BenchmarkResult]:
     """See how much of an all-reduce passes in Python."""
-    _measure(lambda bar: python_cost.run(python_cost.Options(**chosen), bar.note, bar), pictures, markdown, json_file)
+    from switchml.benchmarks import python_cost
+
+    return _measured(python_cost.run, python_cost.Options(**chosen))
 
 
 @bench_group.command(
@@ -345,35 +416,9 @@ Examples:
     metavar="FILE.md",
     help="Put tables, and pictures with --plots, into FILE.md, between `<!-- bench: NAME -->` and `<!-- end -->`.",
 )
-@_results
-def bench_show(
-    files: Sequence[Path],
-    document: Path | None,
-    pictures: Path | None,
-    markdown: bool,
-    json_file: str | None,
-) -> None:
+def bench_show(files: Sequence[Path], document: Path | None) -> _ForDocument | Sequence[BenchmarkResult]:
     """Show results that were written before: as tables, as pictures, or in a document."""
+    from switchml.benchmarks.results import load
+
     results = [load(file) for file in files]
-    if document is not None:
-        _fill(document, results, pictures)
-        return
-    if json_file is not None and len(results) != 1:
-        raise click.UsageError("--json is for one result")
-    for result in results:
-        _deliver(result, pictures, markdown, json_file)
-
-
-def _fill(document: Path, results: Sequence[Result], pictures: Path | None) -> None:
-    """Put tables, and the pictures as SVG, into a document."""
-    illustrated = []
-    for result in results:
-        drawn = plots.draw(result, pictures) if pictures is not None else []
-        places = [os.path.relpath(file, document.parent) for file in drawn if file.suffix == ".svg"]
-        illustrated.append((result, places))
-    try:
-        filled = report.fill(document.read_text(encoding="utf-8"), illustrated)
-        document.write_text(filled, encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ResultFileError(f"{document}: {error}") from error
-    output.note(f"filled {document}")
+    return results if document is None else _ForDocument(results, document)

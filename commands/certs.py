@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchml.commands import output
-from switchml.commands.session import json_option
-from switchml.common.tls import Role
+from switchml.commands.command import Group
+from switchml.commands.result import Result
+from switchml.common.role import Role
 
 if TYPE_CHECKING:
     from switchml.ops.certificates import Issued
 
-__all__ = ["certs_group"]
+__all__ = ["Certificates", "certs_group"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificates(Result):
+    """Certificates that were made."""
+
+    issued: Sequence[Issued]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        content = [
+            {"directory": str(one.directory), "role": one.role.value, "name": one.name, "tenant": one.tenant}
+            | {"not_after": one.not_after.timestamp()}
+            for one in self.issued
+        ]
+        return {"certificates": content}
+
 
 _directory = click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 _days = click.option(
@@ -23,7 +42,7 @@ _days = click.option(
 )
 
 
-@click.group("certs")
+@click.group("certs", cls=Group)
 def certs_group() -> None:
     """Make certificates for TLS, with an authority of your own (docs/security.md)."""
 
@@ -36,20 +55,16 @@ def certs_group() -> None:
 @click.option("--switch", "switches", multiple=True, metavar="NAME", help="As the controller calls it; repeat.")
 @click.option("--agent", "agents", multiple=True, metavar="NAME", help="Its --name; repeat.  [default: this host's]")
 @_days
-@json_option
-def init_authority(
-    directory: Path, switches: tuple[str, ...], agents: tuple[str, ...], days: int, as_json: bool
-) -> None:
+def init_authority(directory: Path, switches: tuple[str, ...], agents: tuple[str, ...], days: int) -> Certificates:
     """Make an authority in DIRECTORY, and certificates for a fabric.
 
     Each is in a directory of its own, to be given to --tls: controller, switch-NAME, agent-NAME, and admin, operator
     and viewer for people. Keys have mode 0600. Keep DIRECTORY/ca, with which anybody can make more, off the machines
     of the fabric.
     """
-    # What makes certificates takes a tenth of a second to import.
     from switchml.ops.certificates import init
 
-    _show(init(directory, switches, agents or (socket.gethostname(),), days), as_json)
+    return Certificates(init(directory, switches, agents or (socket.gethostname(),), days))
 
 
 @certs_group.command(
@@ -66,23 +81,8 @@ Examples:
     "--tenant", default="", metavar="TENANT", help="Whose quotas hold for its jobs; whose ranks an agent carries."
 )
 @_days
-@json_option
-def issue_certificate(directory: Path, role: str, name: str | None, tenant: str, days: int, as_json: bool) -> None:
+def issue_certificate(directory: Path, role: str, name: str | None, tenant: str, days: int) -> Certificates:
     """Make one more certificate with the authority in DIRECTORY, or renew one."""
     from switchml.ops.certificates import issue
 
-    _show([issue(directory, Role(role), name or role, tenant, days)], as_json)
-
-
-def _show(issued: list[Issued], as_json: bool) -> None:
-    if as_json:
-        content = [
-            {"directory": str(one.directory), "role": one.role.value, "name": one.name, "tenant": one.tenant}
-            | {"not_after": one.not_after.timestamp()}
-            for one in issued
-        ]
-        output.print_json({"certificates": content})
-        return
-    for one in issued:
-        tenant = f" of {one.tenant}" if one.tenant else ""
-        click.echo(f"{one.directory}: {one.role.value} {one.name}{tenant}, until {one.not_after:%Y-%m-%d %H:%M} UTC")
+    return Certificates([issue(directory, Role(role), name or role, tenant, days)])

@@ -1,43 +1,57 @@
 """Completion of switchml-ctl in shells: its script, and the names that the controller knows."""
 
+from __future__ import annotations
+
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from switchml.commands import output
-from switchml.commands.session import Session, json_option
-from switchml.common.errors import OperationError
-from switchml.controller.client import ControllerClient
-from switchml.controller.errors import ControllerError
-from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.proto.words import enum_word
+from switchml.commands.command import Command
+from switchml.commands.result import Result
+from switchml.commands.session import Session
 
-__all__ = ["completion", "complete_agent", "complete_job", "complete_switch"]
+if TYPE_CHECKING:
+    from switchml.controller.client import ControllerClient
+    from switchml.controller.proto import switchml_pb2 as pb
+
+__all__ = ["CompletionScript", "completion", "complete_agent", "complete_job", "complete_switch"]
 
 _SECONDS = 2.0  # that somebody who has pressed the tab key waits at most
 
 
+@dataclasses.dataclass(frozen=True)
+class CompletionScript(Result):
+    """What a shell evaluates to complete our command lines."""
+
+    shell: str
+    script: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {"shell": self.shell, "script": self.script}
+
+
 @click.command(
+    "completion",
+    cls=Command,
     epilog="""\b
 Examples:
   eval "$(switchml-ctl completion bash)"
   switchml-ctl completion zsh > ~/.zfunc/_switchml-ctl
-  switchml-ctl completion fish > ~/.config/fish/completions/switchml-ctl.fish"""
+  switchml-ctl completion fish > ~/.config/fish/completions/switchml-ctl.fish""",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@json_option
 @click.pass_context
-def completion(context: click.Context, shell: str, as_json: bool) -> None:
+def completion(context: click.Context, shell: str) -> CompletionScript:
     """Print the completion script of a shell. It completes names of jobs, switches and agents as well."""
     complete = get_completion_class(shell)
     assert complete is not None
     script = complete(context.find_root().command, {}, "switchml-ctl", "_SWITCHML_CTL_COMPLETE").source()
-    if as_json:
-        output.print_json({"shell": shell, "script": script})
-    else:
-        click.echo(script)
+    return CompletionScript(shell, script)
 
 
 def complete_job(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -70,6 +84,9 @@ _OF_ENDED_JOBS = ("show", "status", "logs", "wait", "watch", "events")
 
 
 def _job_item(job: pb.Job) -> CompletionItem:
+    from switchml.controller.proto import switchml_pb2 as pb
+    from switchml.controller.proto.words import enum_word
+
     return CompletionItem(job.name, help=enum_word(pb.JobState, job.state))
 
 
@@ -77,6 +94,9 @@ def _named(
     context: click.Context, incomplete: str, ask: Callable[[ControllerClient], Iterable[CompletionItem]]
 ) -> list[CompletionItem]:
     """Return what the controller answers in time; nothing if it cannot be asked."""
+    from switchml.common.errors import OperationError
+    from switchml.controller.errors import ControllerError
+
     options = context.find_root().params  # of the command line so far; its group has not been run
     session = Session(*(options.get(name) for name in ("controller", "run_dir", "config_file", "tls", "insecure")))
     with contextlib.suppress(ControllerError, OperationError), session.client(_SECONDS) as client:

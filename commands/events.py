@@ -1,23 +1,47 @@
-"""`switchml-ctl events`: what happened in the fabric."""
+"""`switchml-ctl events`: what has happened in the fabric."""
 
-import json
-import time
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
-from switchml.commands import output
+from switchml.commands.command import Command
 from switchml.commands.completion import complete_job
-from switchml.commands.session import Session, json_option
-from switchml.controller.proto import events_pb2 as pb
+from switchml.commands.result import Feed, Result, message_dict
+from switchml.commands.session import Session
 
-__all__ = ["show_events"]
+if TYPE_CHECKING:
+    from switchml.controller.proto import events_pb2 as pb
 
-_STYLES = {"warning": "yellow", "error": "red"}
+__all__ = ["Events", "FollowedEvents", "show_events"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Events(Result):
+    """Events, the oldest first."""
+
+    events: Iterator[pb.Event]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of them as JSON takes it."""
+        return {"events": [message_dict(event) for event in self.events]}
+
+
+@dataclasses.dataclass(frozen=True)
+class FollowedEvents(Events, Feed):
+    """The same, and then those that come."""
+
+    def parts(self) -> Iterator[dict[str, Any]]:
+        """Yield each as JSON takes it."""
+        return (message_dict(event) for event in self.events)
 
 
 @click.command(
     "events",
+    cls=Command,
     epilog="""\b
 Examples:
   switchml-ctl events
@@ -27,44 +51,13 @@ Examples:
 @click.option("--job", metavar="JOB", shell_complete=complete_job, help="Only those of this job, by id or name.")
 @click.option("--last", type=click.IntRange(0, 20_000), default=100, show_default=True, help="How many of the past.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new ones as they come.")
-@json_option
 @click.pass_obj
-def show_events(session: Session, job: str | None, last: int, follow: bool, as_json: bool) -> None:
+def show_events(session: Session, job: str | None, last: int, follow: bool) -> Events:
     """Show what happened: to jobs, ranks, agents, switches and the controller, when, and who asked for it.
 
     The controller keeps the latest 20,000 events. With --json --follow each event is an object on a line of its own.
     """
-    found = []
-    any_shown = False
-    with session.client() as client:
-        if last or follow:
-            for event in client.read_events(job, latest=last, follow=follow):
-                any_shown = True
-                if not as_json:
-                    output.console().print(_line(event), soft_wrap=True)
-                elif follow:
-                    click.echo(json.dumps(output.as_dict(event)))
-                else:
-                    found.append(output.as_dict(event))
-    if as_json and not follow:
-        output.print_json({"events": found})
-    elif not any_shown:
-        click.echo("no events")
-
-
-def _line(event: pb.Event) -> Text:
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
-    line = Text.assemble((f"{moment}.{int(event.time % 1 * 1000):03d}  ", "dim"))
-    line.append(f"{event.kind:<20}", _STYLES.get(event.level, ""))
-    about = []
-    if event.job_key:
-        about.append(f"job {event.job_name} (id {event.job}, epoch {event.epoch})")
-    if event.HasField("rank"):
-        about.append(f"rank {event.rank}")
-    about += [f"{what} {name}" for what, name in (("agent", event.agent), ("switch", event.switch)) if name]
-    line.append(" " + ", ".join(about))
-    if event.detail:
-        line.append(f": {event.detail}")
-    if event.actor:
-        line.append(f"  [{event.actor}]", "dim")
-    return line
+    client = click.get_current_context().with_resource(session.client())
+    if follow:
+        return FollowedEvents(client.read_events(job, latest=last, follow=True))
+    return Events(client.read_events(job, latest=last) if last else iter(()))

@@ -1,30 +1,139 @@
-"""The commands of switchml-ctl: each calls a library function that returns data, and shows what it returned."""
+"""switchml-ctl itself: its options, its commands by name, and what becomes of errors and signals."""
 
-import dataclasses
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import click
 
-from switchml.commands import output
-from switchml.commands.bench import bench_group
-from switchml.commands.certs import certs_group
-from switchml.commands.completion import completion
-from switchml.commands.events import show_events
-from switchml.commands.jobs import job_group
-from switchml.commands.session import ExitCode, Root, Session, json_option, setting
-from switchml.commands.switches import agent_group, switch_group
-from switchml.commands.top import show_top
-from switchml.common.errors import NoFabricError
+from switchml.commands.exit_status import ExitCode
 from switchml.common.version import VERSION
-from switchml.controller.errors import ControllerUnavailable
-from switchml.launch import fabric, layouts
-from switchml.launch import settings as config
-from switchml.launch.run_directory import RunDirectory
-from switchml.ops import doctor, versions
-from switchml.topologies import controller_file, drawing, topology
 
-__all__ = ["cli"]
+__all__ = ["Deferred", "Root", "cli", "terminate"]
+
+_COMMANDS: Final = {
+    "agent": ("switch:agent_group", "Look at agents."),
+    "bench": ("bench:bench_group", "Measure all-reduces beside Gloo and Open MPI, and what they are made of."),
+    "certs": (
+        "certs:certs_group",
+        "Make certificates for TLS, with an authority of your own (docs/security.md).",
+    ),
+    "completion": ("completion:completion", "Print the completion script of a shell."),
+    "doctor": (
+        "doctor:examine",
+        "Check this machine, the run directory and the controller, and say what to mend.",
+    ),
+    "down": ("fabric:down", "Stop the jobs of this run directory's fabric and end its processes."),
+    "events": (
+        "events:show_events",
+        "Show what happened: to jobs, ranks, agents, switches and the controller, when, and who asked for it.",
+    ),
+    "job": ("job:job_group", "Start, watch and stop jobs."),
+    "status": ("fabric:status", "Show the fabric: processes, switches, agents, live jobs."),
+    "switch": ("switch:switch_group", "Look at switches, and let them lose packets."),
+    "top": ("top:show_top", "Show live jobs with rates, retransmissions and who is behind, until interrupted."),
+    "topology": (
+        "topology:topology_group",
+        "Look at topologies: what `up --switch` lays out in network namespaces.",
+    ),
+    "up": ("fabric:up", "Start switch, controller and agents as processes of this machine."),
+    "version": (
+        "versions:show_versions",
+        "Show the version of this program, and those of the controller, the agents and the switches.",
+    ),
+}
+"""By name: the module of this package with the variable there, and the first sentence of the help."""
+
+
+class Deferred(click.Command):
+    """A command of which the name and the first sentence of its help are known; the rest is in its module."""
+
+    def __init__(self, name: str, place: str, sentence: str) -> None:
+        super().__init__(name, help=sentence)
+        self._place = place
+
+    def load(self) -> click.Command:
+        """Import the module and return the command."""
+        module, _, variable = self._place.partition(":")
+        command = getattr(import_module(f"switchml.commands.{module}"), variable)
+        assert isinstance(command, click.Command)
+        return command
+
+
+class Root(click.Group):
+    """Turns exceptions into a line on standard error, an exit status and, with --json, an object that says the same."""
+
+    arguments: Sequence[str] = ()
+    """Those of the command line that is run."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named, loaded, and the arguments that are left for it."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, Deferred) else command, rest
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
+        """Run a command line and exit with its status."""
+        self.arguments = arguments = list(sys.argv[1:] if args is None else args)
+        extra |= {"standalone_mode": False, "prog_name": "switchml-ctl"}
+        try:
+            _require_text(_ours(arguments))
+            status = super().main(arguments, **extra)
+        except click.ClickException as error:
+            error.show()
+            status = self._failed("UsageError", error.format_message(), error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            status = self._failed("Interrupted", "interrupted", 128 + signal.SIGINT)
+        except _Terminated:
+            status = self._failed("Interrupted", "terminated", 128 + signal.SIGTERM)
+        except BrokenPipeError:  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = ExitCode.ERROR
+        except Exception as error:
+            from switchml.commands.failures import explain
+
+            failure = explain(error)
+            if failure is None:
+                raise
+            click.echo(f"Error: {failure.message}", err=True)
+            status = self._failed(failure.error, failure.message, failure.exit_status, failure.figures)
+        sys.exit(int(status or 0))
+
+    def _failed(self, error: str, message: str, status: int, figures: Mapping[str, str] | None = None) -> int:
+        if "--json" in _ours(self.arguments):
+            from switchml.commands.rendering import JsonRenderer
+
+            content = {"error": error, "message": message, "figures": dict(figures or {}), "exit_code": int(status)}
+            JsonRenderer().write(content)
+        return status
+
+
+def _ours(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the arguments that are not those of a command that a job runs."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _require_text(arguments: Sequence[str]) -> None:
+    """Refuse arguments that are not text in the encoding of the terminal, which no message could hold."""
+    for argument in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes that Python could not decode
+            raise click.UsageError(f"an argument is not text: {argument!a}")
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception, so that what was begun is undone."""
+
+
+def terminate(_number: int, _frame: FrameType | None) -> None:
+    """Signal handler for SIGTERM."""
+    raise _Terminated
 
 
 @click.group(
@@ -54,261 +163,52 @@ Examples:
 @click.option(
     "--controller",
     metavar="ADDRESS",
-    help=f"{config.KEYS['controller'].help}  [SWITCHML_CONTROLLER; default: the run directory's fabric]",
+    help="Controller's address, HOST:PORT or unix:/PATH; with a standby IPV4:PORT,IPV4:PORT."
+    "  [SWITCHML_CONTROLLER; default: the run directory's fabric]",
 )
 @click.option(
     "--run-dir",
     metavar="DIRECTORY",
-    help=f"{config.KEYS['run_dir'].help}  [SWITCHML_RUN_DIR; default: $XDG_RUNTIME_DIR/switchml or /tmp/switchml-UID]",
+    help="Run directory: state, sockets, logs, job directories."
+    "  [SWITCHML_RUN_DIR; default: $XDG_RUNTIME_DIR/switchml or /tmp/switchml-UID]",
 )
 @click.option(
     "--config",
     "config_file",
-    type=click.Path(path_type=Path),
+    type=click.Path(),
     metavar="FILE",
     help="Configuration file.  [SWITCHML_CONFIG; default: ~/.config/switchml/config.toml]",
 )
 @click.option(
-    "--tls", type=click.Path(path_type=Path), metavar="DIRECTORY", help=f"{config.KEYS['tls'].help}  [SWITCHML_TLS]"
+    "--tls",
+    type=click.Path(),
+    metavar="DIRECTORY",
+    help="Directory of certificates for the controller that is configured.  [SWITCHML_TLS]",
 )
-@click.option("--insecure", is_flag=True, default=None, help=config.KEYS["insecure"].help)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    default=None,
+    help="Speak to a controller beyond loopback without TLS.  [SWITCHML_INSECURE]",
+)
 @click.version_option(VERSION, prog_name="switchml-ctl")
 @click.pass_context
 def cli(
     context: click.Context,
     controller: str | None,
     run_dir: str | None,
-    config_file: Path | None,
-    tls: Path | None,
+    config_file: str | None,
+    tls: str | None,
     insecure: bool | None,
 ) -> None:
     """All-reduce inside the network: fabrics, jobs, switches and agents of SwitchML.
 
     Options are taken before environment variables, those before the configuration file.
     """
+    from switchml.commands.session import Session
+
     context.obj = Session(controller, run_dir, config_file, tls, insecure)
 
 
-# ---- the embedded fabric --------------------------------------------------------------------------------------------
-
-
-@cli.command(
-    epilog="""\b
-Examples:
-  switchml-ctl up
-  switchml-ctl up --agents 4 --values 1024
-  switchml-ctl up --transport udp
-  switchml-ctl up --drop 0.01 --duplicate 0.01 --delay 0.01 --seed 7
-  switchml-ctl up --switch bmv2 --workers 4
-  switchml-ctl up --switch soft --topology my-topology.yaml"""
-)
-@setting("fabric.switch", "--switch")
-@setting("fabric.workers", "--workers")
-@setting("fabric.topology", "--topology")
-@setting("fabric.agents", "--agents")
-@setting("fabric.transport", "--transport")
-@setting("fabric.threads", "--threads")
-@setting("fabric.values", "--values")
-@setting("fabric.slots", "--slots")
-@setting("fabric.drop", "--drop")
-@setting("fabric.duplicate", "--duplicate")
-@setting("fabric.delay", "--delay")
-@setting("fabric.flip", "--flip")
-@setting("fabric.seed", "--seed")
-@json_option
-@click.pass_obj
-def up(session: Session, /, as_json: bool, **options: Any) -> None:
-    """Start switch, controller and agents as processes of this machine.
-
-    They run until `switchml-ctl down`. A fabric that runs already is left as it is.
-
-    With --switch or --topology they are laid out in network namespaces: one for the switch and the controller, one for
-    each host with its agent, and links between. That needs root.
-    """
-    settings = session.settings(**options)
-    directory = RunDirectory(settings.run_dir)
-    with output.ProgressBar() as bar:
-        found, started = fabric.start(directory, settings.fabric, keep=True, report=bar.note, progress=bar)
-    if not started:
-        output.note("a fabric runs already")
-        if layouts.resolve(settings.fabric) != found.options:
-            output.note("its options are others than those asked for; `switchml-ctl down` first to change them")
-    if as_json:
-        output.print_json({"started": started, **_fabric_dict(fabric.inspect(directory), settings)})
-    else:
-        output.show_fabric(fabric.inspect(directory))
-
-
-def _fabric_dict(status: fabric.FabricStatus, settings: config.Settings) -> dict[str, Any]:
-    found = status.fabric
-    content: dict[str, Any] = {"state": status.state, "run_dir": str(settings.run_dir)}
-    if found is not None:
-        dead = {process.name for process in status.dead}
-        content |= {
-            "controller": found.controller,
-            "version": found.version,
-            "options": dataclasses.asdict(found.options),
-            "topology": found.topology,
-            "switch": found.switch,
-            "agents": list(found.agents),
-            "processes": [
-                {"name": process.name, "pid": process.pid, "alive": process.name not in dead, "log": process.log}
-                for process in found.processes
-            ],
-        }
-    return content
-
-
-@cli.command(epilog="\b\nExample:\n  switchml-ctl down")
-@json_option
-@click.pass_obj
-def down(session: Session, as_json: bool) -> None:
-    """Stop the jobs of this run directory's fabric and end its processes."""
-    settings = session.settings()
-    stopped, ended = fabric.stop(RunDirectory(settings.run_dir), report=output.note)
-    if as_json:
-        output.print_json({"run_dir": str(settings.run_dir), "jobs_stopped": stopped, "ended": ended})
-        return
-    for name in stopped:
-        click.echo(f"stopped job {name}")
-    click.echo(f"ended {', '.join(ended)}" if ended else f"no fabric runs in {settings.run_dir}")
-
-
-@cli.command(epilog="\b\nExamples:\n  switchml-ctl status\n  switchml-ctl status --json | jq .state")
-@json_option
-@click.pass_obj
-def status(session: Session, as_json: bool) -> int:
-    """Show the fabric: processes, switches, agents, live jobs. Exit status 4 when there is none."""
-    settings = session.settings()
-    found = fabric.FabricStatus("none", None, ())
-    if settings.controller is None:
-        found = fabric.inspect(RunDirectory(settings.run_dir))
-        if found.state != "running":
-            return _no_fabric(settings, found, as_json)
-    with session.client() as client:
-        info, switches, agents = client.info(), client.list_switches(), client.list_agents()
-        live = client.list_jobs()
-    if as_json:
-        content = _fabric_dict(found, settings) | {"state": "running", "controller": client.address}
-        content |= {"controller_version": info.version, "switches": [output.as_dict(switch) for switch in switches]}
-        content |= {"agents": [output.as_dict(agent) for agent in agents]}
-        output.print_json(content | {"jobs": [output.as_dict(job) for job in live]})
-        return ExitCode.OK
-    output.show_fabric(found)
-    output.show_switches(switches)
-    output.show_agents(agents)
-    output.console().print(output.jobs_table(live))
-    return ExitCode.OK
-
-
-def _no_fabric(settings: config.Settings, found: fabric.FabricStatus, as_json: bool) -> int:
-    try:
-        fabric.controller_address(settings)
-    except NoFabricError as error:
-        click.echo(str(error), err=True)
-    if as_json:
-        output.print_json(_fabric_dict(found, settings))
-    else:
-        output.show_fabric(found)
-    return ExitCode.UNREACHABLE
-
-
-@cli.command("version", epilog="\b\nExamples:\n  switchml-ctl version\n  switchml-ctl version --json")
-@json_option
-@click.pass_obj
-def show_version(session: Session, as_json: bool) -> int:
-    """Show the version of this program, and those of the controller, the agents and the switches.
-
-    The exit status is 1 if a version differs, and 0 without a fabric too.
-    """
-    found = [versions.client_version()]
-    try:
-        with session.client() as client:
-            found += versions.server_versions(client)
-    except (ControllerUnavailable, NoFabricError) as error:
-        output.note(str(error))
-    if as_json:
-        output.print_json({"versions": [dataclasses.asdict(version) for version in found]})
-    else:
-        output.show_versions(found)
-    return ExitCode.ERROR if any(version.same is False for version in found) else ExitCode.OK
-
-
-@cli.command("doctor", epilog="\b\nExample:\n  switchml-ctl doctor")
-@json_option
-@click.pass_obj
-def examine(session: Session, as_json: bool) -> int:
-    """Check this machine, the run directory and the controller, and say what to mend."""
-    checks = doctor.examine(session.settings())
-    healthy = all(check.status != doctor.FAILURE for check in checks)
-    if as_json:
-        output.print_json({"healthy": healthy, "checks": [dataclasses.asdict(check) for check in checks]})
-    else:
-        output.show_checks(checks)
-    return ExitCode.OK if healthy else ExitCode.ERROR
-
-
-# ---- topologies -----------------------------------------------------------------------------------------------------
-
-
-@cli.group("topology")
-def topology_group() -> None:
-    """Look at topologies: what `up --switch` lays out in network namespaces."""
-
-
-@topology_group.command(
-    "show",
-    epilog="""\b
-Examples:
-  switchml-ctl topology show
-  switchml-ctl topology show my-topology.yaml --output my-topology.svg""",
-)
-@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False), metavar="[FILE]")
-@click.option(
-    "--output",
-    "picture",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.png|svg",
-    help="Draw it there.",
-)
-@json_option
-@click.pass_obj
-def show_topology(session: Session, file: Path | None, picture: Path | None, as_json: bool) -> None:
-    """Draw a topology file; without one that of the run directory's fabric, else the one that comes with SwitchML."""
-    shown = topology.load(file) if file is not None else _laid_out(session) or topology.load(topology.PACKAGED)
-    if picture is not None:
-        drawing.picture(shown, picture)
-        output.note(f"wrote {picture}")
-    if as_json:
-        output.print_json(shown.as_dict())
-    elif picture is None:
-        click.echo(drawing.text(shown))
-
-
-@topology_group.command(
-    "controller",
-    epilog="""\b
-Example:
-  switchml-ctl topology controller tofino.yaml > controller.toml""",
-)
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@json_option
-def controller_of_topology(file: Path, as_json: bool) -> None:
-    """Print the controller's configuration for a topology file whose switch is there already: a Tofino."""
-    text = controller_file.controller_file(topology.load(file))
-    if as_json:
-        output.print_json({"configuration": text})
-    else:
-        click.echo(text, nl=False)
-
-
-def _laid_out(session: Session) -> topology.Topology | None:
-    """The topology of the run directory's fabric, None where it has none."""
-    found = fabric.inspect(RunDirectory(session.settings().run_dir)).fabric
-    if found is None or found.topology is None:
-        return None
-    return topology.Topology.from_dict(found.topology)
-
-
-for command in (job_group, switch_group, agent_group, bench_group, certs_group, show_events, show_top, completion):
-    cli.add_command(command)
+for _name, (_place, _sentence) in _COMMANDS.items():
+    cli.add_command(Deferred(_name, _place, _sentence))

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from switchml.commands import root as switchml_ctl
+from switchml.commands.exit_status import ExitCode
+from switchml.commands.failures import exit_code
+from switchml.commands.root import Deferred, cli
 from switchml.common import errors as topology_errors
 from switchml.common.version import VERSION
 from switchml.controller import errors as controller_errors
@@ -26,12 +29,14 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SWITCHML_RUN_DIR", str(tmp_path / "run"))
 
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(switchml_ctl.cli, list(arguments))
+        return CliRunner().invoke(cli, list(arguments))
 
     return run
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()):
+    if isinstance(command, Deferred):
+        command = command.load()
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
             yield from leaves(child, (*path, name))
@@ -39,7 +44,10 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()):
         yield path, command
 
 
-COMMANDS = dict(leaves(switchml_ctl.cli))
+COMMANDS = dict(leaves(cli))
+
+HEAVY = {"asyncio", "cryptography", "google.protobuf", "grpc", "numpy", "rich", "yaml"}
+"""What takes long to import."""
 
 
 def test_all_commands_are_there() -> None:
@@ -72,9 +80,56 @@ def test_every_command_has_help_with_an_example_and_takes_json(path: tuple[str, 
     assert "--json" in result.stdout
 
 
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_a_command_that_is_not_loaded_has_the_help_of_the_one_that_is(name: str) -> None:
+    deferred = cli.commands[name]
+    assert isinstance(deferred, Deferred)
+    loaded = deferred.load()
+    assert loaded.name == name
+    assert deferred.get_short_help_str(200) == loaded.get_short_help_str(200)
+
+
+PRINT_MODULES = """
+import sys
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def modules_of(program: str, *arguments: str, **variables: str) -> set[str]:
+    """Return the names of the modules that Python has imported when main(), of a program's first lines, has ended."""
+    command = [sys.executable, "-c", program + PRINT_MODULES, *arguments]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_version_and_help_import_no_more_than_click_does(option: str) -> None:
+    small = "import click, sys\nmain = click.version_option('1')(click.Group('small'))\n"
+    more = modules_of("from switchml.cli import main", option) - modules_of(small, option)
+    ours = {"cli", "commands", "commands.exit_status", "commands.root", "commands.standard_streams"}
+    ours |= {"common", "common.version"}
+    machinery = {"importlib.util", "importlib._abc"}  # of an editable installation
+    assert more <= {"switchml", *(f"switchml.{name}" for name in ours), "signal", *machinery}
+
+
+def test_the_help_of_commands_imports_neither_grpc_nor_rich() -> None:
+    load = "from switchml.commands.root import cli\ndef main():\n    [each.load() for each in cli.commands.values()]"
+    assert not modules_of(load) & HEAVY
+
+
+@pytest.mark.parametrize("line", ["switchml-ctl jo", "switchml-ctl job st", "switchml-ctl bench allreduce --wo"])
+def test_completion_imports_neither_grpc_nor_rich(line: str) -> None:
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    assert not modules_of("from switchml.cli import main", _SWITCHML_CTL_COMPLETE="bash_complete", **words) & HEAVY
+
+
 def test_help_documents_the_exit_statuses(invoke) -> None:
     result = invoke("--help")
-    for status in switchml_ctl.ExitCode:
+    for status in ExitCode:
         assert re.search(rf"^ +{int(status)} ", result.stdout, re.MULTILINE)
 
 
@@ -296,7 +351,7 @@ def test_completion_scripts_call_us_back(shell: str, invoke) -> None:
 
 def test_completion_knows_the_commands() -> None:
     environment = {"_SWITCHML_CTL_COMPLETE": "bash_complete", "COMP_WORDS": "switchml-ctl job st", "COMP_CWORD": "2"}
-    result = CliRunner().invoke(switchml_ctl.cli, [], env=environment)
+    result = CliRunner().invoke(cli, [], env=environment)
     assert result.stdout.split() == ["plain,start", "plain,status", "plain,stop"]
 
 
@@ -331,8 +386,6 @@ def test_doctor_names_a_controller_that_does_not_answer(invoke) -> None:
 
 
 def test_every_error_of_the_controller_and_of_the_launcher_has_a_status() -> None:
-    from switchml.commands.session import ExitCode, exit_code
-
     unreachable = {"ControllerUnavailable", "DeadlineExceeded"}
     ours = {"InternalError", "StoreError"}
     bad_values = {"InvalidRequest", "ConfigError"}

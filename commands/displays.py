@@ -1,0 +1,147 @@
+"""What switchml-ctl shows on standard error while something goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import rich.progress
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    ProgressColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from switchml.commands.job import JobDetached
+from switchml.commands.rendering import Renderer
+from switchml.commands.standard_streams import note
+from switchml.commands.text.jobs import slowest_rank
+from switchml.common.progress import Progress
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word
+from switchml.launch.detached import leave_terminal
+
+__all__ = ["DetachedJob", "JobDisplay", "ProgressBar"]
+
+D = TypeVar("D", bound="_Bar")
+
+
+class _Bar:
+    """A bar at the bottom of standard error, if that is a terminal, and remarks above it."""
+
+    def __init__(self, *columns: ProgressColumn) -> None:
+        self._columns = columns
+        self._bar: rich.progress.Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self: D) -> D:
+        if sys.stderr.isatty():
+            console = Console(stderr=True, highlight=False)
+            self._bar = rich.progress.Progress(*self._columns, console=console, transient=True)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def note(self, text: str) -> None:
+        """Write a remark above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(Text(f"switchml-ctl: {text}"), soft_wrap=True)
+        else:
+            note(text)
+
+
+class ProgressBar(_Bar, Progress):
+    """Shows how much of something is done, and the time left."""
+
+    def __init__(self) -> None:
+        columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
+        super().__init__(*columns)
+
+    def expect(self, work: float) -> None:
+        """Show a bar of this much work."""
+        if self._bar is not None:
+            self._task = self._bar.add_task("", total=work)
+
+    def did(self, work: float = 1.0) -> None:
+        """Move it on."""
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, work)
+
+
+class JobDisplay(_Bar):
+    """Shows a running job: what its workers write, and in the bar how far it is."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[text]}"))
+        super().__init__(*columns, TimeElapsedColumn())
+        self._first: tuple[float, int] | None = None
+
+    def started(self, job: pb.Job, run_dir: Path) -> None:
+        """Say which job it is and where its logs are."""
+        self.note(f"job {job.name} (id {job.id}): {job.workers} workers on {job.switch}, logs in {run_dir}")
+        if self._bar is not None:
+            self._task = self._bar.add_task(job.name, total=None, text="")
+
+    def output(self, rank: int, line: bytes) -> None:
+        """Show a line that a worker has written."""
+        text = f"[{rank}] {line.decode('utf-8', 'replace').rstrip(chr(13))}"
+        if self._bar is not None:
+            self._bar.console.print(Text.from_ansi(text), soft_wrap=True)
+        else:
+            click.echo(text, err=True)
+
+    def progress(self, job: pb.Job) -> None:
+        """Show in the bar how far the job is."""
+        if self._bar is None or self._task is None:
+            return
+        position, rank, behind = slowest_rank(job)
+        now = time.monotonic()
+        self._first = self._first or (now, position)
+        elapsed = now - self._first[0]
+        text = f"{enum_word(pb.JobState, job.state)}  {position:,} chunks"
+        if elapsed > 1:
+            text += f"  {(position - self._first[1]) / elapsed:,.0f}/s"
+        if behind:
+            text += f"  rank {rank} is {behind:,} behind"
+        self._bar.update(self._task, text=text)
+
+
+class DetachedJob:
+    """Leaves the terminal as soon as a job is ready, so that its launcher goes on in the background."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+
+    def __enter__(self) -> DetachedJob:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def started(self, job: pb.Job, run_dir: Path) -> None:
+        """Say which job it is, and leave the terminal."""
+        leave_terminal(self._renderer.rendered(JobDetached(job, run_dir, os.getpid())), run_dir)
+
+    def output(self, rank: int, line: bytes) -> None:
+        """Leave a line of a worker to the log of its rank."""
+
+    def progress(self, job: pb.Job) -> None:
+        """Show nothing; `job watch` does."""
+
+    def note(self, text: str) -> None:
+        """Write a remark."""
+        note(text)

@@ -1,0 +1,200 @@
+"""The commands of switchml-ctl that start, end and show the fabric of a run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchml.commands.command import Command, setting
+from switchml.commands.exit_status import ExitCode
+from switchml.commands.result import Result, message_dict
+from switchml.commands.session import Session
+from switchml.commands.standard_streams import note
+
+if TYPE_CHECKING:
+    from switchml.controller.proto import switchml_pb2 as pb
+    from switchml.launch.fabric_state import FabricStatus
+
+__all__ = ["FabricEnded", "FabricFound", "FabricRunning", "FabricStarted", "down", "status", "up"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FabricFound(Result):
+    """What is in a run directory: a fabric that does not run, or none."""
+
+    found: FabricStatus
+    run_dir: Path
+
+    @property
+    def exit_status(self) -> int:
+        """That of a controller which cannot be reached."""
+        return ExitCode.UNREACHABLE
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return _fabric_dict(self.found, self.run_dir)
+
+
+@dataclasses.dataclass(frozen=True)
+class FabricStarted(Result):
+    """A fabric that runs, and whether this command has started it."""
+
+    found: FabricStatus
+    run_dir: Path
+    started: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {"started": self.started, **_fabric_dict(self.found, self.run_dir)}
+
+
+@dataclasses.dataclass(frozen=True)
+class FabricRunning(Result):
+    """A fabric as its controller, at `address`, knows it; `found` is what the run directory has of it."""
+
+    found: FabricStatus
+    run_dir: Path
+    address: str
+    info: pb.InfoResponse
+    switches: Sequence[pb.Switch]
+    agents: Sequence[pb.Agent]
+    jobs: Sequence[pb.Job]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {
+            **_fabric_dict(self.found, self.run_dir),
+            "state": "running",
+            "controller": self.address,
+            "controller_version": self.info.version,
+            "switches": [message_dict(switch) for switch in self.switches],
+            "agents": [message_dict(agent) for agent in self.agents],
+            "jobs": [message_dict(job) for job in self.jobs],
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class FabricEnded(Result):
+    """The names of the jobs that were stopped and of the processes that were ended."""
+
+    run_dir: Path
+    jobs_stopped: Sequence[str]
+    ended: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {"run_dir": str(self.run_dir), "jobs_stopped": list(self.jobs_stopped), "ended": list(self.ended)}
+
+
+def _fabric_dict(status: FabricStatus, run_dir: Path) -> dict[str, Any]:
+    found = status.fabric
+    content: dict[str, Any] = {"state": status.state, "run_dir": str(run_dir)}
+    if found is not None:
+        dead = {process.name for process in status.dead}
+        content |= {
+            "controller": found.controller,
+            "version": found.version,
+            "options": dataclasses.asdict(found.options),
+            "topology": found.topology,
+            "switch": found.switch,
+            "agents": list(found.agents),
+            "processes": [
+                {"name": process.name, "pid": process.pid, "alive": process.name not in dead, "log": process.log}
+                for process in found.processes
+            ],
+        }
+    return content
+
+
+@click.command(
+    "up",
+    cls=Command,
+    epilog="""\b
+Examples:
+  switchml-ctl up
+  switchml-ctl up --agents 4 --values 1024
+  switchml-ctl up --transport udp
+  switchml-ctl up --drop 0.01 --duplicate 0.01 --delay 0.01 --seed 7
+  switchml-ctl up --switch bmv2 --workers 4
+  switchml-ctl up --switch soft --topology my-topology.yaml""",
+)
+@setting("fabric.switch", "--switch")
+@setting("fabric.workers", "--workers")
+@setting("fabric.topology", "--topology")
+@setting("fabric.agents", "--agents")
+@setting("fabric.transport", "--transport")
+@setting("fabric.threads", "--threads")
+@setting("fabric.values", "--values")
+@setting("fabric.slots", "--slots")
+@setting("fabric.drop", "--drop")
+@setting("fabric.duplicate", "--duplicate")
+@setting("fabric.delay", "--delay")
+@setting("fabric.flip", "--flip")
+@setting("fabric.seed", "--seed")
+@click.pass_obj
+def up(session: Session, /, **options: Any) -> FabricStarted:
+    """Start switch, controller and agents as processes of this machine.
+
+    They run until `switchml-ctl down`. A fabric that runs already is left as it is.
+
+    With --switch or --topology they are laid out in network namespaces: one for the switch and the controller, one for
+    each host with its agent, and links between. That needs root.
+    """
+    from switchml.commands.displays import ProgressBar
+    from switchml.launch import fabric, layouts
+    from switchml.launch.run_directory import RunDirectory
+
+    settings = session.settings(**options)
+    directory = RunDirectory(settings.run_dir)
+    with ProgressBar() as bar:
+        found, started = fabric.start(directory, settings.fabric, keep=True, report=bar.note, progress=bar)
+    if not started:
+        note("a fabric runs already")
+        if layouts.resolve(settings.fabric) != found.options:
+            note("its options are others than those asked for; `switchml-ctl down` first to change them")
+    return FabricStarted(fabric.inspect(directory), settings.run_dir, started)
+
+
+@click.command("down", cls=Command, epilog="\b\nExample:\n  switchml-ctl down")
+@click.pass_obj
+def down(session: Session) -> FabricEnded:
+    """Stop the jobs of this run directory's fabric and end its processes."""
+    from switchml.launch import fabric
+
+    directory = session.run_directory()
+    return FabricEnded(directory.path, *fabric.stop(directory, report=note))
+
+
+@click.command(
+    "status", cls=Command, epilog="\b\nExamples:\n  switchml-ctl status\n  switchml-ctl status --json | jq .state"
+)
+@click.pass_obj
+def status(session: Session) -> FabricFound | FabricRunning:
+    """Show the fabric: processes, switches, agents, live jobs. Exit status 4 when there is none."""
+    from switchml.common.errors import NoFabricError
+    from switchml.launch import fabric
+
+    settings = session.settings()
+    found = fabric.FabricStatus("none", None, ())
+    if settings.controller is None:
+        found = fabric.inspect(session.run_directory())
+        if found.state != "running":
+            try:
+                fabric.controller_address(settings)
+            except NoFabricError as error:
+                click.echo(str(error), err=True)
+            return FabricFound(found, settings.run_dir)
+    with session.client() as client:
+        return FabricRunning(
+            found,
+            settings.run_dir,
+            client.address,
+            client.info(),
+            client.list_switches(),
+            client.list_agents(),
+            client.list_jobs(),
+        )

@@ -1,0 +1,62 @@
+"""How results are shown: as JSON for programs or as text for people."""
+
+from __future__ import annotations
+
+import io
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import IO, Any
+
+import click
+
+from switchml.commands.result import Feed, Rendered, Result
+
+__all__ = ["JsonRenderer", "Renderer", "TextRenderer"]
+
+
+class Renderer(ABC):
+    """Writes results to a file, by default standard output."""
+
+    def __init__(self, file: IO[str] | None = None) -> None:
+        self._file = file
+
+    def show(self, result: Result | Rendered) -> None:
+        """Write a result."""
+        if isinstance(result, Rendered):
+            click.echo(result.output, file=self._file, nl=False)
+        else:
+            self._show(result)
+
+    def rendered(self, result: Result) -> str:
+        """Return what `show` writes."""
+        file = io.StringIO()
+        type(self)(file).show(result)
+        return file.getvalue()
+
+    @abstractmethod
+    def _show(self, result: Result) -> None: ...
+
+
+class JsonRenderer(Renderer):
+    """Writes one JSON object, or of a feed one on each line."""
+
+    def _show(self, result: Result) -> None:
+        if isinstance(result, Feed):
+            for part in result.parts():
+                click.echo(json.dumps(part), file=self._file)
+        else:
+            self.write(result.as_dict())
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Write an object."""
+        click.echo(json.dumps(content, indent=2), file=self._file)
+
+
+class TextRenderer(Renderer):
+    """Writes lines and tables; on a terminal, frames of a display take each other's place."""
+
+    def _show(self, result: Result) -> None:
+        from switchml.commands.text import print_text
+
+        print_text(result, self._file)

@@ -1,0 +1,259 @@
+"""The commands of switchml-ctl about switches and agents."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchml.commands.command import Group, Parsed
+from switchml.commands.completion import complete_agent, complete_switch
+from switchml.commands.result import Result, message_dict
+from switchml.commands.session import Session
+from switchml.commands.standard_streams import note
+from switchml.common.port_numbers import HIGHEST_PORT
+from switchml.common.shares import share
+
+if TYPE_CHECKING:
+    from switchml.controller.proto import switchml_pb2 as pb
+    from switchml.ops.switch_ports import PortActivity
+
+__all__ = [
+    "AgentFound",
+    "Agents",
+    "Losses",
+    "Ports",
+    "SwitchEntries",
+    "SwitchFound",
+    "Switches",
+    "agent_group",
+    "switch_group",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Switches(Result):
+    """The switches that the controller drives."""
+
+    switches: Sequence[pb.Switch]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {"switches": [message_dict(switch) for switch in self.switches]}
+
+
+@dataclasses.dataclass(frozen=True)
+class SwitchFound(Result):
+    """One switch."""
+
+    switch: pb.Switch
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return message_dict(self.switch)
+
+
+@dataclasses.dataclass(frozen=True)
+class SwitchEntries(Result):
+    """The tables, groups and counters of a switch."""
+
+    detail: pb.SwitchDetail
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return message_dict(self.detail)
+
+
+@dataclasses.dataclass(frozen=True)
+class Losses(Result):
+    """The ports of a switch that lose packets on purpose."""
+
+    losses: Sequence[pb.PortLoss]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {"losses": [message_dict(loss) for loss in self.losses]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ports(Result):
+    """The ports of a switch, with their traffic."""
+
+    ports: Sequence[PortActivity]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {"ports": [port.as_dict() for port in self.ports]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Agents(Result):
+    """The agents that have registered with the controller."""
+
+    agents: Sequence[pb.Agent]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {"agents": [message_dict(agent) for agent in self.agents]}
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentFound(Result):
+    """One agent, and the live jobs, some ranks of which it may carry."""
+
+    agent: pb.Agent
+    jobs: Sequence[pb.Job]
+
+    def carried(self) -> Iterator[tuple[pb.Job, pb.Rank]]:
+        """Yield the ranks that it carries, with their jobs."""
+        name = self.agent.registration.name
+        return ((job, rank) for job in self.jobs for rank in job.ranks if rank.agent == name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        ranks = [{"job": job.name, "job_id": job.id, **message_dict(rank)} for job, rank in self.carried()]
+        return {**message_dict(self.agent), "ranks": ranks}
+
+
+_ALL_PORTS = "all"
+_switch_argument = click.argument(
+    "name", required=False, default="", metavar="[SWITCH]", shell_complete=complete_switch
+)
+_SHARE = Parsed("share", share)
+
+
+@click.group("switch", cls=Group)
+def switch_group() -> None:
+    """Look at switches, and let them lose packets."""
+
+
+@switch_group.command("list", epilog="\b\nExample:\n  switchml-ctl switch list")
+@click.pass_obj
+def list_switches(session: Session) -> Switches:
+    """List the switches that the controller drives."""
+    with session.client() as client:
+        return Switches(client.list_switches())
+
+
+@switch_group.command(
+    "show", epilog="\b\nExamples:\n  switchml-ctl switch show\n  switchml-ctl switch show leaf1 --json"
+)
+@_switch_argument
+@click.pass_obj
+def show_switch(session: Session, name: str) -> SwitchEntries:
+    """Show tables, multicast groups and counters of a switch, read from it now. Without a name: the only one."""
+    with session.client() as client:
+        return SwitchEntries(client.show_switch(name))
+
+
+def _ports(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[int]:
+    """The ports that are named; none stands for all."""
+    if _ALL_PORTS in values:
+        return []
+    if not all(value.isdecimal() and 1 <= int(value) <= HIGHEST_PORT for value in values):
+        raise click.BadParameter(f"a port is a number from 1 to {HIGHEST_PORT}, or {_ALL_PORTS}.")
+    return [int(value) for value in values]
+
+
+@switch_group.command(
+    "loss",
+    epilog="""\b
+Examples:
+  switchml-ctl switch loss --ingress 0.02 --egress 0.02
+  switchml-ctl switch loss s1 --port 1 --port 3 --egress 5%
+  switchml-ctl switch loss --off""",
+)
+@_switch_argument
+@click.option(
+    "--port", "ports", multiple=True, callback=_ports, metavar="P|all", help="Repeat for more.  [default: all]"
+)
+@click.option("--ingress", type=_SHARE, metavar="SHARE", help="Share of the packets that come in: 0.02 or 2%.")
+@click.option("--egress", type=_SHARE, metavar="SHARE", help="Share of those that leave, each copy.")
+@click.option("--off", is_flag=True, help="Lose none any more.")
+@click.pass_obj
+def set_loss(
+    session: Session, name: str, ports: list[int], ingress: float | None, egress: float | None, off: bool
+) -> Losses:
+    """Let a switch lose packets on purpose, at random, and show which ports do.
+
+    A direction that is not given stays as it is. `all` ports are those to which live agents are attached and those
+    that lose packets now. It holds until the switch is restarted.
+    """
+    if off == (ingress is not None or egress is not None):
+        raise click.UsageError("give --ingress, --egress or both, or --off")
+    if off:
+        ingress = egress = 0.0
+    with session.client() as client:
+        return Losses(client.set_loss(name, ports, ingress, egress))
+
+
+@switch_group.command(
+    "ports",
+    epilog="\b\nExamples:\n  switchml-ctl switch ports\n  switchml-ctl switch ports leaf1 --interval 5 --json",
+)
+@_switch_argument
+@click.option(
+    "--interval", type=click.FloatRange(0.5, 60), default=2.0, show_default=True, metavar="S",
+    help="Seconds that rates are taken over.",
+)  # fmt: skip
+@click.pass_obj
+def show_ports(session: Session, name: str, interval: float) -> Ports:
+    """Show the ports of a switch: the agents attached there, packets per second, and losses on purpose.
+
+    Contributions are counted by the switch as it admits them, results by the agents.
+    """
+    from switchml.ops.switch_ports import look_twice
+
+    with session.client() as client:
+        return Ports(look_twice(client, name, interval))
+
+
+@switch_group.command(
+    "drain", epilog="\b\nExamples:\n  switchml-ctl switch drain leaf1\n  switchml-ctl switch drain leaf1 --wait"
+)
+@_switch_argument
+@click.option("--wait", is_flag=True, help="Return when no job is left on it.")
+@click.pass_obj
+def drain_switch(session: Session, name: str, wait: bool) -> SwitchFound:
+    """Place no new jobs on a switch. Jobs that run there go on until they end; it holds until `undrain`."""
+    with session.client() as client:
+        found = client.drain_switch(name, True)
+        if wait:
+            note(f"{found.jobs} jobs are left on switch {found.name}")
+            found = client.wait_without_jobs(found.name)
+    return SwitchFound(found)
+
+
+@switch_group.command("undrain", epilog="\b\nExample:\n  switchml-ctl switch undrain leaf1")
+@_switch_argument
+@click.pass_obj
+def undrain_switch(session: Session, name: str) -> SwitchFound:
+    """Place new jobs on a switch again."""
+    with session.client() as client:
+        return SwitchFound(client.drain_switch(name, False))
+
+
+@click.group("agent", cls=Group)
+def agent_group() -> None:
+    """Look at agents."""
+
+
+@agent_group.command("list", epilog="\b\nExample:\n  switchml-ctl agent list")
+@click.pass_obj
+def list_agents(session: Session) -> Agents:
+    """List the agents that have registered with the controller."""
+    with session.client() as client:
+        return Agents(client.list_agents())
+
+
+@agent_group.command(
+    "show", epilog="\b\nExamples:\n  switchml-ctl agent show host-1\n  switchml-ctl agent show host-1 --json"
+)
+@click.argument("name", metavar="AGENT", shell_complete=complete_agent)
+@click.pass_obj
+def show_agent(session: Session, name: str) -> AgentFound:
+    """Show one agent and the ranks of live jobs that it carries."""
+    with session.client() as client:
+        return AgentFound(client.get_agent(name), client.list_jobs())

@@ -1,0 +1,17 @@
+"""Certificates as people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from switchml.commands.certs import Certificates
+from switchml.commands.text.printing import Part, text
+
+__all__: list[str] = []
+
+
+@text.register(Certificates)
+def _(made: Certificates) -> Iterator[Part]:
+    for one in made.issued:
+        tenant = f" of {one.tenant}" if one.tenant else ""
+        yield f"{one.directory}: {one.role.value} {one.name}{tenant}, until {one.not_after:%Y-%m-%d %H:%M} UTC"

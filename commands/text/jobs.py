@@ -1,0 +1,166 @@
+"""Jobs as people see them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from switchml.commands.job import (
+    JobDetached,
+    JobEnd,
+    JobFinished,
+    JobFound,
+    JobLogs,
+    JobReady,
+    Jobs,
+    JobStanding,
+    JobWatch,
+)
+from switchml.commands.text.printing import Frame, Part, Verbatim, text
+from switchml.commands.text.tables import age, state_text, table
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.proto.words import enum_word
+from switchml.launch.jobs import shell_variables, switch_counters
+
+__all__ = ["slowest_rank"]
+
+
+def slowest_rank(job: pb.Job) -> tuple[int, int, int]:
+    """Return the lowest position of all ranks, the rank that has it, and how many chunks it is behind the first."""
+    positions = {rank.rank: rank.position for rank in job.ranks}
+    if not positions:
+        return 0, 0, 0
+    slowest = min(positions, key=lambda rank: (positions[rank], rank))
+    return positions[slowest], slowest, max(positions.values()) - positions[slowest]
+
+
+@text.register(Jobs)
+def _(found: Jobs) -> Iterator[Part]:
+    if not found.jobs:
+        yield "no jobs" if found.ended else "no live jobs"
+        return
+    jobs = table("id", "name", "state", "workers", "switch", "slots", "age", "why", right=("id", "workers", "age"))
+    for job in found.jobs:
+        slots = f"{job.slot_base}-{job.slot_base + job.slots - 1}" if job.slots else ""
+        state = state_text(enum_word(pb.JobState, job.state))
+        jobs.add_row(str(job.id), job.name, state, str(job.workers), job.switch, slots, age(job.created), job.failure)
+    yield jobs
+
+
+@text.register(JobEnd)
+def _(end: JobEnd) -> Iterator[Part]:
+    yield _line(end.job)
+
+
+@text.register(JobWatch)
+def _(watch: JobWatch) -> Iterator[Part]:
+    for job in watch:
+        yield Frame(Group(*_detail(job)), f"{time.strftime('%H:%M:%S')} {_line(job)}")
+
+
+def _line(job: pb.Job) -> str:
+    """Return a job in one line: its state, its position, and which rank the others wait for."""
+    position, rank, behind = slowest_rank(job)
+    line = f"{job.name}: {enum_word(pb.JobState, job.state)}, {position:,} chunks"
+    if behind:
+        line += f", rank {rank} is {behind:,} behind"
+    return line + (f": {job.failure}" if job.failure else "")
+
+
+@text.register(JobFound)
+def _(found: JobFound) -> Iterator[Part]:
+    return _detail(found.job)
+
+
+def _detail(job: pb.Job) -> Iterator[RenderableType]:
+    yield Text.assemble(
+        (job.name, "bold"), f" (id {job.id}, key {job.key})  ", state_text(enum_word(pb.JobState, job.state))
+    )
+    if job.failure:
+        yield Text(job.failure, style="red")
+    slots = f"slots {job.slot_base}-{job.slot_base + job.slots - 1}" if job.slots else "no slots"
+    yield f"{job.workers} workers on {job.switch}, {slots}, {job.values_per_packet} values a packet, epoch {job.epoch}"
+    last = max((rank.position for rank in job.ranks), default=0)
+    columns = ("rank", "state", "host", "agent", "chunks", "behind", "sent", "sent again", "round trip", "exit")
+    ranks = table(*columns, right=(columns[0], *columns[4:]))
+    for rank in job.ranks:
+        counters = rank.counters
+        ranks.add_row(
+            str(rank.rank),
+            enum_word(pb.RankState, rank.state),
+            rank.host,
+            rank.agent,
+            f"{rank.position:,}",
+            f"{last - rank.position:,}",
+            f"{counters.sent:,}",
+            f"{counters.retransmissions + counters.early_retransmissions:,}",
+            f"{counters.round_trip_seconds * 1e6:,.0f} us" if counters.round_trip_seconds else "",
+            str(rank.exit_code) if rank.HasField("exit_code") else "",
+        )
+    yield ranks
+    yield "switch: " + _counts(switch_counters(job))
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items()) or "none"
+
+
+@text.register(JobStanding)
+def _(standing: JobStanding) -> Iterator[Part]:
+    job, slowest = standing.job, standing.straggler
+    head = Text.assemble((job.name, "bold"), f" (id {job.id})  ", state_text(enum_word(pb.JobState, job.state)))
+    policy = enum_word(pb.OnFailure, job.on_failure).lower()
+    yield head.append(f"  {job.workers} ranks, epoch {job.epoch}, on failure {policy}")
+    if job.failure:
+        yield Text(job.failure, style="red")
+    for change in job.changes:
+        when = time.strftime("%H:%M:%S", time.localtime(change.time))
+        yield f"{when} epoch {change.epoch} with {change.workers} ranks: {change.reason}"
+    if slowest is None:
+        yield "no rank is behind"
+        return
+    yield (
+        f"slowest: rank {slowest.rank} (agent {slowest.agent} on {slowest.host}, {slowest.state}) is"
+        f" {slowest.behind:,} chunks behind the first and has not moved for {slowest.idle_seconds:.1f} s"
+    )
+
+
+@text.register(JobFinished)
+def _(finished: JobFinished) -> Iterator[Part]:
+    run = finished.run
+    state = state_text(enum_word(pb.JobState, run.job.state))
+    yield Text.assemble((run.job.name, "bold"), f" (id {run.job.id})  ", state, f"  after {run.seconds:.1f} s")
+    if run.job.failure:
+        yield Text(run.job.failure, style="red")
+    yield f"exit codes: {' '.join(str(code) for code in run.launch.exit_codes)}"
+    yield f"switch: {_counts(run.counters)}; dropped: {_counts(run.dropped)}"
+    yield f"logs and results: {run.run_dir}"
+
+
+@text.register(JobReady)
+def _(ready: JobReady) -> Iterator[Part]:
+    job = ready.started.job
+    yield Text.assemble((job.name, "bold"), f" (id {job.id}) is ", state_text(enum_word(pb.JobState, job.state)))
+    yield "Each rank attaches with `switchml.connect()` in a process that has on its host:"
+    for rank in job.ranks:
+        yield f"  {rank.host}:  {shell_variables(job, rank)}"
+    yield f"Watch it with `switchml-ctl job watch {job.name}`, end it with `switchml-ctl job stop {job.name}`."
+
+
+@text.register(JobDetached)
+def _(detached: JobDetached) -> Iterator[Part]:
+    job = detached.job
+    yield f"{job.name} (id {job.id}) runs in the background, process {detached.pid}, logs in {detached.run_dir}"
+    yield f"Wait for it with `switchml-ctl job wait {job.name}`."
+
+
+@text.register(JobLogs)
+def _(logs: JobLogs) -> Iterator[Part]:
+    for rank, piece in logs.pieces:
+        if logs.prefixed:
+            yield Verbatim("".join(f"[{rank}] {line}\n" for line in piece.splitlines()))
+        else:
+            yield Verbatim(piece)

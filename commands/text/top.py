@@ -1,0 +1,73 @@
+"""What goes on in the fabric as people see it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from switchml.commands.text.printing import Frame, Part, text
+from switchml.commands.text.tables import table
+from switchml.commands.top import Activity
+from switchml.ops import top
+
+__all__: list[str] = []
+
+_MOST_RANKS = 16  # of a job, in the table: those that are furthest behind
+
+
+@text.register(Activity)
+def _(activity: Activity) -> Iterator[Part]:
+    yield Frame(Text("looking ..."))
+    for snapshot in activity.snapshots:
+        shown = _snapshot(snapshot)
+        yield Frame(shown, shown)
+
+
+def _snapshot(snapshot: top.Snapshot) -> RenderableType:
+    head = Text(f"{time.strftime('%H:%M:%S', time.localtime(snapshot.time))}  {len(snapshot.jobs)} jobs, ")
+    head.append(f"{snapshot.agents_live} agents")
+    if snapshot.agents_gone:
+        head.append(f", gone: {', '.join(snapshot.agents_gone)}", "red")
+    for switch in snapshot.switches:
+        state = f", switch {switch.name}: {switch.slots_free:,} of {switch.slots:,} slots free"
+        head.append(state if switch.connected else f", switch {switch.name}: {switch.failure}", _style(switch))
+    return Group(head, *(line for job in snapshot.jobs for line in _job(job)))
+
+
+def _style(switch: top.SwitchActivity) -> str:
+    return "" if switch.connected else "red"
+
+
+def _job(job: top.JobActivity) -> list[RenderableType]:
+    head = Text.assemble(("\n" + job.name, "bold"), f" (id {job.id}) on {job.switch}  {job.state}  ")
+    head.append(f"{_rate(job.bytes_per_second)}, {job.retransmitted_share:.1%} sent again, {job.age_seconds:,.0f} s")
+    if job.straggler is not None:
+        behind = max(rank.behind for rank in job.ranks)
+        head.append(f"  rank {job.straggler} is {behind:,} chunks behind", "yellow")
+    columns = ("rank", "state", "agent", "chunks", "behind", "rate", "packets/s", "again/s", "round trip")
+    ranks = table(*columns, right=(columns[0], *columns[3:]))
+    shown = sorted(job.ranks, key=lambda rank: (-rank.behind, rank.rank))[:_MOST_RANKS]
+    for rank in sorted(shown, key=lambda rank: rank.rank):
+        ranks.add_row(
+            str(rank.rank),
+            rank.state,
+            rank.agent,
+            f"{rank.position:,}",
+            f"{rank.behind:,}",
+            _rate(rank.bytes_per_second),
+            f"{rank.packets_per_second:,.0f}",
+            f"{rank.retransmissions_per_second:,.0f}",
+            f"{rank.round_trip_seconds * 1e6:,.0f} us" if rank.round_trip_seconds else "",
+        )
+    left_out = len(job.ranks) - len(shown)
+    return [head, ranks, *([Text(f"and {left_out} ranks that are less behind", "dim")] if left_out else [])]
+
+
+def _rate(bytes_per_second: float) -> str:
+    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if bytes_per_second >= size:
+            return f"{bytes_per_second / size:.2f} {unit}"
+    return f"{bytes_per_second / 1e3:.1f} kB/s"

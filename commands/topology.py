@@ -1,0 +1,99 @@
+"""The commands of switchml-ctl about topologies."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from switchml.commands.command import Group
+from switchml.commands.result import Result
+from switchml.commands.session import Session
+from switchml.commands.standard_streams import note
+
+if TYPE_CHECKING:
+    from switchml.topologies.topology import Topology
+
+__all__ = ["ControllerFile", "TopologyFound", "topology_group"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TopologyFound(Result):
+    """A topology; `drawn` is whether there is a picture of it, so that people need no other."""
+
+    topology: Topology
+    drawn: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return self.topology.as_dict()
+
+
+@dataclasses.dataclass(frozen=True)
+class ControllerFile(Result):
+    """The controller's configuration for a topology."""
+
+    configuration: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {"configuration": self.configuration}
+
+
+@click.group("topology", cls=Group)
+def topology_group() -> None:
+    """Look at topologies: what `up --switch` lays out in network namespaces."""
+
+
+@topology_group.command(
+    "show",
+    epilog="""\b
+Examples:
+  switchml-ctl topology show
+  switchml-ctl topology show my-topology.yaml --output my-topology.svg""",
+)
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False), metavar="[FILE]")
+@click.option(
+    "--output",
+    "picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.png|svg",
+    help="Draw it there.",
+)
+@click.pass_obj
+def show_topology(session: Session, file: Path | None, picture: Path | None) -> TopologyFound:
+    """Draw a topology file; without one that of the run directory's fabric, else the one that comes with SwitchML."""
+    from switchml.topologies import drawing, topology
+
+    shown = topology.load(file) if file is not None else _laid_out(session) or topology.load(topology.PACKAGED)
+    if picture is not None:
+        drawing.picture(shown, picture)
+        note(f"wrote {picture}")
+    return TopologyFound(shown, drawn=picture is not None)
+
+
+@topology_group.command(
+    "controller",
+    epilog="""\b
+Example:
+  switchml-ctl topology controller tofino.yaml > controller.toml""",
+)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def controller_of_topology(file: Path) -> ControllerFile:
+    """Print the controller's configuration for a topology file whose switch is there already: a Tofino."""
+    from switchml.topologies import controller_file, topology
+
+    return ControllerFile(controller_file.controller_file(topology.load(file)))
+
+
+def _laid_out(session: Session) -> Topology | None:
+    """Return the topology of the run directory's fabric, None where it has none."""
+    from switchml.launch import fabric
+    from switchml.topologies.topology import Topology
+
+    found = fabric.inspect(session.run_directory()).fabric
+    if found is None or found.topology is None:
+        return None
+    return Topology.from_dict(found.topology)
