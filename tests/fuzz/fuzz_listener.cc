@@ -346,7 +346,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     poll(nullptr, 0, 1);
   }
   target.the_switch.control([](soft::Pipeline& pipeline) {
-    for (size_t half = 0; half < 2 * kSlots; ++half) REQUIRE(pipeline.slots.state(half).in_place == 0);
+    for (size_t half = 0; half < 2 * kSlots; ++half) {
+      const soft::SlotValues values = pipeline.slots().state(half).values;
+      REQUIRE(values == soft::SlotValues::none || values == soft::SlotValues::in_memory);
+    }
   });
   return 0;
 }

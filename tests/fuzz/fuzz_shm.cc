@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
+#include "dataplane/softswitch/native/shared_memory/shared_slot_store.h"
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
 #include "dataplane/softswitch/native/shared_memory/shm_shard.h"
 #include "native/channel/channel.h"
@@ -34,7 +35,8 @@ constexpr uint32_t kAgent = 0x7F000001;
 // No thread runs: the input says when what a shard does is done.
 struct Bench : soft::ShardHost {
   soft::Ports ports;
-  soft::Pipeline the_pipeline{kSlots, kValues, &ports};
+  soft::SharedSlotStore* the_slots = new soft::SharedSlotStore(kSlots, kValues);
+  soft::Pipeline the_pipeline{std::unique_ptr<soft::SlotStore>(the_slots), &ports};
   runtime::Turns the_turns;
   soft::ShmPort* port = nullptr;
   std::shared_ptr<soft::ShmJob> job;
@@ -49,6 +51,7 @@ struct Bench : soft::ShardHost {
 
   runtime::Turns& turns() override { return the_turns; }
   soft::Pipeline& pipeline() override { return the_pipeline; }
+  soft::SharedSlotStore& slots() override { return *the_slots; }
 
   Bench() {
     auto made = std::make_unique<soft::ShmPort>(kPort, this, 1);
@@ -65,19 +68,24 @@ struct Bench : soft::ShardHost {
       const uint16_t number = port->attach(std::move(connection));
       numbers[rank] = number;
       the_pipeline.tables.set_rank(kJob, rank, {0, kAgent, number});
-      the_pipeline.tables.workers.set({kPort, 0, kAgent, number, kJob, rank}, {0, 0, 1},
-                                      {uint64_t{1} << rank, (1U << kRanks) - 1, kEpoch, kJob});
+      admit(rank, (1U << kRanks) - 1);
       replicas.push_back({kPort, rank});
     }
     the_pipeline.tables.set_job(kJob, {0, 0});
     the_pipeline.tables.set_group(kJob, replicas);
   }
 
+  // `everyone` may be less than all ranks, as while a controller changes the entries of one rank after the other.
+  void admit(uint8_t rank, uint64_t everyone) {
+    the_pipeline.tables.workers.set({kPort, 0, kAgent, numbers[rank], kJob, rank}, {0, 0, 1},
+                                    {uint64_t{1} << rank, everyone, kEpoch, kJob});
+  }
+
   ~Bench() override {
     finish_sums();
     the_pipeline.flush();
-    for (uint8_t rank = 0; rank < kRanks; ++rank) the_pipeline.sums.take_over(*job, rank);
-    the_pipeline.sums.forget(*job);
+    for (uint8_t rank = 0; rank < kRanks; ++rank) slots().take_over(*job, rank);
+    slots().forget(*job);
   }
 
   // A turn of a shard (ShmShard), up to the sums that became possible.
@@ -104,7 +112,10 @@ struct Bench : soft::ShardHost {
   void finish_sums() {
     const size_t made = tasks.size();
     for (const soft::SumTask& task : tasks) task.run();
-    for (const soft::SumTask& task : tasks) the_pipeline.finish_sum(task);
+    for (const soft::SumTask& task : tasks) {
+      const soft::Completion* completion = slots().finish(task);
+      if (completion != nullptr) the_pipeline.send_completed(task.half, *completion);
+    }
     the_pipeline.flush();
     tasks.clear();
     port->sums().exchange(made, &tasks);
@@ -180,11 +191,14 @@ void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
 // Whose values are still in the ranks' memory has contributed, and the memory is still there.
 void verify(Bench* bench, bool detached) {
   for (size_t half = 0; half < 2 * kSlots; ++half) {
-    const soft::HalfState& state = bench->the_pipeline.slots.state(half);
+    const soft::HalfState& state = bench->the_slots->state(half);
+    const uint64_t ranks = bench->the_slots->ranks_with_values(half);
     REQUIRE((state.bitmap & ~uint64_t{3}) == 0);
-    REQUIRE((state.in_place & ~state.bitmap) == 0);
-    REQUIRE(state.in_place == 0 || state.job == bench->job.get());
-    REQUIRE(!detached || (state.in_place & 2U) == 0);
+    REQUIRE((ranks & ~state.bitmap) == 0);
+    REQUIRE(!detached || (ranks & 2U) == 0);
+    const bool in_buffers = state.values == soft::SlotValues::in_buffers || state.values == soft::SlotValues::in_both;
+    REQUIRE(!in_buffers || ranks != 0);
+    REQUIRE(in_buffers || is_summing(state.values) || ranks == 0);
   }
   for (uint8_t rank = 0; rank < kRanks; ++rank) {
     if (bench->connections[rank] == nullptr || bench->limits[rank].empty()) continue;
@@ -199,12 +213,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzedDataProvider input(data, size);
   Bench bench;
   bool detached = false;
+  const bool disagree = input.ConsumeBool();
   if (input.ConsumeBool()) bench.port->set_faults({0.2, 0.2, 0.2}, 7);
   while (input.remaining_bytes() > 0) {
     const auto rank = input.ConsumeIntegralInRange<uint8_t>(0, kRanks - 1);
-    switch (input.ConsumeIntegralInRange<int>(0, 9)) {
+    switch (input.ConsumeIntegralInRange<int>(0, 10)) {
       case 8:
         if (!(detached && rank == 1) && input.ConsumeIntegralInRange<int>(0, 3) == 0) quiesce(&bench, rank, &input);
+        break;
+      case 9:
+        if (disagree) bench.admit(rank, input.ConsumeIntegralInRange<uint64_t>(1, 3));
         break;
       case 0:
         if (!(detached && rank == 1)) scribble(&bench, rank, &input);
@@ -217,7 +235,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           while (bench.port->sums().any_left()) bench.finish_sums();       // as Turns::Control sees to it
           bench.the_pipeline.flush();
           const auto ended = bench.port->detach(bench.numbers[1]);
-          bench.the_pipeline.sums.take_over(*bench.job, 1);
+          bench.slots().take_over(*bench.job, 1);
           bench.job->set_contributions(1, nullptr);
           bench.connections[1] = nullptr;
           detached = true;

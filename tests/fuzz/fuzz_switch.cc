@@ -33,7 +33,7 @@ uint64_t mac_of(unsigned worker) { return 0x020000000100 + worker; }
 
 struct Bench {
   soft::Ports ports;
-  soft::Pipeline pipeline{kSlots, kValues, &ports};
+  soft::Pipeline pipeline{std::make_unique<soft::PacketSlotStore>(kSlots, kValues), &ports};
   std::array<std::array<uint32_t, kValues>, 2 * kSlots> sums{};  // what the registers should hold
   uint64_t packets = 0;                                          // that were given to the pipeline
 
@@ -172,14 +172,14 @@ void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t h
   const auto repeated = [&] { return counted(wire::Verdict::resent, wire::Verdict::duplicate); };
   const uint64_t before = known ? accepted() : 0;
   const uint64_t repeated_before = known ? repeated() : 0;
-  const soft::HalfState state = known ? bench->pipeline.slots.state(header.slot) : soft::HalfState{};
+  const soft::HalfState state = known ? bench->pipeline.slots().state(header.slot) : soft::HalfState{};
   bench->pipeline.receive(bench->ports[port].get(), datagram);
   bench->packets += view.content == soft::PacketView::Content::ordinary ? 0 : 1;
   if (!known || (header.flags & wire::flag::without_values) != 0) return;
-  const bool brings_the_first = repeated() != repeated_before && !state.filled;
+  const bool brings_the_first = repeated() != repeated_before && !state.filled();
   if (accepted() == before && !brings_the_first) return;
   // The first values of a phase overwrite.
-  const bool first = state.epoch != header.epoch || header.phase > state.phase || !state.filled;
+  const bool first = state.epoch != header.epoch || header.phase > state.phase || !state.filled();
   for (size_t lane = 0; lane < kValues; ++lane) {
     uint32_t& sum = bench->sums[header.slot][lane];
     sum = (first ? 0 : sum) + wire::load32(view.payload + wire::protocol::header_bytes + 4 * lane);
@@ -201,7 +201,7 @@ void verify(Bench* bench) {
   REQUIRE(counted >= bench->packets);  // more: ordinary frames from the switch's own address
   for (size_t half = 0; half < 2 * kSlots; ++half) {
     for (size_t lane = 0; lane < kValues; ++lane) {
-      REQUIRE(bench->pipeline.sums.word(half, lane) == bench->sums[half][lane]);
+      REQUIRE(bench->pipeline.slots().word(half, lane) == bench->sums[half][lane]);
     }
   }
 }

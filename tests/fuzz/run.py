@@ -40,9 +40,9 @@ class Native:
 NATIVE: Final = (
     Native(
         "switch",
-        ("packet_view.cc", "pipeline.cc", "slot_sums.cc", "result_sender.cc", "forwarding.cc", "own_address.cc"),
+        ("packet_view.cc", "pipeline.cc", "slot_store.cc", "result_sender.cc", "forwarding.cc", "own_address.cc"),
     ),
-    Native("shm", ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "slot_sums.cc", "slot_sums.h")),
+    Native("shm", ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "shared_slot_store.cc", "sum_queue.cc")),
     Native(
         "listener",
         ("shm_listener.cc", "switch_shm.cc", "shm_connection.cc", "shm_job.cc", "shm_port.cc", "shm_shard.cc"),

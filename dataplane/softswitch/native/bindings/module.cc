@@ -217,7 +217,7 @@ void bind_counters(nb::class_<Switch>* cls) {
       [](Switch* self, const std::string& name, Int index) {
         const auto at = number<uint32_t>(index, "register index");
         const nb::gil_scoped_release unlocked;
-        return self->control_slot(at, [&](Pipeline& p) { return p.read_register(name, at); });
+        return self->control_slot(at, [&](Pipeline& p) { return p.slots().read_register(name, at); });
       },
       nb::arg("name"), nb::arg("index"), "Return one entry of a register, named as in the P4 program.");
   cls->def(
@@ -226,7 +226,7 @@ void bind_counters(nb::class_<Switch>* cls) {
         const auto at = number<uint32_t>(index, "register index");
         const auto word = number<uint64_t>(value, "register value");
         const nb::gil_scoped_release unlocked;
-        self->control_slot(at, [&](Pipeline& p) { p.write_register(name, at, word); });
+        self->control_slot(at, [&](Pipeline& p) { p.slots().write_register(name, at, word); });
       },
       nb::arg("name"), nb::arg("index"), nb::arg("value"), "Set one entry of a register.");
 }

@@ -1,6 +1,7 @@
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace switchml::soft {
 namespace {
@@ -24,9 +25,8 @@ std::optional<wire::DropReason> drop_reason_of(wire::Verdict verdict) {
 
 }  // namespace
 
-Pipeline::Pipeline(size_t slot_count, size_t values, const Ports* ports)
-    : slots(slot_count, values),
-      sums(&slots),
+Pipeline::Pipeline(std::unique_ptr<SlotStore> slots, const Ports* ports)
+    : slots_(std::move(slots)),
       job_counters_(kJobCounterEntries),
       egress_(&tables, ports, &drops),
       results_(&tables, &egress_, &drops),
@@ -55,7 +55,7 @@ void Pipeline::process(const Port& ingress, const net::Datagram& received) {
   }
   switch (packet.content) {
     case PacketView::Content::ours:
-      contribute(ingress, packet);
+      contribute_packet(ingress, packet);
       break;
     case PacketView::Content::ordinary:
       results_.flush();  // what leaves through one port leaves in the order of what it answers
@@ -67,17 +67,17 @@ void Pipeline::process(const Port& ingress, const net::Datagram& received) {
   }
 }
 
-void Pipeline::contribute(const Port& ingress, const PacketView& packet) {
+void Pipeline::contribute_packet(const Port& ingress, const PacketView& packet) {
   if (packet.payload_bytes < wire::protocol::header_bytes || (packet.frame != nullptr && ends_early(packet))) {
     drops[wire::DropReason::runt].add(1, packet.frame_bytes);
     return;
   }
   const wire::Header header = wire::load_header(packet.payload);
-  decide(ingress, packet, header, {packet.payload + wire::protocol::header_bytes, nullptr, 0});
+  decide(ingress, packet, header, {packet.payload + wire::protocol::header_bytes, nullptr});
 }
 
-// The packet that a contribution in place would have come in.
-PacketView Pipeline::view_in_place(size_t payload_bytes) {
+// The packet that a contribution without one would have come in.
+PacketView Pipeline::view_without_packet(size_t payload_bytes) {
   PacketView packet;
   packet.content = PacketView::Content::ours;
   packet.payload_bytes = wire::protocol::header_bytes + payload_bytes;
@@ -87,21 +87,17 @@ PacketView Pipeline::view_in_place(size_t payload_bytes) {
   return packet;
 }
 
-std::optional<wire::Verdict> Pipeline::contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
-                                                           std::deque<SumTask>* tasks) {
-  const wire::Header& header = contribution.header;
-  PacketView packet = view_in_place(has_values(header) ? contribution.job->key().values * sizeof(uint32_t) : 0);
+std::optional<wire::Verdict> Pipeline::contribute(const Port& ingress, const BareContribution& contribution) {
+  PacketView packet = view_without_packet(contribution.payload_bytes);
   packet.ipv4_src = contribution.ipv4_src;
   packet.udp_src = contribution.udp_src;
-  return decide(ingress, packet, header, {nullptr, contribution.job, header.worker, tasks});
+  return decide(ingress, packet, contribution.header, contribution.values);
 }
 
-void Pipeline::finish_sum(const SumTask& task) {
-  const ShmJob::Completion* completion = sums.finished(task);
-  if (completion == nullptr) return;
-  const size_t payload = payload_bytes(completion->answer);
-  results_.multicast(completion->group, view_in_place(payload),
-                     {completion->answer, payload, &slots.state(task.half), slots.values(task.half)});
+void Pipeline::send_completed(size_t half, const Completion& completion) {
+  const size_t payload = payload_bytes(completion.answer);
+  results_.multicast(completion.group, view_without_packet(payload),
+                     {completion.answer, payload, &slots_->state(half), slots_->values(half)});
 }
 
 std::optional<wire::Verdict> Pipeline::decide(const Port& ingress, const PacketView& packet, const wire::Header& header,
@@ -113,7 +109,7 @@ std::optional<wire::Verdict> Pipeline::decide(const Port& ingress, const PacketV
   const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.udp_src,
                       header.job,       header.worker,  header.secret};
   // An entry may cover more slots than there are registers.
-  WorkerEntry* worker = header.slot < slots.halves() ? tables.workers.find(key, header.slot) : nullptr;
+  WorkerEntry* worker = header.slot < slots_->halves() ? tables.workers.find(key, header.slot) : nullptr;
   if (worker == nullptr) {
     drops[why_not_admitted(header)].add(1, packet.frame_bytes);
     return std::nullopt;
@@ -126,22 +122,11 @@ std::optional<wire::Verdict> Pipeline::decide(const Port& ingress, const PacketV
   return verdict;
 }
 
-uint64_t Pipeline::read_register(const std::string& name, size_t index) {
-  const uint64_t value = slots.read_register(name, index);
-  const size_t lane = slots.lane(name);
-  return lane < slots.values_per_packet() ? sums.word(index, lane) : value;
-}
-
-void Pipeline::write_register(const std::string& name, size_t index, uint64_t value) {
-  if (index < slots.halves() && slots.lane(name) < slots.values_per_packet()) sums.settle(index);
-  slots.write_register(name, index, value);
-}
-
 // The first rows of malformed_table in the P4 program. Values that the frame does not have are missing only where the
 // UDP length says that they are there: with any other length they are not looked for, and it is a bad_length.
 bool Pipeline::ends_early(const PacketView& packet) const {
   constexpr size_t kEmpty = wire::protocol::header_bytes;
-  const size_t full = kEmpty + slots.values_per_packet() * sizeof(uint32_t);
+  const size_t full = kEmpty + slots_->values_per_packet() * sizeof(uint32_t);
   constexpr size_t kBeforePayload = wire::ipv4::bytes + wire::udp::bytes;
   if (packet.udp_length < wire::udp::bytes + kEmpty || packet.ipv4_length < kBeforePayload + kEmpty) return true;
   return packet.udp_length == wire::udp::bytes + full &&
@@ -158,7 +143,7 @@ std::optional<wire::DropReason> Pipeline::malformed(const Port& ingress, const P
   if (result || ingress.has_own_source(packet, tables.switch_address)) return wire::DropReason::forged_result;
   if (header.format != static_cast<uint8_t>(wire::Format::int32)) return wire::DropReason::bad_format;
   if (header.exponent > wire::exponent::unknown) return wire::DropReason::bad_exponent;
-  if (header.count > slots.values_per_packet() || (header.count == 0) != empty) return wire::DropReason::bad_count;
+  if (header.count > slots_->values_per_packet() || (header.count == 0) != empty) return wire::DropReason::bad_count;
   if (packet.udp_length != wire::udp::bytes + wire::protocol::header_bytes + payload_bytes(header) ||
       packet.ipv4_length != wire::ipv4::bytes + packet.udp_length) {
     return wire::DropReason::bad_length;
@@ -170,14 +155,14 @@ std::optional<wire::DropReason> Pipeline::malformed(const Port& ingress, const P
 wire::DropReason Pipeline::why_not_admitted(const wire::Header& header) const {
   const SlotRange* range = tables.find_job(header.job);
   if (range == nullptr) return wire::DropReason::unknown_job;
-  const bool known_slot = header.slot < slots.halves() && (header.slot & range->mask) == range->value;
+  const bool known_slot = header.slot < slots_->halves() && (header.slot & range->mask) == range->value;
   return known_slot ? wire::DropReason::unknown_worker : wire::DropReason::slot_out_of_range;
 }
 
 wire::Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const wire::Header& header,
                                   const Values& values, const Admission& admission) {
   if (header.epoch != admission.epoch) return wire::Verdict::wrong_epoch;
-  HalfState& half = slots.state(header.slot);
+  HalfState& half = slots_->state(header.slot);
   wire::Verdict verdict = wire::Verdict::aggregated;
   if (half.epoch != header.epoch || header.phase > half.phase) {
     store_first(header, values, admission, &half);
@@ -185,14 +170,14 @@ wire::Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet,
     return wire::Verdict::stale;
   } else if ((half.bitmap & admission.worker_bit) == 0) {
     add(header, values, admission, &half);
-  } else if (has_values(header) && !half.filled) {
+  } else if (has_values(header) && !half.filled()) {
     // The rank has contributed without values. What it brings now overwrites all the same, as in a pipeline that
     // cannot ask for both: what the slot held before must not become the phase's values.
-    sums.add(header.slot, values);
-    sums.settle(header.slot);
+    slots_->add(header.slot, values);
+    slots_->settle(header.slot);
     verdict = half.bitmap == admission.job_mask ? wire::Verdict::resent : wire::Verdict::duplicate;
     if (verdict == wire::Verdict::duplicate) return verdict;
-  } else if (half.bitmap == admission.job_mask && !half.completes) {
+  } else if (half.bitmap == admission.job_mask && !is_summing(half.values)) {
     verdict = wire::Verdict::resent;
   } else {
     return wire::Verdict::duplicate;
@@ -204,18 +189,15 @@ wire::Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet,
   answer.exponent = half.exponent;
   answer.check = half.check;
   // A RESULT has values exactly when its phase has, whether or not this packet did.
-  if (half.filled && !has_values(header)) {
+  if (half.filled() && !has_values(header)) {
     answer.flags &= static_cast<uint16_t>(~wire::flag::without_values);
-    answer.count = static_cast<uint16_t>(slots.values_per_packet());
+    answer.count = static_cast<uint16_t>(slots_->values_per_packet());
   }
-  if (half.filled && verdict != wire::Verdict::resent) {
-    if (values.tasks != nullptr &&
-        sums.finish_later(header.slot, {answer, admission.group}, admission.job_mask, values.tasks)) {
-      return wire::Verdict::completed;
-    }
-    sums.settle(header.slot);
+  if (half.filled() && verdict != wire::Verdict::resent &&
+      !slots_->complete(header.slot, values, {answer, admission.group}, admission.job_mask)) {
+    return wire::Verdict::completed;
   }
-  const ResultSender::Result result{answer, payload_bytes(answer), &half, slots.values(header.slot)};
+  const ResultSender::Result result{answer, payload_bytes(answer), &half, slots_->values(header.slot)};
   if (verdict == wire::Verdict::resent) {
     results_.resend(ingress.number(), packet, result);
     return verdict;
@@ -233,8 +215,8 @@ void Pipeline::store_first(const wire::Header& header, const Values& values, con
   half->bitmap = admission.worker_bit;
   half->exponent = header.exponent;
   half->check = header.check;
-  sums.begin(header.slot);
-  if (has_values(header)) sums.add(header.slot, values);
+  slots_->begin(header.slot);
+  if (has_values(header)) slots_->add(header.slot, values);
 }
 
 void Pipeline::add(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half) {
@@ -243,7 +225,7 @@ void Pipeline::add(const wire::Header& header, const Values& values, const Admis
   half->bitmap |= admission.worker_bit;
   half->exponent = std::max(half->exponent, header.exponent);
   half->check += header.check;
-  if (has_values(header)) sums.add(header.slot, values);
+  if (has_values(header)) slots_->add(header.slot, values);
 }
 
 }  // namespace switchml::soft

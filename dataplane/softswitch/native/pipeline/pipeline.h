@@ -4,17 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/egress.h"
 #include "dataplane/softswitch/native/pipeline/forwarding.h"
 #include "dataplane/softswitch/native/pipeline/result_sender.h"
-#include "dataplane/softswitch/native/pipeline/shm_job.h"
-#include "dataplane/softswitch/native/pipeline/slot_memory.h"
-#include "dataplane/softswitch/native/pipeline/slot_sums.h"
+#include "dataplane/softswitch/native/pipeline/slot_store.h"
 #include "dataplane/softswitch/native/ports/packet_view.h"
 #include "dataplane/softswitch/native/ports/port.h"
 #include "dataplane/softswitch/native/tables/counter.h"
@@ -25,12 +22,13 @@
 
 namespace switchml::soft {
 
-// A contribution without a packet: what would stand in its headers, and whose buffers hold the values.
-struct InPlaceContribution {
+// A contribution without a packet: what would stand in its headers, and its values, if it has any.
+struct BareContribution {
   wire::Header header;
   uint32_t ipv4_src = 0;
-  uint16_t udp_src = 0;  // the number of the connection
-  ShmJob* job = nullptr;
+  uint16_t udp_src = 0;      // the number of the connection
+  size_t payload_bytes = 0;  // of the values that its packet would have
+  Values values;
 };
 
 // Tables, registers and counters of one switch, and the path of a packet through them. Not thread-safe: the owner
@@ -39,40 +37,35 @@ class Pipeline {
  public:
   static constexpr size_t kJobCounterEntries = wire::protocol::max_jobs << 4U;
 
-  // Throws what SlotMemory throws. `ports` outlive the pipeline.
-  Pipeline(size_t slots, size_t values, const Ports* ports);
+  // `ports` outlive the pipeline.
+  Pipeline(std::unique_ptr<SlotStore> slots, const Ports* ports);
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
   // Takes one packet from a port, through the port's faults. What it sends may wait until flush(). Does not throw.
   void receive(Port* ingress, const net::Datagram& packet);
-  // Takes one contribution whose values, if it has any, stay where the rank of a shm port wrote them. What became of
-  // it; nothing when it was dropped before the slot was looked at.
-  // Sums that it makes possible are put into `tasks`; whoever has done one calls finish_sum().
-  std::optional<wire::Verdict> contribute_in_place(const Port& ingress, const InPlaceContribution& contribution,
-                                                   std::deque<SumTask>* tasks);
-  void finish_sum(const SumTask& task);
+  // Takes a contribution without a packet. Returns the verdict; nothing when it was dropped before the slot was looked
+  // at.
+  std::optional<wire::Verdict> contribute(const Port& ingress, const BareContribution& contribution);
+  // Sends the result of a half whose sum was made after its last contribution (SlotStore::complete).
+  void send_completed(size_t half, const Completion& completion);
   // Lets go of packets that a port's faults held long enough.
   void release_expired(Port* port, Port::Clock::time_point now);
   // Sends everything that waits. Call it at the end of a burst, before anything else touches this object.
   void flush();
 
-  Tables tables;
-  SlotMemory slots;
-  SlotSums sums;
-  DropCounters drops;
+  SlotStore& slots() { return *slots_; }
 
-  // As those of SlotMemory, wherever the values are.
-  uint64_t read_register(const std::string& name, size_t index);
-  void write_register(const std::string& name, size_t index, uint64_t value);
+  Tables tables;
+  DropCounters drops;
 
   // job_counter; `index` is (job << 4) | verdict, below kJobCounterEntries.
   Counter& job_counter(size_t index) { return job_counters_[index]; }
 
  private:
-  static PacketView view_in_place(size_t payload_bytes);
+  static PacketView view_without_packet(size_t payload_bytes);
   void process(const Port& ingress, const net::Datagram& received);
-  void contribute(const Port& ingress, const PacketView& packet);
+  void contribute_packet(const Port& ingress, const PacketView& packet);
   std::optional<wire::Verdict> decide(const Port& ingress, const PacketView& packet, const wire::Header& header,
                                       const Values& values);
   // Whether the lengths in a frame's headers end before our header or our values do, or the frame does.
@@ -90,9 +83,10 @@ class Pipeline {
 
   static bool has_values(const wire::Header& header) { return (header.flags & wire::flag::without_values) == 0; }
   size_t payload_bytes(const wire::Header& header) const {
-    return has_values(header) ? slots.values_per_packet() * sizeof(uint32_t) : 0;
+    return has_values(header) ? slots_->values_per_packet() * sizeof(uint32_t) : 0;
   }
 
+  std::unique_ptr<SlotStore> slots_;
   std::vector<Counter> job_counters_;
   Egress egress_;
   ResultSender results_;

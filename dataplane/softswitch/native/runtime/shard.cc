@@ -9,12 +9,12 @@
 
 namespace switchml::soft {
 
-Shard::Shard(const Peers* peers, unsigned index, size_t slots, size_t values)
+Shard::Shard(const Peers* peers, unsigned index, std::unique_ptr<SlotStore> slots)
     : peers_(peers),
       index_(index),
       worker_("switchml-switch"),
       strays_(&worker_.wake_event()),
-      pipeline_(std::make_unique<Pipeline>(slots, values, &ports_)) {}
+      pipeline_(std::make_unique<Pipeline>(std::move(slots), &ports_)) {}
 
 void Shard::add_port(std::unique_ptr<Port> port) {
   const uint16_t number = port->number();
@@ -23,10 +23,10 @@ void Shard::add_port(std::unique_ptr<Port> port) {
   worker_.wake_event().wake();
 }
 
-void Shard::reset(size_t slots, size_t values, const std::function<void()>& forget) {
-  auto pipeline = std::make_unique<Pipeline>(slots, values, &ports_);
+void Shard::reset(std::unique_ptr<SlotStore> slots, const std::function<void()>& forget) {
+  auto pipeline = std::make_unique<Pipeline>(std::move(slots), &ports_);
   worker_.control([&] {
-    if (forget) forget();
+    forget();
     pipeline_.swap(pipeline);
   });
 }

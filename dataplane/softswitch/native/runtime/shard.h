@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
+#include "dataplane/softswitch/native/pipeline/slot_store.h"
 #include "dataplane/softswitch/native/ports/device_port.h"
 #include "dataplane/softswitch/native/ports/fault_injector.h"
 #include "dataplane/softswitch/native/ports/port.h"
@@ -29,9 +30,9 @@ class Shard {
  public:
   using Peers = std::vector<std::unique_ptr<Shard>>;
 
-  // One of `peers`, by `index`; they outlive its thread. Throws what SlotMemory throws; std::system_error when the
-  // kernel gives no event descriptor.
-  Shard(const Peers* peers, unsigned index, size_t slots, size_t values);
+  // One of `peers`, by `index`; they outlive its thread. Throws std::system_error when the kernel gives no event
+  // descriptor.
+  Shard(const Peers* peers, unsigned index, std::unique_ptr<SlotStore> slots);
   ~Shard() { stop(); }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
@@ -55,8 +56,8 @@ class Shard {
   Port* port(uint16_t number) const { return ports_[number].get(); }
   // In a control operation: adds this shard's part of a port. Its number is free.
   void add_port(std::unique_ptr<Port> port);
-  // Puts a new, empty pipeline in place of the old one; `forget` is called in between.
-  void reset(size_t slots, size_t values, const std::function<void()>& forget);
+  // Replaces the pipeline by an empty one with these slots, right after `forget` was called.
+  void reset(std::unique_ptr<SlotStore> slots, const std::function<void()>& forget);
 
  private:
   void run();

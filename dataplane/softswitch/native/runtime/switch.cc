@@ -17,8 +17,11 @@ Switch::Switch(size_t slots, size_t values, unsigned shards) {
     throw std::invalid_argument("a switch has 1 to " + std::to_string(kMostShards) + " shards, not " +
                                 std::to_string(shards));
   }
-  for (unsigned index = 0; index < shards; ++index) {
-    shards_.push_back(std::make_unique<Shard>(&shards_, index, slots, values));
+  auto first_store = std::make_unique<SharedSlotStore>(slots, values);
+  shared_slots_ = first_store.get();
+  shards_.push_back(std::make_unique<Shard>(&shards_, 0, std::move(first_store)));
+  for (unsigned index = 1; index < shards; ++index) {
+    shards_.push_back(std::make_unique<Shard>(&shards_, index, std::make_unique<PacketSlotStore>(slots, values)));
   }
   first().publish_after_bursts([this] { publish(); });
 }
@@ -29,13 +32,16 @@ Switch::~Switch() {
 }
 
 void Switch::reset(size_t slots, size_t values) {
-  for (const auto& shard : shards_) {
-    shard->reset(slots, values, [&] {
-      if (shard != shards_.front()) return;
-      // Sums that wait would be made in the old pipeline's memory, and finished in the new one.
-      for (ShmPort* port : shm_ports_) port->forget_sums();
-      shm_jobs_.forget_results();
-    });
+  auto first_store = std::make_unique<SharedSlotStore>(slots, values);
+  SharedSlotStore* shared_slots = first_store.get();
+  first().reset(std::move(first_store), [&] {
+    // Sums that wait would be made in the old pipeline's memory, and finished in the new one.
+    for (ShmPort* port : shm_ports_) port->forget_sums();
+    shm_jobs_.forget_results();
+    shared_slots_ = shared_slots;
+  });
+  for (size_t index = 1; index < shards_.size(); ++index) {
+    shards_[index]->reset(std::make_unique<PacketSlotStore>(slots, values), [] {});
   }
 }
 

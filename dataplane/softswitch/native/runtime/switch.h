@@ -117,11 +117,13 @@ class Switch : private ShmHost, private ShardHost {
   void publish();
   runtime::Turns& turns() override { return first().turns(); }
   Pipeline& pipeline() override { return first().pipeline(); }
+  SharedSlotStore& slots() override { return *shared_slots_; }
 
   std::mutex ports_;  // held while ports are added to all shards, or looked up in them
   std::vector<std::unique_ptr<Shard>> shards_;
   bool runs_ = false;  // guarded by ports_
   // Used in turns of the first shard.
+  SharedSlotStore* shared_slots_;  // its pipeline's
   std::vector<ShmPort*> shm_ports_;
   ShmJobs shm_jobs_;
   ShmWays ways_;

@@ -31,14 +31,15 @@ ShmPort& Switch::shm_port_at(uint16_t port) {
 // The generation of the job that is served already, or null, if the rank can be served.
 std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const ShmRank& rank) {
   const ShmJobKey& key = rank.job;
-  const size_t values = pipeline().slots.values_per_packet();
-  const size_t slots = pipeline().slots.halves() / 2;
+  const size_t values = slots().values_per_packet();
+  const size_t most_slots = slots().halves() / 2;
   if (key.values != values) {
     throw std::invalid_argument("packets of this switch have " + std::to_string(values) + " values, not " +
                                 std::to_string(key.values));
   }
-  if (size_t{key.slot_base} + key.slots > slots) {
-    throw std::invalid_argument("this switch has " + std::to_string(slots) + " slots, and those of the job go beyond");
+  if (size_t{key.slot_base} + key.slots > most_slots) {
+    throw std::invalid_argument("this switch has " + std::to_string(most_slots) +
+                                " slots, and those of the job go beyond");
   }
   std::shared_ptr<ShmJob> job = shm_jobs_.get(key);
   if (job != nullptr && job->has_rank(rank.rank)) {
@@ -92,10 +93,10 @@ void Switch::unbind(uint16_t port, uint16_t connection) {
   if (ended == nullptr) return;
   job = ended->shared_job();
   pipeline().flush();
-  pipeline().sums.take_over(*job, ended->rank().rank);
+  slots().take_over(*job, ended->rank().rank);
   job->set_contributions(ended->rank().rank, nullptr);
   if (!job->has_ranks()) {
-    pipeline().sums.forget(*job);
+    slots().forget(*job);
     shm_jobs_.remove(*job);
   }
 }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/softswitch/native/pipeline/shm_job.h"
+#include "dataplane/softswitch/native/shared_memory/shm_job.h"
 #include "native/channel/channel.h"
 #include "native/channel/sender_slots.h"
 #include "native/channel/shared_memory.h"

@@ -4,37 +4,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "native/kernels/accumulate.h"
 #include "native/runtime/processors.h"
 
 namespace switchml::soft {
-namespace {
-
-// A thread takes so many sums at a time: enough to be worth a turn, few enough that another one finds some.
-constexpr size_t kSumsPerTurn = 16;
-
-}  // namespace
-
-void SumQueue::exchange(size_t made, std::vector<SumTask>* taken) {
-  running_ -= made;
-  const size_t count = std::min(waiting_.size(), kSumsPerTurn);
-  taken->assign(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(count));
-  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(count));
-  running_ += count;
-}
-
-void SumQueue::run_all(std::vector<SumTask>* made) {
-  for (const SumTask& task : waiting_) task.run();
-  kernels::fence_streaming_stores();
-  running_ += waiting_.size();
-  made->insert(made->end(), waiting_.begin(), waiting_.end());
-  waiting_.clear();
-}
-
-void SumQueue::clear() {
-  waiting_.clear();
-  running_ = 0;
-}
 
 ShmPort::ShmPort(uint16_t number, ShardHost* host, size_t shards) : Port(number, false) {
   for (size_t shard = 0; shard < shards; ++shard) {
@@ -131,8 +103,11 @@ void ShmPort::contribute(Pipeline* pipeline, uint16_t number, ShmConnection* con
     return;
   }
   count_received();
-  const InPlaceContribution contribution{header, connection->rank().ipv4, number, &connection->job()};
-  const auto verdict = pipeline->contribute_in_place(*this, contribution, sums_.waiting());
+  const bool empty = (header.flags & wire::flag::without_values) != 0;
+  const size_t payload_bytes = empty ? 0 : connection->rank().job.values * sizeof(uint32_t);
+  const SharedValues values{&connection->job(), header.worker, &sums_};
+  const auto verdict =
+      pipeline->contribute(*this, {header, connection->rank().ipv4, number, payload_bytes, {nullptr, &values}});
   if (!verdict || *verdict == wire::Verdict::wrong_epoch) connection->arm(now);
 }
 

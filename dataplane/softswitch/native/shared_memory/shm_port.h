@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,27 +12,9 @@
 #include "dataplane/softswitch/native/ports/port.h"
 #include "dataplane/softswitch/native/shared_memory/shm_connection.h"
 #include "dataplane/softswitch/native/shared_memory/shm_shard.h"
+#include "dataplane/softswitch/native/shared_memory/sum_queue.h"
 
 namespace switchml::soft {
-
-// Sums from the contribution that made them possible until their results have left.
-class SumQueue {
- public:
-  // Where the pipeline puts them.
-  std::deque<SumTask>* waiting() { return &waiting_; }
-  bool any_wait() const { return !waiting_.empty(); }
-  bool any_left() const { return !waiting_.empty() || running_ != 0; }
-  // A thread has made `made` of them and takes some more.
-  void exchange(size_t made, std::vector<SumTask>* taken);
-  // Makes all that wait. They count as being made.
-  void run_all(std::vector<SumTask>* made);
-  // Forgets those that wait and those that are being made.
-  void clear();
-
- private:
-  std::deque<SumTask> waiting_;
-  size_t running_ = 0;
-};
 
 // Nothing is lost here but on purpose, or while worker_table has no entry for a rank; then the port itself repeats a
 // contribution on the rank's behalf, as an agent would.
@@ -52,7 +33,7 @@ class ShmPort : public Port {
   // In a control operation, as all that follows but what says otherwise.
   // The number that stands for the connection from now on. Throws std::runtime_error when all are in use.
   uint16_t attach(std::unique_ptr<ShmConnection> connection);
-  // Its job's slots no longer need the connection's memory (SlotSums::take_over).
+  // Its job's slots still need the connection's memory (SharedSlotStore::take_over).
   std::unique_ptr<ShmConnection> detach(uint16_t number);
   // Makes the sums that wait.
   void make_sums();

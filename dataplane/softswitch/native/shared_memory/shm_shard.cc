@@ -90,7 +90,11 @@ bool ShmShard::turn() {
     const auto turn = worker_.turn();
     any = !made_.empty();
     Pipeline& pipeline = host_->pipeline();
-    for (const SumTask& sum : made_) pipeline.finish_sum(sum);
+    SharedSlotStore& slots = host_->slots();
+    for (const SumTask& sum : made_) {
+      const Completion* completion = slots.finish(sum);
+      if (completion != nullptr) pipeline.send_completed(sum.half, *completion);
+    }
     any = serve(&pipeline) || any;
     pipeline.flush();
     port_->sums().exchange(made_.size(), &tasks_);

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
+#include "dataplane/softswitch/native/shared_memory/shared_slot_store.h"
 #include "dataplane/softswitch/native/shared_memory/shm_connection.h"
+#include "dataplane/softswitch/native/shared_memory/sum_queue.h"
 #include "native/channel/channel.h"
 #include "native/runtime/turns.h"
 #include "native/runtime/worker.h"
@@ -25,8 +27,9 @@ class ShardHost {
  public:
   virtual ~ShardHost() = default;
   virtual runtime::Turns& turns() = 0;
-  // To be asked for in every turn anew.
+  // The pipeline and its slots, which may be others in another turn.
   virtual Pipeline& pipeline() = 0;
+  virtual SharedSlotStore& slots() = 0;
 };
 
 class ShmShard {

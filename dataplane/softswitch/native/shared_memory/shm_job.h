@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/softswitch/native/pipeline/slot_store.h"
 #include "native/wire/constants.h"
 #include "native/wire/wire.h"
 
@@ -35,11 +36,10 @@ class ShmJob {
  public:
   static constexpr uint8_t kMostShards = 32;
 
-  // What is left to do about a half when its sum is made.
-  struct Completion {
-    wire::Header answer;
-    uint16_t group = 0;
-    uint64_t ranks = 0;  // that have the result where they wrote their contribution
+  // The last result of a half.
+  struct Result {
+    Completion completion;
+    uint64_t ranks = 0;  // that have it where they wrote their contribution
   };
 
   ShmJob(const ShmJobKey& key, const ShmWays& ways);
@@ -54,8 +54,8 @@ class ShmJob {
 
   // Neighbouring ranks share a shard (shm_shard.h), and shards have about as many ranks each.
   uint8_t shard_of(uint8_t rank) const { return static_cast<uint8_t>(rank * ways_.shards / key_.world_size); }
-  Completion& completion(size_t half) { return completions_[half - 2 * size_t{key_.slot_base}]; }
-  void forget_results() { completions_.assign(completions_.size(), {}); }
+  Result& result(size_t half) { return results_[half - 2 * size_t{key_.slot_base}]; }
+  void forget_results() { results_.assign(results_.size(), {}); }
   // Whether a rank has the result with this header where it wrote its contribution.
   bool has_result(uint8_t rank, const wire::Header& result);
 
@@ -77,7 +77,7 @@ class ShmJob {
   ShmWays ways_;
   size_t stride_;
   uint8_t slowest_ = 0;
-  std::vector<Completion> completions_;
+  std::vector<Result> results_;
   std::atomic<uint64_t> summing_{0};
   std::array<uint8_t*, wire::protocol::max_workers> contributions_{};
 };

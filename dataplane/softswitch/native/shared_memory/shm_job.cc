@@ -1,4 +1,4 @@
-#include "dataplane/softswitch/native/pipeline/shm_job.h"
+#include "dataplane/softswitch/native/shared_memory/shm_job.h"
 
 #include <algorithm>
 
@@ -12,15 +12,12 @@ bool ShmJobKey::operator==(const ShmJobKey& other) const {
 }
 
 ShmJob::ShmJob(const ShmJobKey& key, const ShmWays& ways)
-    : key_(key),
-      ways_(ways),
-      stride_(channel::Channel::payload_stride(key.values)),
-      completions_(2 * size_t{key.slots}) {}
+    : key_(key), ways_(ways), stride_(channel::Channel::payload_stride(key.values)), results_(2 * size_t{key.slots}) {}
 
 bool ShmJob::has_result(uint8_t rank, const wire::Header& result) {
   if (!covers(result.slot / 2)) return false;
-  const Completion& completed = completion(result.slot);
-  return completed.answer.phase == result.phase && (completed.ranks >> rank & 1U) != 0;
+  const Result& last = this->result(result.slot);
+  return last.completion.answer.phase == result.phase && (last.ranks >> rank & 1U) != 0;
 }
 
 bool ShmJob::has_ranks() const {

@@ -1,0 +1,100 @@
+// The slots of a pipeline behind one interface: who keeps their values, and when they are added up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "dataplane/softswitch/native/pipeline/slot_memory.h"
+#include "dataplane/softswitch/native/pipeline/slot_values.h"
+#include "native/wire/wire.h"
+
+namespace switchml::soft {
+
+struct SharedValues;
+
+// The values of one contribution. One of the pointers is set.
+struct Values {
+  const uint8_t* words = nullptr;        // big-endian, in a packet, which does not wait
+  const SharedValues* shared = nullptr;  // in memory that the rank shares with the switch, for a store that takes them
+};
+
+// What is left to do about a phase when its sum is made.
+struct Completion {
+  wire::Header answer;
+  uint16_t group = 0;
+};
+
+class SlotStore {
+ public:
+  virtual ~SlotStore() = default;
+  SlotStore(const SlotStore&) = delete;
+  SlotStore& operator=(const SlotStore&) = delete;
+
+  size_t halves() const { return memory_.halves(); }
+  size_t values_per_packet() const { return memory_.values_per_packet(); }
+  HalfState& state(size_t half) { return memory_.state(half); }
+  const HalfState& state(size_t half) const { return memory_.state(half); }
+  // The values that results leave from: big-endian words in the slot's memory.
+  const uint8_t* values(size_t half) const { return memory_.values(half); }
+
+  // Begins a phase, which has no values yet.
+  virtual void begin(size_t half) = 0;
+  // Adds the values of one contribution. The first of a phase overwrite, from any rank.
+  virtual void add(size_t half, const Values& values) = 0;
+  // All ranks of a job, `everyone`, have contributed to a phase that has values; `last` are those of the last one.
+  // Returns true if the sum is in the slot's memory now; else somebody makes it later, who then calls
+  // Pipeline::send_completed with `completion`.
+  virtual bool complete(size_t half, const Values& last, const Completion& completion, uint64_t everyone) = 0;
+  // Brings the values that have come together in the slot's memory.
+  virtual void settle(size_t half) = 0;
+  // One value, or the sum of those of them that have come.
+  virtual uint32_t word(size_t half, size_t lane) const = 0;
+
+  // A register by its name in the P4 program: slot_epoch, slot_phase, slot_bitmap, slot_filled, slot_exponent,
+  // slot_check, lane_0 and up. Throw std::out_of_range for an unknown name and std::invalid_argument for a bad index or
+  // value.
+  uint64_t read_register(const std::string& name, size_t index) const;
+  void write_register(const std::string& name, size_t index, uint64_t value);
+
+ protected:
+  // Throws what SlotMemory throws.
+  SlotStore(size_t slots, size_t values) : memory_(slots, values) {}
+
+  void apply(size_t half, SlotEvent event) {
+    HalfState& state = memory_.state(half);
+    state.values = after(state.values, event);
+  }
+  // Adds words to the slot's memory, or overwrites it where it takes no part in the sum yet. Whoever calls it applies
+  // the event.
+  void merge(size_t half, const uint8_t* words);
+  SlotMemory& memory() { return memory_; }
+  const SlotMemory& memory() const { return memory_; }
+
+ private:
+  void check_index(const std::string& name, size_t index) const;
+  size_t lane_at(const std::string& name) const;
+
+  SlotMemory memory_;
+};
+
+// Slots whose values come in packets only.
+class PacketSlotStore final : public SlotStore {
+ public:
+  // Throws what SlotMemory throws.
+  PacketSlotStore(size_t slots, size_t values) : SlotStore(slots, values) {}
+
+  void begin(size_t half) override { apply(half, SlotEvent::begin); }
+  void add(size_t half, const Values& values) override {
+    merge(half, values.words);
+    apply(half, SlotEvent::add_words);
+  }
+  bool complete(size_t /*half*/, const Values& /*last*/, const Completion& /*completion*/,
+                uint64_t /*everyone*/) override {
+    return true;
+  }
+  void settle(size_t /*half*/) override {}
+  uint32_t word(size_t half, size_t lane) const override;
+};
+
+}  // namespace switchml::soft

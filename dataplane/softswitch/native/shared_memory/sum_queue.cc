@@ -1,0 +1,49 @@
+#include "dataplane/softswitch/native/shared_memory/sum_queue.h"
+
+#include <algorithm>
+#include <array>
+
+#include "dataplane/softswitch/native/shared_memory/shm_job.h"
+#include "native/kernels/accumulate.h"
+#include "native/wire/constants.h"
+
+namespace switchml::soft {
+namespace {
+
+// A thread takes so many sums at a time: enough to be worth a turn, few enough that another thread finds some.
+constexpr size_t kSumsPerTurn = 16;
+
+}  // namespace
+
+void SumTask::run() const {
+  std::array<uint8_t*, wire::protocol::max_workers> buffers;
+  size_t count = 0;
+  for (uint64_t left = ranks; left != 0; left &= left - 1) {
+    buffers[count++] = job->contribution(static_cast<uint8_t>(__builtin_ctzll(left)), half / 2);
+  }
+  kernels::sum_in_place(buffers.data(), count, memory, values, job->streaming());
+}
+
+void SumQueue::exchange(size_t made, std::vector<SumTask>* taken) {
+  running_ -= made;
+  const size_t count = std::min(waiting_.size(), kSumsPerTurn);
+  const auto end = waiting_.begin() + static_cast<ptrdiff_t>(count);
+  taken->assign(waiting_.begin(), end);
+  waiting_.erase(waiting_.begin(), end);
+  running_ += count;
+}
+
+void SumQueue::run_all(std::vector<SumTask>* made) {
+  for (const SumTask& task : waiting_) task.run();
+  kernels::fence_streaming_stores();
+  running_ += waiting_.size();
+  made->insert(made->end(), waiting_.begin(), waiting_.end());
+  waiting_.clear();
+}
+
+void SumQueue::clear() {
+  waiting_.clear();
+  running_ = 0;
+}
+
+}  // namespace switchml::soft
