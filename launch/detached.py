@@ -1,4 +1,4 @@
-"""Jobs whose launcher goes on in the background: it is started, says what it has started, and is left alone."""
+"""Launchers in the background: start one, read what it has started, and let it continue alone."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from switchml.common.processes import find_program
 __all__ = ["LOG_NAME", "leave_terminal", "start"]
 
 LOG_NAME: Final = "launcher.log"
-"""The file in a job's directory in which a launcher in the background writes what it would show on a terminal."""
+"""The file in a job's directory that receives the terminal output of a launcher in the background."""
 
-_LEFT: Final = "\0"  # ends what the launcher says before it goes on by itself
+_LEFT: Final = "\0"  # ends the launcher's output before it detaches
 
 
 def start(arguments: Sequence[str]) -> tuple[int | None, str]:
-    """Run `switchml-ctl` with arguments in a session of its own until it has called `leave_terminal` or ended.
+    """Run `switchml-ctl` with arguments in a new session until it has called `leave_terminal` or ended.
 
-    Returns its exit status, None if it goes on without a terminal, and what it has written on standard output. On
-    standard error it writes where this process does. An interrupt ends it.
+    Returns its exit status, or None if it continues detached, and its standard output so far. Its standard error is
+    this
+    process's. An interrupt ends it.
     """
     command = [find_program("switchml-ctl"), *arguments]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     try:
         with process.stdout as output:
-            # To the end of the pipe: it has left its standard output, or ended.
+            # Until the end of the pipe: it has detached from its standard output, or ended.
             said, left, _ = output.read().decode("utf-8", "replace").partition(_LEFT)
         return (None if left else process.wait()), said
     except BaseException:
@@ -41,7 +42,7 @@ def start(arguments: Sequence[str]) -> tuple[int | None, str]:
 
 
 def leave_terminal(said: str, directory: Path) -> None:
-    """Write `said` to who has called `start`; from now on standard output and error are a file in `directory`."""
+    """Write `said` to the caller of `start`; from now on standard output and error go to a file in `directory`."""
     sys.stdout.write(said + _LEFT)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The fabric of a run directory: starts it, finds it, keeps it for those who use it, ends it."""
+"""The fabric of a run directory: start it, find it, keep it while programs use it, and end it."""
 
 import contextlib
 import dataclasses
@@ -39,9 +39,9 @@ def _silent(_line: str) -> None:
 
 
 def controller_address(settings: Settings) -> str:
-    """The configured controller's address, else that of the run directory's live fabric.
+    """Return the configured controller's address, else that of the run directory's live fabric.
 
-    Raises NoFabricError when there is neither.
+    Raises NoFabricError if there is neither.
     """
     if settings.controller is not None:
         return settings.controller
@@ -53,19 +53,19 @@ def controller_address(settings: Settings) -> str:
         lines = "".join(f"\n  {line}" for line in last_lines(Path(first.log)))
         names = ", ".join(process.name for process in status.dead)
         raise NoFabricError(
-            f"the fabric in {settings.run_dir} is broken: {names} has ended. "
-            f"Begin anew with `switchml-ctl down` and `switchml-ctl up`. The end of {first.log}:{lines}"
+            f"the fabric in {settings.run_dir} is broken: {names} has ended. Restart it with `switchml-ctl down` "
+            f"and `switchml-ctl up`. The end of {first.log}:{lines}"
         )
     if status.state == "starting":
         raise NoFabricError(f"the fabric in {settings.run_dir} is still starting; try again in a moment")
     raise NoFabricError(
-        f"there is no controller: none is configured (--controller, SWITCHML_CONTROLLER, the configuration file) and "
-        f"{settings.run_dir} holds no live fabric. Start one here with `switchml-ctl up`"
+        "there is no controller: none is configured (--controller, SWITCHML_CONTROLLER, the configuration file), "
+        f"and {settings.run_dir} holds no live fabric. Start one with `switchml-ctl up`"
     )
 
 
 def connect(settings: Settings, address: str, timeout: float | None = None) -> ControllerClient:
-    """Return a client of the controller at `address`, with the configured certificates if the controller is, too.
+    """Return a client of the controller at `address`, with the configured certificates if the controller is configured.
 
     A call takes at most `timeout` seconds, or ControllerClient's default. Raises what ControllerClient raises.
     """
@@ -83,10 +83,11 @@ def start(
     report: Reporter = _silent,
     progress: Progress | None = None,
 ) -> tuple[Fabric, bool]:
-    """The live fabric of the run directory, and whether this call started it.
+    """Return the live fabric of the run directory, and whether this call started it.
 
-    A live fabric is taken as it is, whatever `options` says; with `keep` it is from now on left alone by the end of a
-    job. A broken one is cleared away first. Raises FabricBusyError, RunDirectoryError and what `launch` raises.
+    A live fabric is used as it is, regardless of `options`; with `keep` it survives the end of jobs from now on. A
+    broken
+    one is removed first. Raises FabricBusyError, RunDirectoryError and what `launch` raises.
     """
     run_directory.create()
     with run_directory.lock(LOCK_SECONDS):
@@ -104,13 +105,13 @@ def _start_locked(
             fabric.save()
         return fabric, False
     if status.fabric is not None:
-        names = ", ".join(process.name for process in status.dead) or "its starter"
+        names = ", ".join(process.name for process in status.dead) or "the process that started it"
         if run_directory.used_by_others():
             raise FabricBusyError(
-                f"the fabric in {run_directory.path} is broken ({names} has ended) and jobs still use it; "
-                "wait for them to end or end it with `switchml-ctl down`"
+                f"the fabric in {run_directory.path} is broken ({names} has ended) and jobs still use it; wait for "
+                "them to end or end it with `switchml-ctl down`"
             )
-        report(f"clearing away the fabric whose {names} has ended")
+        report(f"removing the fabric whose {names} has ended")
         end_processes(status.fabric)
     _end_orphans(run_directory, report)
     _clear_stale_namespaces(run_directory, report)
@@ -118,19 +119,19 @@ def _start_locked(
 
 
 def _clear_stale_namespaces(run_directory: RunDirectory, report: Reporter) -> None:
-    """Remove what a fabric left behind of which fabric.json knows nothing any more."""
+    """Remove network namespaces of an earlier fabric that fabric.json no longer lists."""
     removed = Namespaces(run_directory.path).remove()
     if removed:
         report(f"removed network namespaces that an earlier fabric had left behind: {', '.join(removed)}")
 
 
 def _end_orphans(run_directory: RunDirectory, report: Reporter) -> None:
-    """End the processes of a fabric whose fabric.json is lost. Raises FabricBusyError when jobs still use them."""
+    """End the processes of a fabric whose fabric.json is lost. Raises FabricBusyError if jobs still use them."""
     names = ", ".join(process.name for process in orphans(run_directory.path))
     if names and run_directory.used_by_others():
         raise FabricBusyError(
-            f"{run_directory.state_file} is lost, and jobs still use the processes that it named ({names}); wait for "
-            "them to end or end all with `switchml-ctl down`"
+            f"{run_directory.state_file} is lost, and jobs still use the processes that it listed ({names}); wait "
+            "for them to end or end all with `switchml-ctl down`"
         )
     if names:
         report(f"ending the processes of a fabric whose {run_directory.state_file.name} is lost: {names}")
@@ -138,7 +139,7 @@ def _end_orphans(run_directory: RunDirectory, report: Reporter) -> None:
 
 
 def keep(run_directory: RunDirectory) -> None:
-    """Leave the live fabric alone from now on, as if `up` had started it."""
+    """Keep the live fabric when jobs end, as if `up` had started it."""
     with run_directory.lock(LOCK_SECONDS):
         fabric = Fabric.read(run_directory)
         if fabric is not None and not fabric.keep:
@@ -146,11 +147,11 @@ def keep(run_directory: RunDirectory) -> None:
 
 
 def stop(run_directory: RunDirectory, *, report: Reporter = _silent) -> tuple[list[str], list[str]]:
-    """End the run directory's fabric: names of the jobs stopped and of the processes ended, both empty without one.
+    """End the run directory's fabric, and return the names of the jobs stopped and of the processes ended.
 
-    Processes whose fabric.json is lost are ended as well.
+    Processes whose fabric.json is lost are ended as well. Without a fabric both lists are empty.
 
-    Raises RunDirectoryError, and NamespaceError when its network namespaces cannot be removed.
+    Raises RunDirectoryError, and NamespaceError if its network namespaces cannot be removed.
     """
     if not run_directory.exists():
         ended = end_orphans(run_directory)
@@ -174,10 +175,10 @@ def stop(run_directory: RunDirectory, *, report: Reporter = _silent) -> tuple[li
 
 @contextlib.contextmanager
 def using(settings: Settings, *, report: Reporter = _silent) -> Iterator[str]:
-    """Address of a controller for as long as the context lasts: the configured one, a live fabric's or a new one's.
+    """Yield a controller's address for the duration of the context: the configured one, a live fabric's or a new one's.
 
-    A fabric that was started here and not by `up` ends with the last that uses it, but not under a live job.
-    Raises what `start` raises.
+    A fabric that was started here and not by `up` ends with its last user, unless a job is live. Raises what `start`
+    raises.
     """
     if settings.controller is not None:
         yield settings.controller
@@ -206,10 +207,12 @@ def _leave(run_directory: RunDirectory, user: int, report: Reporter) -> None:
         try:
             live = live_jobs(fabric.controller) if not fabric.dead_processes() else []
         except ControllerError as error:
-            report(f"the controller cannot be asked for live jobs: {error}")
+            report(f"cannot ask the controller for live jobs: {error}")
             live = []
         if live:
-            report(f"the fabric stays up for {', '.join(job.name for job in live)}; end it with `switchml-ctl down`")
+            report(
+                f"the fabric keeps running for {', '.join(job.name for job in live)}; end it with `switchml-ctl down`"
+            )
             return
         end_processes(fabric)
         report("the fabric that was started for this job has ended")

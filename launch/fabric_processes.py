@@ -1,4 +1,4 @@
-"""Starts and ends the processes of a fabric: switch, controller, agents."""
+"""Start and end the processes of a fabric: switch, controller and agents."""
 
 import dataclasses
 import json
@@ -34,19 +34,19 @@ __all__ = [
 ]
 
 START_SECONDS: Final = 30.0
-LOG_MEBIBYTES: Final = 16  # of each process, and as much again of what was before
+LOG_MEBIBYTES: Final = 16  # of each process's log, and as much again for its previous part
 END_GRACE_SECONDS: Final = 5.0
 _CONNECTED_STEP_SECONDS: Final = 0.02
 
 PROMETHEUS_TARGETS: Final = "prometheus.json"
-"""In the run directory: where the processes serve their metrics."""
+"""The file in the run directory that lists where the processes serve their metrics."""
 METRICS_TOKEN: Final = "metrics.token"  # noqa: S105 - a file's name
-"""In the run directory: the bearer token that clients of these metrics send."""
+"""The file in the run directory with the bearer token for these metrics."""
 
-_STEPS_BESIDE_AGENTS: Final = 4  # the network, the switch, the controller, the connection of these two
+_STEPS_BESIDE_AGENTS: Final = 4  # the network, the switch, the controller, and the connection between these two
 
 Reporter = Callable[[str], None]
-"""Told what happens, a line at a time, for people who wait."""
+"""Called with one line at a time about the progress, for people who wait."""
 
 
 def launch(
@@ -54,8 +54,9 @@ def launch(
 ) -> Fabric:
     """Start a fabric where there is none.
 
-    Raises ConfigurationError, TopologyFileError, NamespaceError, ProgramNotFoundError and StartError; nothing is
-    left behind then.
+    Raises ConfigurationError, TopologyFileError, NamespaceError, ProgramNotFoundError and StartError; everything that
+    was
+    started is removed then.
     """
     options = resolve(options)
     socket_directory = run_directory.socket_directory(max(CONTROL_SOCKETS, key=len))
@@ -83,7 +84,7 @@ def launch(
     where = run_directory.path if layout.topology is None else f"network namespaces, logs in {run_directory.logs}"
     report(f"starting switch, controller and {agents} in {where}")
 
-    # Processes in a namespace of their own could not be asked for them.
+    # Metrics of processes in network namespaces could not be reached.
     metrics: list[str] = []
     if keep and layout.topology is None:
         metrics = ["--metrics", "127.0.0.1:0", "--metrics-token", str(_write_token(run_directory))]
@@ -100,12 +101,12 @@ def launch(
     def begin(name: str, command: list[str], *, has_ready_file: bool = True) -> StartingProcess:
         nonlocal fabric
         ready_file = run_directory.path / f"{name}.ready" if has_ready_file else None
-        if has_ready_file:  # it is one of our programs
+        if has_ready_file:  # a SwitchML program
             command = [*command, "--log-limit", str(LOG_MEBIBYTES)]
         environment = mark(name, run_directory.path)
         child = StartingProcess(name, command, run_directory.logs / f"{name}.log", ready_file, environment)
         fabric = dataclasses.replace(fabric, processes=(*fabric.processes, child.record))
-        fabric.save()  # at once: should we be killed, the next starter finds what to end
+        fabric.save()  # at once: if this process is killed, the next starter finds what to end
         return child
 
     try:
@@ -136,12 +137,14 @@ def launch(
         _write_targets(run_directory, endpoints)
         _wait_connected(fabric.controller, switch, deadline)
         progress.did()
-        stop_jobs(fabric.controller)  # left in the store by a fabric that was not ended in order
+        stop_jobs(fabric.controller)  # those that a killed fabric left in the store
         fabric = dataclasses.replace(fabric, phase="running")
         fabric.save()
     except (KeyError, TypeError) as error:
         end_processes(fabric)
-        raise StartError(f"a ready file is not as expected (other versions installed?): {error}") from error
+        raise StartError(
+            f"a ready file does not have the expected content (is another version installed?): {error}"
+        ) from error
     except BaseException:
         end_processes(fabric)
         raise
@@ -150,7 +153,7 @@ def launch(
 
 
 def _write_token(run_directory: RunDirectory) -> Path:
-    """Write a new token for the fabric's metrics into a file that only its user can read; return the file."""
+    """Write a new token for the fabric's metrics to a file that only its user can read; return the file."""
     path = run_directory.path / METRICS_TOKEN
     path.unlink(missing_ok=True)
     path.touch(mode=0o600, exist_ok=False)
@@ -159,7 +162,7 @@ def _write_token(run_directory: RunDirectory) -> Path:
 
 
 def _write_targets(run_directory: RunDirectory, endpoints: dict[str, str]) -> None:
-    """Tell a Prometheus server where the metrics are, in the form of its file_sd_configs."""
+    """Write the file that tells a Prometheus server where the metrics are, in the form of its file_sd_configs."""
     targets = [
         {"targets": [address], "labels": {"process": name, "fabric": str(run_directory.path)}}
         for name, address in endpoints.items()
@@ -168,7 +171,7 @@ def _write_targets(run_directory: RunDirectory, endpoints: dict[str, str]) -> No
 
 
 def _wait_connected(controller: str, process: StartingProcess, deadline: float) -> None:
-    """Return when the controller drives its switch; it has no call that waits for that."""
+    """Return when the controller is connected to its switch; no call waits for that."""
     with ControllerClient(controller) as client:
         while True:
             switches = client.list_switches()
@@ -182,7 +185,7 @@ def _wait_connected(controller: str, process: StartingProcess, deadline: float) 
 
 
 def _configuration(listen: str, run_directory: RunDirectory, switch: dict[str, Any]) -> str:
-    text = json.dumps  # a JSON string or number is a TOML one
+    text = json.dumps  # a JSON string or number is also a TOML one
     table = "".join(f"{key} = {text(value)}\n" for key, value in switch.items())
     return f"""\
 # Written by switchml-ctl.
@@ -195,13 +198,13 @@ store = {text(str(run_directory.path / "controller.sqlite"))}
 
 
 def live_jobs(controller: str) -> list[pb.Job]:
-    """The jobs that have not ended. Raises what ControllerClient raises."""
+    """Return the jobs that have not ended. Raises what ControllerClient raises."""
     with ControllerClient(controller) as client:
         return client.list_jobs()
 
 
 def stop_jobs(controller: str) -> list[str]:
-    """Stop them; their names. Raises what ControllerClient raises."""
+    """Stop all live jobs, and return their names. Raises what ControllerClient raises."""
     jobs = live_jobs(controller)
     with ControllerClient(controller) as client:
         for job in jobs:
@@ -210,7 +213,7 @@ def stop_jobs(controller: str) -> list[str]:
 
 
 def end_processes(fabric: Fabric) -> list[str]:
-    """End what still runs, agents first, and remove what only makes sense while it runs; names of what was ended."""
+    """End the running processes, agents first, remove files that only a running fabric has, and return the names."""
     ended = []
     if fabric.boot == boot_id():
         ended = [process.name for process in reversed(fabric.processes) if process.end(END_GRACE_SECONDS)]
@@ -232,7 +235,7 @@ def end_processes(fabric: Fabric) -> list[str]:
 
 
 def end_orphans(run_directory: RunDirectory) -> list[str]:
-    """End processes that were started for the run directory and stand in no fabric.json; return their names."""
+    """End processes that were started for the run directory but are not in fabric.json; return their names."""
     found = orphans(run_directory.path)
     ended = [process.name for process in found if process.end(END_GRACE_SECONDS)]
     if ended:

@@ -1,4 +1,4 @@
-"""A fabric as the run directory remembers it."""
+"""The record of a fabric in its run directory."""
 
 import dataclasses
 from pathlib import Path
@@ -14,13 +14,13 @@ __all__ = ["Fabric", "FabricStatus", "inspect"]
 
 @dataclasses.dataclass(frozen=True)
 class Fabric:
-    """A fabric as fabric.json describes it. `keep`: started by `up`, so the end of a job leaves it alone.
+    """A fabric as fabric.json describes it. `keep` is set by `up`, and lets the fabric survive the end of jobs.
 
-    `topology` is what a topology file would hold; None of the embedded fabric.
+    `topology` is the content of a topology file; None for the embedded fabric.
     """
 
     run_directory: RunDirectory
-    phase: str  # starting, running
+    phase: str  # starting or running
     keep: bool
     boot: str
     version: str
@@ -34,7 +34,7 @@ class Fabric:
     processes: tuple[ProcessRecord, ...] = ()
 
     def dead_processes(self) -> list[ProcessRecord]:
-        """The processes that should run and do not."""
+        """Return the processes that should run but do not."""
         if self.boot != boot_id():
             return list(self.processes)
         return [process for process in self.processes if not process.alive()]
@@ -47,7 +47,7 @@ class Fabric:
 
     @classmethod
     def read(cls, run_directory: RunDirectory) -> "Fabric | None":
-        """What fabric.json says, None when there is none. Raises RunDirectoryError."""
+        """Return the content of fabric.json, or None if there is none. Raises RunDirectoryError."""
         content = run_directory.read_state()
         if content is None:
             return None
@@ -70,13 +70,13 @@ class Fabric:
         except (KeyError, TypeError) as error:
             raise StartError(
                 f"{run_directory.state_file} was written by another version of SwitchML ({error}); end that fabric "
-                "with the version that began it, or remove the file"
+                "with the version that started it, or remove the file"
             ) from error
 
 
 @dataclasses.dataclass(frozen=True)
 class FabricStatus:
-    """What is found in a run directory: `state` is none, starting, running or broken."""
+    """The state of a run directory: `state` is none, starting, running or broken."""
 
     state: str
     fabric: Fabric | None
@@ -84,7 +84,7 @@ class FabricStatus:
 
 
 def inspect(run_directory: RunDirectory) -> FabricStatus:
-    """Look at the run directory's fabric without changing anything. Raises RunDirectoryError."""
+    """Inspect the run directory's fabric without changing anything. Raises RunDirectoryError."""
     fabric = Fabric.read(run_directory)
     if fabric is None:
         return FabricStatus("none", None, ())

@@ -1,4 +1,4 @@
-"""What the workers of a job wrote, while it runs and afterwards."""
+"""The output of a job's workers, while it runs and afterwards."""
 
 import codecs
 import contextlib
@@ -26,21 +26,23 @@ _NAME: Final = re.compile(r"rank-(\d+)\.log")
 def find(settings: Settings, job: int | str, rank: int | None = None) -> dict[int, Path]:
     """Return the logs of all ranks, or of one, by rank.
 
-    The job is the one that the controller knows by this id or name, else the newest one on disk.
-    Raises LogNotFoundError and RunDirectoryError.
+    The job is the one that the controller knows by this id or name, else the newest one on disk. Raises
+    LogNotFoundError
+    and RunDirectoryError.
     """
     run_directory = RunDirectory(settings.run_dir)
     if run_directory.exists():
         run_directory.check()
     directory = None
-    with contextlib.suppress(ControllerError, NoFabricError):  # no controller, or it has forgotten: what is on disk?
+    # No controller, or it has forgotten the job: look on disk.
+    with contextlib.suppress(ControllerError, NoFabricError):
         with connect(settings, controller_address(settings)) as client:
             known = client.get_job(job)
         directory = run_directory.find_job_directory(str(known.key))
     if directory is None:
         directory = run_directory.find_job_directory(str(job))
     if directory is None:
-        raise LogNotFoundError(f"no job {job} has left anything in {run_directory.jobs}")
+        raise LogNotFoundError(f"no job {job} has left files in {run_directory.jobs}")
     named = [(match, path) for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))]
     logs = {int(match[1]): path for match, path in sorted(named, key=lambda each: int(each[0][1]))}
     if rank is not None:
@@ -54,10 +56,11 @@ def find(settings: Settings, job: int | str, rank: int | None = None) -> dict[in
 def read(
     settings: Settings, job: int | str, logs: Mapping[int, Path], *, follow: bool, tail: int | None = None
 ) -> Iterator[tuple[int, str]]:
-    """Yield ranks and the text of their logs; with `follow`, what is added until the job and the commands have ended.
+    """Yield ranks and the text of their logs; with `follow`, also additions until the job and its commands have ended.
 
-    Of several logs whole lines are yielded. `tail` is the number of lines of each that are wanted of what is there.
-    Raises what ControllerClient raises.
+    With several logs, only whole lines are yielded. `tail` is the number of existing lines to yield of each. Raises
+    what
+    ControllerClient raises.
     """
     with contextlib.ExitStack() as stack:
         files = [_Log(rank, stack.enter_context(path.open("rb")), len(logs) > 1) for rank, path in logs.items()]
@@ -72,20 +75,20 @@ def read(
 def _follow(settings: Settings, job: int | str, files: list["_Log"]) -> Iterator[tuple[int, str]]:
     try:
         address = controller_address(settings)
-    except NoFabricError:  # it was the job's own and has ended with it
+    except NoFabricError:  # the fabric was started for the job and has ended with it
         return
     with connect(settings, address) as client:
-        for _ in client.watch_job(job):  # at least one a second, the last one when the job has ended
+        for _ in client.watch_job(job):  # at least one per second, the last one when the job has ended
             for log in files:
                 yield from log.rest()
-    while any(log.is_written() for log in files):  # a command can go on for as long as it likes after its job
+    while any(log.is_written() for log in files):  # a command may run longer than its job
         time.sleep(_POLL_SECONDS)
         for log in files:
             yield from log.rest()
 
 
 class _Log:
-    """The open log of one rank, of which whole lines or pieces as they come are wanted."""
+    """The open log of one rank, read in whole lines or in pieces as they arrive."""
 
     def __init__(self, rank: int, file: BinaryIO, whole_lines: bool) -> None:
         self._rank = rank
@@ -95,13 +98,13 @@ class _Log:
         self._line = ""
 
     def begin(self, tail: int | None) -> Iterator[tuple[int, str]]:
-        """Yield what is there, or its last `tail` lines."""
+        """Yield the existing content, or its last `tail` lines."""
         if tail is not None:
             yield from self._take(b"".join(deque(self._file, maxlen=tail)))
         yield from self.rest()
 
     def rest(self, final: bool = False) -> Iterator[tuple[int, str]]:
-        """Yield what has been added since; when it is `final`, a last line that has no end as well."""
+        """Yield what has been added; if `final`, including a last line without an end."""
         while data := self._file.read(_READ_BYTES):
             yield from self._take(data)
         if final and self._line:
@@ -116,7 +119,7 @@ class _Log:
             yield self._rank, text[:whole]
 
     def is_written(self) -> bool:
-        """Return whether the launcher still has the log open, which it locks."""
+        """Return whether the launcher still writes to the log, which it then holds a lock on."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

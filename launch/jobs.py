@@ -1,4 +1,4 @@
-"""Runs a whole job: asks the controller for it, runs its workers on this machine, and says how it went."""
+"""Run a whole job: create it at the controller, run its workers on this machine, and report the outcome."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ __all__ = [
 
 _END_SECONDS: Final = 5.0
 _SETTLE_SECONDS: Final = 1.0
-_ANSWER_SECONDS: Final = 15.0  # for the controller to say how the job ended
-_PLACE_SECONDS: Final = 10.0  # for the job to be in an epoch in which a lost rank has its place
+_ANSWER_SECONDS: Final = 15.0  # for the controller to report how the job ended
+_PLACE_SECONDS: Final = 10.0  # for the job to reach an epoch in which a lost rank can be replaced
 _JOB_COUNTERS: Final = ("contributions", "results", "resent", "duplicate", "stale", "wrong_epoch")
 
 
 @dataclasses.dataclass(frozen=True)
 class JobRequest:
-    """What is asked of the controller. `name` empty: made up; `slots` 0: the default; `switch` empty: any.
+    """The job to create. Empty `name`: generated; `slots` 0: the default; empty `switch`: any.
 
-    `restarts` is how often the command may be started again in all, where `on_failure` is RESTART.
+    `restarts` limits the restarts of the command over all ranks, with `on_failure` RESTART.
     """
 
     workers: int
@@ -64,7 +64,7 @@ class JobRequest:
 
 @dataclasses.dataclass(frozen=True)
 class JobRun:
-    """How a job with a command ended. `seconds` is from the start of its first worker to the end of its last."""
+    """The outcome of a job with a command. `seconds` is the time from the first worker's start to the last end."""
 
     job: pb.Job
     launch: Launch
@@ -77,8 +77,9 @@ class JobRun:
     def first_failed(self) -> int | None:
         """The rank whose failure ended the job.
 
-        That is the one that the controller has lost, where there is one: its process may still have been ending when
-        those that noticed had ended already. Otherwise it is the first whose process failed.
+        If the controller has lost a rank, it is that one: processes that noticed may have ended before the lost one
+        itself
+        did. Otherwise it is the first rank whose process failed.
         """
         if self.job.state == pb.JOB_STATE_COMPLETED and self.job.on_failure != pb.ON_FAILURE_ABORT:
             return None  # the others have done the work
@@ -87,7 +88,7 @@ class JobRun:
 
     @property
     def exit_code(self) -> int:
-        """That of the rank that failed first; 128 + n when signal n ended it all; 1 when only the job FAILED."""
+        """The exit status of the first rank that failed; 128 + n after signal n; 1 if only the job FAILED."""
         if self.launch.interrupted is not None:
             return 128 + self.launch.interrupted
         if self.first_failed is not None:
@@ -105,28 +106,28 @@ class JobStarted:
 
 
 class JobObserver(Protocol):
-    """Sees a job while it runs. `progress` is called from another thread than the rest."""
+    """Observe a job while it runs. `progress` is called from another thread than the other methods."""
 
     def started(self, job: pb.Job, run_dir: Path) -> None:
-        """The job is READY; its workers are about to start."""
+        """Called when the job is READY, before its workers start."""
 
     def output(self, rank: int, line: bytes) -> None:
-        """A worker has written a line."""
+        """Called for each line that a worker writes."""
 
     def progress(self, job: pb.Job) -> None:
-        """The job as the controller sees it now."""
+        """Called with the job's state as reported by the controller."""
 
     def note(self, text: str) -> None:
-        """Something that a person should know."""
+        """Called with a message for the user."""
 
 
 def ended(job: pb.Job) -> bool:
-    """Whether the job is over, one way or another."""
+    """Return whether the job has ended in any way."""
     return job.state in (pb.JOB_STATE_COMPLETED, pb.JOB_STATE_FAILED, pb.JOB_STATE_STOPPED)
 
 
 def exit_status(job: pb.Job) -> int:
-    """Return the exit status that an ended job stands for: 0 if COMPLETED, else that of a rank that failed, or 1."""
+    """Return the exit status for an ended job: 0 if COMPLETED, else that of a rank that failed, or 1."""
     if job.state == pb.JOB_STATE_COMPLETED:
         return 0
     failed = [rank for rank in job.ranks if rank.exit_code]
@@ -147,13 +148,13 @@ def wait_job(client: ControllerClient, job: int | str, timeout: float | None = N
         if last is None:
             raise
         state_name = enum_word(pb.JobState, last.state)
-        raise NotEndedError(f"job {job} has not ended within {timeout:g} s: it is {state_name}") from None
+        raise NotEndedError(f"job {job} did not end within {timeout:g} s: it is {state_name}") from None
     assert last is not None, "the stream of a job has at least one state"
     return last
 
 
 def attach_environment(job: pb.Job, rank: pb.Rank) -> dict[str, str]:
-    """The variables by which a training process finds its place in the job."""
+    """Return the variables by which a training process finds its place in the job."""
     return {
         "SWITCHML_AGENT": rank.agent_socket,
         "SWITCHML_JOB": job.name,
@@ -163,12 +164,12 @@ def attach_environment(job: pb.Job, rank: pb.Rank) -> dict[str, str]:
 
 
 def shell_variables(job: pb.Job, rank: pb.Rank) -> str:
-    """Return the same as assignments that a shell takes before a command."""
+    """Return these variables as assignments that precede a shell command."""
     return " ".join(f"{name}={shlex.quote(value)}" for name, value in attach_environment(job, rank).items())
 
 
 def switch_counters(job: pb.Job) -> dict[str, int]:
-    """What the switch counted for the job: packets by verdict, contributions and results in all."""
+    """Return the switch's counters for the job: packets by verdict, and the sums of contributions and results."""
     return {name: job.counters.get(name, 0) for name in _JOB_COUNTERS}
 
 
@@ -198,13 +199,14 @@ def run_job(
 ) -> JobRun:
     """Start a job, run `command` once for each of its ranks, and return when all of that has ended.
 
-    `variables` are set for the command besides those of this process and of the job, and before them. An embedded
-    fabric that is started for it ends with it. In the `background` it stays instead, and the commands of a job that
-    somebody stops get SIGTERM.
+    `variables` are set for the command, and override those of this process but not those of the job. An embedded fabric
+    that is started for the job ends with it. In the `background` it stays, and when the job is stopped its commands get
+    SIGTERM.
 
-    Raises CommandNotFoundError and CommandNotExecutableError before anything is started, RemoteRanksError when a rank
-    belongs to another host (the job is stopped again), what ControllerClient raises, RunDirectoryError and what
-    starting a fabric raises.
+    Raises CommandNotFoundError and CommandNotExecutableError before anything is started, RemoteRanksError if a rank is
+    assigned to another host (the job is then stopped), what ControllerClient raises, RunDirectoryError and what
+    starting a
+    fabric raises.
     """
     check_command(command[0])
     run_directory = RunDirectory(settings.run_dir)
@@ -245,16 +247,16 @@ def run_job(
 def _outcome(
     client: ControllerClient, seen: _Seen, drops_before: Mapping[str, int], observer: JobObserver
 ) -> tuple[pb.Job, dict[str, int]]:
-    """Return the job that has ended, and what its switch dropped while it ran.
+    """Return the ended job, and the packets that its switch dropped while it ran.
 
-    Where the controller does not say, it is the job as it was seen last: the workers' exit codes do not depend on it.
+    If the controller does not answer, this is the job's last known state: the workers' exit codes do not depend on it.
     """
     try:
         job = _wait_end(client, seen.job.id)
         dropped = {name: count - drops_before.get(name, 0) for name, count in _drops(client, job.switch).items()}
         return job, {name: count for name, count in dropped.items() if count}
     except ControllerError as error:
-        seen.job.failure = f"the controller does not say how the job ended, and this is its last known state: {error}"
+        seen.job.failure = f"the controller does not report how the job ended; its last known state: {error}"
         observer.note(seen.job.failure)
         return seen.job, {}
 
@@ -299,7 +301,7 @@ def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path, 
         "SWITCHML_RUN_DIR": str(run_dir),
         "SWITCHML_JOB_DIR": str(directory),
     }
-    # Every worker has its share of the cores; a thread pool per worker for all of them would only make them wait.
+    # Every worker has its share of the CPUs; if each had a thread per CPU, they would only wait for each other.
     threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if not os.environ.get(name)}
     return [
         {
@@ -315,7 +317,7 @@ def _environments(job: pb.Job, controller: str, run_dir: Path, directory: Path, 
 
 
 class _Failures:
-    """What follows when a worker fails: its end is that of all, the others go on, or it is started again."""
+    """The consequence of a worker's failure: all end, the others continue, or the worker is restarted."""
 
     def __init__(
         self,
@@ -334,11 +336,11 @@ class _Failures:
 
     @property
     def are_final(self) -> bool:
-        """Whether no worker is started again."""
+        """True if no worker is restarted."""
         return self._on_failure != pb.ON_FAILURE_RESTART or self._restarts_left == 0
 
     def follow(self, worker: int, _exit_code: int) -> Mapping[str, str] | bool:
-        """Return what `run_workers` asks of `on_failure`."""
+        """Return what `run_workers` expects of `on_failure`."""
         try:
             if self._on_failure == pb.ON_FAILURE_SHRINK:
                 return not ended(self._client.get_job(self._job))
@@ -346,18 +348,18 @@ class _Failures:
                 return False
             rank, job = self._wait_for_place(worker)
         except ControllerError as error:
-            self._observer.note(f"the controller could not be asked what becomes of rank {worker}: {error}")
+            self._observer.note(f"cannot ask the controller about the failed rank {worker}: {error}")
             return False
         if rank is None:
             return False
         self._restarts_left -= 1
         self._observer.note(
-            f"rank {worker} is started again in epoch {job.epoch}; {self._restarts_left} more restarts are allowed"
+            f"rank {worker} is restarted in epoch {job.epoch}; {self._restarts_left} more restarts are allowed"
         )
         return {**self._environments[worker], **attach_environment(job, rank)}
 
     def _wait_for_place(self, worker: int) -> tuple[pb.Rank | None, pb.Job]:
-        """The rank that waits for a new process; None when the job is over."""
+        """Return the rank that waits for a new process; None if the job has ended."""
         began = time.monotonic()
         for job in self._client.watch_job(self._job):
             rank = next((rank for rank in job.ranks if rank.worker == worker), None)
@@ -369,7 +371,7 @@ class _Failures:
 
 
 class _ExitReporter:
-    """Tells the controller how each rank's process ended; after one failure to do so it leaves it at that."""
+    """Report to the controller how each rank's process ended; stop reporting after one failure."""
 
     def __init__(self, client: ControllerClient, job: int, observer: JobObserver, failures: _Failures) -> None:
         self._client = client
@@ -387,24 +389,24 @@ class _ExitReporter:
             self._client.report_exit(self._job, rank, exit_code, final=self._failures.are_final)
         except ControllerError as error:
             self._reachable = False
-            self._observer.note(f"the controller could not be told how rank {rank} ended: {error}")
+            self._observer.note(f"cannot tell the controller how rank {rank} ended: {error}")
 
 
 def _stop(client: ControllerClient, job: int, observer: JobObserver) -> None:
     try:
         client.stop_job(job)
     except ControllerError as error:
-        observer.note(f"the job could not be stopped: {error}")
+        observer.note(f"cannot stop the job: {error}")
 
 
 def _wait_end(client: ControllerClient, job: int) -> pb.Job:
-    """The ended job. Workers that never attached leave it alive: then it is stopped."""
+    """Return the ended job. A job whose workers never attached is still alive, and is stopped here."""
     began = time.monotonic()
     for state in client.watch_job(job, timeout=_ANSWER_SECONDS):
         if ended(state):
             return state
         attached = any(rank.state == pb.RANK_STATE_ATTACHED for rank in state.ranks)
-        # What an agent saw of a process that was gone at once may arrive after the launcher's word of its end.
+        # An agent's report about a process that ended at once may arrive after the launcher's.
         if time.monotonic() - began >= (_END_SECONDS if attached else _SETTLE_SECONDS):
             break
     return client.stop_job(job)
@@ -416,7 +418,7 @@ def _drops(client: ControllerClient, switch: str) -> dict[str, int]:
 
 @dataclasses.dataclass
 class _Seen:
-    """The job as the controller showed it last."""
+    """The latest state of the job that the controller sent."""
 
     job: pb.Job
 
@@ -425,9 +427,9 @@ class _Seen:
 def _watching(
     settings: Settings, controller: str, job: pb.Job, observer: JobObserver, end_when_stopped: bool
 ) -> Iterator[_Seen]:
-    """Show the job's progress to the observer from a thread of its own, and keep the last of it.
+    """Report the job's progress to the observer from a separate thread, and keep the latest state.
 
-    With `end_when_stopped` a job that is stopped is as if this process had been told to end.
+    With `end_when_stopped`, stopping the job has the same effect as a signal to this process.
     """
     stopping = threading.Event()
     seen = _Seen(job)
@@ -444,7 +446,7 @@ def _watching(
                         os.kill(os.getpid(), signal.SIGTERM)
         except ControllerError as error:
             if not stopping.is_set():
-                observer.note(f"the job's progress cannot be shown: {error}")
+                observer.note(f"cannot show the job's progress: {error}")
 
     thread = threading.Thread(target=watch, name="watch-job", daemon=True)
     thread.start()

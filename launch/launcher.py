@@ -1,4 +1,4 @@
-"""Runs a command once per worker: output to a log per rank, signals passed on, the first failure ends the others."""
+"""Run a command once per worker: one log per rank, signals forwarded, and the first failure ends the others."""
 
 import contextlib
 import dataclasses
@@ -29,18 +29,18 @@ _PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM)
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """How the workers ended. Exit codes are those of a shell: 128 + n for signal n.
+    """The outcome of all workers. Exit codes are those of a shell: 128 + n for signal n.
 
-    Of a worker that was started again, that of its last process.
+    For a restarted worker, it is the outcome of its last process.
     """
 
     exit_codes: tuple[int, ...]
     failed: tuple[int, ...]  # the ranks that failed, in the order of their ends
-    interrupted: int | None  # the signal that we were sent and passed on
+    interrupted: int | None  # the signal that this process received and forwarded
 
 
 def check_command(command: str, path: str | None = None) -> str:
-    """The program that `command` names, as a shell would find it on `path` (default: $PATH).
+    """Return the program that `command` names, as a shell would find it on `path` (default: $PATH).
 
     Raises CommandNotFoundError and CommandNotExecutableError.
     """
@@ -52,17 +52,19 @@ def check_command(command: str, path: str | None = None) -> str:
         if place.is_dir():
             raise CommandNotExecutableError(f"{command} is a directory, not a program")
         if place.exists():
-            raise CommandNotExecutableError(f"{command} is not executable; mend it with `chmod +x {command}`")
+            raise CommandNotExecutableError(f"{command} is not executable; change that with `chmod +x {command}`")
         raise CommandNotFoundError(f"{command} does not exist")
     raise CommandNotFoundError(f"{command} is not on PATH")
 
 
 @contextlib.contextmanager
 def reserved_port() -> Iterator[int]:
-    """A TCP port that one of the workers can listen at, on all addresses of this machine; nobody else is given it.
+    """Yield a TCP port on which a worker can listen, on all addresses of this machine; no other program is given it.
 
-    It is bound and not listened at. Linux lets another socket listen there that sets SO_REUSEADDR, as this one does and
-    as servers do (torch's TCPStore among them), and gives the port to nobody who asks for any free one.
+    The port is bound but not listened on. Linux lets another socket listen there if it sets SO_REUSEADDR, as this
+    socket
+    does and as servers do (torch's TCPStore among them), but never assigns the port to a program that asks for any free
+    one.
     """
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family) as holder:
@@ -75,14 +77,15 @@ def reserved_port() -> Iterator[int]:
 
 
 class _Worker:
-    """One rank's process, its output and what is left of an unfinished line."""
+    """One rank's process, its output and the unfinished last line."""
 
     def __init__(
         self, rank: int, command: Sequence[str], environment: Mapping[str, str], log: Path, again: bool = False
     ) -> None:
         self.rank = rank
         self.log: BinaryIO = log.open("ab" if again else "wb", buffering=0)
-        with contextlib.suppress(OSError):  # who follows the log (job_logs) may ask at this moment, and then knows less
+        # A program that follows the log may hold the lock at this moment, and then misses the end.
+        with contextlib.suppress(OSError):
             fcntl.flock(self.log, fcntl.LOCK_SH | fcntl.LOCK_NB)
         self.log_fails = False
         self.rest = b""
@@ -93,7 +96,8 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                start_new_session=True,  # signals reach it through us, once, and through its group its children
+                # So that signals reach it only once, from this process, and through its group its children.
+                start_new_session=True,
             )
             self.pidfd = os.pidfd_open(self.process.pid)
         except BaseException:
@@ -104,7 +108,7 @@ class _Worker:
         os.set_blocking(self.pipe, False)
 
     def read(self, emit: Callable[[int, bytes], None]) -> bool:
-        """Take over what is in the pipe. False at its end."""
+        """Process what is in the pipe; return False at its end."""
         try:
             data = os.read(self.pipe, _READ_BYTES)
         except BlockingIOError:
@@ -115,7 +119,7 @@ class _Worker:
         return True
 
     def drain(self, emit: Callable[[int, bytes], None]) -> None:
-        """Read what the process left behind; a grandchild that keeps the pipe open is not waited for."""
+        """Read the remaining output; a grandchild that keeps the pipe open is not waited for."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 data = os.read(self.pipe, _READ_BYTES)
@@ -127,7 +131,7 @@ class _Worker:
             self.rest = b""
 
     def _keep(self, data: bytes, emit: Callable[[int, bytes], None]) -> None:
-        """Write it to the log; a job does not end because that cannot be done, but it is said."""
+        """Write data to the log; a failure is reported but does not end the job."""
         try:
             while data:
                 data = data[self.log.write(data) :]
@@ -161,7 +165,7 @@ class _Worker:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[socket.socket | None]:
-    """A socket from which the numbers of SIGINT and SIGTERM can be read; None outside the main thread."""
+    """Yield a socket that receives the numbers of SIGINT and SIGTERM; None outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield None
         return
@@ -196,13 +200,17 @@ def run_workers(
 ) -> Launch:
     """Run `command` once with each environment (rank = its index) and wait until all have ended.
 
-    Output goes to `log_directory`/rank-N.log and, line by line without the line's end, to `on_output(rank, line)`.
-    `on_exit(rank, exit_code)` is told of every end. The first rank that fails ends the others: they have 5 s to notice
-    by themselves, then get SIGTERM and after 5 s more SIGKILL. But `on_failure(rank, exit_code)` may return True, then
-    the others go on, or an environment with which the command is started again as that rank. A first SIGINT or SIGTERM
-    to this process is told to `on_interrupt` and passed on to all, a second one kills them. The callbacks run in the
-    calling thread and shall be quick. Raises CommandNotExecutableError when the kernel refuses the program, OSError
-    when it refuses a process.
+    Output goes to `log_directory`/rank-N.log and, line by line without line ends, to `on_output(rank, line)`.
+    `on_exit(rank, exit_code)` is called for every end. The first rank that fails ends the others: they have 5 s to
+    notice by
+    themselves, then get SIGTERM and 5 s later SIGKILL. However, `on_failure(rank, exit_code)` may return True to let
+    the
+    others continue, or an environment with which the command is restarted as that rank. A first SIGINT or SIGTERM to
+    this
+    process is passed to `on_interrupt` and forwarded to all; a second one kills them. The callbacks run in the calling
+    thread and should be quick. Raises CommandNotExecutableError if the kernel refuses the program, OSError if it
+    refuses a
+    process.
     """
 
     def start(rank: int, environment: Mapping[str, str], again: bool = False) -> _Worker:
@@ -217,7 +225,7 @@ def run_workers(
             group.kill()
             if error.errno == errno.ENOEXEC:
                 raise CommandNotExecutableError(
-                    f"{command[0]} is no program that this machine can execute (a script begins with #!)"
+                    f"{command[0]} is not a program that this machine can execute (a script must begin with #!)"
                 ) from error
             raise
         except BaseException:
@@ -251,7 +259,7 @@ class _Group:
         self._workers: dict[int, _Worker] = {}
         self._selector = selectors.DefaultSelector()
         self._ending = False
-        self._escalation: list[tuple[float, int]] = []  # (when, signal), soonest first
+        self._escalation: list[tuple[float, int]] = []  # (time, signal), soonest first
         self.exit_codes: dict[int, int] = {}
         self.failed: list[int] = []
         self.interrupted: int | None = None

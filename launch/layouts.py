@@ -1,4 +1,4 @@
-"""Where the processes of a fabric run and how they reach each other: on loopback, or in network namespaces."""
+"""The layouts of a fabric, on loopback or in network namespaces: where its processes run and how they connect."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from switchml.topologies.topology import Host, Topology, load, single_switch
 __all__ = ["BMV2_PROGRAM", "CONTROL_SOCKETS", "AgentPlace", "Layout", "layout_of", "resolve"]
 
 BMV2_PROGRAM: Final = "simple_switch_grpc"
-"""BMv2's switch that speaks P4Runtime."""
+"""The BMv2 switch that speaks P4Runtime."""
 
 _DEFAULT_HOSTS: Final = 8
-_BMV2_VALUES: Final = (64, 256)  # what the P4 program is compiled for
-_BMV2_P4RUNTIME: Final = "127.0.0.1:9559"  # in a namespace of its own, which other users cannot enter
+_BMV2_VALUES: Final = (64, 256)  # the variants of the compiled P4 program
+_BMV2_P4RUNTIME: Final = "127.0.0.1:9559"  # in its own namespace, which other users cannot enter
 _CONTROLLER_SOCKET: Final = "controller.sock"
 _P4RUNTIME_SOCKET: Final = "p4runtime.sock"
 
 CONTROL_SOCKETS: Final = (_CONTROLLER_SOCKET, _P4RUNTIME_SOCKET)
-"""The Unix sockets of controller and soft switch, for this user and root only."""
+"""The Unix sockets of controller and soft switch, accessible to this user and root only."""
 _IPV4_UDP_HEADER_BYTES: Final = 28
 
 
 @dataclasses.dataclass(frozen=True)
 class AgentPlace:
-    """An agent: its name, how it is started but for controller and socket, and what is told of it."""
+    """An agent: its name, its command line without controller and socket, and its description for users."""
 
     name: str
     command: list[str]
@@ -52,7 +52,7 @@ class AgentPlace:
 
 
 class Layout(abc.ABC):
-    """How one fabric is laid out; what commands its processes goes over Unix sockets in `socket_directory`."""
+    """The layout of one fabric; its processes are controlled over Unix sockets in `socket_directory`."""
 
     switch_name: str
     topology: Topology | None = None
@@ -63,38 +63,38 @@ class Layout(abc.ABC):
         self._p4runtime = f"unix:{socket_directory / _P4RUNTIME_SOCKET}"
 
     def prepare(self) -> None:  # noqa: B027 (not every layout needs anything)
-        """Make what the processes need before they start. Raises NamespaceError."""
+        """Create what the processes need before they start. Raises NamespaceError."""
 
     @abc.abstractmethod
     def switch_command(self) -> list[str]:
-        """The switch's command line."""
+        """Return the switch's command line."""
 
     @abc.abstractmethod
     def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
-        """The controller's [[switches]] table, from what is in the switch's ready file. Raises KeyError, TypeError."""
+        """Return the controller's [[switches]] table, given the switch's ready file. Raises KeyError, TypeError."""
 
     @abc.abstractmethod
     def controller_command(self, command: Sequence[str]) -> list[str]:
-        """`command` as it runs where the controller does."""
+        """Return `command` as it runs where the controller runs."""
 
     @abc.abstractmethod
     def agents(self) -> list[AgentPlace]:
-        """The agents."""
+        """Return the agents."""
 
 
 def resolve(options: FabricOptions) -> FabricOptions:
-    """Options with all defaults filled in.
+    """Return the options with all defaults filled in.
 
-    Raises ConfigurationError for those that do not go together and TopologyFileError.
+    Raises ConfigurationError for options that contradict each other, and TopologyFileError.
     """
     topology = _topology(options)
     return _resolve(options, topology)
 
 
 def layout_of(options: FabricOptions, run_directory: Path, socket_directory: Path) -> Layout:
-    """How a fabric with these resolved options is laid out.
+    """Return the layout of a fabric with these resolved options.
 
-    Raises ProgramNotFoundError, NamespaceError when privileges are missing, TopologyFileError.
+    Raises ProgramNotFoundError, NamespaceError if privileges are missing, TopologyFileError.
     """
     topology = _topology(options)
     if topology is None:
@@ -103,23 +103,23 @@ def layout_of(options: FabricOptions, run_directory: Path, socket_directory: Pat
 
 
 def _topology(options: FabricOptions) -> Topology | None:
-    """The topology to lay out; None for the embedded fabric."""
+    """Return the topology to lay out; None for the embedded fabric."""
     if options.topology:
         topology = load(Path(options.topology))
         if options.workers:
             topology = topology.first_hosts(options.workers)
         if topology.switch.target == TOFINO and not options.switch:
             raise ConfigurationError(
-                f"switch {topology.switch.name} of topology {topology.name} is a Tofino, which is not laid out here:"
-                f" `switchml-ctl topology controller {options.topology}` writes the controller's configuration for it;"
-                " docs/tofino.md has the next steps"
+                f"switch {topology.switch.name} of topology {topology.name} is a Tofino, which this command does "
+                f"not start: `switchml-ctl topology controller {options.topology}` writes the controller's "
+                "configuration for it; docs/tofino.md has the next steps"
             )
         return topology.on(options.switch) if options.switch else topology
     if options.switch:
         return single_switch(options.workers or _DEFAULT_HOSTS, options.switch)
     if options.workers:
         raise ConfigurationError(
-            "a number of workers is that of hosts in network namespaces and needs a switch (--switch soft or bmv2) or "
+            "--workers is the number of hosts in network namespaces and needs a switch (--switch soft or bmv2) or "
             "a topology file; the embedded fabric has agents (--agents)"
         )
     return None
@@ -131,10 +131,10 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
     values = options.values or (EMBEDDED_VALUES if topology is None else DEFAULT_VALUES[target])
     slots = options.slots or DEFAULT_SLOTS[target]
     if options.threads > 1 and (topology is not None or shared):
-        raise ConfigurationError("only an embedded fabric over UDP (--transport udp) has several data threads")
+        raise ConfigurationError("only an embedded fabric over UDP (--transport udp) can have several data threads")
     if topology is not None:
         if options.transport == "shm":
-            raise ConfigurationError("hosts in network namespaces share no memory with a switch; leave --transport out")
+            raise ConfigurationError("hosts in network namespaces share no memory with a switch; omit --transport")
         if options.agents != FabricOptions.agents:
             raise ConfigurationError("in network namespaces each host has one agent; give --workers, not --agents")
         needed = _IPV4_UDP_HEADER_BYTES + PROTOCOL_HEADER_BYTES + 4 * values
@@ -152,9 +152,7 @@ def _resolve(options: FabricOptions, topology: Topology | None) -> FabricOptions
         if slots != DEFAULT_SLOTS[target]:
             raise ConfigurationError(f"{slots} slots: the P4 program for bmv2 has {DEFAULT_SLOTS[target]}")
         if options.drop or options.duplicate or options.delay or options.flip:
-            raise ConfigurationError(
-                "bmv2 injects no faults by itself; `switchml-ctl switch loss` sets its loss tables"
-            )
+            raise ConfigurationError("bmv2 injects no faults itself; `switchml-ctl switch loss` sets its loss tables")
     return dataclasses.replace(
         options,
         switch="" if topology is None else target,
@@ -213,7 +211,7 @@ class _Loopback(Layout):
         }
 
     def _pool(self, slots: int) -> int:
-        # As many bytes whatever the packets' size, and never more than a quarter of the switch.
+        # The same number of bytes for any packet size, and at most a quarter of the switch.
         most = max(MINIMUM_SLOTS, min(slots * EMBEDDED_VALUES // self._options.values, self._options.slots // 4))
         return int(1 << (most.bit_length() - 1))
 
@@ -234,7 +232,7 @@ class _Loopback(Layout):
 
 
 class _InNamespaces(Layout):
-    """A topology in network namespaces, which do not keep Unix sockets apart."""
+    """A topology in network namespaces, which do not isolate Unix sockets."""
 
     def __init__(
         self, options: FabricOptions, topology: Topology, namespaces: Namespaces, socket_directory: Path
@@ -297,6 +295,6 @@ def _require_bmv2() -> str:
     if found is None:
         raise ProgramNotFoundError(
             f"{BMV2_PROGRAM}, the BMv2 switch with P4Runtime, is not on PATH; install the package p4lang-bmv2 or "
-            "build it (https://github.com/p4lang/behavioral-model), or take `--switch soft`, which needs neither"
+            "build it (https://github.com/p4lang/behavioral-model), or use `--switch soft`, which needs neither"
         )
     return found

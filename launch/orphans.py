@@ -1,4 +1,4 @@
-"""Processes of a fabric that its fabric.json does not name any more: found by a variable in their environment."""
+"""Processes of a fabric that its fabric.json no longer lists, found by a variable in their environment."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _VARIABLE: Final = "SWITCHML_FABRIC_PROCESS"
 
 
 def mark(name: str, run_directory: Path) -> dict[str, str]:
-    """Return the environment of a new process of the fabric in a run directory."""
+    """Return the environment variable that marks a new process of the fabric in a run directory."""
     return {**os.environ, _VARIABLE: f"{name}@{run_directory.resolve()}"}
 
 
 def orphans(run_directory: Path, known: Iterable[ProcessRecord] = ()) -> list[ProcessRecord]:
-    """Return the processes of this user that were started for the run directory and are not known, the newest first."""
+    """Return this user's processes that were started for the run directory and are not in `known`, newest first."""
     accounted = {process.pid for process in known}
     found = [process for process in _marked(run_directory.resolve()) if process.pid not in accounted]
     return sorted(found, key=lambda process: process.start_time, reverse=True)
@@ -32,7 +32,7 @@ def _marked(run_directory: Path) -> Iterator[ProcessRecord]:
             continue
         try:
             variables = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:  # another user's, or it has just ended
+        except OSError:  # another user's process, or it has just ended
             continue
         for variable in variables:
             name, _, value = os.fsdecode(variable).partition("=")

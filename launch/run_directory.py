@@ -18,17 +18,18 @@ from switchml.common.run_directory import require_private
 __all__ = ["UNIX_PATH_LIMIT", "RunDirectory"]
 
 UNIX_PATH_LIMIT: Final = 107
-"""Bytes of a Unix socket's path, its ending zero not counted (unix(7): sun_path has 108)."""
+"""Maximum length of a Unix socket's path in bytes, without its terminating zero (unix(7): sun_path has 108)."""
 
 _LOCK_RETRY_SECONDS: Final = 0.05
-_WITHOUT_STATE: Final = "remove it, and `switchml-ctl down` ends the processes that it named"
+_WITHOUT_STATE: Final = "remove it, and `switchml-ctl down` ends the processes that it listed"
 
 
 class RunDirectory:
     """A directory of mode 0700 that belongs to the calling user.
 
-    `fabric.json` is the state of the embedded fabric, `lock` serialises who changes it, `users` is locked (shared) by
-    everyone who needs the fabric to stay, `logs/` has a file per process and `jobs/` a directory per job.
+    `fabric.json` is the state of the embedded fabric, `lock` serialises its changes, `users` is locked (shared) by
+    every
+    program that needs the fabric to stay, `logs/` has a file per process and `jobs/` a directory per job.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,26 +39,26 @@ class RunDirectory:
         self.jobs = path / "jobs"
 
     def create(self) -> None:
-        """Make the directory and what belongs in it. Raises RunDirectoryError as `check` does."""
+        """Create the directory and its contents. Raises RunDirectoryError as `check` does."""
         try:
             if not self.path.exists():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(FileExistsError):  # another process was quicker; `check` looks at the result
+                with contextlib.suppress(FileExistsError):  # another process was quicker; `check` inspects the result
                     self.path.mkdir(mode=0o700)
             self.check()
             for directory in (self.logs, self.jobs):
                 directory.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise RunDirectoryError(
-                f"run directory {self.path} cannot be made: {error.strerror}; choose another with --run-dir"
+                f"run directory {self.path} cannot be created: {error.strerror}; choose another with --run-dir"
             ) from error
 
     def check(self) -> None:
-        """Raise RunDirectoryError unless this is a directory of ours that nobody else can enter."""
+        """Raise RunDirectoryError unless this is a directory of this user that no other user can enter."""
         require_private(self.path)
 
     def exists(self) -> bool:
-        """Whether there is something at the path; what it is, `check` says."""
+        """Return whether anything exists at the path; `check` tells what it is."""
         return os.path.lexists(self.path)
 
     @contextlib.contextmanager
@@ -72,21 +73,21 @@ class RunDirectory:
                         f"another switchml-ctl has been starting or stopping the fabric in {self.path} "
                         f"for {timeout:.0f} s; look at its output and try again"
                     )
-                time.sleep(_LOCK_RETRY_SECONDS)  # flock(2) has no time limit of its own
+                time.sleep(_LOCK_RETRY_SECONDS)  # flock(2) has no timeout
             yield
         finally:
             os.close(descriptor)
 
     def use(self) -> int:
-        """Declare that the fabric is needed until the descriptor returned is closed, at the latest by our death."""
+        """Declare that the fabric is needed until the returned descriptor is closed or this process ends."""
         descriptor = self._open_lock("users")
-        if not _try_lock(descriptor, fcntl.LOCK_SH):  # only ever held exclusively by one who has `lock` as well
+        if not _try_lock(descriptor, fcntl.LOCK_SH):  # only a program that also has `lock` holds it exclusively
             os.close(descriptor)
             raise RunDirectoryError(f"the fabric in {self.path} is being stopped by another program; try again")
         return descriptor
 
     def used_by_others(self) -> bool:
-        """Whether anyone has declared `use` and still lives. Asked under `lock`, after closing one's own."""
+        """Return whether another live program has declared `use`. Call it under `lock`, after closing your own."""
         descriptor = self._open_lock("users")
         try:
             return not _try_lock(descriptor, fcntl.LOCK_EX)
@@ -100,7 +101,7 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.path / name} cannot be opened: {error.strerror}") from error
 
     def read_state(self) -> dict[str, Any] | None:
-        """Contents of fabric.json, None when there is none. Raises RunDirectoryError when it is not ours to read."""
+        """Return the content of fabric.json, or None if there is none. Raises RunDirectoryError if it is unreadable."""
         if not self.exists():
             return None
         self.check()
@@ -115,7 +116,7 @@ class RunDirectory:
         return content
 
     def write_state(self, state: dict[str, Any]) -> None:
-        """Replace fabric.json in one step."""
+        """Replace fabric.json atomically."""
         draft = self.state_file.with_suffix(".new")
         draft.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
         draft.replace(self.state_file)
@@ -125,7 +126,7 @@ class RunDirectory:
         self.state_file.unlink(missing_ok=True)
 
     def socket_directory(self, longest_name: str) -> Path:
-        """Where Unix sockets go: the run directory, or a short private one when paths there would be too long."""
+        """Return the directory for Unix sockets: the run directory, or a short private one if paths were too long."""
         if len(os.fsencode(self.path / longest_name)) <= UNIX_PATH_LIMIT:
             return self.path
         directory = Path(tempfile.mkdtemp(prefix="switchml-"))
@@ -138,13 +139,13 @@ class RunDirectory:
         return directory
 
     def job_directory(self, key: int, name: str) -> Path:
-        """The directory of a job, made when it is not there. `key` is the job's number that is never used again."""
+        """Return the directory of a job, created if missing. `key` is the job's number, which is never reused."""
         directory = self.jobs / f"{key}-{_file_name(name)}"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return directory
 
     def find_job_directory(self, reference: str) -> Path | None:
-        """The newest job directory whose key or name is `reference`; None when there is none."""
+        """Return the newest job directory whose key or name is `reference`, or None."""
         if not self.jobs.is_dir():
             return None
         wanted = parse_job_reference(reference)
@@ -157,7 +158,7 @@ class RunDirectory:
 
 
 def _file_name(name: str) -> str:
-    """A job's name as part of a file name: no separators, no hidden files."""
+    """Return a job's name as part of a file name: no separators, no hidden files."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:100] or "job"
 
 

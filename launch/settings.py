@@ -1,4 +1,4 @@
-"""Settings: command-line options before environment variables before the configuration file before the defaults."""
+"""Settings: command-line options take precedence over environment variables, the configuration file and defaults."""
 
 import dataclasses
 import os
@@ -16,32 +16,33 @@ __all__ = ["DEFAULT_SLOTS", "DEFAULT_VALUES", "EMBEDDED_POOL", "EMBEDDED_VALUES"
 __all__ += ["SMALL_POOL", "TRANSPORTS", "FabricOptions", "Key", "Settings", "load"]
 
 DEFAULT_VALUES: Final = {"soft": 256, "bmv2": 64}
-"""Values per packet, by target, where none are asked for."""
+"""Default values per packet, by target."""
 
 TRANSPORTS: Final = ("auto", "shm", "udp")
-"""How ranks of the embedded fabric reach their switch; auto is shm."""
+"""The transports by which ranks of the embedded fabric reach their switch; auto is shm."""
 
 EMBEDDED_VALUES: Final = 2048
-"""Values per packet of the embedded fabric where none are asked for: loopback takes packets of up to 64 KiB."""
+"""Default values per packet of the embedded fabric: loopback takes packets of up to 64 KiB."""
 
 EMBEDDED_POOL: Final = {"udp": 256, "shm": 128}
-"""Slots of a job there, by transport, with EMBEDDED_VALUES. Fewer mean more wake-ups, more leave the caches."""
+"""Slots of a job there, by transport, with EMBEDDED_VALUES. Fewer cause more wake-ups, more exceed the caches."""
 
 SMALL_POOL: Final = 32
-"""The same over shared memory where each worker has a processor: it then waits awake, and no wake-ups are spared."""
+"""The same over shared memory if each worker has a CPU: it then busy-polls, so more slots would save no wake-ups."""
 
 DEFAULT_SLOTS: Final = {"soft": 8192, "bmv2": 2048}
-"""Slots of a switch, by target, where none are asked for; those of bmv2 are compiled in."""
+"""Default slots of a switch, by target; those of bmv2 are compiled in."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FabricOptions:
-    """Shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are shares of the packets.
+    """The shape of a fabric on this machine; `drop`, `duplicate`, `delay` and `flip` are fractions of the packets.
 
-    With a `switch` (soft or bmv2), a `topology` (path of a file) or both it is laid out in network namespaces, of
+    With a `switch` (soft or bmv2), a `topology` (path of a file) or both, it is laid out in network namespaces, with
     `workers` hosts (0: as many as the topology has). Otherwise it is the embedded one of local processes with `agents`
     agents, whose ranks reach the switch by `transport`; over UDP, agents and switch have `threads`. 0 `values` and
-    `slots` are the target's own.
+    `slots`
+    mean the target's defaults.
     """
 
     switch: str = ""
@@ -61,9 +62,9 @@ class FabricOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What every command needs to know. `controller` is None when the run directory's fabric is meant.
+    """The settings that every command needs. `controller` is None for the run directory's fabric.
 
-    `tls` is a directory of certificates for a controller that is configured, and `insecure` does without.
+    `tls` is a directory of certificates for a configured controller; `insecure` allows connections without.
     """
 
     controller: str | None
@@ -78,7 +79,7 @@ class Settings:
 def _whole(low: int, high: int) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, str)):
-            raise ValueError(f"a whole number from {low} to {high} is needed")
+            raise ValueError(f"must be a whole number from {low} to {high}")
         try:
             number = int(value)
         except ValueError:
@@ -92,13 +93,13 @@ def _whole(low: int, high: int) -> Callable[[Any], int]:
 
 def _probability(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError("a number from 0 to 1, or a percentage, is needed")
+        raise ValueError("must be a number from 0 to 1, or a percentage")
     return share(str(value))
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("a text is needed")
+        raise ValueError("must be text")
     return value
 
 
@@ -111,13 +112,13 @@ def _flag(value: Any) -> bool:
 
 def _target(value: Any) -> str:
     if value not in TARGETS:
-        raise ValueError(f"{value!r} is none of {', '.join(TARGETS)}")
+        raise ValueError(f"{value!r} must be one of {', '.join(TARGETS)}")
     return _text(value)
 
 
 def _transport(value: Any) -> str:
     if value not in TRANSPORTS:
-        raise ValueError(f"{value!r} is none of {', '.join(TRANSPORTS)}")
+        raise ValueError(f"{value!r} must be one of {', '.join(TRANSPORTS)}")
     return _text(value)
 
 
@@ -132,13 +133,13 @@ def _address(value: Any) -> str:
     for address in text.split(","):
         host, colon, port = address.rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{address!r} is not HOST:PORT or unix:/PATH")
+            raise ValueError(f"{address!r} is neither HOST:PORT nor unix:/PATH")
     return text
 
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """One setting: its place in the file ("table.key"), its environment variable and how its value is read."""
+    """One setting: its place in the file ("table.key"), its environment variable and the parser of its value."""
 
     name: str
     variable: str
@@ -164,14 +165,14 @@ KEYS: Final[dict[str, Key]] = {
             "SWITCHML_TLS",
             _path,
             None,
-            "Directory of certificates for the controller that is configured.  [SWITCHML_TLS]",
+            "Directory of certificates for the configured controller.  [SWITCHML_TLS]",
         ),
         Key(
             "insecure",
             "SWITCHML_INSECURE",
             _flag,
             False,
-            "Speak to a controller beyond loopback without TLS.  [SWITCHML_INSECURE]",
+            "Connect to a controller beyond loopback without TLS.  [SWITCHML_INSECURE]",
         ),
         Key("run_dir", "SWITCHML_RUN_DIR", _text, None, "Run directory: state, sockets, logs, job directories."),
         Key(
@@ -186,7 +187,7 @@ KEYS: Final[dict[str, Key]] = {
             "SWITCHML_FABRIC_WORKERS",
             _whole(1, PROTOCOL_MAX_WORKERS),
             None,
-            "Hosts to lay out: that many on one switch, or the first of the topology file.",
+            "Hosts to lay out: this many on one switch, or the first ones of the topology file.",
         ),
         Key(
             "fabric.topology",
@@ -215,43 +216,43 @@ KEYS: Final[dict[str, Key]] = {
             "SWITCHML_FABRIC_VALUES",
             _whole(1, PROTOCOL_MAX_VALUES),
             None,
-            f"Values per packet; by default {EMBEDDED_VALUES} in the embedded fabric, else on soft "
-            f"{DEFAULT_VALUES['soft']}, on bmv2 {DEFAULT_VALUES['bmv2']} or 256.",
+            f"Values per packet; default: {EMBEDDED_VALUES} in the embedded fabric, else {DEFAULT_VALUES['soft']} "
+            f"on soft, and {DEFAULT_VALUES['bmv2']} or 256 on bmv2.",
         ),
         Key(
             "fabric.slots",
             "SWITCHML_FABRIC_SLOTS",
             _whole(1, PROTOCOL_MAX_SLOT_INDEX + 1),
             None,
-            f"Slots of the soft switch, by default {DEFAULT_SLOTS['soft']}.",
+            f"Slots of the soft switch; default: {DEFAULT_SLOTS['soft']}.",
         ),
         Key(
             "fabric.drop",
             "SWITCHML_FABRIC_DROP",
             _probability,
             _FABRIC.drop,
-            "Share of packets that the soft switch loses on purpose.",
+            "Fraction of packets that the soft switch drops on purpose.",
         ),
         Key(
             "fabric.duplicate",
             "SWITCHML_FABRIC_DUPLICATE",
             _probability,
             _FABRIC.duplicate,
-            "Share of packets that it duplicates.",
+            "Fraction of packets that it duplicates.",
         ),
         Key(
             "fabric.delay",
             "SWITCHML_FABRIC_DELAY",
             _probability,
             _FABRIC.delay,
-            "Share of packets that it delays past their successors.",
+            "Fraction of packets that it delays past later ones.",
         ),
         Key(
             "fabric.flip",
             "SWITCHML_FABRIC_FLIP",
             _probability,
             _FABRIC.flip,
-            "Share of packets in which it flips a bit, behind all checksums.",
+            "Fraction of packets in which it flips a bit, after all checksums.",
         ),
         Key(
             "fabric.seed",
@@ -267,14 +268,20 @@ KEYS: Final[dict[str, Key]] = {
             0,
             "Slots of a job, a power of two; 0: the switch's default.",
         ),
-        Key("job.switch", "SWITCHML_JOB_SWITCH", _text, "", "Switch that a job runs on; empty: any that has room."),
+        Key(
+            "job.switch",
+            "SWITCHML_JOB_SWITCH",
+            _text,
+            "",
+            "Switch that a job runs on; empty: any with enough free resources.",
+        ),
     )
 }
-"""Every setting, by its name in the configuration file."""
+"""All settings, by their names in the configuration file."""
 
 
 def _read_file(environment: Mapping[str, str], named: Path | None) -> tuple[Path, dict[str, Any]]:
-    """Return the configuration file's path and what it sets, by the names in KEYS."""
+    """Return the configuration file's path and its values, by the names in KEYS."""
     path, content = read_config_file(environment, named)
     flat: dict[str, Any] = {}
     for name, value in content.items():
@@ -284,7 +291,7 @@ def _read_file(environment: Mapping[str, str], named: Path | None) -> tuple[Path
             flat[name] = value
     for name in flat:
         if name not in KEYS:
-            raise ConfigurationError(f"configuration file {path}: unknown key {name}; known are {', '.join(KEYS)}")
+            raise ConfigurationError(f"configuration file {path}: unknown key {name}; known keys are {', '.join(KEYS)}")
     return path, flat
 
 
@@ -294,9 +301,9 @@ def load(
     config_file: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Settings from `options` (by key name, None: not given), then the environment, then the file, then the defaults.
+    """Return the settings from `options` (by key name; None: not given), then environment, file and defaults.
 
-    Raises ConfigurationError, which names the key and where its value came from.
+    Raises ConfigurationError, which names the key and the source of its value.
     """
     path, content = _read_file(environment, config_file)
     found: dict[str, Any] = {}

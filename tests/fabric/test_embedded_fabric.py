@@ -106,9 +106,9 @@ def test_up_replaces_a_fabric_whose_state_is_lost(fabric: Ctl) -> None:
     wait_until(lambda: fabric.json("job", "list")["jobs"], "the job uses the fabric")
     (fabric.run_dir / "fabric.json").unlink()
     (fabric.run_dir / "fabric.json").write_text("{")
-    assert "`switchml-ctl down` ends the processes that it named" in fabric.run("up", status=1).stderr
+    assert "`switchml-ctl down` ends the processes that it listed" in fabric.run("up", status=1).stderr
     (fabric.run_dir / "fabric.json").unlink()
-    assert "jobs still use the processes that it named" in fabric.run("up", status=1).stderr
+    assert "jobs still use the processes that it listed" in fabric.run("up", status=1).stderr
     assert all(runs(pid) for pid in pids)
     job.terminate()
     job.communicate(timeout=60)
@@ -153,7 +153,7 @@ def test_a_process_that_has_died_is_named_and_the_fabric_replaced(fabric: Ctl) -
     assert "agent-0 has ended" in stderr
     assert "agent-0 has ended" in fabric.run("job", "list", status=4).stderr
     again = fabric.run("up")
-    assert "clearing away the fabric whose agent-0 has ended" in again.stderr
+    assert "removing the fabric whose agent-0 has ended" in again.stderr
     assert fabric.json("status")["state"] == "running"
 
 

@@ -71,7 +71,7 @@ def test_exit_codes_do_not_need_the_controller(
     assert job.returncode == max(statuses), notes
     content = json.loads(result)
     assert content["exit_codes"] == list(statuses)
-    assert "the controller does not say how the job ended" in content["failure"]
+    assert "the controller does not report how the job ended" in content["failure"]
     assert content["failure"] in notes
 
 

@@ -194,7 +194,7 @@ def test_a_fabric_that_crashed_is_cleared_away(ctl: Ctl) -> None:
             os.kill(process["pid"], signal.SIGKILL)
         wait_until(lambda: not any(runs(process["pid"]) for process in processes[:-1]), "they have ended")
         again = ctl.run("up", "--switch", "soft", "--workers", "2")
-        assert "clearing away the fabric" in again.stderr
+        assert "removing the fabric" in again.stderr
         assert not runs(processes[-1]["pid"])
         assert ctl.json("job", "start", "--workers", "2", *ctl.worker("sums", "--sizes", "65"))["state"] == "COMPLETED"
 

@@ -160,7 +160,7 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("up", "--drop", "2"), "outside 0..1"),
         (("up", "--agents", "x"), "'x' is not a whole number from 1 to 64"),
         (("up", "--drop", "much"), "'much' is not a share; write 0.01 or 1%"),
-        (("up", "--switch", "tofino"), "'tofino' is none of soft, bmv2"),
+        (("up", "--switch", "tofino"), "'tofino' must be one of soft, bmv2"),
         (("up", "--switch", "soft", "--workers", "65"), "65 is outside 1..64"),
         (("switch", "loss"), "give --ingress, --egress or both, or --off"),
         (("switch", "loss", "--off", "--egress", "0.1"), "or --off"),
@@ -309,7 +309,7 @@ def test_a_wrong_configuration_file_is_an_error_by_name(invoke, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "variables", "words"),
     [
-        (("--controller", "nonsense"), {}, "'nonsense' is not HOST:PORT or unix:/PATH"),
+        (("--controller", "nonsense"), {}, "'nonsense' is neither HOST:PORT nor unix:/PATH"),
         ((), {"SWITCHML_CONTROLLER": "10.0.0.1:0"}, "environment variable SWITCHML_CONTROLLER"),
         (("--controller", "127.0.0.1:1", "--tls", "/nonexistent"), {}, "/nonexistent/ca.crt cannot be read"),
         (("--controller", "10.0.0.1:7600"), {}, "without TLS"),

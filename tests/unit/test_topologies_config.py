@@ -70,10 +70,10 @@ def test_every_key_can_stand_in_the_file_and_in_a_variable(key, tmp_path: Path) 
         ("SWITCHML_FABRIC_AGENTS", "many", "many"),
         ("SWITCHML_FABRIC_DROP", "1.5", "outside 0..1"),
         ("SWITCHML_FABRIC_DELAY", "nan", "outside 0..1"),
-        ("SWITCHML_CONTROLLER", "localhost", "not HOST:PORT"),
-        ("SWITCHML_CONTROLLER", "localhost:99999", "not HOST:PORT"),
-        ("SWITCHML_CONTROLLER", "unix:relative", "not HOST:PORT or unix:/PATH"),
-        ("SWITCHML_FABRIC_SWITCH", "tofino", "none of soft, bmv2"),
+        ("SWITCHML_CONTROLLER", "localhost", "neither HOST:PORT"),
+        ("SWITCHML_CONTROLLER", "localhost:99999", "neither HOST:PORT"),
+        ("SWITCHML_CONTROLLER", "unix:relative", "neither HOST:PORT nor unix:/PATH"),
+        ("SWITCHML_FABRIC_SWITCH", "tofino", "must be one of soft, bmv2"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_source(variable: str, value: str, words: str, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_wrong_value_is_named_with_its_source(variable: str, value: str, words
         ("[fabric]\nspeed = 1\n", "unknown key fabric.speed"),
         ("[fabric]\nagents = true\n", "whole number"),
         ("[fabric]\ndrop = []\n", "a number from 0 to 1"),
-        ("controller = 7\n", "a text is needed"),
+        ("controller = 7\n", "must be text"),
         ("not toml", "is not TOML"),
     ],
 )
