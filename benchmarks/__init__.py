@@ -1,5 +1,5 @@
-"""Measures SwitchML beside Gloo and Open MPI on this machine: what `switchml-ctl bench` runs.
+"""Benchmarks that compare SwitchML with Gloo and Open MPI on this machine, for `switchml-ctl bench`.
 
-One module for each benchmark (allreduce, latency, loss, jobs, kernels, memory, python_cost); they return data.
-`report` and `plots` show it. `workers` is what runs as a rank, `peers` what a C compiler makes a rank of.
+One module for each benchmark (allreduce, latency, loss, jobs, kernels, memory, python_cost); they return data, which
+`report` and `plots` present. `workers` has the code of a rank, `peers` the C source of Open MPI's ranks.
 """

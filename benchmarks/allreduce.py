@@ -1,4 +1,4 @@
-"""`bench allreduce`: the time of an all-reduce over sizes and numbers of workers, beside the peers."""
+"""`bench allreduce`: the time of an all-reduce over sizes and numbers of workers, compared with the peers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Options", "run"]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What is measured; `calls` in each turn, 0 for as many as suit a size."""
+    """Options of this benchmark; `calls` per turn, 0 for a number that suits the size."""
 
     workers: list[int]
     sizes: list[int]
@@ -28,7 +28,7 @@ class Options:
 
 
 class InTurns(Protocol):
-    """What the options of benchmarks have in common that measure systems in turns."""
+    """Options that the benchmarks which measure systems in turns have in common."""
 
     @property
     def workers(self) -> list[int]: ...

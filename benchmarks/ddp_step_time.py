@@ -1,7 +1,7 @@
 """Step time of DistributedDataParallel on a 25-million-parameter model: Gloo, switchml, switchml with priorities.
 
-All in one run, taking turns step by step. Prints medians over the rounds, and the median of the rounds' ratios to
-Gloo's step; what the columns mean stands in ddp_worker.py.
+All are measured in one run, alternating step by step. Prints medians over the rounds, and the median of the rounds'
+ratios to Gloo's step; ddp_worker.py explains the columns.
 
     python benchmarks/ddp_step_time.py --workers 4 --rounds 20
 """
@@ -24,7 +24,7 @@ DEADLINE = 1200  # seconds
 
 
 def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """Run the ranks on a fabric of their own; what rank 0 wrote."""
+    """Run the ranks on a new fabric, and return the results that rank 0 wrote."""
     output = directory / "times.json"
     control = str(Path(sysconfig.get_path("scripts")) / "switchml-ctl")
     environment = {**os.environ, "SWITCHML_RUN_DIR": str(directory / "run"), "OMP_NUM_THREADS": "1"}
@@ -44,7 +44,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--partition-megabytes", type=int, default=8, help="of the priority hook (default %(default)s)")
+    parser.add_argument(
+        "--partition-megabytes",
+        type=int,
+        default=8,
+        help="megabytes per bucket of the priority hook (default %(default)s)",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="swml-") as directory:
         result = measure(options, Path(directory))

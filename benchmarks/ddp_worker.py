@@ -1,10 +1,10 @@
-"""One rank of the step-time benchmark: DDP of a 25-million-parameter model, over each way in turn.
+"""One rank of the step-time benchmark: DDP of a 25-million-parameter model with each communication hook in turn.
 
-Every round makes one step over each way, so that a busy moment of the machine hits all alike. Rank 0 writes to the
-file that --output names, for each way a list over the rounds of {"step": seconds of the slowest rank, "backward":
-seconds until the last gradient of its own was there, "overlap": share of the time with gradients under way in which
-its backward pass was still computing, "urgent": seconds after that until the bucket that the next forward pass needs
-first was averaged}.
+Every round makes one step with each hook, so that other load on the machine affects all alike. Rank 0 writes to the
+file that --output names: for each hook a list over the rounds of {"step": seconds of the slowest rank, "backward":
+seconds until the rank's own last gradient was ready, "overlap": fraction of the time with gradients in flight during
+which its backward pass was still computing, "urgent": seconds after that until the bucket that the next forward pass
+needs first was averaged}.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LAYERS = 6
 WIDTH = 2048  # six layers of 2048 x 2048 and their biases: 25.2 million parameters
 BATCH = 16
 BUCKET_MEGABYTES = 16  # one layer each
-WARM_UP = 2  # rounds: DDP lays out its buckets anew after the first
+WARM_UP = 2  # rounds: after the first, DDP lays out its buckets again
 
 
 @dataclass
 class Times:
-    """When each bucket of a step was handed to the hook, and when its average was there."""
+    """The times at which each bucket of a step was handed to the hook, and at which its average was ready."""
 
     handed: dict[int, float] = field(default_factory=dict)
     averaged: dict[int, float] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Times:
 
 @dataclass
 class Way:
-    """A model of its own, whose gradients take one way."""
+    """A separate model, whose gradients use one hook."""
 
     model: DistributedDataParallel
     optimizer: torch.optim.Optimizer
@@ -50,7 +50,7 @@ class Way:
 
 
 def timed(hook: Callable[..., Any], times: Times) -> Callable[..., Any]:
-    """Return `hook`, noting times."""
+    """Return `hook` with its times recorded."""
 
     def noting(state, bucket):  # type: ignore[no-untyped-def]  # DDP compares annotations with types
         index = bucket.index()
@@ -66,7 +66,7 @@ def timed(hook: Callable[..., Any], times: Times) -> Callable[..., Any]:
 
 
 def way(hook: Callable[..., Any], state: Any, group: dist.ProcessGroup) -> Way:
-    """Make a model whose gradients `hook` averages."""
+    """Create a model whose gradients are averaged by `hook`."""
     torch.manual_seed(1)
     network = nn.Sequential(*(part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.ReLU())))
     model = DistributedDataParallel(
@@ -86,7 +86,7 @@ def step(way: Way, pixels: torch.Tensor) -> dict[str, float]:
     way.optimizer.step()
     end = time.perf_counter()
     way.optimizer.zero_grad(set_to_none=False)
-    computed = max(way.times.handed.values())  # DDP hands over a bucket when its last gradient is there
+    computed = max(way.times.handed.values())  # DDP hands over a bucket when its last gradient is ready
     under_way = max(way.times.averaged.values()) - min(way.times.handed.values())
     return {
         "step": end - begin,

@@ -1,14 +1,14 @@
-"""What can go wrong in a benchmark."""
+"""Errors of the benchmarks."""
 
 __all__ = ["BenchmarkError", "MissingPeer", "NoMatplotlib", "RankFailed", "ResultFileError"]
 
 
 class BenchmarkError(Exception):
-    """Base of this package's errors. The text says what happened, to what, and what to do."""
+    """Base class of this package's errors. The text says what happened, to what, and what to do."""
 
 
 class MissingPeer(BenchmarkError):
-    """A peer cannot be run on this machine; the text says how to get it. Its rows say so."""
+    """A peer cannot be run on this machine; the text, which its rows show, says how to get it."""
 
 
 class RankFailed(BenchmarkError):
@@ -16,8 +16,8 @@ class RankFailed(BenchmarkError):
 
 
 class NoMatplotlib(BenchmarkError):
-    """Plots were asked for and matplotlib is not installed."""
+    """Plots were requested and matplotlib is not installed."""
 
 
 class ResultFileError(BenchmarkError):
-    """A file is no result of a benchmark, or cannot be read or written."""
+    """A file is not the result of a benchmark, or cannot be read or written."""

@@ -1,4 +1,4 @@
-"""What a process holds: memory, file descriptors, threads (proc(5))."""
+"""Resources of a process: memory, file descriptors, threads (proc(5))."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Footprint", "footprints"]
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
-    """Bytes of memory that are resident now and were at the most, shared ones included; open files; threads."""
+    """Current and peak resident memory in bytes, including shared memory; open files; threads."""
 
     process: str
     resident: int
@@ -24,7 +24,7 @@ class Footprint:
 
 
 def footprints(processes: Iterable[ProcessRecord]) -> list[Footprint]:
-    """Of each process. Raises OSError for one that has ended."""
+    """Return the footprint of each process. Raises OSError for one that has ended."""
     return [_footprint(process) for process in processes]
 
 

@@ -1,4 +1,4 @@
-"""Gloo as a peer: through PyTorch, from whichever interpreter has it."""
+"""Gloo as a peer: through PyTorch, in any interpreter that has it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUESTION: Final = "import numpy, torch, torch.distributed as d; assert d.is_glo
 
 
 def version(python: str) -> str:
-    """The version of PyTorch that `python` has. Raises MissingPeer, which says how to get one."""
+    """Return the version of PyTorch that `python` has. Raises MissingPeer, which says how to get one."""
     advice = "install the package torch there, or name another interpreter with --torch-python"
     try:
         asked = subprocess.run(

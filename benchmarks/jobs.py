@@ -1,4 +1,4 @@
-"""`bench jobs`: how long the control plane takes for a job, and what grows with the number of jobs."""
+"""`bench jobs`: the time that the control plane takes for a job, and what grows with the number of jobs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from switchml.launch.settings import FabricOptions
 
 __all__ = ["Options", "Sample", "run"]
 
-_RANKS_OF_AN_AGENT: Final = 64  # what it takes unless it is told otherwise (--max-ranks)
-_MANY_WORKERS: Final = 2  # of each job where it is their number that counts
-_STEPS: Final = 10  # samples over the jobs that are started one after the other
+_RANKS_OF_AN_AGENT: Final = 64  # an agent's default (--max-ranks)
+_MANY_WORKERS: Final = 2  # workers per job where the number of jobs is varied
+_STEPS: Final = 10  # number of samples over the jobs that are started one after the other
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What is measured: `starts` jobs of each number of workers, `jobs` one after the other, `at_once` together."""
+    """Options: `starts` jobs of each number of workers, `jobs` one after the other, `at_once` at the same time."""
 
     workers: list[int]
     starts: int
@@ -39,10 +39,11 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Some jobs of a kind: seconds from the request to READY and of the stop, and what the processes hold then.
+    """Some jobs of a kind: the seconds from request to READY and of the stop, and the processes' footprint then.
 
-    `kind` is "start", "sequence" or "at once"; `jobs` is how many of this kind there were by then; `elapsed` is the
-    time that all of the sample's took.
+    `kind` is "start", "sequence" or "at once"; `jobs` is the number of jobs of this kind so far; `elapsed` is the time
+    for
+    all jobs of the sample.
     """
 
     kind: str
@@ -57,7 +58,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A sample in figures, times in seconds."""
+    """Statistics of a sample; times in seconds."""
 
     kind: str
     workers: int
@@ -80,7 +81,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
         system.client() as client,
     ):
         fabric = _Measured(system, client)
-        client.stop_job(client.start_job(_MANY_WORKERS).id)  # what is made once is there
+        client.stop_job(client.start_job(_MANY_WORKERS).id)  # warm-up: what is created once then exists
         samples = [fabric.sample("idle", 0, 0, (), (), 0.0)]
         progress.expect(options.starts * sum(options.workers) + _MANY_WORKERS * (options.jobs + options.at_once))
         for workers in options.workers:
@@ -110,7 +111,7 @@ class _Measured:
     def sample(
         self, kind: str, workers: int, jobs: int, starts: Iterable[float], stops: Iterable[float], elapsed: float
     ) -> Sample:
-        """A sample, with what the processes hold now."""
+        """Return a sample, with the processes' current footprint."""
         store = sum(path.stat().st_size for path in self._store.glob("controller.sqlite*"))
         found = footprints(self._processes)
         return Sample(kind, workers, jobs, list(starts), list(stops), elapsed, found, store)
@@ -129,7 +130,7 @@ class _Measured:
         return self.sample(kind, workers, done + count, starts, stops, time.monotonic() - began)
 
     def at_once(self, count: int) -> list[Sample]:
-        """Ask for `count` jobs at the same time, then stop all at the same time: samples between and after."""
+        """Start `count` jobs at the same time, then stop them likewise; return the samples in between and after."""
         [switch] = self._client.list_switches()
         slots = 1 << (switch.slots // count).bit_length() - 1
 

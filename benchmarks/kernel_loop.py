@@ -1,8 +1,8 @@
-"""Run the kernels of the native modules over and over: `python -m switchml.benchmarks.kernel_loop SECONDS SIZE...`.
+"""Time the kernels of the native modules: `python -m switchml.benchmarks.kernel_loop SECONDS SIZE...`.
 
-A process of its own, because the choice of instructions holds for the whole process. It writes the number of lines that
-will follow, and then one for each kernel, set of instructions and size: the three and the seconds of a pass, separated
-by tabs.
+It is a separate program because the choice of an instruction set holds for the whole process. It writes the number of
+lines that will follow, and then one line for each kernel, instruction set and size: these three and the seconds of a
+pass, separated by tabs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["main", "passes"]
 
 Bytes = npt.NDArray[np.uint8]
 Pass = Callable[[int], None]
-"""One pass over so many elements."""
+"""One pass over this many elements."""
 
 _HALF: Final = {
     kernels.Type.FLOAT32: np.array([0.5], np.float32).tobytes(),
@@ -34,14 +34,14 @@ _HALF: Final = {
     kernels.Type.INT32: np.array([1], np.int32).tobytes(),
 }
 _NOT_KERNELS: Final = ("best_instructions", "processor_has", "use_instructions", "run")
-_STREAMING: Final = ("quantize", "pack")  # those that can write past the caches
+_STREAMING: Final = ("quantize", "pack")  # kernels that can write past the caches
 _ALIGNMENT: Final = 64
-_FEWEST: Final = 3  # passes
+_FEWEST: Final = 3  # minimum number of passes
 _EMPTY_CALLS: Final = 200
 
 
 def _bytes(pattern: bytes, elements: int) -> Bytes:
-    """Memory at a multiple of 64 bytes that repeats `pattern`."""
+    """Return memory, aligned to 64 bytes, that repeats `pattern`."""
     size = len(pattern) * elements
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
@@ -51,9 +51,9 @@ def _bytes(pattern: bytes, elements: int) -> Bytes:
 
 
 def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
-    """Every kernel with every set of instructions that this processor has, over at most `elements` elements.
+    """Yield every kernel with every instruction set of this CPU, over at most `elements` elements.
 
-    What a plain copy of as many bytes takes comes first: no kernel that writes as much as it reads can do much better.
+    The first is a plain copy of as many bytes: no kernel that writes as much as it reads can be much faster.
     """
     words = _bytes(b"\x00\x00\x01\x00", elements)
     copy = np.empty_like(words)
@@ -79,7 +79,7 @@ def _offered(name: str, kind: kernels.Type) -> bool:
     nothing = np.empty(0, np.uint8)
     try:
         kernels.run(name, kind, kernels.best_instructions(), nothing, nothing, PROTOCOL_MAX_VALUES)
-    except ValueError:  # a kernel of other types
+    except ValueError:  # a kernel for other types
         return False
     return True
 
@@ -109,7 +109,7 @@ def _sum(instructions: str, sums: Bytes, values: Bytes, streaming: bool) -> Pass
 
 
 def _seconds(run: Pass, elements: int, limit: float) -> float:
-    """The median time of a pass, less what the call itself takes, which matters where a tensor is small."""
+    """Return the median time of a pass, less the overhead of the call, which matters for small tensors."""
     call = statistics.median(_timed(run, 0) for _ in range(_EMPTY_CALLS))
     run(elements)
     times: list[float] = []
@@ -126,7 +126,7 @@ def _timed(run: Pass, elements: int) -> float:
 
 
 def main() -> None:
-    """Time all of them."""
+    """Time all kernels."""
     take_share()
     limit, sizes = float(sys.argv[1]), [int(size) for size in sys.argv[2:]]
     sys.stdout.write(f"{len(sizes) * sum(1 for _ in passes(PROTOCOL_MAX_VALUES))}\n")

@@ -1,4 +1,4 @@
-"""`bench kernels`: the arithmetic between a tensor and packets on one core, with each set of instructions."""
+"""`bench kernels`: the arithmetic between a tensor and packets on one core, with each instruction set."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
 __all__ = ["SMALLEST", "Options", "Row", "run"]
 
 SMALLEST: Final = 4 * PROTOCOL_MAX_VALUES
-"""Bytes of a block, below which there is nothing to time."""
+"""Size of a block in bytes, the least that is timed."""
 
 _PROCESS_SECONDS: Final = 600
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What is measured: tensors of these sizes, each kernel for `seconds`."""
+    """Options: the sizes of the tensors, and the `seconds` for each kernel."""
 
     sizes: list[int]
     seconds: float
@@ -33,7 +33,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """GB/s of a kernel (median of the passes) by size. Both count 4 bytes for an element, also of a smaller type."""
+    """GB/s of a kernel (median of the passes) by size. An element counts as 4 bytes, even if its type is smaller."""
 
     kernel: str
     instructions: str
@@ -41,7 +41,7 @@ class Row:
 
 
 def run(options: Options, report: Reporter, progress: Progress) -> Result:
-    """Measure, in a process with a session of its own."""
+    """Measure, in a process in a new session."""
     state = machine_state.now()
     report("timing the kernels on one core")
     command = [sys.executable, "-m", "switchml.benchmarks.kernel_loop", str(options.seconds), *map(str, options.sizes)]
@@ -54,7 +54,7 @@ def run(options: Options, report: Reporter, progress: Progress) -> Result:
 
 
 def _lines(command: list[str], progress: Progress) -> Iterator[str]:
-    """Yield the lines of a process that says first how many will come, and end it after a while."""
+    """Yield the lines of a process, after a first line that says how many follow, and then end it."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         deadline = threading.Timer(_PROCESS_SECONDS, process.kill)
         deadline.start()

@@ -1,4 +1,4 @@
-"""`bench latency`: one small all-reduce at a time, and many that are queued together, beside the peers."""
+"""`bench latency`: one small all-reduce at a time, and many that are queued together, compared with the peers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Options", "run"]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What is measured: `calls` all-reduces of `bytes` in each turn, and `queue_calls` times `tensors` of them."""
+    """Options: `calls` all-reduces of `bytes` in each turn, and `queue_calls` times `tensors` of them."""
 
     workers: list[int]
     bytes: int

@@ -1,4 +1,4 @@
-"""`bench loss`: an all-reduce over UDP while the soft switch loses single packets in both directions, on purpose."""
+"""`bench loss`: an all-reduce over UDP while the soft switch drops single packets in both directions on purpose."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INJECTED = "injected_loss"  # the drop reason of dataplane/constants.toml
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What is measured: all-reduces of `bytes` at each share of packets lost, the first of which is 0."""
+    """Options: all-reduces of `bytes` at each fraction of lost packets, the first of which is 0."""
 
     workers: list[int]
     bytes: int
@@ -34,7 +34,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class LossTurn:
-    """A turn at a share of packets lost, and how many were in a call, those of the warm-up included."""
+    """A turn at one fraction of lost packets, and the number lost per call, including the warm-up calls."""
 
     share: float
     lost: float
@@ -43,10 +43,10 @@ class LossTurn:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Figures at one share. `ratio` is the time / that without losses, `cores` the processors that were kept busy.
+    """Statistics at one fraction. `ratio` is time / time without losses, `cores` the number of CPUs kept busy.
 
     `lost` is packets per call, `cpu_seconds_per_gb` counts ranks, agent and switch; every result was verified, and
-    `largest_error` is how far any element was from its sum (`allowed_error` is the bound).
+    `largest_error` is the largest difference of any element from its sum (`allowed_error` is the bound).
     """
 
     workers: int
@@ -110,7 +110,7 @@ def _line(sample: LossTurn) -> str:
 
 
 def summarize(samples: list[LossTurn]) -> list[Row]:
-    """A row for each number of workers and share."""
+    """Return a row for each number of workers and fraction."""
     rows = []
     for workers in sorted({sample.turn.workers for sample in samples}):
         turns = {

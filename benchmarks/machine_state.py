@@ -1,7 +1,7 @@
-"""The machine as it is while something is measured: what it has, how busy it is, how near its processors are.
+"""The machine during a benchmark: its hardware, its load, and the distance between its CPUs.
 
-Virtual machines are moved between processors: the time of a cache line between two of them then changes by a factor
-of five, and with it every figure of processes that share memory. So it is measured beside each turn.
+Virtual machines are moved between CPUs: the time of a cache line between two of them then changes by a factor of five,
+and with it the results of all processes that share memory. It is therefore measured with each turn.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from typing import Any, Final
 __all__ = ["Machine", "State", "look", "now"]
 
 _PROBE_SECONDS: Final = 20
-_COPIED_BYTES: Final = 64 << 20  # by each processor
-_MOST_BYTES: Final = 2 << 30  # by all of them
+_COPIED_BYTES: Final = 64 << 20  # by each CPU
+_MOST_BYTES: Final = 2 << 30  # by all CPUs
 _COPYING_SECONDS: Final = 0.3
 _AUTOGROUP: Final = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What does not change during a benchmark."""
+    """The properties that do not change during a benchmark."""
 
     processor: str
     processors: int
     memory_bytes: int
-    memory_bytes_per_second: float  # that all processors together move to and from it
+    memory_bytes_per_second: float  # memory bandwidth of all CPUs together
     kernel: str
     python: str
-    autogroup: str  # enabled, disabled, absent
-    receive_buffer_bytes: int  # the most that a socket is given: net.core.rmem_max
+    autogroup: str  # enabled, disabled or absent
+    receive_buffer_bytes: int  # the largest buffer that a socket is given: net.core.rmem_max
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What changes. `cache_line_ns` is a round trip between two processors; None where there is only one."""
+    """The properties that change. `cache_line_ns` is a round trip between two CPUs; None if there is only one."""
 
     time: float
     load: float
     cache_line_ns: float | None
-    share: bool  # whether the kernel lets us raise an autogroup's weight
+    share: bool  # whether the kernel allows this process to raise an autogroup's weight
 
 
 def look() -> Machine:
-    """The machine."""
+    """Return the machine's properties."""
     return Machine(
         processor=_field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         processors=len(os.sched_getaffinity(0)),
@@ -64,13 +64,13 @@ def look() -> Machine:
 
 
 def now() -> State:
-    """The state now."""
+    """Return the current state."""
     nanoseconds, share = _probe("state")
     return State(time.time(), os.getloadavg()[0], nanoseconds, share)
 
 
 def _probe(what: str) -> Any:
-    """Ask the processors, in a session of its own, with the weight that all processes measured have."""
+    """Ask the CPUs, in a new session with the same weight as all measured processes."""
     probe = subprocess.run(
         [sys.executable, "-m", "switchml.benchmarks.machine_state", what],
         check=True,

@@ -1,4 +1,4 @@
-"""`bench memory`: how much memory agent and switch hold at the most while tensors of different sizes are summed."""
+"""`bench memory`: the peak memory of agent and switch while tensors of different sizes are summed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Options", "Row", "run"]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What is measured: `calls` all-reduces of each size, each size on a fabric of its own."""
+    """Options: `calls` all-reduces of each size, each size on a new fabric."""
 
     workers: int
     sizes: list[int]
@@ -26,7 +26,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Bytes that a process held: when its fabric had just started, and at the most, by bytes of the tensor.
+    """The memory of a process in bytes: when its fabric had just started, and its peak by tensor size.
 
     `growth` is the peak with the largest tensor / that with the smallest.
     """

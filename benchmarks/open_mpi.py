@@ -1,4 +1,4 @@
-"""Open MPI as a peer: found on PATH, its rank compiled on demand and kept."""
+"""Open MPI as a peer: found on PATH, with a rank that is compiled on demand and kept."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TRANSPORTS: Final = {
     "mpi-shm": ("self,vader",),
     f"mpi-shm{_APART}": ("self,vader",),
 }
-"""Byte transfer layers of each peer, and what else mpirun is told of them.
+"""Byte transfer layers and other options of mpirun for each peer.
 
-Reductions are in place; those of a peer whose name ends with -apart go from one buffer into another.
+Reductions are in place, except for peers whose names end with -apart: these reduce from one buffer into another.
 """
 
 _SOURCE: Final = Path(__file__).parent / "peers" / "open_mpi_rank.c"
@@ -32,7 +32,7 @@ _PACKAGES: Final = "install openmpi-bin libopenmpi-dev (the names of Debian and 
 
 
 def command(peer: str, ranks: int, address: Path) -> list[str]:
-    """The command line that runs `ranks` ranks which connect to `address`. Raises MissingPeer."""
+    """Return the command line that runs `ranks` ranks which connect to `address`. Raises MissingPeer."""
     mpirun = _find("mpirun")
     btl, *more = TRANSPORTS[peer]
     line = [mpirun, "--np", str(ranks), "--oversubscribe", "--bind-to", "none"]
@@ -44,7 +44,7 @@ def command(peer: str, ranks: int, address: Path) -> list[str]:
 
 @functools.cache
 def version() -> str:
-    """What mpirun says of itself. Raises MissingPeer."""
+    """Return the version that mpirun reports. Raises MissingPeer."""
     said = subprocess.run(
         [_find("mpirun"), "--version"], check=False, capture_output=True, text=True, timeout=_COMPILE_SECONDS
     ).stdout
@@ -81,7 +81,7 @@ def _program() -> Path:
         )
         if compiler.returncode != 0:
             raise MissingPeer(f"mpicc cannot compile {_SOURCE}: {compiler.stderr.strip()[-500:]}")
-        draft.replace(program)  # in one step, should another benchmark do the same
+        draft.replace(program)  # atomically, because another benchmark may do the same
     except OSError as error:
         raise MissingPeer(
             f"{cache} cannot be written: {error.strerror}; set XDG_CACHE_HOME to another place"

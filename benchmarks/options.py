@@ -26,7 +26,7 @@ _SIZE: Final = re.compile(r"(\d{1,12})\s*([A-Za-z]*)")
 
 
 def sizes(text: str) -> list[int]:
-    """Bytes of "4KiB,64MiB": whole float32 values, up to 8 GiB. Raises ValueError."""
+    """Return the sizes in bytes of "4KiB,64MiB": whole float32 values, up to 8 GiB. Raises ValueError."""
     return _each(text, _size)
 
 
@@ -34,15 +34,15 @@ def _size(word: str) -> int:
     match = _SIZE.fullmatch(word)
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
-        raise ValueError(f"{word!r} is no size; write 4KiB, 64MiB or a number of bytes")
+        raise ValueError(f"{word!r} is not a size; write 4KiB, 64MiB or a number of bytes")
     size = int(match[1]) * unit
     if not 4 <= size <= _LARGEST or size % 4:
-        raise ValueError(f"{word} is no size of a float32 tensor: a multiple of 4 bytes up to {size_text(_LARGEST)}")
+        raise ValueError(f"{word} is not a size of a float32 tensor: a multiple of 4 bytes up to {size_text(_LARGEST)}")
     return size
 
 
 def size_text(size: int) -> str:
-    """A size as people write it: 64 MiB."""
+    """Return a size as people write it: 64 MiB."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= factor and size % factor == 0:
             return f"{size // factor} {unit}"
@@ -50,34 +50,34 @@ def size_text(size: int) -> str:
 
 
 def worker_counts(text: str) -> list[int]:
-    """The numbers of "2,4,8". Raises ValueError for what no job has."""
+    """Return the numbers of "2,4,8". Raises ValueError for a number of workers that no job can have."""
 
     def count(word: str) -> int:
         if not word.isdecimal() or not 2 <= int(word) <= PROTOCOL_MAX_WORKERS:
-            raise ValueError(f"{word!r} is no number of workers from 2 to {PROTOCOL_MAX_WORKERS}")
+            raise ValueError(f"{word!r} is not a number of workers from 2 to {PROTOCOL_MAX_WORKERS}")
         return int(word)
 
     return _each(text, count)
 
 
 def shares(text: str) -> list[float]:
-    """Return the shares of "0,0.1%,0.01". Raises ValueError for one outside 0..1, or 1: nothing would arrive."""
+    """Return the fractions of "0,0.1%,0.01". Raises ValueError for one outside 0..1, or 1: nothing would arrive."""
 
     def below_one(word: str) -> float:
         value = share(word)
         if value == 1:
-            raise ValueError(f"{word} of the packets cannot be lost; the share must be below 1")
+            raise ValueError(f"{word} of the packets cannot be lost; the fraction must be below 1")
         return value
 
     return _each(text, below_one)
 
 
 def names(text: str, known: Collection[str]) -> list[str]:
-    """The names of "gloo,mpi-tcp"; none of "". Raises ValueError for one that is not known."""
+    """Return the names of "gloo,mpi-tcp"; "" has no names. Raises ValueError for an unknown name."""
 
     def name(word: str) -> str:
         if word not in known:
-            raise ValueError(f"{word!r} is none of {', '.join(known)}")
+            raise ValueError(f"{word!r} is not one of {', '.join(known)}")
         return word
 
     return _each(text, name) if text.strip() else []

@@ -1,4 +1,4 @@
-"""Pictures of a result, as PNG and as SVG. Needs matplotlib, which is no requirement of SwitchML."""
+"""Plots of a result, as PNG and as SVG. They need matplotlib, which SwitchML does not require."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ Row = Mapping[str, Any]
 
 
 def require_matplotlib() -> None:
-    """Raise NoMatplotlib unless it is there: before anything is measured, not after."""
+    """Raise NoMatplotlib unless it is installed: before the measurement, not after."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise NoMatplotlib(
-            f"plots need matplotlib ({error}); install it with `pip install 'switchml[demo]'`, or do without --plots"
+            f"plots need matplotlib ({error}); install it with `pip install 'switchml[demo]'`, or omit --plots"
         ) from error
 
 
 def draw(result: Result, directory: Path) -> list[Path]:
-    """Draw all pictures of a result into `directory`; their files. Raises NoMatplotlib and ResultFileError."""
+    """Draw all plots of a result into `directory`; return their files. Raises NoMatplotlib and ResultFileError."""
     require_matplotlib()
     if not result.rows:
         raise BenchmarkError(f"there is nothing to draw: {result.benchmark} has no rows")
@@ -59,7 +59,7 @@ def draw(result: Result, directory: Path) -> list[Path]:
 
 
 def _panels(titles: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each title, side by side."""
+    """Return a figure with a panel for each title, side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_PANEL[0] * len(titles), _PANEL[1]), layout="constrained")
@@ -121,7 +121,7 @@ def _time_over_workers(rows: Sequence[Row]) -> Figure:
 
 
 def _ratio_bars(rows: Sequence[Row]) -> Figure:
-    """How many times faster: a panel for each size, bars for each number of workers, transport and peer."""
+    """Draw the ratios: a panel for each size, bars for each number of workers, transport and peer."""
     sizes, counts = _values(rows, "bytes"), _values(rows, "workers")
     bars = list(dict.fromkeys((row["system"], peer) for row in rows for peer in row["ratios"]))
     figure, panels = _panels([size_text(size) for size in sizes])
@@ -142,7 +142,7 @@ def _ratio_bars(rows: Sequence[Row]) -> Figure:
         panel.axhline(1.0, color="0.2", linewidth=1)
         panel.set_xticks(range(len(counts)), [str(count) for count in counts])
         panel.set_xlabel("workers")
-    panels[0].set_ylabel("peer's time / ours")
+    panels[0].set_ylabel("peer's time / SwitchML's")
     panels[0].legend(fontsize=7)
     return figure
 
@@ -168,7 +168,7 @@ def _loss(result: Result) -> list[tuple[str, Figure]]:
         shares = [100 * row["share"] for row in line]
         panel.plot(shares, [row["ratio"] for row in line], marker="o", label=f"{count} workers")
     panel.set_xlabel("packets lost in each direction, %")
-    panel.set_ylabel("time / that without losses")
+    panel.set_ylabel("time / time without losses")
     panel.set_ylim(bottom=0)
     panel.legend(fontsize=8)
     return [("ratio", figure)]

@@ -1,4 +1,4 @@
-"""`bench python`: how much of an all-reduce passes in Python, outside of the native calls."""
+"""`bench python`: the part of an all-reduce that is spent in Python, outside of the native calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Options", "Row", "run"]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What is measured; `calls` of each size, 0 for as many as suit it."""
+    """Options; `calls` of each size, 0 for a number that suits it."""
 
     workers: int
     sizes: list[int]
@@ -30,7 +30,7 @@ class Options:
 class Row:
     """Medians over all ranks and calls, in seconds: `median` of a call, `python` of its part outside of native calls.
 
-    `python` includes times in which another process had the processor, `python_cpu` does not.
+    `python` includes time in which another process had the CPU, `python_cpu` does not.
     """
 
     transport: str

@@ -1,4 +1,4 @@
-"""The processes of one group of ranks, and how they are told what to measure.
+"""The processes of one group of ranks, and the commands that tell them what to measure.
 
 A group stays while others are measured: its ranks then sleep in a read. So peers alternate within seconds, and each
 joins its group once.
@@ -27,11 +27,11 @@ JOIN_SECONDS: Final = 120.0
 TURN_SECONDS: Final = 600.0
 _END_SECONDS: Final = 20.0
 _KILL_SECONDS: Final = 5.0
-_STEP_SECONDS: Final = 0.5  # between two looks at whether a process has ended
+_STEP_SECONDS: Final = 0.5  # between two checks whether a process has ended
 _READ_BYTES: Final = 1 << 16
 
 Launcher = Callable[[Path, Path], "list[subprocess.Popen[bytes]]"]
-"""Starts the processes of a group, which connect to the Unix socket of the first path and write to the second one."""
+"""Start the processes of a group, which connect to the Unix socket of the first path and log to the second one."""
 
 
 class _Rank:
@@ -40,7 +40,7 @@ class _Rank:
         self._rest = b""
 
     def read_line(self) -> bytes | None:
-        """The next line, once it is there; None until then. Raises EOFError at the end."""
+        """Return the next line, or None until it has arrived. Raises EOFError at the end."""
         data = self.connection.recv(_READ_BYTES)
         if not data:
             raise EOFError
@@ -53,7 +53,7 @@ class _Rank:
 
 
 class RankGroup:
-    """The ranks of one group, in the order of their ranks. Made by `rank_group`."""
+    """The ranks of one group, in the order of their ranks. Created by `rank_group`."""
 
     def __init__(self, name: str, processes: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
         self.name = name
@@ -63,12 +63,12 @@ class RankGroup:
         self.failed = False
 
     def command(self, line: str, seconds: float = TURN_SECONDS) -> list[dict[str, Any]]:
-        """Send a command to all ranks; their answers by rank. Raises RankFailed."""
+        """Send a command to all ranks; return their answers by rank. Raises RankFailed."""
         self.send(line)
         return self._answers(time.monotonic() + seconds, line)
 
     def send(self, line: str) -> None:
-        """Send a command to all ranks and wait for nothing. Raises RankFailed."""
+        """Send a command to all ranks without waiting for answers. Raises RankFailed."""
         try:
             for rank in self._ranks:
                 rank.connection.sendall(f"{line}\n".encode("ascii"))
@@ -86,7 +86,7 @@ class RankGroup:
                     try:
                         answer = self._ranks[number].read_line()
                     except (EOFError, OSError) as error:
-                        raise self._failure(f"rank {number} has gone away during `{line}`") from error
+                        raise self._failure(f"rank {number} closed its connection during `{line}`") from error
                     if answer is None:
                         continue
                     selector.unregister(key.fileobj)
@@ -95,11 +95,11 @@ class RankGroup:
                         raise self._failure(f"rank {number}, `{line}`: {answers[number]['error']}")
                 if time.monotonic() >= deadline:
                     missing = ", ".join(str(number) for number in range(len(self._ranks)) if number not in answers)
-                    raise self._failure(f"ranks {missing} have not answered `{line}` in time")
+                    raise self._failure(f"ranks {missing} did not answer `{line}` in time")
         return [answers[number] for number in range(len(self._ranks))]
 
     def join(self, listener: socket.socket, world_size: int) -> None:
-        """Wait until all ranks have connected and said who they are."""
+        """Wait until all ranks have connected and identified themselves."""
         deadline = time.monotonic() + JOIN_SECONDS
         unordered: list[_Rank] = []
         listener.settimeout(_STEP_SECONDS)
@@ -109,13 +109,13 @@ class RankGroup:
                     unordered.append(_Rank(listener.accept()[0]))
                 ended = [process for process in self._processes if process.poll() is not None]
                 if ended and len(unordered) < world_size:
-                    raise self._failure(f"a process ended with status {ended[0].returncode} before it had joined")
+                    raise self._failure(f"a process ended with status {ended[0].returncode} before it joined")
                 if time.monotonic() >= deadline:
-                    raise self._failure(f"{world_size - len(unordered)} of {world_size} ranks have not joined in time")
+                    raise self._failure(f"{world_size - len(unordered)} of {world_size} ranks did not join in time")
             self._ranks = unordered
             ranks = [answer["rank"] for answer in self._answers(deadline, "join")]
             if sorted(ranks) != list(range(world_size)):
-                raise self._failure(f"ranks {ranks} have joined instead of 0 to {world_size - 1}")
+                raise self._failure(f"ranks {ranks} joined instead of 0 to {world_size - 1}")
             self._ranks = [rank for _, rank in sorted(zip(ranks, unordered, strict=True), key=lambda pair: pair[0])]
         except BaseException:
             self._ranks = unordered
@@ -134,7 +134,7 @@ class RankGroup:
                 raise self._failure(f"process {process.pid} ended with status {status}")
 
     def kill(self) -> None:
-        """End what is left of it: in order, so that mpirun ends its ranks, and then not in order."""
+        """End the remaining processes: first in order, so that mpirun ends its ranks, and then by force."""
         for rank in self._ranks:
             rank.connection.close()
         self._signal(signal.SIGTERM)
@@ -160,11 +160,11 @@ class RankGroup:
 
 @contextlib.contextmanager
 def rank_group(name: str, world_size: int, directory: Path, launch: Launcher) -> Iterator[RankGroup]:
-    """A group that `launch` starts, with its socket and log in `directory`. Raises RankFailed.
+    """Yield a group that `launch` starts, with its socket and log in `directory`. Raises RankFailed.
 
     Its processes are ended with the context.
 
-    Every process is the leader of a session of its own, so that it has an autogroup of its own (`take_share`).
+    Every process leads a new session, so that it has a separate autogroup (`take_share`).
     """
     path, log = directory / f"{name}.sock", directory / f"{name}.log"
     with socket.socket(socket.AF_UNIX) as listener:
@@ -192,7 +192,7 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env=dict(environment),
-                cwd=log.parent,  # `python -m` looks there first, and it holds no modules
+                cwd=log.parent,  # `python -m` searches there first, and it holds no modules
             )
         except OSError as error:
             raise RankFailed(f"{command[0]} cannot be started: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Tables of a result: as text in cells, which a terminal or Markdown shows."""
+"""Tables of a result, as cells of text that a terminal or Markdown shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEYOND_CACHES: Final = 64 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A title, the names of the columns, rows of cells, and remarks that belong below."""
+    """A title, the names of the columns, rows of cells, and remarks to print below."""
 
     title: str
     columns: Sequence[str]
@@ -29,14 +29,14 @@ class Table:
 
 
 def tables(result: Result) -> list[Table]:
-    """The tables of a benchmark, the machine's state among the remarks of the last one."""
+    """Return the tables of a benchmark, with the machine's state among the remarks of the last one."""
     found = _TABLES[result.benchmark](result)
     last = dataclasses.replace(found[-1], remarks=(*found[-1].remarks, *_machine(result)))
     return [*found[:-1], last]
 
 
 def markdown(table: Table) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     lines = [f"**{table.title}**", "", _line(table.columns)]
     lines.append("|" + "|".join("---" if index == 0 else "---:" for index in range(len(table.columns))) + "|")
     lines += [_line(row) for row in table.rows]
@@ -50,9 +50,9 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def fill(document: str, results: Sequence[tuple[Result, Sequence[str]]]) -> str:
-    """`document` with tables and pictures of each result between `<!-- bench: NAME -->` and `<!-- end -->`.
+    """Return `document` with tables and plots of each result between `<!-- bench: NAME -->` and `<!-- end -->`.
 
-    A picture is its address, relative to the document. Raises ValueError when there is no such place for a result.
+    A plot is given by its address, relative to the document. Raises ValueError if there is no such place for a result.
     """
     for result, pictures in results:
         begin, end = f"<!-- bench: {result.benchmark} -->", "<!-- end -->"
@@ -70,7 +70,7 @@ def fill(document: str, results: Sequence[tuple[Result, Sequence[str]]]) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits that count."""
+    """Return a number with three significant digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -119,9 +119,9 @@ def _collectives(result: Result) -> list[Table]:
 
 
 def _share_of_limit(row: Row, memory_bytes_per_second: float) -> str:
-    """How near a transport over shared memory is to what the memory can do, for tensors that no cache holds.
+    """Return the fraction of the memory's limit that a shared-memory transport reaches, for tensors beyond the caches.
 
-    That limit is what all processors move, divided by `_memory_traffic_of_element`.
+    That limit is the bandwidth of all CPUs, divided by `_memory_traffic_of_element`.
     """
     if row["system"] != "shm" or row["bytes"] < _BEYOND_CACHES:
         return ""
@@ -129,10 +129,10 @@ def _share_of_limit(row: Row, memory_bytes_per_second: float) -> str:
 
 
 def _memory_traffic_of_element(workers: int) -> int:
-    """Bytes to and from memory for one element of a sum, where caches hold all but the tensors.
+    """Return the bytes to and from memory for one element of a sum, if caches hold everything but the tensors.
 
-    Each worker reads its element and writes the sum there. Contributions and results are in memory that is used again
-    and again.
+    Each worker reads its element and writes the sum. Contributions and results are in memory that is used again and
+    again.
     """
     return 8 * workers
 
@@ -228,7 +228,7 @@ def _jobs(result: Result) -> list[Table]:
 
 
 def _held(row: Row) -> dict[str, str]:
-    """Resident memory and open files by process, those of all agents together."""
+    """Return resident memory and open files by process, with all agents summed."""
     resident: dict[str, int] = defaultdict(int)
     descriptors: dict[str, int] = defaultdict(int)
     for found in row["footprints"]:
@@ -299,8 +299,8 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
 def _machine(result: Result) -> list[str]:
     machine = result.machine
     about = (
-        f"{machine['processor']}, {machine['processors']} processors, {machine['memory_bytes'] / 2**30:.0f} GiB, "
-        f"Linux {machine['kernel']}, Python {machine['python']}, "
+        f"{machine['processor']}, {machine['processors']} CPUs, {machine['memory_bytes'] / 2**30:.0f} GiB, Linux "
+        f"{machine['kernel']}, Python {machine['python']}, "
         + ", ".join(dict.fromkeys(result.systems.values()) or [f"SwitchML {result.version}"])
         + f", {machine['memory_bytes_per_second'] / 1e9:.0f} GB/s to and from memory"
         + time.strftime(", %Y-%m-%d %H:%M UTC", time.gmtime(result.time))
@@ -312,5 +312,5 @@ def _machine(result: Result) -> list[str]:
     share = "raised" if all(state["share"] for state in result.states) else "not permitted to be raised"
     when = f"load {min(loads):.1f} to {max(loads):.1f}; autogroup {machine['autogroup']}, its weight {share}"
     if lines:
-        when += f"; cache line between two processors and back {min(lines):.0f} to {max(lines):.0f} ns"
+        when += f"; cache line between two CPUs and back {min(lines):.0f} to {max(lines):.0f} ns"
     return [about, when]

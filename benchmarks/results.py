@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: one JSON object, from which tables and plots can be made again."""
+"""The stored result of a benchmark: one JSON object, from which tables and plots can be made again."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ BENCHMARKS: Final = ("allreduce", "latency", "loss", "jobs", "kernels", "memory"
 class Result:
     """A benchmark's outcome.
 
-    `options` are those it ran with, `systems` the versions of what was measured, `missing` why a peer was not;
-    `states` is the machine over time, `samples` everything that was measured, `rows` what is made of it.
+    `options` are those it ran with, `systems` the versions of what was measured, `missing` the reasons why peers were
+    not;
+    `states` is the machine over time, `samples` everything that was measured, `rows` the statistics of it.
     """
 
     benchmark: str
@@ -48,7 +49,7 @@ class Result:
         systems: Mapping[str, str] | None = None,
         missing: Mapping[str, str] | None = None,
     ) -> Result:
-        """Of dataclasses."""
+        """Return a result, given dataclasses."""
         return cls(
             benchmark,
             _plain(options),
@@ -61,7 +62,7 @@ class Result:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return dataclasses.asdict(self)
 
 

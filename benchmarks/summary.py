@@ -1,4 +1,4 @@
-"""From turns to the rows of a table: one for each system, number of workers and size."""
+"""Summarise turns as the rows of a table: one for each system, number of workers and size."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ __all__ = ["Row", "summarize"]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A system's figures for tensors of `bytes` on `workers` workers; times in seconds, as rank 0 saw them.
-
-    `median` and `p99` are over the calls of all repetitions; `slowest` is the median of each call's slowest rank;
-    `cpu_seconds_per_gb` counts all processes, per 10^9 bytes of tensor; `wake_ups` and `switches` (wake-ups and
-    preemptions) are per call. `ratios` has each peer's time / this system's time, the median of the repetitions'.
-    """
+    """A system's statistics for tensors of `bytes` on `workers` workers; times in seconds, measured by rank 0."""
 
     system: str
     workers: int
@@ -42,7 +37,7 @@ Key = tuple[int, int, int]  # workers, bytes, tensors
 
 
 def summarize(turns: Iterable[Turn], ours: Sequence[str], peers: Sequence[str]) -> list[Row]:
-    """Rows in the order of worker counts and sizes, ours before the peers'; only ours have ratios."""
+    """Return rows in the order of worker counts and sizes, SwitchML's before the peers'; only the first have ratios."""
     found: dict[Key, dict[str, list[Turn]]] = defaultdict(lambda: defaultdict(list))
     for turn in turns:
         found[turn.workers, turn.bytes, turn.tensors][turn.system].append(turn)
@@ -80,6 +75,6 @@ def _row(key: Key, name: str, turns: Mapping[str, list[Turn]], peers: Iterable[s
 
 
 def _pairs(theirs: Iterable[Turn], ours: Iterable[Turn]) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """The seconds of both in the repetitions that both took part in."""
+    """Return the seconds of both, for each repetition that both took part in."""
     by_repetition = {turn.repetition: turn.seconds for turn in ours}
     return [(turn.seconds, by_repetition[turn.repetition]) for turn in theirs if turn.repetition in by_repetition]

@@ -1,6 +1,6 @@
-"""What is measured against each other: SwitchML by its transports, and its peers.
+"""The systems that are compared: SwitchML with each transport, and its peers.
 
-Each makes groups of ranks on this machine, all of one interface.
+Each creates groups of ranks on this machine, all with the same interface.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 @contextlib.contextmanager
 def work_directory() -> Iterator[Path]:
-    """A directory of our own for run directories, sockets and logs.
+    """Yield a new directory for run directories, sockets and logs.
 
-    Raises BenchmarkError when its path is too long for Unix sockets.
+    Raises BenchmarkError if its path is too long for Unix sockets.
     """
     with tempfile.TemporaryDirectory(prefix="swml-bench-") as name:
         directory = Path(name)
         longest = directory / max((f"{name}.sock" for name in (*TRANSPORTS, *PEERS)), key=len)
         if len(os.fsencode(longest)) > UNIX_PATH_LIMIT:
             raise BenchmarkError(
-                f"{longest} is too long for a Unix socket; set TMPDIR to a directory of a shorter path"
+                f"{longest} is too long for a Unix socket; set TMPDIR to a directory with a shorter path"
             )
         modules = directory / "modules" / "switchml"
         modules.mkdir(parents=True)
-        # Other interpreters find this package here, and nothing else of what is installed beside it.
+        # Other interpreters find this package here, and no other installed package.
         (modules / "benchmarks").symlink_to(Path(benchmarks.__file__).parent, target_is_directory=True)
         yield directory
 
@@ -60,14 +60,14 @@ class System(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The name in tables."""
 
     @property
     def description(self) -> str:
-        """Its version."""
+        """The version."""
 
     def group(self, workers: int, directory: Path) -> contextlib.AbstractContextManager[RankGroup]:
-        """A new group of `workers` ranks, for as long as the context lasts."""
+        """Yield a new group of `workers` ranks for the duration of the context."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,16 +80,16 @@ class SwitchML:
 
     @property
     def daemons(self) -> tuple[ProcessRecord, ...]:
-        """Switch and agents: what moves packets. The controller has no part in a call."""
+        """The switch and the agents, which move packets. The controller takes no part in a call."""
         return tuple(process for process in self.fabric.processes if process.name != "controller")
 
     def client(self) -> ControllerClient:
-        """A client of its controller."""
+        """A client of the fabric's controller."""
         return ControllerClient(self.fabric.controller)
 
     @contextlib.contextmanager
     def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:
-        """The ranks of a new job. Raises RankFailed and what ControllerClient raises."""
+        """Yield the ranks of a new job. Raises RankFailed and what ControllerClient raises."""
         with self.client() as client:
             job = client.start_job(workers, name=f"bench-{self.name}-{workers}")
 
@@ -113,7 +113,7 @@ class SwitchML:
 
 @contextlib.contextmanager
 def own_fabric(transport: str, directory: Path, options: FabricOptions | None = None) -> Iterator[SwitchML]:
-    """An embedded fabric in `directory` for as long as the context lasts. Raises what starting one raises."""
+    """Yield an embedded fabric in `directory` for the duration of the context. Raises what starting one raises."""
     run_directory = RunDirectory(directory / transport)
     options = dataclasses.replace(options or FabricOptions(), transport=transport)
     found, _ = fabric.start(run_directory, options, keep=True)
@@ -127,7 +127,7 @@ def own_fabric(transport: str, directory: Path, options: FabricOptions | None = 
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A system that is not ours. Made by `Peer.find`."""
+    """A system other than SwitchML. Created by `Peer.find`."""
 
     name: str
     description: str
@@ -135,15 +135,15 @@ class Peer:
 
     @classmethod
     def find(cls, name: str, torch_python: str) -> Peer:
-        """The peer of this name, of PEERS. Raises MissingPeer when this machine lacks what it needs."""
+        """Return the peer of this name, of PEERS. Raises MissingPeer if this machine lacks what it needs."""
         if name == "gloo":
             return cls(name, gloo.version(torch_python), torch_python)
-        open_mpi.command(name, 1, Path())  # compiles, or says what is missing
+        open_mpi.command(name, 1, Path())  # compiles the rank, or says what is missing
         return cls(name, open_mpi.version(), torch_python)
 
     @contextlib.contextmanager
     def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:
-        """A new group of ranks. Raises RankFailed."""
+        """Yield a new group of ranks. Raises RankFailed."""
         with reserved_port() as port, rank_group(self.name, workers, directory, self._launcher(workers, port)) as group:
             yield group
 

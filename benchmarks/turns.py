@@ -1,4 +1,4 @@
-"""Systems that take turns at the same task, so that what the machine does at one time hits all of them alike."""
+"""Systems that take turns at the same task, so that the machine's state affects all of them alike."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from switchml.common.progress import Progress
 __all__ = ["Reporter", "Task", "Turn", "Turns", "calls_of", "systems", "turn_of"]
 
 Reporter = Callable[[str], None]
-"""Told what happens, a line at a time, for people who wait."""
+"""Called with one line at a time about the progress, for people who wait."""
 
-_CALLS_BYTES: Final = 320 << 20  # summed in one turn where nobody says how many calls
-_CALL_BYTES: Final = 64 << 10  # that take as long as what a call costs whatever it sums
+_CALLS_BYTES: Final = 320 << 20  # summed in one turn if the number of calls is not given
+_CALL_BYTES: Final = 64 << 10  # take as long as the fixed cost of a call
 _FEWEST_CALLS: Final = 10
 _MOST_CALLS: Final = 200
 
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """What one system did in one turn. Times are in seconds, one for each call; `slowest` is that of the last rank.
+    """The measurements of one system in one turn. Times are in seconds per call; `slowest` is that of the last rank.
 
-    `cpu_seconds`, `wake_ups` and `preemptions` are of all calls and of all processes: ranks, and of SwitchML the agent
-    and the switch. `bytes` is of the tensor, of which a call sums `tensors`.
+    `cpu_seconds`, `wake_ups` and `preemptions` are of all calls and of all processes: ranks, and for SwitchML also the
+    agent
+    and the switch. `bytes` is the size of a tensor; a call sums `tensors` of them.
     """
 
     system: str
@@ -50,7 +51,7 @@ class Turn:
 
 
 def turn_of(answers: Sequence[dict[str, Any]], system: str, task: Task, repetition: int) -> Turn:
-    """A turn from what the ranks have answered."""
+    """Return a turn, given the ranks' answers."""
 
     def total(name: str) -> Any:
         return sum(answer[name] for answer in answers) + answers[0].get(f"daemon_{name}", 0)
@@ -73,7 +74,7 @@ def turn_of(answers: Sequence[dict[str, Any]], system: str, task: Task, repetiti
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """`calls` all-reduces of `tensors` tensors of `bytes` each; more than one are queued together."""
+    """A task: `calls` all-reduces of `tensors` tensors of `bytes` each; more than one are queued together."""
 
     bytes: int
     tensors: int
@@ -81,24 +82,24 @@ class Task:
 
     @property
     def warm_up(self) -> int:
-        """Calls that come before and are not timed, so that memory is there and round trips are known."""
+        """The number of calls before the timed ones, which allocate memory and measure round trips."""
         return max(1, self.calls // 10)
 
     @property
     def command(self) -> str:
-        """The command to the ranks."""
+        """The command for the ranks."""
         if self.tensors == 1:
             return f"all_reduce {self.bytes // 4} {self.calls} {self.warm_up}"
         return f"queue {self.bytes // 4} {self.tensors} {self.calls} {self.warm_up}"
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """The description for people."""
         return size_text(self.bytes) if self.tensors == 1 else f"{self.tensors} x {size_text(self.bytes)}"
 
 
 def calls_of(size: int, wanted: int) -> int:
-    """Calls of a turn: `wanted`, or for 0 as many as move 320 MiB, within 10 and 200."""
+    """Return the number of calls of a turn: `wanted`, or for 0 as many as move 320 MiB, from 10 to 200."""
     return wanted or max(_FEWEST_CALLS, min(_MOST_CALLS, _CALLS_BYTES // size))
 
 
@@ -106,7 +107,7 @@ def calls_of(size: int, wanted: int) -> int:
 def systems(
     transports: Sequence[str], peers: Sequence[str], torch_python: str, directory: Path, report: Reporter
 ) -> Iterator[tuple[list[System], dict[str, str]]]:
-    """What can be measured here, and of the peers that cannot be: why. Raises what starting a fabric raises."""
+    """Yield the systems that can be measured here, and the reasons for missing peers. Raises as a fabric's start."""
     found: list[System] = []
     missing: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
@@ -129,9 +130,9 @@ def _find(name: str, torch_python: str) -> Peer | MissingPeer:
 
 
 class Turns:
-    """Repetitions of tasks: in each, every system takes its turn at each task, another one first each time.
+    """Repetitions of tasks: in each, every system takes its turn at each task, starting with another system each time.
 
-    A peer that fails takes no further turns; `failed` says why. A failure of ours ends the benchmark.
+    A peer that fails takes no further turns; `failed` says why. A failure of SwitchML ends the benchmark.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Turns:
 
     @staticmethod
     def work(workers: int, task: Task) -> float:
-        """Return about how much work a repetition of a task is for a progress bar: bytes, and a bit for each call."""
+        """Return the approximate work of one repetition of a task, for a progress bar: bytes, plus some per call."""
         return workers * (task.calls + task.warm_up) * task.tensors * (task.bytes + _CALL_BYTES)
 
     def run(self, workers: int, tasks: Sequence[Task], repetitions: int) -> None:

@@ -1,1 +1,1 @@
-"""Sources of the peers that are compiled where they are measured."""
+"""Sources of the peers that are compiled on the machine where they are measured."""

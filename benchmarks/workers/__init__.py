@@ -1,1 +1,1 @@
-"""What runs as a rank of a benchmark. It needs numpy and its backend only, so that any interpreter can run it."""
+"""The code of a benchmark's ranks. It needs only numpy and its backend, so that any interpreter can run it."""

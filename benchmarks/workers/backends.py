@@ -1,4 +1,4 @@
-"""The ways in which a rank can sum a tensor with the others."""
+"""The backends with which a rank can sum a tensor with the others."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Vector = npt.NDArray[np.float32]
 
 
 class Backend(Protocol):
-    """A rank's end of a process group. A tensor is first prepared, so that only the calls themselves are timed."""
+    """A rank's end of a process group. A tensor is prepared first, so that only the calls themselves are timed."""
 
     rank: int
     world_size: int
 
     @property
     def all_reduce(self) -> Callable[[Any], Any]:
-        """Sum what was prepared."""
+        """Return the function that sums a prepared tensor."""
 
     @property
     def barrier(self) -> Callable[[], Any]:
-        """Wait for all ranks."""
+        """Return the function that waits for all ranks."""
 
     def prepare(self, tensor: Vector) -> Any:
-        """What the calls take for `tensor`; they change it in place."""
+        """Return what the calls take for `tensor`, which they change in place."""
 
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
         """Start the sums of all `tensors`, then wait for all of them."""
@@ -51,7 +51,7 @@ class SwitchMLBackend:
         self.barrier = self.communicator.barrier
 
     def prepare(self, tensor: Vector) -> Any:
-        """The tensor itself."""
+        """Return the tensor itself."""
         return tensor
 
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
@@ -65,9 +65,9 @@ class SwitchMLBackend:
         self.communicator.close()
 
     def time_python(self, tensor: Vector) -> tuple[float, float, float]:
-        """Seconds of an all-reduce, those that pass outside of native calls, and this thread's CPU time in these.
+        """Return the seconds of an all-reduce, those outside of native calls, and this thread's CPU time in the latter.
 
-        Reading the clocks is part of it: at most a microsecond.
+        The time includes reading the clocks, at most a microsecond.
         """
         calls = self.communicator._membership.calls
         native = _TimedNative(calls.native)
@@ -82,12 +82,13 @@ class SwitchMLBackend:
 
 
 class _TimedNative:
-    """Stands in for the native communicator during one call and adds up the time that passes inside of it."""
+    """Stand in for the native communicator during one call, and add up the time inside of it."""
 
     def __init__(self, native: Any) -> None:
         self.native = native
         self.seconds = self.cpu_seconds = 0.0
-        for name in ("submit", "wait", "outcome", "release"):  # made beforehand: that is no part of the call
+        # Created beforehand, so that the call does not include it.
+        for name in ("submit", "wait", "outcome", "release"):
             setattr(self, name, self._timed(getattr(native, name)))
 
     def __getattr__(self, name: str) -> Any:
@@ -120,7 +121,7 @@ class GlooBackend:
         self.barrier = dist.barrier
 
     def prepare(self, tensor: Vector) -> Any:
-        """A torch tensor that shares its memory."""
+        """Return a torch tensor that shares its memory."""
         return self._torch.from_numpy(tensor)
 
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:

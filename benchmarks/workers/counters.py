@@ -1,4 +1,4 @@
-"""What processes have used so far: CPU time, wake-ups and preemptions. Read from the kernel, of any process."""
+"""The resources that processes have used so far: CPU time, wake-ups and preemptions, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CPUCLOCK_SCHED = 2  # <linux/posix-timers.h>: the exact run time of all threads
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU seconds; how often a thread went to sleep and was woken; how often one was preempted."""
+    """CPU seconds, the number of times that a thread slept and was woken, and the number of preemptions."""
 
     cpu_seconds: float = 0.0
     wake_ups: int = 0
@@ -39,13 +39,13 @@ class Usage:
 
 
 def own() -> Usage:
-    """Of this process since its start."""
+    """Return the usage of this process since its start."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return Usage(time.process_time(), used.ru_nvcsw, used.ru_nivcsw)
 
 
 def of_processes(pids: Iterable[int]) -> Usage:
-    """Of these processes together; of one that has ended nothing."""
+    """Return the usage of these processes together; one that has ended counts nothing."""
     total = Usage()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -58,7 +58,7 @@ def _of_process(pid: int) -> Usage:
     cpu_seconds = time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
     wake_ups = preemptions = 0
     for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208  (names are enough)
-        with contextlib.suppress(OSError):  # it may have ended meanwhile
+        with contextlib.suppress(OSError):  # the thread may have ended
             for line in Path(f"/proc/{pid}/task/{thread}/status").read_text(encoding="ascii").splitlines():
                 if line.startswith("voluntary_ctxt_switches:"):
                     wake_ups += int(line.split()[1])
@@ -68,13 +68,13 @@ def _of_process(pid: int) -> Usage:
 
 
 def take_share(pid: int | None = None) -> bool:
-    """Give the autogroup of a process (this one) the highest weight; whether the kernel let us.
+    """Give the autogroup of a process (default: this one) the highest weight; return whether the kernel allowed it.
 
     With kernel.sched_autogroup_enabled every session is scheduled as one unit, and a nice value counts only within it:
     a compiler at nice 19 in another session would take half of each core (sched(7), the autogroup feature).
     """
     try:
         Path(f"/proc/{pid or 'self'}/autogroup").write_text("-20", encoding="ascii")
-    except OSError:  # no such feature, or not permitted: the machine's state says which
+    except OSError:  # no such feature, or not permitted; the machine's state says which
         return False
     return True

@@ -1,8 +1,8 @@
 """Tensors whose sum over all ranks is known, and the check of a result against it.
 
 Element i of rank r in call c is float32(base[i] * (r + 1)) * 2^-(c mod 3), where base holds 24-bit fractions in
-[-1, 1) and repeats after PERIOD elements. PERIOD is a prime, so no chunk of one place fits another one; the power of
-two makes the result of an earlier call wrong. peers/open_mpi_rank.c makes the same.
+[-1, 1) and repeats after PERIOD elements. PERIOD is a prime, so no two chunks have the same contents; the power of two
+makes the result of an earlier call wrong. peers/open_mpi_rank.c computes the same.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ __all__ = ["PERIOD", "Pattern", "allowed_error"]
 
 PERIOD: Final = 1_000_003
 _FACTORS: Final[tuple[np.float32, ...]] = (np.float32(1), np.float32(0.5), np.float32(0.25))
-_BLOCK: Final = 1 << 16  # elements that are compared at a time: they stay in the caches
+_BLOCK: Final = 1 << 16  # elements that are compared at a time, so that they stay in the caches
 
 Vector = npt.NDArray[np.float32]
 
 
 def allowed_error(backend: str, world_size: int) -> float:
-    """How far a result may be from the sum in float64, for the calls whose factor is 1.
+    """Return the allowed difference of a result from the sum in float64, for the calls whose factor is 1.
 
-    Of SwitchML: N/2 * M * 2^-(31 - ceil(log2 N)) + half a unit in the last place (DESIGN's bound, with M for the whole
-    tensor). Of others, which add float32 in some order: (N - 1) * 2^-24 times the sum of the magnitudes (Higham,
+    For SwitchML: N/2 * M * 2^-(31 - ceil(log2 N)) + half a unit in the last place (the bound in docs/pytorch.md, with M
+    for
+    the whole tensor). For others, which add float32 in some order: (N - 1) * 2^-24 times the sum of the magnitudes
+    (Higham,
     Accuracy and Stability of Numerical Algorithms, 4.2). Both get another half unit, because results are compared with
     the float32 nearest to the sum.
     """
@@ -39,7 +41,7 @@ def allowed_error(backend: str, world_size: int) -> float:
 
 
 class Pattern:
-    """The contributions of one rank and what they sum up to. Not for more elements than `elements`."""
+    """The contributions of one rank and their sums, for up to `elements` elements."""
 
     def __init__(self, rank: int, world_size: int, elements: int) -> None:
         length = min(elements, PERIOD)
@@ -59,7 +61,7 @@ class Pattern:
             np.multiply(self._contribution[: len(part)], factor, out=part)
 
     def largest_error(self, tensor: Vector, call: int) -> float:
-        """The largest difference of any element from its sum, in units of the call's factor; NaN where there is one."""
+        """Return the largest error of an element of the sum, in units of the call's factor; NaN if any is NaN."""
         factor = _factor(call)
         expected = self._expected * factor
         difference = np.empty(min(_BLOCK, len(tensor)), np.float32)
@@ -71,7 +73,7 @@ class Pattern:
                 rest = difference[: len(part)]
                 np.subtract(part, expected[at : at + len(part)], out=rest)
                 np.abs(rest, out=rest)
-                largest = np.maximum(largest, rest.max())  # NaN wins
+                largest = np.maximum(largest, rest.max())  # NaN is the maximum
         return float(largest) / float(factor)
 
 

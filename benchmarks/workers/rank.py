@@ -1,7 +1,8 @@
 """One rank of a benchmark: `python -m switchml.benchmarks.workers.rank BACKEND SOCKET`.
 
-It joins its group, connects to the benchmark's Unix socket, says {"rank", "pid", "share"} and then answers commands, a
-line each, with one line of JSON:
+It joins its group, connects to the benchmark's Unix socket, sends {"rank", "pid", "share"} and then answers commands,
+one
+per line, with one line of JSON:
 
     all_reduce ELEMENTS CALLS WARM_UP     one tensor, call after call
     queue ELEMENTS TENSORS CALLS WARM_UP  TENSORS tensors of ELEMENTS, queued together: one "call"
@@ -9,14 +10,14 @@ line each, with one line of JSON:
                                           "python_seconds" and "python_cpu_seconds"
     end
 
-The answer holds "seconds" of each call, what this process used during them ("cpu_seconds", "wake_ups",
-"preemptions"), "largest_error" and "allowed_error". Rank 0 adds what the processes in SWITCHML_BENCH_DAEMONS used
+The answer has the "seconds" of each call, the resources that this process used during them ("cpu_seconds", "wake_ups",
+"preemptions"), "largest_error" and "allowed_error". Rank 0 adds those of the processes in SWITCHML_BENCH_DAEMONS
 ("daemon_cpu_seconds", ...). A failure is answered by {"error"}, and the rank ends.
 
-Between the barrier and the call nothing is done but reading this process's own counters. Those of other processes take
-longer to read; they are read before that barrier and after the call, and what a barrier alone takes is subtracted.
-Behind the call is another barrier: nobody verifies while others still reduce. They would have fewer processors, and of
-Open MPI's ranks, which send what they have queued only inside of calls, they would wait for the next call.
+Between the barrier and the call a rank only reads its own counters. Those of other processes take longer to read; they
+are read before that barrier and after the call, and the cost of a barrier alone is subtracted. The call is followed by
+another barrier, so that no rank verifies while others still reduce. Those would have fewer CPUs, and would wait for the
+next call of Open MPI's ranks, which send what they have queued only inside of calls.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = ["main"]
 
 
 _ALIGNMENT: Final = 64
-"""Of a tensor's memory, in bytes: as PyTorch aligns its tensors. numpy's begin 16 bytes behind a page."""
+"""Alignment of a tensor's memory in bytes, as in PyTorch; numpy's memory begins 16 bytes after a page boundary."""
 
 
 def _aligned_vector(elements: int) -> npt.NDArray[np.float32]:
@@ -51,7 +52,7 @@ def _aligned_vector(elements: int) -> npt.NDArray[np.float32]:
 
 
 class Series:
-    """A series of calls on one tensor: each with fresh contents, between two barriers, and verified."""
+    """A series of calls on one tensor: each with new contents, between two barriers, and verified."""
 
     def __init__(self, backend: Backend, backend_name: str, elements: int) -> None:
         self._backend = backend
@@ -79,10 +80,10 @@ class Series:
             daemons_after = counters.of_processes(self._daemons)
             self._backend.barrier()
             error = self._pattern.largest_error(self.tensor, number)
-            if not error <= self._allowed_error:  # NaN is not either
+            if not error <= self._allowed_error:  # also catches NaN
                 raise ValueError(
-                    f"call {number} of {self.tensor.size} elements gave a wrong sum: an element is {error} from it, "
-                    f"{self._allowed_error} are allowed"
+                    f"call {number} of {self.tensor.size} elements gave a wrong sum: an element differs by {error}, "
+                    f"and {self._allowed_error} is allowed"
                 )
             largest_error = max(largest_error, error)
             if number >= warm_up:
@@ -148,7 +149,7 @@ def _answer(stream: TextIO, content: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Serve until the end; the exit status."""
+    """Serve until the end; return the exit status."""
     name, address = sys.argv[1:]
     share = counters.take_share()
     backend = BACKENDS[name]()

@@ -56,8 +56,8 @@ def test_answers_come_by_rank_and_a_group_ends_in_order(tmp_path: Path) -> None:
     ("body", "words"),
     [
         ("say({'error': 'wrong sum'})", "rank 1, `work`: wrong sum"),
-        ("print('last words', flush=True); sys.exit(3)", "rank 1 has gone away during `work`"),
-        ("pass", "ranks 1 have not answered `work` in time"),
+        ("print('last words', flush=True); sys.exit(3)", "rank 1 closed its connection during `work`"),
+        ("pass", "ranks 1 did not answer `work` in time"),
     ],
 )
 def test_a_rank_that_fails_is_named(body: str, words: str, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_process_that_ends_before_it_has_joined_is_named(tmp_path: Path) -> No
         return [start([sys.executable, "-c", "print('no numpy'); raise SystemExit(7)"], log, {})]
 
     with (
-        pytest.raises(RankFailed, match="ended with status 7 before it had joined") as failure,
+        pytest.raises(RankFailed, match="ended with status 7 before it joined") as failure,
         rank_group("g", 1, tmp_path, launch),
     ):
         pass

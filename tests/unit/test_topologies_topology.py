@@ -181,7 +181,7 @@ def test_a_tofino_becomes_the_controllers_configuration(tmp_path: Path) -> None:
 def test_a_tofino_is_not_laid_out(tmp_path: Path) -> None:
     path = tmp_path / "rack.yaml"
     path.write_text(TOFINO)
-    with pytest.raises(ConfigurationError, match="switch t1 of topology rack is a Tofino, which this command does not start"):
+    with pytest.raises(ConfigurationError, match="topology rack is a Tofino, which this command does not start"):
         resolve(FabricOptions(topology=str(path)))
     assert resolve(FabricOptions(topology=str(path), switch="soft")).switch == "soft"
 
