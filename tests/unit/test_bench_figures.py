@@ -138,7 +138,7 @@ def test_the_table_has_ratios_and_says_what_is_missing(measured: results.Result)
     assert table.rows[-1][2] == "mpi-tcp"
     assert table.rows[-1][-1] == "mpirun not found on PATH: install it"
     assert all(len(row) == len(table.columns) for row in table.rows)
-    assert any("processors" in remark for remark in table.remarks)
+    assert any(" CPUs" in remark for remark in table.remarks)
 
 
 def test_how_near_the_memorys_limit_a_transport_is(measured: results.Result) -> None:
