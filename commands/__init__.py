@@ -1,8 +1,8 @@
-"""The commands of switchml-ctl: a module for each group.
+"""The commands of switchml-ctl, one module for each group.
 
-A command returns what it has found as a `Result`, and knows nothing about tables or JSON: `rendering` shows the result,
-as an object for programs, or for people as `text` has it.
+A command returns its outcome as a `Result`, and knows nothing about tables or JSON: `rendering` prints the result, as a
+JSON object for programs, or for people as `text` defines.
 
-Modules of commands import click and what is as light. What a command works with is imported when it runs, so that
---help and completion in a shell take no longer than click does.
+Modules of commands import only click and modules that are as fast to import. Everything else is imported when a command
+runs, so that --help and shell completion take no longer than click itself.
 """

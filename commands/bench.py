@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Figures", "bench_group"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-Options = TypeVar("Options")  # the options of a benchmark
+Options = TypeVar("Options")  # the options class of a benchmark
 
 _STANDARD_OUTPUT: Final = "-"
 
@@ -37,26 +37,26 @@ _STANDARD_OUTPUT: Final = "-"
 
 @dataclasses.dataclass(frozen=True)
 class Figures(Result):
-    """What a benchmark has measured; people see it as tables, or in Markdown."""
+    """The measurements of one benchmark, shown to people as tables, or in Markdown."""
 
     result: BenchmarkResult
     markdown: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return self.result.as_dict()
 
 
 @dataclasses.dataclass(frozen=True)
 class _ForDocument:
-    """Results for a document, which has places for them."""
+    """Results to be inserted at their places in a document."""
 
     results: Sequence[BenchmarkResult]
     document: Path
 
 
 class BenchCommand(click.Command):
-    """A command that returns results of benchmarks. It has the options which say where they go."""
+    """A command that returns results of benchmarks, with the options for their output."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -66,26 +66,26 @@ class BenchCommand(click.Command):
                 is_flag=False,
                 flag_value=_STANDARD_OUTPUT,
                 metavar="[FILE]",
-                help="Write the result as one JSON object to FILE, without FILE to standard output.",
+                help="Write the result as one JSON object to FILE, or without FILE to standard output.",
             ),
             click.Option(["--markdown"], is_flag=True, help="Print the tables as Markdown."),
             click.Option(
                 ["--plots", "pictures"],
                 type=click.Path(file_okay=False, path_type=Path),
                 metavar="DIRECTORY",
-                help="Draw pictures there, PNG and SVG. Needs matplotlib.",
+                help="Draw plots, PNG and SVG, into this directory. Needs matplotlib.",
             ),
         ]
 
     def invoke(self, context: click.Context) -> int:
-        """Run the command, deliver its results and return the exit status."""
+        """Run the command, output its results and return the exit status."""
         pictures: Path | None = context.params.pop("pictures")
         markdown: bool = context.params.pop("markdown")
         json_file: str | None = context.params.pop("json_file")
         if pictures is not None:
             from switchml.benchmarks.plots import require_matplotlib
 
-            require_matplotlib()  # before anything is measured
+            require_matplotlib()  # before the measurement
         found: _ForDocument | Sequence[BenchmarkResult] = super().invoke(context)
         if isinstance(found, _ForDocument):
             _fill(found, pictures)
@@ -98,7 +98,7 @@ class BenchCommand(click.Command):
 
 
 def _deliver(result: BenchmarkResult, pictures: Path | None, markdown: bool, json_file: str | None) -> None:
-    if json_file not in (None, _STANDARD_OUTPUT):  # first, so that it is there whatever fails then
+    if json_file not in (None, _STANDARD_OUTPUT):  # first, so that it exists whatever fails then
         from switchml.benchmarks.results import save
 
         save(result, Path(str(json_file)))
@@ -118,7 +118,7 @@ def _drawn(result: BenchmarkResult, pictures: Path | None) -> Sequence[Path]:
 
 
 def _fill(wanted: _ForDocument, pictures: Path | None) -> None:
-    """Put tables, and the pictures as SVG, into a document."""
+    """Insert tables, and the plots as SVG, into a document."""
     from switchml.benchmarks import report
     from switchml.benchmarks.errors import ResultFileError
 
@@ -158,7 +158,8 @@ _torch_python = click.option(
     "--torch-python",
     default=sys.executable,
     metavar="PROGRAM",
-    # Of a path, not of a name to be found on PATH; and links stay, or a virtual environment would be left.
+    # A path, rather than a name to be searched on PATH; symbolic links are kept, because resolving them would leave a
+    # virtual environment.
     callback=lambda _context, _option, program: str(Path(program).absolute()) if os.sep in program else program,
     help="A Python interpreter that has torch and numpy, for Gloo.  [default: this one]",
 )
@@ -170,7 +171,7 @@ _calls = click.option(
     "calls",
     type=click.IntRange(0, 100_000),
     default=0,
-    help="Calls of a turn.  [default: as many as sum 320 MiB, 5 to 200]",
+    help="Calls per turn.  [default: as many as sum 320 MiB, 5 to 200]",
 )
 
 
@@ -199,19 +200,24 @@ def _peers(default: str) -> Callable[[F], F]:
         default=default,
         show_default=True,
         metavar="NAME,...",
-        help=f"Of {', '.join(PEERS)}; '' for none.",
+        help=f"Peers to compare with, of {', '.join(PEERS)}; '' for none.",
     )
 
 
 def _sizes(default: str) -> Callable[[F], F]:
     return click.option(
-        "--sizes", type=_SIZES, default=default, show_default=True, metavar="SIZE,...", help="Bytes of the tensors."
+        "--sizes",
+        type=_SIZES,
+        default=default,
+        show_default=True,
+        metavar="SIZE,...",
+        help="Sizes of the tensors in bytes.",
     )
 
 
 def _size(default: str) -> Callable[[F], F]:
     return click.option(
-        "--size", type=_SIZE, default=default, show_default=True, metavar="SIZE", help="Bytes of the tensor."
+        "--size", type=_SIZE, default=default, show_default=True, metavar="SIZE", help="Size of the tensor in bytes."
     )
 
 
@@ -235,11 +241,12 @@ class BenchGroup(click.Group):
 
 @click.group("bench", cls=BenchGroup)
 def bench_group() -> None:
-    """Measure all-reduces beside Gloo and Open MPI, and what they are made of.
+    """Measure all-reduces, compared with Gloo and Open MPI, and their parts.
 
-    Everything is started for it on this machine, and ended: a fabric of its own, ranks, peers. Every result is
-    verified. Close other programs first; as root the processes measured get a fair share of the processors beside
-    others.
+    Everything that is measured is started on this machine and ended afterwards: a separate fabric, ranks, peers. Every
+    result is verified. Close other programs first; as root the measured processes get a fair share of the CPUs when
+    other
+    programs run.
     """
 
 
@@ -274,12 +281,18 @@ Examples:
 )
 @_workers("8")
 @_size("4KiB")
-@click.option("--tensors", type=click.IntRange(2, 100_000), default=1000, show_default=True, help="Queued together.")
+@click.option(
+    "--tensors",
+    type=click.IntRange(2, 100_000),
+    default=1000,
+    show_default=True,
+    help="Tensors that are queued together.",
+)
 @_transports()
 @_peers("gloo,mpi-tcp")
 @_repetitions
 @click.option(
-    "--iterations", "calls", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Calls of a turn."
+    "--iterations", "calls", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Calls per turn."
 )
 @click.option(
     "--queue-iterations",
@@ -312,14 +325,14 @@ Examples:
     default="0,0.1%,1%",
     show_default=True,
     metavar="SHARE,...",
-    help="Share of the packets lost in each direction; 0 is always among them.",
+    help="Fractions of the packets to drop in each direction; 0 is always included.",
 )
 @_repetitions
 @click.option(
-    "--iterations", "calls", type=click.IntRange(1, 100_000), default=5, show_default=True, help="Calls of a turn."
+    "--iterations", "calls", type=click.IntRange(1, 100_000), default=5, show_default=True, help="Calls per turn."
 )
 def bench_loss(size: int, shares: list[float], **chosen: Any) -> Sequence[BenchmarkResult]:
-    """Time all-reduces over udp while the switch loses single packets on purpose."""
+    """Time all-reduces over udp while the switch drops single packets on purpose."""
     from switchml.benchmarks import loss
 
     return _measured(loss.run, loss.Options(bytes=size, shares=sorted({0.0, *shares}), **chosen))
@@ -354,7 +367,7 @@ Examples:
     "--transport", type=click.Choice(TRANSPORTS), default="shm", show_default=True, help="How ranks reach the switch."
 )
 def bench_jobs(**chosen: Any) -> Sequence[BenchmarkResult]:
-    """Time the start of jobs, and see what grows with their number."""
+    """Time the start of jobs, and measure what grows with their number."""
     from switchml.benchmarks import jobs
 
     return _measured(jobs.run, jobs.Options(**chosen))
@@ -363,14 +376,18 @@ def bench_jobs(**chosen: Any) -> Sequence[BenchmarkResult]:
 @bench_group.command("kernels", epilog="\b\nExample:\n  switchml-ctl bench kernels --sizes 64KiB,1MiB")
 @_sizes("64KiB,1MiB,16MiB,256MiB")
 @click.option(
-    "--seconds", type=click.FloatRange(0.001, 10), default=0.1, show_default=True, help="Of each kernel at each size."
+    "--seconds",
+    type=click.FloatRange(0.001, 10),
+    default=0.1,
+    show_default=True,
+    help="Seconds for each kernel at each size.",
 )
 def bench_kernels(**chosen: Any) -> Sequence[BenchmarkResult]:
-    """Time quantization, addition and the rest on one core, with each set of instructions."""
+    """Time quantization, addition and the other kernels on one core, with each instruction set."""
     from switchml.benchmarks import kernels
 
     if min(chosen["sizes"]) < kernels.SMALLEST:
-        raise click.BadParameter(f"kernels are timed over {options.size_text(kernels.SMALLEST)} at least.")
+        raise click.BadParameter(f"kernels are timed over at least {options.size_text(kernels.SMALLEST)}.")
     return _measured(kernels.run, kernels.Options(**chosen))
 
 
@@ -382,7 +399,7 @@ def bench_kernels(**chosen: Any) -> Sequence[BenchmarkResult]:
     "--iterations", "calls", type=click.IntRange(1, 1000), default=1, show_default=True, help="Calls with each size."
 )
 def bench_memory(**chosen: Any) -> Sequence[BenchmarkResult]:
-    """See how much memory agent and switch hold while tensors of different sizes are summed."""
+    """Measure the memory of agent and switch while tensors of different sizes are summed."""
     from switchml.benchmarks import memory
 
     return _measured(memory.run, memory.Options(**chosen))
@@ -394,7 +411,7 @@ def bench_memory(**chosen: Any) -> Sequence[BenchmarkResult]:
 @_transports()
 @_calls
 def bench_python(**chosen: Any) -> Sequence[BenchmarkResult]:
-    """See how much of an all-reduce passes in Python."""
+    """Measure the part of an all-reduce that is spent in Python."""
     from switchml.benchmarks import python_cost
 
     return _measured(python_cost.run, python_cost.Options(**chosen))
@@ -414,10 +431,10 @@ Examples:
     "document",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.md",
-    help="Put tables, and pictures with --plots, into FILE.md, between `<!-- bench: NAME -->` and `<!-- end -->`.",
+    help="Insert tables, and plots with --plots, into FILE.md, between `<!-- bench: NAME -->` and `<!-- end -->`.",
 )
 def bench_show(files: Sequence[Path], document: Path | None) -> _ForDocument | Sequence[BenchmarkResult]:
-    """Show results that were written before: as tables, as pictures, or in a document."""
+    """Show stored results: as tables, as plots, or in a document."""
     from switchml.benchmarks.results import load
 
     results = [load(file) for file in files]

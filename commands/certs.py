@@ -1,4 +1,4 @@
-"""The commands of switchml-ctl that make certificates."""
+"""The commands of switchml-ctl that create certificates."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["Certificates", "certs_group"]
 
 @dataclasses.dataclass(frozen=True)
 class Certificates(Result):
-    """Certificates that were made."""
+    """Certificates that were created."""
 
     issued: Sequence[Issued]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         content = [
             {"directory": str(one.directory), "role": one.role.value, "name": one.name, "tenant": one.tenant}
             | {"not_after": one.not_after.timestamp()}
@@ -38,13 +38,13 @@ class Certificates(Result):
 
 _directory = click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 _days = click.option(
-    "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long they are valid."
+    "--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Validity of the certificates."
 )
 
 
 @click.group("certs", cls=Group)
 def certs_group() -> None:
-    """Make certificates for TLS, with an authority of your own (docs/security.md)."""
+    """Create certificates for TLS, with your own authority (docs/security.md)."""
 
 
 @certs_group.command(
@@ -52,15 +52,23 @@ def certs_group() -> None:
     epilog="\b\nExample:\n  switchml-ctl certs init /etc/switchml/certs --switch s1 --agent host-1 --agent host-2",
 )
 @_directory
-@click.option("--switch", "switches", multiple=True, metavar="NAME", help="As the controller calls it; repeat.")
-@click.option("--agent", "agents", multiple=True, metavar="NAME", help="Its --name; repeat.  [default: this host's]")
+@click.option(
+    "--switch",
+    "switches",
+    multiple=True,
+    metavar="NAME",
+    help="Switch's name in the controller's configuration; repeat for more.",
+)
+@click.option(
+    "--agent", "agents", multiple=True, metavar="NAME", help="Agent's --name; repeat for more.  [default: this host's]"
+)
 @_days
 def init_authority(directory: Path, switches: tuple[str, ...], agents: tuple[str, ...], days: int) -> Certificates:
-    """Make an authority in DIRECTORY, and certificates for a fabric.
+    """Create an authority in DIRECTORY, and certificates for a fabric.
 
-    Each is in a directory of its own, to be given to --tls: controller, switch-NAME, agent-NAME, and admin, operator
-    and viewer for people. Keys have mode 0600. Keep DIRECTORY/ca, with which anybody can make more, off the machines
-    of the fabric.
+    Each is in a separate directory for --tls: controller, switch-NAME, agent-NAME, and admin, operator and viewer for
+    people. Keys have mode 0600. Keep DIRECTORY/ca, which can issue further certificates, off the machines of the
+    fabric.
     """
     from switchml.ops.certificates import init
 
@@ -76,13 +84,16 @@ Examples:
 )
 @_directory
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True)
-@click.option("--name", metavar="NAME", help="Of the person, agent or switch.  [default: the role]")
+@click.option("--name", metavar="NAME", help="Name of the person, agent or switch.  [default: the role]")
 @click.option(
-    "--tenant", default="", metavar="TENANT", help="Whose quotas hold for its jobs; whose ranks an agent carries."
+    "--tenant",
+    default="",
+    metavar="TENANT",
+    help="Tenant whose quotas apply to its jobs, or whose ranks an agent accepts.",
 )
 @_days
 def issue_certificate(directory: Path, role: str, name: str | None, tenant: str, days: int) -> Certificates:
-    """Make one more certificate with the authority in DIRECTORY, or renew one."""
+    """Issue another certificate with the authority in DIRECTORY, or renew one."""
     from switchml.ops.certificates import issue
 
     return Certificates([issue(directory, Role(role), name or role, tenant, days)])

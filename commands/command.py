@@ -1,4 +1,4 @@
-"""Commands and groups as switchml-ctl declares them, with what their parameters have in common."""
+"""The classes of switchml-ctl's commands and groups, and their common parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RENDERER: Final = "switchml.commands.renderer"
 
 
 class Command(click.Command):
-    """A command that returns a result. It has the option --json, which decides how the result is shown."""
+    """A command that returns a result. Its option --json selects the output format."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -26,7 +26,7 @@ class Command(click.Command):
         self.params.append(click.Option(["--json", "as_json"], is_flag=True, help=help_text))
 
     def invoke(self, context: click.Context) -> int:
-        """Run the command, show its result and return the exit status."""
+        """Run the command, print its result and return the exit status."""
         shown_by: Renderer = JsonRenderer() if context.params.pop("as_json") else TextRenderer()
         context.meta[_RENDERER] = shown_by
         result: Result | Rendered = super().invoke(context)
@@ -41,20 +41,20 @@ class Group(click.Group):
 
 
 def renderer() -> Renderer:
-    """Return what shows the result of the command that runs."""
+    """Return the renderer for the result of the current command."""
     found: Renderer = click.get_current_context().meta[_RENDERER]
     return found
 
 
 class Parsed(click.ParamType[Any]):
-    """A value that a function reads from text; it raises ValueError for what is not allowed."""
+    """A value that a function parses from text; the function raises ValueError for invalid text."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
         self._parse = parse
 
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        """Return what the text stands for; defaults that are not text are taken as they are."""
+        """Return the parsed text; defaults that are not text are returned unchanged."""
         if not isinstance(value, str):
             return value
         try:

@@ -1,4 +1,4 @@
-"""Completion of switchml-ctl in shells: its script, and the names that the controller knows."""
+"""Shell completion of switchml-ctl: its script, and the names that the controller knows."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 __all__ = ["CompletionScript", "completion", "complete_agent", "complete_job", "complete_switch"]
 
-_SECONDS = 2.0  # that somebody who has pressed the tab key waits at most
+_SECONDS = 2.0  # the longest time that a user who has pressed the tab key waits
 
 
 @dataclasses.dataclass(frozen=True)
 class CompletionScript(Result):
-    """What a shell evaluates to complete our command lines."""
+    """The script with which a shell completes switchml-ctl's command lines."""
 
     shell: str
     script: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"shell": self.shell, "script": self.script}
 
 
@@ -47,7 +47,7 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> CompletionScript:
-    """Print the completion script of a shell. It completes names of jobs, switches and agents as well."""
+    """Print the completion script of a shell. It also completes names of jobs, switches and agents."""
     complete = get_completion_class(shell)
     assert complete is not None
     script = complete(context.find_root().command, {}, "switchml-ctl", "_SWITCHML_CTL_COMPLETE").source()
@@ -55,13 +55,13 @@ def completion(context: click.Context, shell: str) -> CompletionScript:
 
 
 def complete_job(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the names of jobs, live ones first, that begin so."""
+    """Return the names of jobs with this prefix, live ones first."""
     every = context.command.name in _OF_ENDED_JOBS
     return _named(context, incomplete, lambda client: map(_job_item, client.list_jobs(include_ended=every)[::-1]))
 
 
 def complete_switch(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the names of switches that begin so."""
+    """Return the names of switches with this prefix."""
     return _named(
         context,
         incomplete,
@@ -70,7 +70,7 @@ def complete_switch(context: click.Context, _parameter: click.Parameter, incompl
 
 
 def complete_agent(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the names of agents that begin so."""
+    """Return the names of agents with this prefix."""
     return _named(
         context,
         incomplete,
@@ -93,11 +93,11 @@ def _job_item(job: pb.Job) -> CompletionItem:
 def _named(
     context: click.Context, incomplete: str, ask: Callable[[ControllerClient], Iterable[CompletionItem]]
 ) -> list[CompletionItem]:
-    """Return what the controller answers in time; nothing if it cannot be asked."""
+    """Return the controller's answer if it arrives in time, else an empty list."""
     from switchml.common.errors import OperationError
     from switchml.controller.errors import ControllerError
 
-    options = context.find_root().params  # of the command line so far; its group has not been run
+    options = context.find_root().params  # of the command line so far; its group has not been invoked
     session = Session(*(options.get(name) for name in ("controller", "run_dir", "config_file", "tls", "insecure")))
     with contextlib.suppress(ControllerError, OperationError), session.client(_SECONDS) as client:
         return list({item.value: item for item in ask(client) if item.value.startswith(incomplete)}.values())

@@ -1,4 +1,4 @@
-"""What switchml-ctl shows on standard error while something goes on."""
+"""The progress displays of switchml-ctl on standard error."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ D = TypeVar("D", bound="_Bar")
 
 
 class _Bar:
-    """A bar at the bottom of standard error, if that is a terminal, and remarks above it."""
+    """A bar at the bottom of standard error, if that is a terminal, and messages above it."""
 
     def __init__(self, *columns: ProgressColumn) -> None:
         self._columns = columns
@@ -57,7 +57,7 @@ class _Bar:
             self._bar = None
 
     def note(self, text: str) -> None:
-        """Write a remark above the bar."""
+        """Write a message above the bar."""
         if self._bar is not None:
             self._bar.console.print(Text(f"switchml-ctl: {text}"), soft_wrap=True)
         else:
@@ -65,7 +65,7 @@ class _Bar:
 
 
 class ProgressBar(_Bar, Progress):
-    """Shows how much of something is done, and the time left."""
+    """Show how much work is done, and the time left."""
 
     def __init__(self) -> None:
         columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
@@ -77,13 +77,13 @@ class ProgressBar(_Bar, Progress):
             self._task = self._bar.add_task("", total=work)
 
     def did(self, work: float = 1.0) -> None:
-        """Move it on."""
+        """Advance the bar."""
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, work)
 
 
 class JobDisplay(_Bar):
-    """Shows a running job: what its workers write, and in the bar how far it is."""
+    """Show a running job: its workers' output, and its progress in the bar."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[text]}"))
@@ -91,7 +91,7 @@ class JobDisplay(_Bar):
         self._first: tuple[float, int] | None = None
 
     def started(self, job: pb.Job, run_dir: Path) -> None:
-        """Say which job it is and where its logs are."""
+        """Show which job it is and where its logs are."""
         self.note(f"job {job.name} (id {job.id}): {job.workers} workers on {job.switch}, logs in {run_dir}")
         if self._bar is not None:
             self._task = self._bar.add_task(job.name, total=None, text="")
@@ -105,7 +105,7 @@ class JobDisplay(_Bar):
             click.echo(text, err=True)
 
     def progress(self, job: pb.Job) -> None:
-        """Show in the bar how far the job is."""
+        """Show the job's progress in the bar."""
         if self._bar is None or self._task is None:
             return
         position, rank, behind = slowest_rank(job)
@@ -121,7 +121,7 @@ class JobDisplay(_Bar):
 
 
 class DetachedJob:
-    """Leaves the terminal as soon as a job is ready, so that its launcher goes on in the background."""
+    """Detach from the terminal as soon as a job is ready, so that its launcher continues in the background."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
@@ -133,15 +133,15 @@ class DetachedJob:
         pass
 
     def started(self, job: pb.Job, run_dir: Path) -> None:
-        """Say which job it is, and leave the terminal."""
+        """Print which job it is, and detach from the terminal."""
         leave_terminal(self._renderer.rendered(JobDetached(job, run_dir, os.getpid())), run_dir)
 
     def output(self, rank: int, line: bytes) -> None:
-        """Leave a line of a worker to the log of its rank."""
+        """Ignore the line, which is in the rank's log."""
 
     def progress(self, job: pb.Job) -> None:
         """Show nothing; `job watch` does."""
 
     def note(self, text: str) -> None:
-        """Write a remark."""
+        """Write a message."""
         note(text)

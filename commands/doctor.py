@@ -21,25 +21,25 @@ __all__ = ["Diagnosis", "examine"]
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis(Result):
-    """What was looked at, and whether nothing must be mended."""
+    """The results of all checks; the exit status tells whether anything must be changed."""
 
     checks: Sequence[Check]
     healthy: bool
 
     @property
     def exit_status(self) -> int:
-        """1 if something must be mended."""
+        """1 if any check failed, else 0."""
         return ExitCode.OK if self.healthy else ExitCode.ERROR
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"healthy": self.healthy, "checks": [dataclasses.asdict(check) for check in self.checks]}
 
 
 @click.command("doctor", cls=Command, epilog="\b\nExample:\n  switchml-ctl doctor")
 @click.pass_obj
 def examine(session: Session) -> Diagnosis:
-    """Check this machine, the run directory and the controller, and say what to mend."""
+    """Check this machine, the run directory and the controller, and say what to change."""
     from switchml.ops import doctor
 
     checks = doctor.examine(session.settings())

@@ -21,21 +21,21 @@ __all__ = ["Events", "FollowedEvents", "show_events"]
 
 @dataclasses.dataclass(frozen=True)
 class Events(Result):
-    """Events, the oldest first."""
+    """Past events, oldest first."""
 
     events: Iterator[pb.Event]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of them as JSON takes it."""
+        """Return all of them as a dictionary for JSON."""
         return {"events": [message_dict(event) for event in self.events]}
 
 
 @dataclasses.dataclass(frozen=True)
 class FollowedEvents(Events, Feed):
-    """The same, and then those that come."""
+    """Past events, followed by new ones as they occur."""
 
     def parts(self) -> Iterator[dict[str, Any]]:
-        """Yield each as JSON takes it."""
+        """Yield each as a dictionary for JSON."""
         return (message_dict(event) for event in self.events)
 
 
@@ -48,14 +48,14 @@ Examples:
   switchml-ctl events --job digits --last 20
   switchml-ctl events --follow --json | jq 'select(.level == "error")'""",
 )
-@click.option("--job", metavar="JOB", shell_complete=complete_job, help="Only those of this job, by id or name.")
-@click.option("--last", type=click.IntRange(0, 20_000), default=100, show_default=True, help="How many of the past.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new ones as they come.")
+@click.option("--job", metavar="JOB", shell_complete=complete_job, help="Show only events of this job, by id or name.")
+@click.option("--last", type=click.IntRange(0, 20_000), default=100, show_default=True, help="Number of past events.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new events as they occur.")
 @click.pass_obj
 def show_events(session: Session, job: str | None, last: int, follow: bool) -> Events:
-    """Show what happened: to jobs, ranks, agents, switches and the controller, when, and who asked for it.
+    """Show what happened to jobs, ranks, agents, switches and the controller, when, and who requested it.
 
-    The controller keeps the latest 20,000 events. With --json --follow each event is an object on a line of its own.
+    The controller keeps the latest 20,000 events. With --json --follow each event is an object on a separate line.
     """
     client = click.get_current_context().with_resource(session.client())
     if follow:

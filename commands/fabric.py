@@ -24,37 +24,37 @@ __all__ = ["FabricEnded", "FabricFound", "FabricRunning", "FabricStarted", "down
 
 @dataclasses.dataclass(frozen=True)
 class FabricFound(Result):
-    """What is in a run directory: a fabric that does not run, or none."""
+    """The content of a run directory without a running fabric."""
 
     found: FabricStatus
     run_dir: Path
 
     @property
     def exit_status(self) -> int:
-        """That of a controller which cannot be reached."""
+        """The exit status for an unreachable controller."""
         return ExitCode.UNREACHABLE
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return _fabric_dict(self.found, self.run_dir)
 
 
 @dataclasses.dataclass(frozen=True)
 class FabricStarted(Result):
-    """A fabric that runs, and whether this command has started it."""
+    """A running fabric, and whether this command has started it."""
 
     found: FabricStatus
     run_dir: Path
     started: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"started": self.started, **_fabric_dict(self.found, self.run_dir)}
 
 
 @dataclasses.dataclass(frozen=True)
 class FabricRunning(Result):
-    """A fabric as its controller, at `address`, knows it; `found` is what the run directory has of it."""
+    """A fabric as reported by its controller at `address`; `found` is the content of the run directory."""
 
     found: FabricStatus
     run_dir: Path
@@ -65,7 +65,7 @@ class FabricRunning(Result):
     jobs: Sequence[pb.Job]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {
             **_fabric_dict(self.found, self.run_dir),
             "state": "running",
@@ -86,7 +86,7 @@ class FabricEnded(Result):
     ended: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"run_dir": str(self.run_dir), "jobs_stopped": list(self.jobs_stopped), "ended": list(self.ended)}
 
 
@@ -139,10 +139,10 @@ Examples:
 def up(session: Session, /, **options: Any) -> FabricStarted:
     """Start switch, controller and agents as processes of this machine.
 
-    They run until `switchml-ctl down`. A fabric that runs already is left as it is.
+    They run until `switchml-ctl down`. A fabric that already runs is left as it is.
 
     With --switch or --topology they are laid out in network namespaces: one for the switch and the controller, one for
-    each host with its agent, and links between. That needs root.
+    each host with its agent, and links between them. That needs root.
     """
     from switchml.commands.displays import ProgressBar
     from switchml.launch import fabric, layouts
@@ -153,9 +153,9 @@ def up(session: Session, /, **options: Any) -> FabricStarted:
     with ProgressBar() as bar:
         found, started = fabric.start(directory, settings.fabric, keep=True, report=bar.note, progress=bar)
     if not started:
-        note("a fabric runs already")
+        note("a fabric already runs")
         if layouts.resolve(settings.fabric) != found.options:
-            note("its options are others than those asked for; `switchml-ctl down` first to change them")
+            note("its options differ from the given ones; use `switchml-ctl down` first to change them")
     return FabricStarted(fabric.inspect(directory), settings.run_dir, started)
 
 
@@ -174,7 +174,7 @@ def down(session: Session) -> FabricEnded:
 )
 @click.pass_obj
 def status(session: Session) -> FabricFound | FabricRunning:
-    """Show the fabric: processes, switches, agents, live jobs. Exit status 4 when there is none."""
+    """Show the fabric: processes, switches, agents, live jobs. Exit status 4 if there is none."""
     from switchml.common.errors import NoFabricError
     from switchml.launch import fabric
 

@@ -1,4 +1,4 @@
-"""What switchml-ctl says when a command has failed, and the status that it exits with."""
+"""The messages and exit statuses of failed commands."""
 
 import dataclasses
 import errno
@@ -34,7 +34,7 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """The name of an error, its message, the exit status, and figures that the message also has."""
+    """A failure: the name of the error, its message, the exit status, and figures that the message contains."""
 
     error: str
     message: str
@@ -43,12 +43,15 @@ class Failure:
 
 
 def explain(error: Exception) -> Failure | None:
-    """Return how a command has failed; None for an error that only a bug explains."""
+    """Return how a command has failed; None for an unexpected error."""
     if isinstance(error, (BenchmarkError, ControllerError, OperationError)):
         figures = error.figures if isinstance(error, ControllerError) else {}
         return Failure(type(error).__name__, str(error), exit_code(error), figures)
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        text = f"a file cannot be written: {error}; make room on the disks of the run directory and of {gettempdir()}"
+        text = (
+            f"a file cannot be written: {error}; free some space on the disks of the run directory and of "
+            f"{gettempdir()}"
+        )
         return Failure("NoSpace", text, ExitCode.ERROR)
     return None
 

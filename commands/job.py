@@ -36,7 +36,7 @@ __all__ = [
     "job_group",
 ]
 
-_MOST_CALLS = 63  # of a rank, in its profile
+_MOST_CALLS = 63  # of each rank, in its profile
 
 
 # ---- results --------------------------------------------------------------------------------------------------------
@@ -49,13 +49,13 @@ class JobFound(Result):
     job: pb.Job
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return message_dict(self.job)
 
 
 @dataclasses.dataclass(frozen=True)
 class JobEnd(JobFound):
-    """A job that has ended, and how."""
+    """A job that has ended."""
 
     @property
     def exit_status(self) -> int:
@@ -67,7 +67,7 @@ class JobEnd(JobFound):
 
 @dataclasses.dataclass
 class JobWatch(Result):
-    """The states of a job as they come, of which JSON has the last one."""
+    """The states of a job as they change; JSON has the last one."""
 
     states: Iterator[pb.Job]
     last: pb.Job | None = None
@@ -86,23 +86,23 @@ class JobWatch(Result):
 
     @property
     def exit_status(self) -> int:
-        """That of the job's end."""
+        """The exit status of the job's end."""
         return self.end().exit_status
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the last state as JSON takes it."""
+        """Return the last state as a dictionary for JSON."""
         return self.end().as_dict()
 
 
 @dataclasses.dataclass(frozen=True)
 class Jobs(Result):
-    """Some jobs: live ones, and with `ended` all that the controller knows."""
+    """A list of jobs: the live ones, or with `ended` all that the controller knows."""
 
     jobs: Sequence[pb.Job]
     ended: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"jobs": [message_dict(job) for job in self.jobs]}
 
 
@@ -113,7 +113,7 @@ class JobReady(Result):
     started: JobStarted
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         from switchml.launch.jobs import attach_environment, switch_counters
 
         job = self.started.job
@@ -133,11 +133,11 @@ class JobFinished(Result):
 
     @property
     def exit_status(self) -> int:
-        """That of the rank that failed first, or 0."""
+        """The exit status of the first rank that failed, or 0."""
         return self.run.exit_code
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         run = self.run
         counters = {**run.counters, "dropped": run.dropped}
         return _job_start_dict(run.job, run.run_dir, run.launch.exit_codes, counters, round(run.seconds, 3))
@@ -146,7 +146,7 @@ class JobFinished(Result):
 def _job_start_dict(
     job: pb.Job, run_dir: Path, exit_codes: Sequence[int], switch: Mapping[str, Any], seconds: float
 ) -> dict[str, Any]:
-    """Return what `job start` prints with a command and without."""
+    """Return what `job start` prints, with or without a command."""
     from switchml.controller.proto import switchml_pb2 as pb
     from switchml.controller.proto.words import enum_word
 
@@ -166,14 +166,14 @@ def _job_start_dict(
 
 @dataclasses.dataclass(frozen=True)
 class JobDetached(Result):
-    """A job whose launcher, the process `pid`, goes on in the background."""
+    """A job whose launcher, the process `pid`, runs in the background."""
 
     job: pb.Job
     run_dir: Path
     pid: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         from switchml.controller.proto import switchml_pb2 as pb
         from switchml.controller.proto.words import enum_word
 
@@ -190,13 +190,13 @@ class JobDetached(Result):
 
 @dataclasses.dataclass(frozen=True)
 class JobStanding(Result):
-    """How a job stands, and the rank that the others wait for; None where no rank is behind."""
+    """A job's status, and the rank that the others wait for; None if no rank lags."""
 
     job: pb.Job
     straggler: Straggler | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         from switchml.controller.proto import switchml_pb2 as pb
         from switchml.controller.proto.words import enum_word
 
@@ -214,20 +214,20 @@ class JobStanding(Result):
 
 @dataclasses.dataclass(frozen=True)
 class JobProfile(Result):
-    """Where a job's time goes."""
+    """A profile of how a job spends its time."""
 
     times: JobTimes
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return self.times.as_dict()
 
 
 @dataclasses.dataclass(frozen=True)
 class JobLogs(Result):
-    """The logs of a job: their paths by rank, and pieces of their text as they come.
+    """The logs of a job: their paths by rank, and pieces of their text as they arrive.
 
-    `prefixed` is whether people see the rank before each line.
+    With `prefixed`, each line is shown to people with its rank in front.
     """
 
     job: str
@@ -236,7 +236,7 @@ class JobLogs(Result):
     prefixed: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of the text as JSON takes it."""
+        """Return all of the text as a dictionary for JSON."""
         texts: dict[int, list[str]] = {rank: [] for rank in self.paths}
         for rank, text in self.pieces:
             texts[rank].append(text)
@@ -252,7 +252,7 @@ class JobLogs(Result):
 
 def _workers(_context: click.Context, _parameter: click.Parameter, value: int) -> int:
     if not 1 <= value <= PROTOCOL_MAX_WORKERS:
-        raise click.BadParameter(f"a job has 1..{PROTOCOL_MAX_WORKERS} workers, not {value}.")
+        raise click.BadParameter(f"a job must have 1..{PROTOCOL_MAX_WORKERS} workers, not {value}.")
     return value
 
 
@@ -286,8 +286,10 @@ Examples:
   switchml-ctl job start --workers 8 --env OMP_NUM_THREADS=4 --detach -- python train.py
   switchml-ctl job start --workers 8 --json -- python train.py > result.json""",
 )
-@click.option("--workers", type=int, required=True, callback=_workers, metavar="N", help="Ranks of the job, 1..64.")
-@click.option("--name", default="", metavar="NAME", help="Name of the job; by default the controller makes one up.")
+@click.option(
+    "--workers", type=int, required=True, callback=_workers, metavar="N", help="Number of ranks of the job, 1..64."
+)
+@click.option("--name", default="", metavar="NAME", help="Name of the job; by default the controller generates one.")
 @setting("job.slots", "--slots")
 @setting("job.switch", "--switch")
 @click.option(
@@ -295,7 +297,7 @@ Examples:
     type=click.Choice(["abort", "shrink", "restart"]),
     default="abort",
     show_default=True,
-    help="When a rank is lost: end the job, go on without it, or start its command again.",
+    help="When a rank is lost: end the job, continue without it, or restart its command.",
 )
 @click.option(
     "--restarts",
@@ -303,7 +305,7 @@ Examples:
     default=3,
     show_default=True,
     metavar="N",
-    help="How often commands are started again, with --on-failure restart.",
+    help="Maximum number of restarts, with --on-failure restart.",
 )
 @click.option(
     "--env",
@@ -311,14 +313,14 @@ Examples:
     multiple=True,
     callback=_variables,
     metavar="NAME=VALUE",
-    help="Variable of the commands' environment, before any other; repeat.",
+    help="Environment variable for the commands, set before all others; repeat for more.",
 )
 @click.option(
     "--detach",
     is_flag=True,
     help="Return once the job is ready, and leave it running in the background; a fabric started for it stays.",
 )
-@click.option("--in-background", is_flag=True, hidden=True, help="What --detach starts.")
+@click.option("--in-background", is_flag=True, hidden=True, help="The process that --detach starts.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def start_job(
@@ -339,12 +341,13 @@ def start_job(
     The fabric is the configured one, the run directory's live one, or one that is started for this job and ends with
     it. Each worker finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and SWITCHML_* in
     its environment; its output goes to rank-N.log in the job's directory ($SWITCHML_JOB_DIR) and to standard error.
-    SIGINT and SIGTERM are passed on to all workers, a second one kills them. With --detach the workers are started by
-    a process of its own, which writes to launcher.log there: `job wait` has the job's exit status then, `job logs` what
-    the workers write, and `job stop` ends it.
+    SIGINT and SIGTERM are forwarded to all workers, a second one kills them. With --detach the workers are started by a
+    separate process, which writes to launcher.log in that directory: `job wait` then reports the job's exit status,
+    `job logs` the workers' output, and `job stop` ends it.
 
-    The first rank that fails ends the job. With --on-failure shrink or restart the others go on in a new epoch: they
-    get switchml.WorldChanged from the calls that were under way (docs/reliability.md).
+    The first rank that fails ends the job. With --on-failure shrink or restart the others continue in a new epoch:
+    calls
+    that were in flight raise switchml.WorldChanged (docs/reliability.md).
     """
     if not command and (detach or variables):
         raise click.UsageError("--detach and --env are for jobs with a COMMAND")
@@ -369,7 +372,7 @@ def start_job(
 
 
 def _start_detached() -> Rendered:
-    """Run this command line again in the background, and return what it says until the job is ready."""
+    """Run this command line again in the background, and return its output until the job is ready."""
     from switchml.commands.root import cli
     from switchml.launch import detached
 
@@ -380,7 +383,7 @@ def _start_detached() -> Rendered:
 
 
 @job_group.command("list", epilog="\b\nExamples:\n  switchml-ctl job list\n  switchml-ctl job list --all --json")
-@click.option("--all", "include_ended", is_flag=True, help="Jobs that have ended as well.")
+@click.option("--all", "include_ended", is_flag=True, help="Include jobs that have ended.")
 @click.pass_obj
 def list_jobs(session: Session, include_ended: bool) -> Jobs:
     """List jobs."""
@@ -392,7 +395,7 @@ def list_jobs(session: Session, include_ended: bool) -> Jobs:
 @_job_argument
 @click.pass_obj
 def show_job(session: Session, job: str) -> JobFound:
-    """Show one job: its ranks, where they are, how far they are, what the switch counted."""
+    """Show one job: its ranks, where they run, their positions, and the switch's counters."""
     with session.client() as client:
         return JobFound(client.get_job(job))
 
@@ -407,7 +410,7 @@ Examples:
 @_job_argument
 @click.pass_obj
 def job_status(session: Session, job: str) -> JobStanding:
-    """Show how a job stands: its state, its losses and epochs, and the slowest rank and how far it is behind."""
+    """Show a job's status: its state, losses and epochs, and the slowest rank and how far it lags."""
     from switchml.ops.stragglers import straggler
 
     with session.client() as client:
@@ -439,11 +442,11 @@ Examples:
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="S",
-    help="Wait at most S seconds.  [default: without end]",
+    help="Wait at most S seconds.  [default: no limit]",
 )
 @click.pass_obj
 def wait_job(session: Session, job: str, timeout: float | None) -> JobEnd:
-    """Wait without output until a job has ended, then print how.
+    """Wait silently until a job has ended, then print its outcome.
 
     The exit status is 0 if the job has COMPLETED, else that of a rank that failed, or 1; 124 after --timeout.
     """
@@ -466,13 +469,13 @@ Examples:
     "--rank",
     type=click.IntRange(0, PROTOCOL_MAX_WORKERS - 1),
     metavar="R",
-    help="Only this rank.  [default: all, with `[rank] ` before each line]",
+    help="Show only this rank.  [default: all, with `[rank] ` before each line]",
 )
-@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines of each rank.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job and the ranks' commands have ended.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Show only the last N lines of each rank.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the job and the ranks' commands have ended.")
 @click.pass_obj
 def logs(session: Session, job: str, rank: int | None, tail: int | None, follow: bool) -> JobLogs:
-    """Print what the commands of a job wrote. Its logs stay after its end, those of a fabric that is down too."""
+    """Print the output of a job's commands. Logs remain after the job's end, and after the end of the fabric."""
     from switchml.launch import job_logs
 
     settings = session.settings()
@@ -482,7 +485,7 @@ def logs(session: Session, job: str, rank: int | None, tail: int | None, follow:
 
 @job_group.command("stop", epilog="\b\nExamples:\n  switchml-ctl job stop digits\n  switchml-ctl job stop --all")
 @click.argument("job", required=False, metavar="JOB", shell_complete=complete_job)
-@click.option("--all", "every", is_flag=True, help="All live jobs.")
+@click.option("--all", "every", is_flag=True, help="Stop all live jobs.")
 @click.pass_obj
 def stop_job(session: Session, job: str | None, every: bool) -> JobFound | Jobs:
     """Stop a job and free its slots. A job that has ended is shown as it is."""
@@ -503,26 +506,26 @@ Examples:
   switchml-ctl job profile 7 --json | jq '.ranks[].wait'""",
 )
 @_job_argument
-@click.option(
-    "--seconds", type=click.FloatRange(0.01, 3600), metavar="N", help="Only what happens in the next N seconds."
-)
+@click.option("--seconds", type=click.FloatRange(0.01, 3600), metavar="N", help="Profile only the next N seconds.")
 @click.option(
     "--calls", type=click.IntRange(0, _MOST_CALLS), default=8, show_default=True, metavar="N",
-    help="Calls of each rank in the timeline: its latest ones.",
+    help="Number of each rank's latest calls in the timeline.",
 )  # fmt: skip
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.png|svg",
-    help="Draw the timeline there; needs matplotlib.",
+    help="Draw the timeline into this file; needs matplotlib.",
 )
 @click.pass_obj
 def profile_job(session: Session, job: str, seconds: float | None, calls: int, plot: Path | None) -> JobProfile:
-    """Show where a job's time goes: what each rank's thread, its agent and the switch did, and its latest calls.
+    """Show how a job spends its time: each rank's thread, its agent and the switch, and the latest calls.
 
-    quantize, wait and dequantize are the time of the rank's own thread, a call's average and the share of them. send
-    and receive are the agent's time, sum is that of a switch which shares the ranks' memory: they go on meanwhile. A
-    rank that waits less than the others is the one they wait for.
+    quantize, wait and dequantize are the time of the rank's own thread, as the average of a call and the percentage.
+    send
+    and receive are the agent's time, sum is that of a switch that shares the ranks' memory: these run at the same time.
+    A
+    rank that waits less than the others is the one that they wait for.
     """
     from switchml.ops import profile_drawing, profiles
 

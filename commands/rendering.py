@@ -1,4 +1,4 @@
-"""How results are shown: as JSON for programs or as text for people."""
+"""Print results: as JSON for programs or as text for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["JsonRenderer", "Renderer", "TextRenderer"]
 
 
 class Renderer(ABC):
-    """Writes results to a file, by default standard output."""
+    """Write results to a file, by default standard output."""
 
     def __init__(self, file: IO[str] | None = None) -> None:
         self._file = file
@@ -39,7 +39,7 @@ class Renderer(ABC):
 
 
 class JsonRenderer(Renderer):
-    """Writes one JSON object, or of a feed one on each line."""
+    """Write one JSON object, or for a feed one per line."""
 
     def _show(self, result: Result) -> None:
         if isinstance(result, Feed):
@@ -54,7 +54,7 @@ class JsonRenderer(Renderer):
 
 
 class TextRenderer(Renderer):
-    """Writes lines and tables; on a terminal, frames of a display take each other's place."""
+    """Write lines and tables; on a terminal, each frame of a display replaces the one before."""
 
     def _show(self, result: Result) -> None:
         from switchml.commands.text import print_text

@@ -1,4 +1,4 @@
-"""What commands return."""
+"""The results that commands return."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ __all__ = ["Feed", "Rendered", "Result", "message_dict"]
 
 
 class Result(ABC):
-    """What a command has found: `as_dict` is what --json prints; `switchml.commands.text` has what people see."""
+    """The outcome of a command: `as_dict` is what --json prints; `switchml.commands.text` has the text for people."""
 
     @property
     def exit_status(self) -> int:
-        """The exit status of the program; it is read after the result has been shown."""
+        """The exit status of the program; read after the result has been shown."""
         return ExitCode.OK
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
 
 
 class Feed(Result):
-    """A result that goes on: --json prints each of its parts as an object on a line of its own."""
+    """A result that continues: --json prints each of its parts as an object on a separate line."""
 
     @abstractmethod
     def parts(self) -> Iterator[dict[str, Any]]:
-        """Yield the parts, as JSON takes them, as they come."""
+        """Yield the parts as they arrive, as dictionaries for JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rendered:
-    """A result that another process of this program has found, as it has shown it."""
+    """The output of another process of this program, already rendered."""
 
     output: str
     exit_status: int
 
 
 def message_dict(message: Message) -> dict[str, Any]:
-    """Return a protobuf message as JSON takes it.
+    """Return a protobuf message as a dictionary for JSON.
 
     Numbers of any size are numbers, values of enumerations are words, and optional fields that are absent are None.
     """

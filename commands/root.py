@@ -1,4 +1,4 @@
-"""switchml-ctl itself: its options, its commands by name, and what becomes of errors and signals."""
+"""switchml-ctl itself: its options, its commands by name, and the handling of errors and signals."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from switchml.common.version import VERSION
 __all__ = ["Deferred", "Root", "cli", "terminate"]
 
 _COMMANDS: Final = {
-    "agent": ("switch:agent_group", "Look at agents."),
-    "bench": ("bench:bench_group", "Measure all-reduces beside Gloo and Open MPI, and what they are made of."),
+    "agent": ("switch:agent_group", "Show agents."),
+    "bench": ("bench:bench_group", "Measure all-reduces, compared with Gloo and Open MPI, and their parts."),
     "certs": (
         "certs:certs_group",
-        "Make certificates for TLS, with an authority of your own (docs/security.md).",
+        "Create certificates for TLS, with your own authority (docs/security.md).",
     ),
     "completion": ("completion:completion", "Print the completion script of a shell."),
     "doctor": (
         "doctor:examine",
-        "Check this machine, the run directory and the controller, and say what to mend.",
+        "Check this machine, the run directory and the controller, and say what to change.",
     ),
     "down": ("fabric:down", "Stop the jobs of this run directory's fabric and end its processes."),
     "events": (
         "events:show_events",
-        "Show what happened: to jobs, ranks, agents, switches and the controller, when, and who asked for it.",
+        "Show what happened to jobs, ranks, agents, switches and the controller, when, and who requested it.",
     ),
     "job": ("job:job_group", "Start, watch and stop jobs."),
     "status": ("fabric:status", "Show the fabric: processes, switches, agents, live jobs."),
-    "switch": ("switch:switch_group", "Look at switches, and let them lose packets."),
-    "top": ("top:show_top", "Show live jobs with rates, retransmissions and who is behind, until interrupted."),
+    "switch": ("switch:switch_group", "Show switches, and let them drop packets on purpose."),
+    "top": ("top:show_top", "Show live jobs with rates, retransmissions and lagging ranks, until interrupted."),
     "topology": (
         "topology:topology_group",
-        "Look at topologies: what `up --switch` lays out in network namespaces.",
+        "Show topologies, which `up --switch` lays out in network namespaces.",
     ),
     "up": ("fabric:up", "Start switch, controller and agents as processes of this machine."),
     "version": (
@@ -48,11 +48,11 @@ _COMMANDS: Final = {
         "Show the version of this program, and those of the controller, the agents and the switches.",
     ),
 }
-"""By name: the module of this package with the variable there, and the first sentence of the help."""
+"""By name: the module of this package with the variable in it, and the first sentence of the help."""
 
 
 class Deferred(click.Command):
-    """A command of which the name and the first sentence of its help are known; the rest is in its module."""
+    """A command known by its name and the first sentence of its help; the rest is in its module."""
 
     def __init__(self, name: str, place: str, sentence: str) -> None:
         super().__init__(name, help=sentence)
@@ -67,15 +67,15 @@ class Deferred(click.Command):
 
 
 class Root(click.Group):
-    """Turns exceptions into a line on standard error, an exit status and, with --json, an object that says the same."""
+    """Turn exceptions into a line on standard error, an exit status and, with --json, an equivalent JSON object."""
 
     arguments: Sequence[str] = ()
-    """Those of the command line that is run."""
+    """The arguments of the current command line."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is named, loaded, and the arguments that are left for it."""
+        """Return the named command, loaded, and the remaining arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, Deferred) else command, rest
 
@@ -93,7 +93,7 @@ class Root(click.Group):
             status = self._failed("Interrupted", "interrupted", 128 + signal.SIGINT)
         except _Terminated:
             status = self._failed("Interrupted", "terminated", 128 + signal.SIGTERM)
-        except BrokenPipeError:  # the reader has seen enough
+        except BrokenPipeError:  # the reader has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = ExitCode.ERROR
         except Exception as error:
@@ -116,19 +116,19 @@ class Root(click.Group):
 
 
 def _ours(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the arguments that are not those of a command that a job runs."""
+    """Return the arguments without those of a command that a job runs."""
     return arguments[: arguments.index("--")] if "--" in arguments else arguments
 
 
 def _require_text(arguments: Sequence[str]) -> None:
-    """Refuse arguments that are not text in the encoding of the terminal, which no message could hold."""
+    """Refuse arguments that are not text in the encoding of the terminal, because no message could contain them."""
     for argument in arguments:
         if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes that Python could not decode
             raise click.UsageError(f"an argument is not text: {argument!a}")
 
 
 class _Terminated(BaseException):
-    """SIGTERM, as an exception, so that what was begun is undone."""
+    """SIGTERM as an exception, so that what was begun is undone."""
 
 
 def terminate(_number: int, _frame: FrameType | None) -> None:
@@ -183,13 +183,13 @@ Examples:
     "--tls",
     type=click.Path(),
     metavar="DIRECTORY",
-    help="Directory of certificates for the controller that is configured.  [SWITCHML_TLS]",
+    help="Directory of certificates for the configured controller.  [SWITCHML_TLS]",
 )
 @click.option(
     "--insecure",
     is_flag=True,
     default=None,
-    help="Speak to a controller beyond loopback without TLS.  [SWITCHML_INSECURE]",
+    help="Connect to a controller beyond loopback without TLS.  [SWITCHML_INSECURE]",
 )
 @click.version_option(VERSION, prog_name="switchml-ctl")
 @click.pass_context
@@ -203,7 +203,7 @@ def cli(
 ) -> None:
     """All-reduce inside the network: fabrics, jobs, switches and agents of SwitchML.
 
-    Options are taken before environment variables, those before the configuration file.
+    Options take precedence over environment variables, and those over the configuration file.
     """
     from switchml.commands.session import Session
 

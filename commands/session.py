@@ -1,4 +1,4 @@
-"""The options before the command, and the settings and the controller that they lead to."""
+"""The options before the command, and the settings and the controller that they select."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Session:
     insecure: bool | None = None
 
     def settings(self, **options: Any) -> Settings:
-        """Return the settings, `options`, named table_key, before all others.
+        """Return the settings; `options`, named table_key, take precedence over all others.
 
         Raises ConfigurationError.
         """
@@ -38,14 +38,14 @@ class Session:
         return load({**before, **named}, config_file=Path(self.config_file) if self.config_file is not None else None)
 
     def run_directory(self) -> RunDirectory:
-        """Return the run directory that is meant."""
+        """The selected run directory."""
         from switchml.launch.run_directory import RunDirectory
 
         return RunDirectory(self.settings().run_dir)
 
     @contextlib.contextmanager
     def client(self, timeout: float | None = None) -> Iterator[ControllerClient]:
-        """Connect to the controller that is meant; each call takes at most `timeout` seconds.
+        """Connect to the selected controller; each call takes at most `timeout` seconds.
 
         Raises NoFabricError, and what ControllerClient raises.
         """

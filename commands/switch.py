@@ -40,7 +40,7 @@ class Switches(Result):
     switches: Sequence[pb.Switch]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"switches": [message_dict(switch) for switch in self.switches]}
 
 
@@ -51,7 +51,7 @@ class SwitchFound(Result):
     switch: pb.Switch
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return message_dict(self.switch)
 
 
@@ -62,18 +62,18 @@ class SwitchEntries(Result):
     detail: pb.SwitchDetail
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return message_dict(self.detail)
 
 
 @dataclasses.dataclass(frozen=True)
 class Losses(Result):
-    """The ports of a switch that lose packets on purpose."""
+    """The ports of a switch that drop packets on purpose."""
 
     losses: Sequence[pb.PortLoss]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"losses": [message_dict(loss) for loss in self.losses]}
 
 
@@ -84,7 +84,7 @@ class Ports(Result):
     ports: Sequence[PortActivity]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"ports": [port.as_dict() for port in self.ports]}
 
 
@@ -95,24 +95,24 @@ class Agents(Result):
     agents: Sequence[pb.Agent]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"agents": [message_dict(agent) for agent in self.agents]}
 
 
 @dataclasses.dataclass(frozen=True)
 class AgentFound(Result):
-    """One agent, and the live jobs, some ranks of which it may carry."""
+    """One agent, and the live jobs, which may have ranks there."""
 
     agent: pb.Agent
     jobs: Sequence[pb.Job]
 
     def carried(self) -> Iterator[tuple[pb.Job, pb.Rank]]:
-        """Yield the ranks that it carries, with their jobs."""
+        """Yield the ranks of this agent, with their jobs."""
         name = self.agent.registration.name
         return ((job, rank) for job in self.jobs for rank in job.ranks if rank.agent == name)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         ranks = [{"job": job.name, "job_id": job.id, **message_dict(rank)} for job, rank in self.carried()]
         return {**message_dict(self.agent), "ranks": ranks}
 
@@ -126,7 +126,7 @@ _SHARE = Parsed("share", share)
 
 @click.group("switch", cls=Group)
 def switch_group() -> None:
-    """Look at switches, and let them lose packets."""
+    """Show switches, and let them drop packets on purpose."""
 
 
 @switch_group.command("list", epilog="\b\nExample:\n  switchml-ctl switch list")
@@ -143,17 +143,17 @@ def list_switches(session: Session) -> Switches:
 @_switch_argument
 @click.pass_obj
 def show_switch(session: Session, name: str) -> SwitchEntries:
-    """Show tables, multicast groups and counters of a switch, read from it now. Without a name: the only one."""
+    """Show tables, multicast groups and counters of a switch, read at this moment. Default: the only switch."""
     with session.client() as client:
         return SwitchEntries(client.show_switch(name))
 
 
 def _ports(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[int]:
-    """The ports that are named; none stands for all."""
+    """Return the named ports; an empty list means all."""
     if _ALL_PORTS in values:
         return []
     if not all(value.isdecimal() and 1 <= int(value) <= HIGHEST_PORT for value in values):
-        raise click.BadParameter(f"a port is a number from 1 to {HIGHEST_PORT}, or {_ALL_PORTS}.")
+        raise click.BadParameter(f"a port must be a number from 1 to {HIGHEST_PORT}, or {_ALL_PORTS}.")
     return [int(value) for value in values]
 
 
@@ -167,19 +167,25 @@ Examples:
 )
 @_switch_argument
 @click.option(
-    "--port", "ports", multiple=True, callback=_ports, metavar="P|all", help="Repeat for more.  [default: all]"
+    "--port",
+    "ports",
+    multiple=True,
+    callback=_ports,
+    metavar="P|all",
+    help="Port number; repeat for more.  [default: all]",
 )
-@click.option("--ingress", type=_SHARE, metavar="SHARE", help="Share of the packets that come in: 0.02 or 2%.")
-@click.option("--egress", type=_SHARE, metavar="SHARE", help="Share of those that leave, each copy.")
-@click.option("--off", is_flag=True, help="Lose none any more.")
+@click.option("--ingress", type=_SHARE, metavar="SHARE", help="Fraction of received packets to drop: 0.02 or 2%.")
+@click.option("--egress", type=_SHARE, metavar="SHARE", help="Fraction of sent packets to drop, for each copy.")
+@click.option("--off", is_flag=True, help="Drop no more packets.")
 @click.pass_obj
 def set_loss(
     session: Session, name: str, ports: list[int], ingress: float | None, egress: float | None, off: bool
 ) -> Losses:
-    """Let a switch lose packets on purpose, at random, and show which ports do.
+    """Let a switch drop packets on purpose, at random, and show which ports do.
 
-    A direction that is not given stays as it is. `all` ports are those to which live agents are attached and those
-    that lose packets now. It holds until the switch is restarted.
+    A direction that is not given keeps its setting. `all` ports are those that live agents are attached to and those
+    that
+    drop packets now. The setting holds until the switch restarts.
     """
     if off == (ingress is not None or egress is not None):
         raise click.UsageError("give --ingress, --egress or both, or --off")
@@ -196,13 +202,13 @@ def set_loss(
 @_switch_argument
 @click.option(
     "--interval", type=click.FloatRange(0.5, 60), default=2.0, show_default=True, metavar="S",
-    help="Seconds that rates are taken over.",
+    help="Seconds over which rates are measured.",
 )  # fmt: skip
 @click.pass_obj
 def show_ports(session: Session, name: str, interval: float) -> Ports:
-    """Show the ports of a switch: the agents attached there, packets per second, and losses on purpose.
+    """Show the ports of a switch: the agents attached to them, packets per second, and intentional losses.
 
-    Contributions are counted by the switch as it admits them, results by the agents.
+    The switch counts contributions as it admits them; the agents count results.
     """
     from switchml.ops.switch_ports import look_twice
 
@@ -217,7 +223,7 @@ def show_ports(session: Session, name: str, interval: float) -> Ports:
 @click.option("--wait", is_flag=True, help="Return when no job is left on it.")
 @click.pass_obj
 def drain_switch(session: Session, name: str, wait: bool) -> SwitchFound:
-    """Place no new jobs on a switch. Jobs that run there go on until they end; it holds until `undrain`."""
+    """Place no new jobs on a switch, until `undrain`. Jobs that run there continue until they end."""
     with session.client() as client:
         found = client.drain_switch(name, True)
         if wait:
@@ -237,7 +243,7 @@ def undrain_switch(session: Session, name: str) -> SwitchFound:
 
 @click.group("agent", cls=Group)
 def agent_group() -> None:
-    """Look at agents."""
+    """Show agents."""
 
 
 @agent_group.command("list", epilog="\b\nExample:\n  switchml-ctl agent list")
@@ -254,6 +260,6 @@ def list_agents(session: Session) -> Agents:
 @click.argument("name", metavar="AGENT", shell_complete=complete_agent)
 @click.pass_obj
 def show_agent(session: Session, name: str) -> AgentFound:
-    """Show one agent and the ranks of live jobs that it carries."""
+    """Show one agent and its ranks of live jobs."""
     with session.client() as client:
         return AgentFound(client.get_agent(name), client.list_jobs())

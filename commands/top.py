@@ -1,4 +1,4 @@
-"""`switchml-ctl top`: what goes on in the fabric, live."""
+"""`switchml-ctl top`: the current activity of the fabric."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["Activity", "show_top"]
 
 @dataclasses.dataclass(frozen=True)
 class Activity(Result):
-    """What goes on in the fabric, again and again, of which JSON has the first."""
+    """Snapshots of the fabric's activity as they are taken; JSON has the first."""
 
     snapshots: Iterator[Snapshot]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the next snapshot as JSON takes it."""
+        """Return the next snapshot as a dictionary for JSON."""
         return next(self.snapshots).as_dict()
 
 
@@ -41,14 +41,14 @@ Examples:
 )
 @click.option(
     "--interval", type=click.FloatRange(0.5, 60), default=2.0, show_default=True, metavar="S",
-    help="Seconds between two looks; rates are between them.",
+    help="Seconds between two readings; rates are measured between them.",
 )  # fmt: skip
-@click.option("--once", is_flag=True, help="Show it once, after one interval.")
+@click.option("--once", is_flag=True, help="Show one snapshot, after one interval.")
 @click.pass_obj
 def show_top(session: Session, interval: float, once: bool) -> Activity:
-    """Show live jobs with rates, retransmissions and who is behind, until interrupted. --json shows it once.
+    """Show live jobs with rates, retransmissions and lagging ranks, until interrupted. --json shows one snapshot.
 
-    A job's rate is that of its slowest rank, in bytes of tensors. Agents tell their counters once a second.
+    A job's rate is that of its slowest rank, in bytes of tensors. Agents report their counters once a second.
     """
     from switchml.ops import top
 

@@ -21,13 +21,13 @@ __all__ = ["ControllerFile", "TopologyFound", "topology_group"]
 
 @dataclasses.dataclass(frozen=True)
 class TopologyFound(Result):
-    """A topology; `drawn` is whether there is a picture of it, so that people need no other."""
+    """A topology; `drawn` tells whether a picture was written, which replaces the text."""
 
     topology: Topology
     drawn: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return self.topology.as_dict()
 
 
@@ -38,13 +38,13 @@ class ControllerFile(Result):
     configuration: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"configuration": self.configuration}
 
 
 @click.group("topology", cls=Group)
 def topology_group() -> None:
-    """Look at topologies: what `up --switch` lays out in network namespaces."""
+    """Show topologies, which `up --switch` lays out in network namespaces."""
 
 
 @topology_group.command(
@@ -60,11 +60,11 @@ Examples:
     "picture",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.png|svg",
-    help="Draw it there.",
+    help="Draw the topology into this file.",
 )
 @click.pass_obj
 def show_topology(session: Session, file: Path | None, picture: Path | None) -> TopologyFound:
-    """Draw a topology file; without one that of the run directory's fabric, else the one that comes with SwitchML."""
+    """Draw a topology file; default: that of the run directory's fabric, else the one that comes with SwitchML."""
     from switchml.topologies import drawing, topology
 
     shown = topology.load(file) if file is not None else _laid_out(session) or topology.load(topology.PACKAGED)
@@ -82,14 +82,14 @@ Example:
 )
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def controller_of_topology(file: Path) -> ControllerFile:
-    """Print the controller's configuration for a topology file whose switch is there already: a Tofino."""
+    """Print the controller's configuration for a topology file whose switch, a Tofino, already exists."""
     from switchml.topologies import controller_file, topology
 
     return ControllerFile(controller_file.controller_file(topology.load(file)))
 
 
 def _laid_out(session: Session) -> Topology | None:
-    """Return the topology of the run directory's fabric, None where it has none."""
+    """Return the topology of the run directory's fabric, or None."""
     from switchml.launch import fabric
     from switchml.topologies.topology import Topology
 

@@ -1,4 +1,4 @@
-"""`switchml-ctl version`: which versions of SwitchML run."""
+"""`switchml-ctl version`: the running versions of SwitchML."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Versions(Result):
         return ExitCode.ERROR if any(version.same is False for version in self.versions) else ExitCode.OK
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return it as a dictionary for JSON."""
         return {"versions": [dataclasses.asdict(version) for version in self.versions]}
 
 
@@ -41,7 +41,7 @@ class Versions(Result):
 def show_versions(session: Session) -> Versions:
     """Show the version of this program, and those of the controller, the agents and the switches.
 
-    The exit status is 1 if a version differs, and 0 without a fabric too.
+    The exit status is 1 if a version differs, and also 0 without a fabric.
     """
     from switchml.common.errors import NoFabricError
     from switchml.controller.errors import ControllerUnavailable

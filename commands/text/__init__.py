@@ -1,6 +1,6 @@
-"""What people see of the results of commands: a module for each module of commands.
+"""The text that people see of the results of commands, one module for each module of commands.
 
-Only what prints a result imports this package, since it needs rich.
+Imported only to print a result, because it needs rich.
 """
 
 from switchml.commands.text import (

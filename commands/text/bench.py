@@ -1,4 +1,4 @@
-"""Figures of benchmarks as people see them."""
+"""Text of benchmark results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates as people see them."""
+"""Text about certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completion scripts as shells take them."""
+"""Completion scripts for shells."""
 
 from __future__ import annotations
 

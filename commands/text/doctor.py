@@ -1,4 +1,4 @@
-"""What the doctor has found as people see it."""
+"""Text of the doctor's checks."""
 
 from __future__ import annotations
 

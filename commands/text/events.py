@@ -1,4 +1,4 @@
-"""Events as people see them."""
+"""Text of events."""
 
 from __future__ import annotations
 

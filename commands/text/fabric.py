@@ -1,4 +1,4 @@
-"""Fabrics as people see them."""
+"""Text about fabrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as people see them."""
+"""Text about jobs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
     slots = f"slots {job.slot_base}-{job.slot_base + job.slots - 1}" if job.slots else "no slots"
     yield f"{job.workers} workers on {job.switch}, {slots}, {job.values_per_packet} values a packet, epoch {job.epoch}"
     last = max((rank.position for rank in job.ranks), default=0)
-    columns = ("rank", "state", "host", "agent", "chunks", "behind", "sent", "sent again", "round trip", "exit")
+    columns = ("rank", "state", "host", "agent", "chunks", "behind", "sent", "retransmitted", "round trip", "exit")
     ranks = table(*columns, right=(columns[0], *columns[4:]))
     for rank in job.ranks:
         counters = rank.counters
@@ -123,8 +123,8 @@ def _(standing: JobStanding) -> Iterator[Part]:
         yield "no rank is behind"
         return
     yield (
-        f"slowest: rank {slowest.rank} (agent {slowest.agent} on {slowest.host}, {slowest.state}) is"
-        f" {slowest.behind:,} chunks behind the first and has not moved for {slowest.idle_seconds:.1f} s"
+        f"slowest: rank {slowest.rank} (agent {slowest.agent} on {slowest.host}, {slowest.state}) is "
+        f"{slowest.behind:,} chunks behind the first and has not advanced for {slowest.idle_seconds:.1f} s"
     )
 
 
@@ -144,7 +144,7 @@ def _(finished: JobFinished) -> Iterator[Part]:
 def _(ready: JobReady) -> Iterator[Part]:
     job = ready.started.job
     yield Text.assemble((job.name, "bold"), f" (id {job.id}) is ", state_text(enum_word(pb.JobState, job.state)))
-    yield "Each rank attaches with `switchml.connect()` in a process that has on its host:"
+    yield "Each rank attaches with `switchml.connect()` in a process on its host with these variables:"
     for rank in job.ranks:
         yield f"  {rank.host}:  {shell_variables(job, rank)}"
     yield f"Watch it with `switchml-ctl job watch {job.name}`, end it with `switchml-ctl job stop {job.name}`."

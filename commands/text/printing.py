@@ -1,4 +1,4 @@
-"""Prints results: what a function for the type of the result yields, on a terminal or into a file."""
+"""Print results: what the function registered for a result's type yields, to a terminal or a file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FILE_WIDTH: Final = 200
 
 
 class Verbatim(str):
-    """Text that is written as it is, without an end of line of ours."""
+    """Text that is written unchanged, without an added line end."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """What takes the place of the frame before it on a terminal; elsewhere `line` is printed, if there is one."""
+    """A frame of a display, which replaces the one before on a terminal; elsewhere `line` is printed, if given."""
 
     shown: RenderableType
     line: RenderableType | None = None
@@ -37,7 +37,7 @@ Part: TypeAlias = RenderableType | Verbatim | Frame
 
 @functools.singledispatch
 def text(result: object) -> Iterator[Part]:
-    """Yield the parts of a result's text; modules of this package register how, by type."""
+    """Yield the parts of a result's text; modules of this package register a function for each type."""
     raise TypeError(f"no text is registered for {type(result).__name__}")
 
 

@@ -1,4 +1,4 @@
-"""Profiles of jobs as people see them."""
+"""Text and timelines of job profiles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _(profile: JobProfile) -> Iterator[Part]:
 
 def _table(times: JobTimes) -> Table:
     columns = ["rank", "agent", "calls", "call", "quantize", "wait", "dequantize", "send", "receive", "sum"]
-    columns += ["sleeps", "sent again", "while busy"]
+    columns += ["sleeps", "retransmitted", "while busy"]
     made = table(*columns, right=(columns[0], *columns[2:]))
     for rank in times.ranks:
         calls = max(rank.calls, 1)
@@ -54,7 +54,7 @@ def _table(times: JobTimes) -> Table:
 def _timeline(times: JobTimes) -> Iterator[Text]:
     span = profile_drawing.window(times)
     if span is None:
-        yield Text("no call has ended in that time")
+        yield Text("no call ended in that time")
         return
     width = max(20, min(console().width, 120) - _LABEL)
     for rank, signs in profile_drawing.rows(times, width):

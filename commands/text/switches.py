@@ -1,4 +1,4 @@
-"""Switches and agents as people see them."""
+"""Text about switches and agents."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _(found: SwitchEntries) -> Iterator[Part]:
     for entry in detail.entries:
         tables[entry.table].append(entry)
     for name, entries in tables.items():
-        if name not in LOSS_TABLES.values():  # they are shown below, as shares
+        if name not in LOSS_TABLES.values():  # the loss tables are shown below
             yield _entries(name, entries)
     yield _groups(detail.groups) if detail.groups else "multicast groups: none"
     for title, counts in (("packets by verdict", detail.verdicts), ("packets dropped", detail.drop_reasons)):
@@ -76,7 +76,7 @@ def _(found: SwitchEntries) -> Iterator[Part]:
 
 
 def _entries(name: str, entries: Sequence[pb.TableEntry]) -> Table:
-    keys = sorted({key for entry in entries for key in entry.match})  # a map of protobuf has no order of its own
+    keys = sorted({key for entry in entries for key in entry.match})  # maps of protobuf are not ordered
     counted = any(entry.HasField("packets") for entry in entries)
     columns = [*keys, "action"] + (["packets"] if counted else [])
     made = table(*columns, title=f"{name} ({len(entries)})", right=("packets",))
@@ -107,9 +107,9 @@ def _(found: Losses) -> Iterator[Part]:
 
 def _losses(losses: Sequence[pb.PortLoss]) -> Table | str:
     if not losses:
-        return "no port loses packets on purpose"
+        return "no port drops packets on purpose"
     columns = ("port", "coming in", "leaving")
-    made = table(*columns, title="packets lost on purpose", right=columns)
+    made = table(*columns, title="packets dropped on purpose", right=columns)
     for loss in losses:
         made.add_row(str(loss.port), f"{loss.ingress:.4%}", f"{loss.egress:.4%}")
     return made
@@ -165,10 +165,10 @@ def _agents(agents: Sequence[pb.Agent]) -> Table:
 @text.register(AgentFound)
 def _(found: AgentFound) -> Iterator[Part]:
     yield _agents([found.agent])
-    columns = ("job", "rank", "state", "chunks", "sent", "sent again")
+    columns = ("job", "rank", "state", "chunks", "sent", "retransmitted")
     made = table(*columns, right=("rank", *columns[3:]))
     for job, rank in found.carried():
         again = rank.counters.retransmissions + rank.counters.early_retransmissions
         state = enum_word(pb.RankState, rank.state)
         made.add_row(job.name, str(rank.rank), state, f"{rank.position:,}", f"{rank.counters.sent:,}", f"{again:,}")
-    yield made if made.rows else "it carries no ranks of live jobs"
+    yield made if made.rows else "it has no ranks of live jobs"

@@ -15,7 +15,7 @@ _STATE_STYLES = {"RUNNING": "green", "COMPLETED": "green", "READY": "cyan", "FAI
 
 
 def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) -> Table:
-    """Return a table without rows; the columns named by `right` are aligned there."""
+    """Return a table without rows; the columns named by `right` are right-aligned."""
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -28,7 +28,7 @@ def state_text(name: str) -> Text:
 
 
 def age(moment: float) -> str:
-    """Return how long ago a moment was, in seconds since 1970: "3 min"."""
+    """Return the time since a moment (seconds since 1970) as people write it: "3 min"."""
     seconds = max(0, int(time.time() - moment))
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:

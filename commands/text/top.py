@@ -1,4 +1,4 @@
-"""What goes on in the fabric as people see it."""
+"""Text of the fabric's current activity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from switchml.ops import top
 
 __all__: list[str] = []
 
-_MOST_RANKS = 16  # of a job, in the table: those that are furthest behind
+_MOST_RANKS = 16  # of each job in the table: those that lag furthest
 
 
 @text.register(Activity)
@@ -43,11 +43,11 @@ def _style(switch: top.SwitchActivity) -> str:
 
 def _job(job: top.JobActivity) -> list[RenderableType]:
     head = Text.assemble(("\n" + job.name, "bold"), f" (id {job.id}) on {job.switch}  {job.state}  ")
-    head.append(f"{_rate(job.bytes_per_second)}, {job.retransmitted_share:.1%} sent again, {job.age_seconds:,.0f} s")
+    head.append(f"{_rate(job.bytes_per_second)}, {job.retransmitted_share:.1%} retransmitted, {job.age_seconds:,.0f} s")
     if job.straggler is not None:
         behind = max(rank.behind for rank in job.ranks)
         head.append(f"  rank {job.straggler} is {behind:,} chunks behind", "yellow")
-    columns = ("rank", "state", "agent", "chunks", "behind", "rate", "packets/s", "again/s", "round trip")
+    columns = ("rank", "state", "agent", "chunks", "behind", "rate", "packets/s", "retransmits/s", "round trip")
     ranks = table(*columns, right=(columns[0], *columns[3:]))
     shown = sorted(job.ranks, key=lambda rank: (-rank.behind, rank.rank))[:_MOST_RANKS]
     for rank in sorted(shown, key=lambda rank: rank.rank):
@@ -63,7 +63,7 @@ def _job(job: top.JobActivity) -> list[RenderableType]:
             f"{rank.round_trip_seconds * 1e6:,.0f} us" if rank.round_trip_seconds else "",
         )
     left_out = len(job.ranks) - len(shown)
-    return [head, ranks, *([Text(f"and {left_out} ranks that are less behind", "dim")] if left_out else [])]
+    return [head, ranks, *([Text(f"and {left_out} ranks that lag less", "dim")] if left_out else [])]
 
 
 def _rate(bytes_per_second: float) -> str:

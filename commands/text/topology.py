@@ -1,4 +1,4 @@
-"""Topologies as people see them."""
+"""Text of topologies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions as people see them."""
+"""Text of versions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def _(found: Versions) -> Iterator[Part]:
     versions = table("", "name", "version")
     for version in found.versions:
         style = "red" if version.same is False else ""
-        remark = "" if version.same is not False else " (another one than this program's)"
+        remark = "" if version.same is not False else " (differs from this program's)"
         versions.add_row(version.kind, version.name, Text(version.version + remark, style=style))
     yield versions

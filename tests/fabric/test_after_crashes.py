@@ -72,6 +72,6 @@ def test_the_slowest_rank_is_named(fabric: Ctl) -> None:
     wait_until(lags, "rank 1 is named")
     said = fabric.run("job", "status", "lags").stdout
     assert "slowest: rank 1 (agent agent-0 on" in said
-    assert "chunks behind the first and has not moved for" in said
+    assert "chunks behind the first and has not advanced for" in said
     fabric.run("job", "stop", "lags")
     job.communicate(timeout=60)

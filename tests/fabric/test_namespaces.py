@@ -150,7 +150,7 @@ hosts:
     assert before == (target == "bmv2")
     again = ctl.run("up", "--switch", target, "--topology", str(path))
     assert "runs already" in again.stderr
-    assert "its options are others" not in again.stderr
+    assert "its options differ" not in again.stderr
 
 
 @needs_bmv2

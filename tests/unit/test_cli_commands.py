@@ -167,7 +167,7 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("switch", "loss", "--egress", "1.5"), "1.5 is outside 0..1"),
         (("switch", "loss", "--egress", "150%"), "150% is outside 0..1"),
         (("job", "show", "\udcff"), "not text"),
-        (("switch", "loss", "--egress", "0.5", "--port", "512"), "a port is a number from 1 to 511, or all"),
+        (("switch", "loss", "--egress", "0.5", "--port", "512"), "a port must be a number from 1 to 511, or all"),
         (("job", "start"), "Missing option '--workers'"),
         (("job", "start", "--workers", "2", "--detach"), "for jobs with a COMMAND"),
         (("job", "start", "--workers", "2", "--env", "NAME", "--", "true"), "'NAME' is not NAME=VALUE"),
@@ -181,7 +181,7 @@ def test_worker_counts_outside_the_limits_are_usage_errors(workers: str, invoke)
         (("bench", "loss", "--shares", "2"), "2 is outside 0..1"),
         (("bench", "loss", "--shares", "100%"), "must be below 1"),
         (("bench", "loss", "--size", "1KiB,2KiB"), "one size"),
-        (("bench", "kernels", "--sizes", "4KiB"), "8 KiB at least"),
+        (("bench", "kernels", "--sizes", "4KiB"), "at least 8 KiB"),
         (("nonsense",), "No such command"),
     ],
 )
@@ -229,7 +229,9 @@ def test_a_full_disk_is_an_error_and_no_traceback() -> None:
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
     assert result.returncode == 1
-    assert result.stderr.startswith("Error: a file cannot be written: [Errno 28] No space left on device; make room on")
+    assert result.stderr.startswith(
+        "Error: a file cannot be written: [Errno 28] No space left on device; free some space on"
+    )
     assert "Traceback" not in result.stderr
 
 
