@@ -34,7 +34,7 @@ constexpr uint32_t kAgent = 0x7F000001;
 
 // No thread runs: the input says when what a shard does is done.
 struct Bench : soft::ShardHost {
-  soft::Ports ports;
+  soft::PortTable ports;
   soft::SharedSlotStore* the_slots = new soft::SharedSlotStore(kSlots, kValues);
   soft::Pipeline the_pipeline{std::unique_ptr<soft::SlotStore>(the_slots), &ports};
   runtime::Turns the_turns;
@@ -56,7 +56,7 @@ struct Bench : soft::ShardHost {
   Bench() {
     auto made = std::make_unique<soft::ShmPort>(kPort, this, 1);
     port = made.get();
-    ports[kPort] = std::move(made);
+    ports.add_without_packets(std::move(made));
     job = std::make_shared<soft::ShmJob>(soft::ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, soft::ShmWays{});
     std::vector<soft::Replica> replicas;
     for (uint8_t rank = 0; rank < kRanks; ++rank) {

@@ -32,14 +32,14 @@ constexpr soft::SwitchAddress kOwn{0x020000000001, 0x0A0000FE};
 uint64_t mac_of(unsigned worker) { return 0x020000000100 + worker; }
 
 struct Bench {
-  soft::Ports ports;
+  soft::PortTable ports;
   soft::Pipeline pipeline{std::make_unique<soft::PacketSlotStore>(kSlots, kValues), &ports};
   std::array<std::array<uint32_t, kValues>, 2 * kSlots> sums{};  // what the registers should hold
   uint64_t packets = 0;                                          // that were given to the pipeline
 
   Bench() {
     for (uint16_t number = 1; number <= kPortCount; ++number) {
-      ports[number] = std::make_unique<fuzz::MemoryPort>(number, number <= 2);
+      ports.add(std::make_unique<fuzz::MemoryPort>(number, number <= 2));
     }
     soft::Tables& tables = pipeline.tables;
     tables.switch_address = kOwn;
@@ -173,7 +173,7 @@ void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t h
   const uint64_t before = known ? accepted() : 0;
   const uint64_t repeated_before = known ? repeated() : 0;
   const soft::HalfState state = known ? bench->pipeline.slots().state(header.slot) : soft::HalfState{};
-  bench->pipeline.receive(bench->ports[port].get(), datagram);
+  bench->pipeline.receive(bench->ports.find(port), datagram);
   bench->packets += view.content == soft::PacketView::Content::ordinary ? 0 : 1;
   if (!known || (header.flags & wire::flag::without_values) != 0) return;
   const bool brings_the_first = repeated() != repeated_before && !state.filled();

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/port_table.h"
 #include "dataplane/softswitch/native/runtime/switch.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 

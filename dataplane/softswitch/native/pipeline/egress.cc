@@ -4,18 +4,18 @@ namespace switchml::soft {
 
 void Egress::send_results(uint16_t port, const std::vector<OutgoingPacket>& packets,
                           const std::vector<RankAddress>& ranks) {
-  Port* out = find(port);
+  PipelinePort* out = ports_->find(port);
   if (out == nullptr) return;
   if (tables_->loss_egress.covers(port)) {
     send_what_is_not_lost(out, packets, ranks);
   } else {
     out->send_results(packets, ranks, tables_->switch_address, &(*drops_)[wire::DropReason::injected_loss]);
   }
-  flush_later(out);
+  flush_later(port);
 }
 
 // Each copy of a packet is lost on its own.
-void Egress::send_what_is_not_lost(Port* port, const std::vector<OutgoingPacket>& packets,
+void Egress::send_what_is_not_lost(PipelinePort* port, const std::vector<OutgoingPacket>& packets,
                                    const std::vector<RankAddress>& ranks) {
   Counter* lost = &(*drops_)[wire::DropReason::injected_loss];
   for (const RankAddress& rank : ranks) {
@@ -36,19 +36,20 @@ void Egress::send_frame(uint16_t port, const uint8_t* frame, size_t bytes) {
     (*drops_)[wire::DropReason::injected_loss].add(1, bytes);
     return;
   }
-  Port* out = find(port);
-  if (out == nullptr) return;
-  if (out->send_frame(frame, bytes, &(*drops_)[wire::DropReason::injected_loss])) {
-    flush_later(out);
+  if (ports_->find(port) == nullptr) return;
+  Port* out = ports_->find_packet_port(port);
+  if (out != nullptr && out->send_frame(frame, bytes, &(*drops_)[wire::DropReason::injected_loss])) {
+    flush_later(port);
   } else {
     (*drops_)[wire::DropReason::no_route].add(1, bytes);
   }
 }
 
-void Egress::flush_later(Port* port) {
-  if (!port->carries_frames() || is_waiting_[port->number()]) return;
-  is_waiting_.set(port->number());
-  waiting_.push_back(port);
+void Egress::flush_later(uint16_t port) {
+  Port* out = ports_->find_packet_port(port);
+  if (out == nullptr || !out->carries_frames() || is_waiting_[port]) return;
+  is_waiting_.set(port);
+  waiting_.push_back(out);
 }
 
 void Egress::flush() {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/port_table.h"
 #include "dataplane/softswitch/native/tables/counter.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 
@@ -14,7 +14,7 @@ namespace switchml::soft {
 class Egress {
  public:
   // All of them outlive it.
-  Egress(Tables* tables, const Ports* ports, DropCounters* drops) : tables_(tables), ports_(ports), drops_(drops) {}
+  Egress(Tables* tables, const PortTable* ports, DropCounters* drops) : tables_(tables), ports_(ports), drops_(drops) {}
 
   // Sends each packet to each rank out of `port`. Does nothing if the port does not exist.
   void send_results(uint16_t port, const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks);
@@ -27,13 +27,12 @@ class Egress {
   void flush();
 
  private:
-  Port* find(uint16_t port) const { return port < ports_->size() ? (*ports_)[port].get() : nullptr; }
-  void send_what_is_not_lost(Port* port, const std::vector<OutgoingPacket>& packets,
+  void send_what_is_not_lost(PipelinePort* port, const std::vector<OutgoingPacket>& packets,
                              const std::vector<RankAddress>& ranks);
-  void flush_later(Port* port);
+  void flush_later(uint16_t port);
 
   Tables* tables_;
-  const Ports* ports_;
+  const PortTable* ports_;
   DropCounters* drops_;
   std::vector<Port*> waiting_;  // to be flushed
   std::bitset<kPortNumbers> is_waiting_;

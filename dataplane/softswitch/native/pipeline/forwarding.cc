@@ -5,7 +5,7 @@
 
 namespace switchml::soft {
 
-void Forwarding::process(const Port& ingress, const PacketView& packet) {
+void Forwarding::process(const PipelinePort& ingress, const PacketView& packet) {
   const SwitchAddress& own = tables_->switch_address;
   // A forged RESULT need not use our UDP port: an agent may listen on any, and tells the switch by its address.
   if (ingress.has_own_source(packet, own)) {
@@ -30,7 +30,7 @@ void Forwarding::process(const Port& ingress, const PacketView& packet) {
 }
 
 // A group that is not there has no members: BMv2's program cannot know that, and so nothing is counted.
-void Forwarding::flood(uint16_t group, const Port& ingress, const PacketView& packet) {
+void Forwarding::flood(uint16_t group, const PipelinePort& ingress, const PacketView& packet) {
   const std::vector<Replica>* replicas = tables_->find_group(group);
   if (replicas == nullptr) return;
   for (const Replica& replica : *replicas) {

@@ -6,7 +6,7 @@
 
 #include "dataplane/softswitch/native/pipeline/egress.h"
 #include "dataplane/softswitch/native/ports/packet_view.h"
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/pipeline_port.h"
 #include "dataplane/softswitch/native/tables/counter.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 
@@ -18,10 +18,10 @@ class Forwarding {
   Forwarding(Tables* tables, Egress* egress, DropCounters* drops) : tables_(tables), egress_(egress), drops_(drops) {}
 
   // Answers, sends on or drops a frame.
-  void process(const Port& ingress, const PacketView& packet);
+  void process(const PipelinePort& ingress, const PacketView& packet);
 
  private:
-  void flood(uint16_t group, const Port& ingress, const PacketView& packet);
+  void flood(uint16_t group, const PipelinePort& ingress, const PacketView& packet);
 
   Tables* tables_;
   Egress* egress_;

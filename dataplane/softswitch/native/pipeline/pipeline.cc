@@ -25,19 +25,19 @@ std::optional<wire::DropReason> drop_reason_of(wire::Verdict verdict) {
 
 }  // namespace
 
-Pipeline::Pipeline(std::unique_ptr<SlotStore> slots, const Ports* ports)
+Pipeline::Pipeline(std::unique_ptr<SlotStore> slots, const PortTable* ports)
     : slots_(std::move(slots)),
       job_counters_(kJobCounterEntries),
       egress_(&tables, ports, &drops),
       results_(&tables, &egress_, &drops),
       forwarding_(&tables, &egress_, &drops) {}
 
-void Pipeline::receive(Port* ingress, const net::Datagram& packet) {
+void Pipeline::receive(PipelinePort* ingress, const net::Datagram& packet) {
   ingress->deliver(packet, &drops[wire::DropReason::injected_loss],
                    [this, ingress](const net::Datagram& delivered) { process(*ingress, delivered); });
 }
 
-void Pipeline::release_expired(Port* port, Port::Clock::time_point now) {
+void Pipeline::release_expired(PipelinePort* port, PipelinePort::Clock::time_point now) {
   port->release_expired(now, [this, port](const net::Datagram& delivered) { process(*port, delivered); });
 }
 
@@ -46,7 +46,7 @@ void Pipeline::flush() {
   egress_.flush();
 }
 
-void Pipeline::process(const Port& ingress, const net::Datagram& received) {
+void Pipeline::process(const PipelinePort& ingress, const net::Datagram& received) {
   const PacketView packet =
       ingress.carries_frames() ? view_of_frame(received.data, received.length) : view_of_datagram(received);
   if (tables.loss_ingress.loses(ingress.number())) {
@@ -67,7 +67,7 @@ void Pipeline::process(const Port& ingress, const net::Datagram& received) {
   }
 }
 
-void Pipeline::contribute_packet(const Port& ingress, const PacketView& packet) {
+void Pipeline::contribute_packet(const PipelinePort& ingress, const PacketView& packet) {
   if (packet.payload_bytes < wire::protocol::header_bytes || (packet.frame != nullptr && ends_early(packet))) {
     drops[wire::DropReason::runt].add(1, packet.frame_bytes);
     return;
@@ -87,7 +87,7 @@ PacketView Pipeline::view_without_packet(size_t payload_bytes) {
   return packet;
 }
 
-std::optional<wire::Verdict> Pipeline::contribute(const Port& ingress, const BareContribution& contribution) {
+std::optional<wire::Verdict> Pipeline::contribute(const PipelinePort& ingress, const BareContribution& contribution) {
   PacketView packet = view_without_packet(contribution.payload_bytes);
   packet.ipv4_src = contribution.ipv4_src;
   packet.udp_src = contribution.udp_src;
@@ -100,8 +100,8 @@ void Pipeline::send_completed(size_t half, const Completion& completion) {
                      {completion.answer, payload, &slots_->state(half), slots_->values(half)});
 }
 
-std::optional<wire::Verdict> Pipeline::decide(const Port& ingress, const PacketView& packet, const wire::Header& header,
-                                              const Values& values) {
+std::optional<wire::Verdict> Pipeline::decide(const PipelinePort& ingress, const PacketView& packet,
+                                              const wire::Header& header, const Values& values) {
   if (const auto reason = malformed(ingress, packet, header)) {
     drops[*reason].add(1, packet.frame_bytes);
     return std::nullopt;
@@ -134,7 +134,7 @@ bool Pipeline::ends_early(const PacketView& packet) const {
 }
 
 // In the order of precedence of drop_reason in constants.toml.
-std::optional<wire::DropReason> Pipeline::malformed(const Port& ingress, const PacketView& packet,
+std::optional<wire::DropReason> Pipeline::malformed(const PipelinePort& ingress, const PacketView& packet,
                                                     const wire::Header& header) const {
   const bool empty = !has_values(header);
   if (header.version != wire::protocol::version) return wire::DropReason::bad_version;
@@ -159,7 +159,7 @@ wire::DropReason Pipeline::why_not_admitted(const wire::Header& header) const {
   return known_slot ? wire::DropReason::unknown_worker : wire::DropReason::slot_out_of_range;
 }
 
-wire::Verdict Pipeline::aggregate(const Port& ingress, const PacketView& packet, const wire::Header& header,
+wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header,
                                   const Values& values, const Admission& admission) {
   if (header.epoch != admission.epoch) return wire::Verdict::wrong_epoch;
   HalfState& half = slots_->state(header.slot);

@@ -13,7 +13,7 @@
 #include "dataplane/softswitch/native/pipeline/result_sender.h"
 #include "dataplane/softswitch/native/pipeline/slot_store.h"
 #include "dataplane/softswitch/native/ports/packet_view.h"
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/port_table.h"
 #include "dataplane/softswitch/native/tables/counter.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 #include "native/net/udp_batch.h"
@@ -38,19 +38,19 @@ class Pipeline {
   static constexpr size_t kJobCounterEntries = wire::protocol::max_jobs << 4U;
 
   // `ports` outlive the pipeline.
-  Pipeline(std::unique_ptr<SlotStore> slots, const Ports* ports);
+  Pipeline(std::unique_ptr<SlotStore> slots, const PortTable* ports);
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
   // Takes one packet from a port, through the port's faults. What it sends may wait until flush(). Does not throw.
-  void receive(Port* ingress, const net::Datagram& packet);
+  void receive(PipelinePort* ingress, const net::Datagram& packet);
   // Takes a contribution without a packet. Returns the verdict; nothing when it was dropped before the slot was looked
   // at.
-  std::optional<wire::Verdict> contribute(const Port& ingress, const BareContribution& contribution);
+  std::optional<wire::Verdict> contribute(const PipelinePort& ingress, const BareContribution& contribution);
   // Sends the result of a half whose sum was made after its last contribution (SlotStore::complete).
   void send_completed(size_t half, const Completion& completion);
   // Lets go of packets that a port's faults held long enough.
-  void release_expired(Port* port, Port::Clock::time_point now);
+  void release_expired(PipelinePort* port, PipelinePort::Clock::time_point now);
   // Sends everything that waits. Call it at the end of a burst, before anything else touches this object.
   void flush();
 
@@ -64,19 +64,19 @@ class Pipeline {
 
  private:
   static PacketView view_without_packet(size_t payload_bytes);
-  void process(const Port& ingress, const net::Datagram& received);
-  void contribute_packet(const Port& ingress, const PacketView& packet);
-  std::optional<wire::Verdict> decide(const Port& ingress, const PacketView& packet, const wire::Header& header,
+  void process(const PipelinePort& ingress, const net::Datagram& received);
+  void contribute_packet(const PipelinePort& ingress, const PacketView& packet);
+  std::optional<wire::Verdict> decide(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header,
                                       const Values& values);
   // Whether the lengths in a frame's headers end before our header or our values do, or the frame does.
   bool ends_early(const PacketView& packet) const;
   // Why a packet cannot be a contribution, whoever sent it.
-  std::optional<wire::DropReason> malformed(const Port& ingress, const PacketView& packet,
+  std::optional<wire::DropReason> malformed(const PipelinePort& ingress, const PacketView& packet,
                                             const wire::Header& header) const;
   // Why worker_table has no entry for a packet.
   wire::DropReason why_not_admitted(const wire::Header& header) const;
   // The slot's decision; what it means for the registers is done, too.
-  wire::Verdict aggregate(const Port& ingress, const PacketView& packet, const wire::Header& header,
+  wire::Verdict aggregate(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header,
                           const Values& values, const Admission& admission);
   void store_first(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half);
   void add(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half);

@@ -9,7 +9,7 @@
 #include "dataplane/softswitch/native/pipeline/egress.h"
 #include "dataplane/softswitch/native/pipeline/slot_memory.h"
 #include "dataplane/softswitch/native/ports/packet_view.h"
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/pipeline_port.h"
 #include "dataplane/softswitch/native/tables/counter.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 #include "native/wire/constants.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/pipeline_port.h"
 #include "dataplane/softswitch/native/tables/tables.h"
 
 namespace switchml::soft {

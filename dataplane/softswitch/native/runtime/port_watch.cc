@@ -2,16 +2,17 @@
 
 namespace switchml::soft {
 
-void PortWatch::list(const Ports& ports) {
+void PortWatch::list(const PortTable& ports) {
   leave_devices();
   ports_.clear();
-  for (const auto& port : ports) {
+  for (const PipelinePort* each : ports.all()) {
+    Port* port = ports.find_packet_port(each->number());
     if (port == nullptr) continue;
-    if (auto* device = dynamic_cast<DevicePort*>(port.get())) {
+    if (auto* device = dynamic_cast<DevicePort*>(port)) {
       device->enter_thread();
       devices_.push_back(device);
     } else {
-      ports_.push_back(port.get());
+      ports_.push_back(port);
     }
   }
   ports_.insert(ports_.end(), devices_.begin(), devices_.end());

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dataplane/softswitch/native/ports/device_port.h"
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/port_table.h"
 #include "dataplane/softswitch/native/runtime/stray_packet.h"
 #include "native/runtime/mailbox.h"
 #include "native/runtime/wake_event.h"
@@ -26,8 +26,7 @@ class PortWatch {
   PortWatch& operator=(const PortWatch&) = delete;
 
   // Looks at those of `ports` that are there now; none of them may change meanwhile.
-  void list(const Ports& ports);
-  const std::vector<Port*>& ports() const { return ports_; }
+  void list(const PortTable& ports);
 
   // Calls poll(port), which returns whether there was anything, for each device port. Returns whether to poll any of
   // them again at once.

@@ -17,8 +17,7 @@ Shard::Shard(const Peers* peers, unsigned index, std::unique_ptr<SlotStore> slot
       pipeline_(std::make_unique<Pipeline>(std::move(slots), &ports_)) {}
 
 void Shard::add_port(std::unique_ptr<Port> port) {
-  const uint16_t number = port->number();
-  ports_[number] = std::move(port);
+  ports_.add(std::move(port));
   ports_changed_ = true;
   worker_.wake_event().wake();
 }
@@ -47,7 +46,7 @@ void Shard::run() {
       watch.list(ports_);
     }
     const bool poll_again = watch.poll_devices([&](DevicePort* port) { return poll(port, &buffers); });
-    const bool ready = watch.wait(release_held(watch.ports()), poll_again, [&](Port* port) {
+    const bool ready = watch.wait(release_held(), poll_again, [&](Port* port) {
       if (port->receive(&buffers)) process(port, &buffers);
     });
     if (publish_ && (poll_again || ready)) {
@@ -101,17 +100,17 @@ void Shard::process_strays() {
   if (strays.empty()) return;
   const auto turn = worker_.turn();
   for (const StrayPacket& stray : strays) {
-    Port* port = ports_[stray.port].get();  // which the other shard may have got a moment before
+    Port* port = ports_.find_packet_port(stray.port);  // which the other shard may have got a moment before
     if (port != nullptr) pipeline_->receive(port, {stray.bytes.data(), stray.bytes.size(), stray.source});
   }
   pipeline_->flush();
 }
 
-int Shard::release_held(const std::vector<Port*>& ports) {
-  using Clock = Port::Clock;
+int Shard::release_held() {
+  using Clock = PipelinePort::Clock;
   const auto turn = worker_.turn();
   int timeout = -1;
-  for (Port* port : ports) {
+  for (PipelinePort* port : ports_.all()) {
     if (!port->next_deadline()) continue;
     pipeline_->release_expired(port, Clock::now());
     pipeline_->flush();

@@ -14,7 +14,7 @@
 #include "dataplane/softswitch/native/pipeline/slot_store.h"
 #include "dataplane/softswitch/native/ports/device_port.h"
 #include "dataplane/softswitch/native/ports/fault_injector.h"
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/port_table.h"
 #include "dataplane/softswitch/native/runtime/port_watch.h"
 #include "dataplane/softswitch/native/runtime/stray_packet.h"
 #include "native/net/udp_batch.h"
@@ -53,9 +53,10 @@ class Shard {
   Pipeline& pipeline() { return *pipeline_; }
 
   // In a control operation: the port of this number, or null.
-  Port* port(uint16_t number) const { return ports_[number].get(); }
-  // In a control operation: adds this shard's part of a port. Its number is free.
+  PipelinePort* port(uint16_t number) const { return ports_.find(number); }
+  // In a control operation: adds this shard's part of a port, or a port without packets. Its number is free.
   void add_port(std::unique_ptr<Port> port);
+  void add_port_without_packets(std::unique_ptr<PipelinePort> port) { ports_.add_without_packets(std::move(port)); }
   // Replaces the pipeline by an empty one with these slots, right after `forget` was called.
   void reset(std::unique_ptr<SlotStore> slots, const std::function<void()>& forget);
 
@@ -68,7 +69,7 @@ class Shard {
   // Hands a packet over that belongs to another shard. Returns whether it did.
   bool hand_over(uint16_t port, const net::Datagram& packet);
   // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
-  int release_held(const std::vector<Port*>& ports);
+  int release_held();
 
   const Peers* peers_;
   unsigned index_;
@@ -77,7 +78,7 @@ class Shard {
   std::function<void()> publish_;
   std::atomic<bool> ports_changed_{true};
   // What follows is used in turns.
-  Ports ports_;
+  PortTable ports_;
   std::unique_ptr<Pipeline> pipeline_;
 };
 

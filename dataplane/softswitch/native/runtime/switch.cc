@@ -77,26 +77,22 @@ void Switch::require_one_shard() const {
   if (shards_.size() > 1) throw std::invalid_argument("a switch with several shards has only UDP and DPDK ports");
 }
 
-template <class Kind, class... Arguments>
-Kind& Switch::add_single_port(uint16_t port, Arguments&&... arguments) {
-  auto made = std::make_unique<Kind>(port, std::forward<Arguments>(arguments)...);
-  Kind& added = *made;
-  first().control([&](Pipeline&) { first().add_port(std::move(made)); });
-  return added;  // ports are never removed
+void Switch::add_to_first(std::unique_ptr<Port> port) {
+  first().control([&](Pipeline&) { first().add_port(std::move(port)); });
 }
 
 void Switch::add_frame_port(uint16_t port, const std::string& path, const std::string& peer) {
   const std::lock_guard<std::mutex> lock(ports_);
   require_one_shard();
   require_free(port);
-  add_single_port<FramePort>(port, path, peer);
+  add_to_first(std::make_unique<FramePort>(port, path, peer));
 }
 
 void Switch::add_packet_port(uint16_t port, const std::string& interface) {
   const std::lock_guard<std::mutex> lock(ports_);
   require_one_shard();
   require_free(port);
-  add_single_port<PacketPort>(port, interface);
+  add_to_first(std::make_unique<PacketPort>(port, interface));
 }
 
 void Switch::add_device_port(uint16_t port, std::vector<std::unique_ptr<net::FrameDevice>> queues, bool busy) {
@@ -122,8 +118,10 @@ void Switch::add_shm_port(uint16_t port, const std::string& path, size_t threads
   if (threads == 0) threads = runtime::processors().size();
   const ShmWays ways{streaming_is_faster(), static_cast<uint8_t>(std::clamp<size_t>(threads, 1, ShmJob::kMostShards))};
   ShardHost* shard_host = this;
-  auto& added = add_single_port<ShmPort>(port, shard_host, size_t{ways.shards});
+  auto made = std::make_unique<ShmPort>(port, shard_host, size_t{ways.shards});
+  ShmPort& added = *made;
   first().control([&](Pipeline&) {
+    first().add_port_without_packets(std::move(made));
     shm_ports_.push_back(&added);
     ways_ = ways;
   });
@@ -138,13 +136,13 @@ void Switch::make_sums() {
 
 void Switch::set_faults(uint16_t port, const FaultRates& rates, uint64_t seed) {
   const std::lock_guard<std::mutex> lock(ports_);
-  for_each_part(port, [&](Port* part, size_t shard) { part->set_faults(rates, seed + shard); });
+  for_each_part(port, [&](PipelinePort* part, size_t shard) { part->set_faults(rates, seed + shard); });
 }
 
 PortCounters Switch::port_counters(uint16_t port) {
   const std::lock_guard<std::mutex> lock(ports_);
   PortCounters sum;
-  for_each_part(port, [&](const Port* part, size_t shard) {
+  for_each_part(port, [&](const PipelinePort* part, size_t shard) {
     if (shard == 0) {
       sum = part->counters();
     } else {
@@ -158,7 +156,7 @@ template <class Act>
 void Switch::for_each_part(uint16_t port, Act&& act) {
   for (size_t index = 0; index < shards_.size(); ++index) {
     shards_[index]->control([&](Pipeline&) {
-      Port* part = port < kPortNumbers ? shards_[index]->port(port) : nullptr;
+      PipelinePort* part = shards_[index]->port(port);
       if (part == nullptr) throw std::out_of_range("the switch has no port " + std::to_string(port));
       act(part, index);
     });

@@ -12,7 +12,7 @@
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
 #include "dataplane/softswitch/native/ports/device_port.h"
 #include "dataplane/softswitch/native/ports/fault_injector.h"
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/port_table.h"
 #include "dataplane/softswitch/native/runtime/shard.h"
 #include "dataplane/softswitch/native/shared_memory/shm_listener.h"
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
@@ -99,9 +99,8 @@ class Switch : private ShmHost, private ShardHost {
   void require_free(uint16_t port);
   // Adds a port, of which each shard gets a part.
   void add_port(std::vector<std::unique_ptr<Port>> parts);
-  // Adds a port that is not divided, made from its number, which is free, and `arguments`.
-  template <class Kind, class... Arguments>
-  Kind& add_single_port(uint16_t port, Arguments&&... arguments);
+  // Adds a port that is not divided among shards.
+  void add_to_first(std::unique_ptr<Port> port);
   void require_one_shard() const;
   // Calls act(part, shard) for each shard's part of a port, in control operations.
   template <class Act>

@@ -8,7 +8,7 @@
 
 namespace switchml::soft {
 
-ShmPort::ShmPort(uint16_t number, ShardHost* host, size_t shards) : Port(number, false) {
+ShmPort::ShmPort(uint16_t number, ShardHost* host, size_t shards) : PipelinePort(number, false) {
   for (size_t shard = 0; shard < shards; ++shard) {
     shards_.push_back(std::make_unique<ShmShard>(this, host, runtime::processors_of(shard, shards)));
   }

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/pipeline_port.h"
 #include "dataplane/softswitch/native/shared_memory/shm_connection.h"
 #include "dataplane/softswitch/native/shared_memory/shm_shard.h"
 #include "dataplane/softswitch/native/shared_memory/sum_queue.h"
@@ -18,7 +18,7 @@ namespace switchml::soft {
 
 // Nothing is lost here but on purpose, or while worker_table has no entry for a rank; then the port itself repeats a
 // contribution on the rank's behalf, as an agent would.
-class ShmPort : public Port {
+class ShmPort : public PipelinePort {
  public:
   // `host` outlives it. Throws std::system_error.
   ShmPort(uint16_t number, ShardHost* host, size_t shards);
@@ -57,14 +57,9 @@ class ShmPort : public Port {
   // In a data thread's turn: whether there are results that publish() has not let the ranks see.
   bool has_results() const { return has_results_; }
 
-  // Nothing comes out of it: what is submitted is taken by the shards.
-  int fd() const override { return -1; }
   PortCounters counters() const override;
-  bool receive(ReceiveBuffers* /*buffers*/) const override { return false; }
   void send_results(const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks,
                     const SwitchAddress& own, Counter* injected_loss) override;
-  bool send_frame(const uint8_t* /*frame*/, size_t /*bytes*/, Counter* /*injected_loss*/) override { return false; }
-  void flush() override {}
 
  protected:
   void send_due() override;

@@ -1,4 +1,4 @@
-#include "dataplane/softswitch/native/ports/port.h"
+#include "dataplane/softswitch/native/ports/pipeline_port.h"
 
 #include <algorithm>
 
@@ -25,13 +25,13 @@ void PortCounters::add(const PortCounters& other) {
   gro = gro && other.gro;
 }
 
-void Port::set_faults(const FaultRates& rates, uint64_t seed) {
+void PipelinePort::set_faults(const FaultRates& rates, uint64_t seed) {
   ingress_faults_.configure(rates, seed);
   egress_faults_.configure(rates, ~seed * kEgressSeed);
 }
 
-int Port::copies_to_send(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes,
-                         const sockaddr_in& destination, Counter* injected_loss) {
+int PipelinePort::copies_to_send(const uint8_t* header, size_t header_bytes, const uint8_t* payload,
+                                 size_t payload_bytes, const sockaddr_in& destination, Counter* injected_loss) {
   const auto fate = egress_faults_.decide(header, header_bytes, payload, payload_bytes, destination, sheltered());
   if (fate == FaultInjector::Fate::dropped) {
     injected_loss->add(1, header_bytes + payload_bytes + (carries_frames_ ? 0 : wire::kHeadersBeforeUdpPayload));
@@ -40,14 +40,14 @@ int Port::copies_to_send(const uint8_t* header, size_t header_bytes, const uint8
   return fate == FaultInjector::Fate::pass_twice ? 2 : fate == FaultInjector::Fate::pass_once ? 1 : 0;
 }
 
-std::optional<Port::Clock::time_point> Port::next_deadline() const {
+std::optional<PipelinePort::Clock::time_point> PipelinePort::next_deadline() const {
   const auto in = ingress_faults_.next_deadline();
   const auto out = egress_faults_.next_deadline();
   if (in && out) return std::min(*in, *out);
   return in ? in : out;
 }
 
-PortCounters Port::common_counters() const {
+PortCounters PipelinePort::common_counters() const {
   const FaultCounters& in = ingress_faults_.counters();
   const FaultCounters& out = egress_faults_.counters();
   PortCounters counters;
