@@ -12,9 +12,9 @@ class RankStatus(TypedDict):
     sent: int  # packets
     received: int  # results taken
     retransmissions: int
-    early_retransmissions: int
+    fast_retransmissions: int
     ignored: int  # packets that were no result of a slot in flight
-    packets_together: int  # the most that leave in one message, over udp; 0 before that was measured
+    gso_batch_size: int  # the most that leave in one message, over udp; 0 before that was measured
     round_trip_seconds: float
     epoch_spent: bool  # a slot was used nearly as often as an epoch allows
 

@@ -76,10 +76,10 @@ def _fill_packets(families: Families, status: RankStatus, labels: dict[str, str]
     ):
         families.counter(name, help_text, value, **labels)
     families.gauge(
-        "switchml_rank_message_packets", "Measured number of packets sent in one message; 0 before the measurement.",
-        status["packets_together"], **labels,
+        "switchml_rank_gso_batch_packets", "Measured number of packets sent in one message; 0 before the measurement.",
+        status["gso_batch_size"], **labels,
     )  # fmt: skip
-    for cause, value in (("timeout", status["retransmissions"]), ("overtaken", status["early_retransmissions"])):
+    for cause, value in (("timeout", status["retransmissions"]), ("fast_retransmit", status["fast_retransmissions"])):
         families.counter(
             "switchml_rank_retransmitted_packets_total", "Contributions retransmitted.", value, **labels, cause=cause
         )

@@ -24,7 +24,7 @@ def rank_counters(status: RankStatus) -> pb.RankCounters:
         sent=status["sent"],
         received=status["received"],
         retransmissions=status["retransmissions"],
-        early_retransmissions=status["early_retransmissions"],
+        fast_retransmissions=status["fast_retransmissions"],
         ignored=status["ignored"],
         round_trip_seconds=status["round_trip_seconds"],
     )

@@ -133,7 +133,7 @@ def _rank_times(after: pb.RankProfile, before: pb.RankProfile | None) -> RankTim
     def seconds(name: str) -> float:
         return count(f"{name}_ns") / 1e9
 
-    sent = [(one.counters.sent, one.counters.retransmissions + one.counters.early_retransmissions) for one in
+    sent = [(one.counters.sent, one.counters.retransmissions + one.counters.fast_retransmissions) for one in
             ((after, before) if before is not None else (after, pb.RankProfile()))]  # fmt: skip
     since = before.taken_at_ns if before is not None else 0
     return RankTimes(

@@ -159,4 +159,4 @@ def _rank_activity(job: pb.Job, rank: pb.Rank, first: int, before: _Look, now: _
 
 
 def _again(counters: pb.RankCounters) -> int:
-    return counters.retransmissions + counters.early_retransmissions
+    return counters.retransmissions + counters.fast_retransmissions

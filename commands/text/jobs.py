@@ -96,7 +96,7 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
             f"{rank.position:,}",
             f"{last - rank.position:,}",
             f"{counters.sent:,}",
-            f"{counters.retransmissions + counters.early_retransmissions:,}",
+            f"{counters.retransmissions + counters.fast_retransmissions:,}",
             f"{counters.round_trip_seconds * 1e6:,.0f} us" if counters.round_trip_seconds else "",
             str(rank.exit_code) if rank.HasField("exit_code") else "",
         )

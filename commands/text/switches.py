@@ -168,7 +168,7 @@ def _(found: AgentFound) -> Iterator[Part]:
     columns = ("job", "rank", "state", "chunks", "sent", "retransmitted")
     made = table(*columns, right=("rank", *columns[3:]))
     for job, rank in found.carried():
-        again = rank.counters.retransmissions + rank.counters.early_retransmissions
+        again = rank.counters.retransmissions + rank.counters.fast_retransmissions
         state = enum_word(pb.RankState, rank.state)
         made.add_row(job.name, str(rank.rank), state, f"{rank.position:,}", f"{rank.counters.sent:,}", f"{again:,}")
     yield made if made.rows else "it has no ranks of live jobs"

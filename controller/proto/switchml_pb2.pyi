@@ -193,20 +193,20 @@ class Rank(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., state: _Optional[_Union[RankState, str]] = ..., agent: _Optional[str] = ..., host: _Optional[str] = ..., agent_socket: _Optional[str] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., worker: _Optional[int] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class RankCounters(_message.Message):
-    __slots__ = ("sent", "received", "retransmissions", "early_retransmissions", "ignored", "round_trip_seconds")
+    __slots__ = ("sent", "received", "retransmissions", "fast_retransmissions", "ignored", "round_trip_seconds")
     SENT_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
-    EARLY_RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
+    FAST_RETRANSMISSIONS_FIELD_NUMBER: _ClassVar[int]
     IGNORED_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIP_SECONDS_FIELD_NUMBER: _ClassVar[int]
     sent: int
     received: int
     retransmissions: int
-    early_retransmissions: int
+    fast_retransmissions: int
     ignored: int
     round_trip_seconds: float
-    def __init__(self, sent: _Optional[int] = ..., received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., early_retransmissions: _Optional[int] = ..., ignored: _Optional[int] = ..., round_trip_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, sent: _Optional[int] = ..., received: _Optional[int] = ..., retransmissions: _Optional[int] = ..., fast_retransmissions: _Optional[int] = ..., ignored: _Optional[int] = ..., round_trip_seconds: _Optional[float] = ...) -> None: ...
 
 class ProfileRequest(_message.Message):
     __slots__ = ("job", "calls")

@@ -33,13 +33,13 @@ struct RankStatus {
   uint64_t sent = 0;      // packets
   uint64_t received = 0;  // results taken
   uint64_t retransmissions = 0;
-  uint64_t early_retransmissions = 0;
+  uint64_t fast_retransmissions = 0;
   uint64_t ignored = 0;  // packets that were no result of a slot in flight
   uint64_t sending = 0;  // nanoseconds of the data threads, those for looking for something to send included
   uint64_t receiving = 0;
   uint64_t sent_bytes = 0;  // of UDP payload
   uint64_t received_bytes = 0;
-  uint64_t packets_together = 0;  // as JobTransport's
+  uint64_t gso_batch_size = 0;  // as JobTransport's
   double round_trip_seconds = 0;
   uint64_t uses = 0;         // of the slot that was used most
   bool epoch_spent = false;  // the epoch must end soon: a slot was used nearly as often as it may be

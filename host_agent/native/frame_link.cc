@@ -39,7 +39,7 @@ class FrameLink::JobLink : public JobTransport {
     addresses_.udp_src = udp_port != 0 ? udp_port : link->reserve_port(this);
     addresses_.udp_dst = ntohs(switch_endpoint.sin_port);
     link->listen_at(addresses_.udp_src, this);
-    find_switch();  // so that it is known when the first packet leaves
+    resolve_switch();  // so that it is known when the first packet leaves
   }
   ~JobLink() override {
     link_->jobs_.erase(udp_port());
@@ -52,8 +52,8 @@ class FrameLink::JobLink : public JobTransport {
   JobLink& operator=(const JobLink&) = delete;
 
   uint16_t udp_port() const { return addresses_.udp_src; }
-  std::optional<uint64_t> find_switch() {
-    return link_->neighbours_->mac_of(addresses_.ipv4_dst, link_->device_.get(), Clock::now());
+  std::optional<uint64_t> resolve_switch() {
+    return link_->arp_cache_->resolve(addresses_.ipv4_dst, link_->device_.get(), Clock::now());
   }
   unsigned sources() const override { return 1; }
   int fd(unsigned /*source*/) const override { return -1; }
@@ -85,7 +85,7 @@ class FrameLink::JobLink : public JobTransport {
 };
 
 void FrameLink::JobLink::send(net::SendBatch* batch) {
-  const auto mac = find_switch();
+  const auto mac = resolve_switch();
   if (!mac) {
     link_->counters_.unresolved += batch->size();
     batch->clear();
@@ -103,19 +103,19 @@ void FrameLink::JobLink::send(net::SendBatch* batch) {
 
 std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<net::FrameDevice>> queues,
                                                  const FrameLinkOptions& options) {
-  const auto neighbours = std::make_shared<Neighbours>(options.address, options.next_hop);
+  const auto arp_cache = std::make_shared<ArpCache>(options.address, options.next_hop);
   std::vector<std::unique_ptr<FrameLink>> links;
   links.reserve(queues.size());
-  for (auto& queue : queues) links.push_back(std::make_unique<FrameLink>(std::move(queue), options, neighbours));
+  for (auto& queue : queues) links.push_back(std::make_unique<FrameLink>(std::move(queue), options, arp_cache));
   return links;
 }
 
 FrameLink::FrameLink(std::unique_ptr<net::FrameDevice> device, const FrameLinkOptions& options,
-                     std::shared_ptr<Neighbours> neighbours)
+                     std::shared_ptr<ArpCache> arp_cache)
     : device_(std::move(device)),
       options_(options),
       schedule_(options.busy),
-      neighbours_(std::move(neighbours)),
+      arp_cache_(std::move(arp_cache)),
       next_port_(any_ephemeral_port()) {}
 
 FrameLink::~FrameLink() = default;
@@ -168,7 +168,7 @@ void FrameLink::take_frame(const net::Datagram& frame, Clock::time_point now) {
   if (frame.length < wire::ethernet::bytes) return drop(&counters_.malformed);
   const uint16_t type = wire::load16(frame.data + wire::ethernet::type);
   if (type == wire::ethernet::type_arp) {
-    return neighbours_->take_arp(frame.data, frame.length, device_.get(), now);
+    return arp_cache_->receive(frame.data, frame.length, device_.get(), now);
   }
   if (type != wire::ethernet::type_ipv4 || wire::load48(frame.data + wire::ethernet::dst) != device_->mac()) {
     return drop(&counters_.not_for_us);

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "host_agent/native/neighbours.h"
+#include "host_agent/native/arp_cache.h"
 #include "host_agent/native/transport.h"
 #include "native/channel/shared_memory.h"
 #include "native/net/frame_device.h"
@@ -22,7 +22,7 @@ namespace switchml::agent {
 struct FrameLinkOptions {
   uint32_t address = 0;              // IPv4, of this host on the device
   std::optional<uint64_t> next_hop;  // MAC address that all packets go to; without it ARP finds the switch's
-  bool busy = false;                 // never sleep: for a processor that does nothing else
+  bool busy = false;                 // never sleep: for a CPU that does nothing else
 };
 
 // Frames that no job got, beside those that the device counts.
@@ -48,9 +48,9 @@ class FrameLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The links of an interface's queues share what is known of its neighbours. Throws std::system_error.
+  // The links of an interface's queues share an ARP cache. Throws std::system_error.
   FrameLink(std::unique_ptr<net::FrameDevice> device, const FrameLinkOptions& options,
-            std::shared_ptr<Neighbours> neighbours);
+            std::shared_ptr<ArpCache> arp_cache);
   ~FrameLink();
   FrameLink(const FrameLink&) = delete;
   FrameLink& operator=(const FrameLink&) = delete;
@@ -94,7 +94,7 @@ class FrameLink {
   std::unique_ptr<net::FrameDevice> device_;
   FrameLinkOptions options_;
   runtime::PollSchedule schedule_;
-  std::shared_ptr<Neighbours> neighbours_;
+  std::shared_ptr<ArpCache> arp_cache_;
   std::map<uint16_t, JobLink*> jobs_;  // by UDP port
   uint16_t next_port_;
   std::array<net::Datagram, net::FrameDevice::kBurst> frames_{};

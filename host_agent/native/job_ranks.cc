@@ -139,7 +139,7 @@ void JobRanks::transmit(net::SendBatch& batch, Clock::time_point now) {
 
 void JobRanks::publish(bool nothing_left) {
   for (const auto& rank : ranks_) {
-    rank->publish(nothing_left, transport_->packets_together());
+    rank->publish(nothing_left, transport_->gso_batch_size());
   }
 }
 

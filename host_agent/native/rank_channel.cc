@@ -140,10 +140,10 @@ RankStatus RankChannel::status() const {
     sum.sent += part.sent;
     sum.received += part.received;
     sum.retransmissions += part.retransmissions;
-    sum.early_retransmissions += part.early_retransmissions;
+    sum.fast_retransmissions += part.fast_retransmissions;
     sum.ignored += part.ignored;
     sum.uses = std::max(sum.uses, part.uses);
-    sum.packets_together = std::max(sum.packets_together, part.packets_together);
+    sum.gso_batch_size = std::max(sum.gso_batch_size, part.gso_batch_size);
     sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
   }
   return sum;

@@ -8,16 +8,15 @@ namespace switchml::agent {
 
 namespace {
 
-// Results of so many later contributions, and still none of this one: the packet was lost. Less would take the
-// reordering of a burst for a loss; half the window, where that is less, can still happen. Where results come in
-// another order by nature, as from a switch with several shards, it grows.
-constexpr uint32_t kOvertakenBy = 64;
-constexpr uint32_t kPoolsUntilTrust = 16;  // of results in order, until it shrinks again
-// A timeout repeats only so many packets: silence is mostly a straggler's, and then all of them are
-// duplicates. Each result that a repetition brought lets us repeat two more, so that a lost window is back in a few
-// rounds.
-constexpr uint32_t kRepeatedByTimeout = 2;
-constexpr uint32_t kRepeatedByResult = 2;
+// A contribution is lost when results of so many later ones have come before its own: the reordering threshold of
+// RFC 6675. A lower one would take the reordering of a GSO batch for a loss; half the window, where that is less, can
+// still happen. It grows where results come in another order by nature, as from a switch with several shards.
+constexpr uint32_t kReorderingThreshold = 64;
+constexpr uint32_t kPoolsUntilLower = 16;  // of results without a spurious fast retransmission, until it is halved
+// A timeout retransmits only so many contributions: silence is mostly a straggler's, and then all of them are
+// duplicates. Each result that a retransmission brought allows two more, so that a lost window is back in a few rounds.
+constexpr uint32_t kRetransmitsPerTimeout = 2;
+constexpr uint32_t kRetransmitsPerResult = 2;
 
 // Chunk numbers wrap around; those of one pool are close together.
 bool is_before(uint32_t chunk, uint32_t other) { return !channel::has_reached(chunk, other); }
@@ -36,7 +35,7 @@ RankSender::RankSender(const RankAssignment& assignment, unsigned thread, RankCh
               assignment.slots, assignment.slot_uses}),
       flights_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
-      overtaken_by_(kOvertakenBy),
+      reordering_threshold_(kReorderingThreshold),
       window_(assignment.slots) {}
 
 bool RankSender::take_submissions() {
@@ -68,8 +67,8 @@ void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point no
   }
   flight.transmissions = static_cast<uint8_t>(std::min(flight.transmissions + 1, UINT8_MAX));
   flight.sent = now;
-  flight.order = ++next_order_;
-  in_order_.push_back({flight.order, slot});
+  flight.number = ++last_number_;
+  sent_.push_back({flight.number, slot});
   if (next_deadline_ == Clock::time_point::max()) {
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
@@ -88,7 +87,7 @@ void RankSender::transmit(net::SendBatch& batch, Clock::time_point now) {
   if (slots_.frozen()) {
     return retransmit_frozen(batch, now);
   }
-  retransmit_overtaken(batch, now);
+  fast_retransmit(batch, now);
   retransmit_after_timeout(batch, now);
   send_window(batch, now);
 }
@@ -110,23 +109,23 @@ void RankSender::send_window(net::SendBatch& batch, Clock::time_point now) {
 }
 
 const RankSender::Transmission* RankSender::oldest_unfinished() {
-  while (!in_order_.empty()) {
-    const Transmission& oldest = in_order_.front();
-    if (slots_.state(oldest.slot) == SlotState::in_flight && flights_[oldest.slot].order == oldest.order) {
+  while (!sent_.empty()) {
+    const Transmission& oldest = sent_.front();
+    if (slots_.state(oldest.slot) == SlotState::in_flight && flights_[oldest.slot].number == oldest.number) {
       return &oldest;
     }
-    in_order_.pop_front();
+    sent_.pop_front();
   }
   return nullptr;
 }
 
-void RankSender::retransmit_overtaken(net::SendBatch& batch, Clock::time_point now) {
-  const uint64_t behind = std::min(overtaken_by_, window_.size() / 2 + 1);
+void RankSender::fast_retransmit(net::SendBatch& batch, Clock::time_point now) {
+  const uint64_t threshold = std::min(reordering_threshold_, window_.size() / 2 + 1);
   for (const Transmission* oldest = oldest_unfinished();
-       oldest != nullptr && oldest->order + behind <= newest_finished_; oldest = oldest_unfinished()) {
-    flights_[oldest->slot].repeated_early = true;
+       oldest != nullptr && oldest->number + threshold <= highest_answered_; oldest = oldest_unfinished()) {
+    flights_[oldest->slot].fast_retransmitted = true;
     send(oldest->slot, batch, now);
-    status_.early_retransmissions += 1;
+    status_.fast_retransmissions += 1;
   }
 }
 
@@ -137,55 +136,56 @@ void RankSender::retransmit_after_timeout(net::SendBatch& batch, Clock::time_poi
       return;
     }
     timeouts_ += 1;
-    timed_out_ = now;
-    may_repeat_ = kRepeatedByTimeout;
-    repeat_from_ = window_begin_;
+    last_timeout_ = now;
+    retransmit_credit_ = kRetransmitsPerTimeout;
+    retransmit_from_ = window_begin_;
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
   // The lowest chunks first: they are what the other ranks' windows wait for.
-  for (repeat_from_ = later(repeat_from_, window_begin_); may_repeat_ > 0 && is_before(repeat_from_, send_from_);
-       ++repeat_from_) {
-    const uint16_t slot = slot_of(repeat_from_);
-    if (slots_.state_of(repeat_from_) == SlotState::in_flight && flights_[slot].sent < timed_out_) {
+  for (retransmit_from_ = later(retransmit_from_, window_begin_);
+       retransmit_credit_ > 0 && is_before(retransmit_from_, send_from_); ++retransmit_from_) {
+    const uint16_t slot = slot_of(retransmit_from_);
+    if (slots_.state_of(retransmit_from_) == SlotState::in_flight && flights_[slot].sent < last_timeout_) {
       flights_[slot].timed_out = true;
       send(slot, batch, now);
       status_.retransmissions += 1;
-      may_repeat_ -= 1;
+      retransmit_credit_ -= 1;
     }
   }
 }
 
-// A slot was repeated early, and its result is of the original packets: nothing was missing. That happens for a while
-// when ranks send in different orders, and all the time when a switch has several shards.
-void RankSender::judge_reordering(const Flight& flight, bool answers_repetition) {
-  if (flight.repeated_early && !answers_repetition && flight.order > judged_until_) {
-    overtaken_by_ = std::min(overtaken_by_ * 2, std::max(kOvertakenBy, assignment_.slots / 2));
-    judged_until_ = next_order_;  // what was repeated together is judged once
-    results_in_order_ = 0;
-  } else if (++results_in_order_ == kPoolsUntilTrust * assignment_.slots) {
-    overtaken_by_ = std::max(overtaken_by_ / 2, kOvertakenBy);
-    results_in_order_ = 0;
+// A result of the original transmission shows that a fast retransmission was spurious (RFC 3522). That happens for a
+// while when ranks send in different orders, and all the time when a switch has several shards.
+void RankSender::adapt_reordering_threshold(const Flight& flight, bool answers_retransmission) {
+  const bool spurious = flight.fast_retransmitted && !answers_retransmission;
+  if (spurious && flight.number > threshold_raised_at_) {
+    reordering_threshold_ = std::min(reordering_threshold_ * 2, std::max(kReorderingThreshold, assignment_.slots / 2));
+    threshold_raised_at_ = last_number_;  // what was retransmitted together raises it once
+    results_since_spurious_ = 0;
+  } else if (++results_since_spurious_ == kPoolsUntilLower * assignment_.slots) {
+    reordering_threshold_ = std::max(reordering_threshold_ / 2, kReorderingThreshold);
+    results_since_spurious_ = 0;
   }
 }
 
 void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   const wire::Header& header = result.header;
-  const bool answers_repetition = (header.flags & wire::flag::retransmission) != 0;  // this rank's or another one's
+  const bool answers_retransmission = (header.flags & wire::flag::retransmission) != 0;  // this rank's or another one's
   const Flight& flight = flights_[result.slot];
   if (header.worker == assignment_.rank && flight.transmissions == 1) {
     round_trip_.sample(now - flight.sent);
   }
-  window_.result(header.worker == assignment_.rank && answers_repetition);
+  window_.result(header.worker == assignment_.rank && answers_retransmission);
   if (flight.transmissions == 1) {
-    newest_finished_ = std::max(newest_finished_, flight.order);
-  } else if (answers_repetition) {
-    may_repeat_ += kRepeatedByResult;
+    highest_answered_ = std::max(highest_answered_, flight.number);
+  } else if (answers_retransmission) {
+    retransmit_credit_ += kRetransmitsPerResult;
   } else {
-    may_repeat_ = 0;  // the silence was a straggler's: nothing else need be missing
+    retransmit_credit_ = 0;  // the silence was a straggler's: nothing else need be missing
   }
-  judge_reordering(flight, answers_repetition);
+  adapt_reordering_threshold(flight, answers_retransmission);
   if (flight.timed_out) {
-    round_trip_.judge_timeout(header.worker == assignment_.rank);
+    round_trip_.adapt_minimum(header.worker != assignment_.rank);
   }
   timeouts_ = 0;
   next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
@@ -221,8 +221,8 @@ void RankSender::retransmit_frozen(net::SendBatch& batch, Clock::time_point now)
   }
 }
 
-void RankSender::publish(bool nothing_left, uint64_t packets_together) {
-  status_.packets_together = packets_together;
+void RankSender::publish(bool nothing_left, uint64_t gso_batch_size) {
+  status_.gso_batch_size = gso_batch_size;
   status_.round_trip_seconds = round_trip_.smoothed().count();
   channel_->complete(thread_, status_, &finished_, nothing_left);
 }

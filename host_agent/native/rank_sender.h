@@ -1,5 +1,4 @@
-// The packet side of one rank (docs/protocol.md): window, retransmission and timers. One data thread uses it, for its
-// slots.
+// The sender of one rank's contributions over UDP or a device: window, retransmission and timers (docs/protocol.md).
 #pragma once
 
 #include <chrono>
@@ -28,9 +27,10 @@ struct TakenResult {
   size_t bytes;   // of the datagram
 };
 
+// A rank has one sender in each data thread, for the slots that belong to the thread, which alone uses it.
 class RankSender {
  public:
-  // The rank's slots that belong to data thread `thread`. `channel` outlives it.
+  // `channel` outlives it.
   RankSender(const RankAssignment& assignment, unsigned thread, RankChannel* channel);
   RankSender(const RankSender&) = delete;
   RankSender& operator=(const RankSender&) = delete;
@@ -40,21 +40,21 @@ class RankSender {
 
   // Takes the slots that were submitted for this thread. Returns whether there were any.
   bool take_submissions();
-  // Whether a result is one that the rank waits for.
+  // Returns whether the rank waits for this result.
   bool awaits(const TakenResult& result) const { return slots_.awaits(result.slot, result.header.phase); }
-  // Takes a result that it waits for; the values are in the job's memory already.
+  // Takes an awaited result, whose values are in the job's memory already.
   void take_result(const TakenResult& result, Clock::time_point now);
-  // A packet came that is no result of a slot in flight.
+  // Counts a packet that is not the result of a slot in flight.
   void ignore_result() { status_.ignored += 1; }
-  // Queues what the window allows, and again what is overdue; `batch` must be sent before anything else happens.
+  // Queues what the window allows, and retransmissions that are due; `batch` must be sent before anything else happens.
   void transmit(net::SendBatch& batch, Clock::time_point now);
-  // Gives the process the results since the last call, and wakes it if that is worth while or nothing else is left.
-  // Lets everyone see the rank's status of now; `packets_together` is the transport's.
-  void publish(bool nothing_left, uint64_t packets_together);
-  // When transmit() must be called even if nothing happens; Clock::time_point::max() when never.
+  // Gives the process the results since the last call, and wakes it if it waits for so many, or if nothing else is
+  // left. Publishes the status; `gso_batch_size` is the transport's.
+  void publish(bool nothing_left, uint64_t gso_batch_size);
+  // The time at which transmit() must be called even if nothing happens; Clock::time_point::max() for never.
   Clock::time_point next_deadline() const { return next_deadline_; }
 
-  // The rank's part of the time in which its thread worked for all ranks of the job.
+  // Nanoseconds: the rank's share of the time in which its thread worked for all ranks of the job.
   void count_sending(uint64_t nanoseconds) { status_.sending += nanoseconds; }
   void count_receiving(uint64_t nanoseconds) { status_.receiving += nanoseconds; }
   // Adds what was counted here to what others counted.
@@ -72,13 +72,13 @@ class RankSender {
   // How the contribution in a slot was sent.
   struct Flight {
     uint8_t transmissions = 0;
-    bool timed_out = false;       // sent again because of a timeout
-    bool repeated_early = false;  // sent again because later results had come
-    uint64_t order = 0;           // of its last transmission, among all of this rank
+    bool timed_out = false;           // retransmitted after a timeout
+    bool fast_retransmitted = false;  // retransmitted because later results had come
+    uint64_t number = 0;              // of its last transmission, among all of this sender
     Clock::time_point sent;
   };
   struct Transmission {
-    uint64_t order;
+    uint64_t number;
     uint16_t slot;
   };
   static constexpr size_t kHeaderStride = wire::protocol::header_bytes;
@@ -88,19 +88,19 @@ class RankSender {
   void send_window(net::SendBatch& batch, Clock::time_point now);
   // The oldest transmission that has no result yet, or null.
   const Transmission* oldest_unfinished();
-  void retransmit_overtaken(net::SendBatch& batch, Clock::time_point now);
+  void fast_retransmit(net::SendBatch& batch, Clock::time_point now);
   void retransmit_after_timeout(net::SendBatch& batch, Clock::time_point now);
   void retransmit_frozen(net::SendBatch& batch, Clock::time_point now);
-  void judge_reordering(const Flight& flight, bool answers_repetition);
+  void adapt_reordering_threshold(const Flight& flight, bool answers_retransmission);
 
   RankAssignment assignment_;
   unsigned thread_;
   RankChannel* channel_;
 
   channel::SenderSlots slots_;
-  std::vector<Flight> flights_;        // of each slot
-  std::vector<uint8_t> headers_;       // of the packet in flight of each slot; the process cannot reach them
-  std::deque<Transmission> in_order_;  // what was sent; finished and repeated ones leave from the front
+  std::vector<Flight> flights_;    // of each slot
+  std::vector<uint8_t> headers_;   // of the packet in flight of each slot; the process cannot reach them
+  std::deque<Transmission> sent_;  // in order; finished and retransmitted ones leave from the front
   // The window is a stretch of the stream: it begins with the lowest chunk that is the agent's. Counting packets
   // instead would not do: a slot's second phase comes behind later chunks, in another order at each rank, and two ranks
   // whose windows are full of chunks that the other one has not sent yet would wait for each other for ever.
@@ -109,16 +109,18 @@ class RankSender {
   std::vector<uint16_t> submitted_;  // being taken
   std::vector<uint16_t> finished_;   // with results, not yet published
   uint16_t last_sent_ = 0;           // slot
-  uint64_t next_order_ = 0;
-  uint64_t judged_until_ = 0;      // transmissions that were judged to be needless
-  uint32_t results_in_order_ = 0;  // since the last such judgement
-  uint32_t overtaken_by_;          // how many later results tell of a loss
-  uint64_t newest_finished_ = 0;   // highest order with a result, of packets sent once
+  uint64_t last_number_ = 0;         // of a transmission
+  uint64_t highest_answered_ = 0;    // number, of contributions sent once
+
+  uint32_t reordering_threshold_;        // a transmission is lost when so many later ones have results
+  uint64_t threshold_raised_at_ = 0;     // last number then: older transmissions raise it no further
+  uint32_t results_since_spurious_ = 0;  // fast retransmission
+
   Clock::time_point next_deadline_ = Clock::time_point::max();
-  unsigned timeouts_ = 0;        // in a row, without a result between them
-  Clock::time_point timed_out_;  // when the last of them was: what was sent before it may be lost
-  uint32_t may_repeat_ = 0;      // packets from before it that recent results let us repeat
-  uint32_t repeat_from_ = 0;     // the lowest chunk that this may be
+  unsigned timeouts_ = 0;           // in a row, without a result between them
+  Clock::time_point last_timeout_;  // what was sent before it may be lost
+  uint32_t retransmit_credit_ = 0;  // contributions sent before it that may be retransmitted now
+  uint32_t retransmit_from_ = 0;    // the lowest chunk of those
   Window window_;
   RoundTrip round_trip_;
   RankStatus status_;

@@ -15,9 +15,9 @@ class RoundTrip {
  public:
   using Duration = std::chrono::duration<double>;  // seconds
 
-  static constexpr Duration kMinimumTimeout{1e-3};
+  static constexpr Duration kLowestMinimum{1e-3};
   static constexpr Duration kMaximumTimeout{200e-3};
-  static constexpr Duration kMaximumLeastTimeout{4e-3};
+  static constexpr Duration kHighestMinimum{4e-3};
   static constexpr Duration kInitialTimeout{20e-3};
 
   // A sample must come from a packet that was sent once (Karn's algorithm).
@@ -35,11 +35,11 @@ class RoundTrip {
     timeout_ = smoothed_ + 4 * variation_;
   }
 
-  // A packet was sent again because of a timeout, and now there is its result: either that packet was missing, or
-  // another rank's, and the silence was a straggler's. Where hosts have more processes than cores every rank is one
-  // now and then, so the least timeout adapts.
-  void judge_timeout(bool packet_was_missing) {
-    least_ = packet_was_missing ? std::max(least_ / 2, kMinimumTimeout) : std::min(least_ * 2, kMaximumLeastTimeout);
+  // The result came of a packet that was retransmitted after a timeout. The timeout was spurious (RFC 3522) where
+  // another rank's packet had been missing: a straggler's silence. Where hosts have more processes than cores every
+  // rank is a straggler now and then, so the minimum timeout adapts.
+  void adapt_minimum(bool spurious) {
+    minimum_ = spurious ? std::min(minimum_ * 2, kHighestMinimum) : std::max(minimum_ / 2, kLowestMinimum);
   }
 
   Duration smoothed() const { return smoothed_; }  // 0 before the first sample
@@ -49,7 +49,7 @@ class RoundTrip {
 
   // How long to wait for a result, after so many timeouts in a row: each doubles it.
   Duration timeout(unsigned timeouts) const {
-    const Duration first = std::max(timeout_, least_);
+    const Duration first = std::max(timeout_, minimum_);
     return std::min(first * static_cast<double>(1U << std::min(timeouts, 8U)), kMaximumTimeout);
   }
 
@@ -57,7 +57,7 @@ class RoundTrip {
   Duration smoothed_{0};
   Duration variation_{0};
   Duration timeout_ = kInitialTimeout;
-  Duration least_ = kMinimumTimeout;
+  Duration minimum_ = kLowestMinimum;
   std::array<uint64_t, runtime::kDurationBuckets> histogram_{};
   uint64_t nanoseconds_ = 0;
 };

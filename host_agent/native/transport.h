@@ -19,8 +19,8 @@ class JobTransport {
 
   // Sends what is queued, without blocking, and empties the queue; what cannot leave is as good as lost on the way.
   virtual void send(net::SendBatch* batch) = 0;
-  // How many packets leave together, at most, once that is decided; 0 before, and where there is nothing to decide.
-  virtual uint64_t packets_together() const { return 0; }
+  // The most packets of a GSO batch, once that is decided; 0 before, and where there is nothing to decide.
+  virtual uint64_t gso_batch_size() const { return 0; }
   // Forgets the packets of the call before and takes a batch of those that wait, without blocking. Returns whether
   // there were any; next() steps through them in order of arrival. `batch` is room that a transport may use.
   virtual bool receive(unsigned source, net::ReceiveBatch* batch) = 0;

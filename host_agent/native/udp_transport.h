@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "host_agent/native/burst_choice.h"
+#include "host_agent/native/gso_batch_size.h"
 #include "host_agent/native/transport.h"
 #include "native/runtime/stopwatch.h"
 
@@ -19,18 +19,18 @@ class UdpTransport : public JobTransport {
       : socket_(std::move(socket)),
         group_socket_(std::move(group_socket)),
         switch_endpoint_(switch_endpoint),
-        burst_(net::SendBatch::packets_per_message(packet_bytes)) {}
+        gso_batch_size_(net::SendBatch::largest_gso_batch(packet_bytes)) {}
 
   unsigned sources() const override { return group_socket_ ? 2 : 1; }
   int fd(unsigned source) const override { return socket_of(source).fd(); }
   void send(net::SendBatch* batch) override {
     const size_t packets = batch->size();
-    batch->limit_messages(burst_.packets(packets));
+    batch->limit_gso_batches(gso_batch_size_.for_packets(packets));
     const runtime::Stopwatch sending;
     batch->flush(socket_, switch_endpoint_);
-    burst_.sent(packets, sending.nanoseconds());
+    gso_batch_size_.sent(packets, sending.nanoseconds());
   }
-  uint64_t packets_together() const override { return burst_.chosen(); }
+  uint64_t gso_batch_size() const override { return gso_batch_size_.chosen(); }
   bool receive(unsigned source, net::ReceiveBatch* batch) override { return batch->receive(socket_of(source)); }
   bool next(net::ReceiveBatch* batch, net::Datagram* datagram) override { return batch->next(datagram); }
 
@@ -42,7 +42,7 @@ class UdpTransport : public JobTransport {
   net::UdpSocket socket_;
   std::optional<net::UdpSocket> group_socket_;
   sockaddr_in switch_endpoint_;
-  BurstChoice burst_;
+  GsoBatchSize gso_batch_size_;
 };
 
 }  // namespace switchml::agent

@@ -279,7 +279,7 @@ bool ReceiveBatch::next(Datagram* datagram) {
   return false;
 }
 
-size_t SendBatch::packets_per_message(size_t packet_bytes) {
+size_t SendBatch::largest_gso_batch(size_t packet_bytes) {
   if (packet_bytes == 0) return 1;
   return std::clamp<size_t>(kMaxUdpPayload / packet_bytes, 1, kMaxPacketsPerGso);
 }
@@ -334,7 +334,7 @@ void SendBatch::find_runs() {
   for (size_t i = 0; i < packets_.size(); ++i) {
     const bool joins = gso_ && !runs_.empty() && !packets_[i].begins_run &&
                        packets_[runs_.back().first_packet].bytes == packets_[i].bytes &&
-                       runs_.back().packet_count < std::min(packets_per_message(packets_[i].bytes), most_packets_);
+                       runs_.back().packet_count < std::min(largest_gso_batch(packets_[i].bytes), most_packets_);
     if (joins) {
       ++runs_.back().packet_count;
     } else {

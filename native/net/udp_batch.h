@@ -135,8 +135,8 @@ struct SendCounters {
 // flush() or clear(). One thread uses a batch.
 class SendBatch {
  public:
-  // The most packets of `packet_bytes` that one GSO message takes: at most 64, at most 65507 bytes.
-  static size_t packets_per_message(size_t packet_bytes);
+  // The most packets of `packet_bytes` in one GSO batch: at most 64, at most 65507 bytes.
+  static size_t largest_gso_batch(size_t packet_bytes);
 
   // Queues one packet made of a header and a payload (which may be empty). Packets of equal size that follow each
   // other leave together.
@@ -146,8 +146,8 @@ class SendBatch {
   size_t size() const { return packets_.size(); }
   bool empty() const { return packets_.empty(); }
   void clear();
-  // From now on a message takes no more packets than this.
-  void limit_messages(size_t packets) { most_packets_ = packets; }
+  // From now on a GSO batch has no more packets than this.
+  void limit_gso_batches(size_t packets) { most_packets_ = packets; }
   // Calls send(header, header_bytes, payload, payload_bytes) for every queued packet, instead of sending it here, and
   // empties the queue.
   template <class Send>

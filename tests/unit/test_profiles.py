@@ -58,7 +58,7 @@ def test_an_interval_is_a_difference() -> None:
         calls=2, quantize_ns=20_000, taken_at_ns=T0 + 250_000, counters=pb.RankCounters(sent=10, retransmissions=1)
     )
     second = answer(
-        calls=5, quantize_ns=90_000, counters=pb.RankCounters(sent=30, retransmissions=1, early_retransmissions=2)
+        calls=5, quantize_ns=90_000, counters=pb.RankCounters(sent=30, retransmissions=1, fast_retransmissions=2)
     )
     times = profile(first, second, seconds=0.01)
     (rank,) = times.ranks

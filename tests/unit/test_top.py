@@ -12,7 +12,7 @@ from switchml.ops.top import Snapshot, watch
 
 
 def job(*positions: int, sent: int = 0, again: int = 0, key: int = 1) -> pb.Job:
-    counters = pb.RankCounters(sent=sent, retransmissions=again, early_retransmissions=0)
+    counters = pb.RankCounters(sent=sent, retransmissions=again, fast_retransmissions=0)
     ranks = [pb.Rank(rank=r, agent="a1", position=p, counters=counters) for r, p in enumerate(positions)]
     return pb.Job(
         key=key, id=key, name="j", workers=len(ranks), values_per_packet=256, state=pb.JOB_STATE_RUNNING, ranks=ranks

@@ -124,9 +124,9 @@ const auto kRankStatus = record<RankStatus>(
     field("position", &RankStatus::position, "contributions sent for the first time"),
     field("sent", &RankStatus::sent, "packets"), field("received", &RankStatus::received, "results taken"),
     field("retransmissions", &RankStatus::retransmissions),
-    field("early_retransmissions", &RankStatus::early_retransmissions),
+    field("fast_retransmissions", &RankStatus::fast_retransmissions),
     field("ignored", &RankStatus::ignored, "packets that were no result of a slot in flight"),
-    field("packets_together", &RankStatus::packets_together,
+    field("gso_batch_size", &RankStatus::gso_batch_size,
           "the most that leave in one message, over udp; 0 before that was measured"),
     field("round_trip_seconds", &RankStatus::round_trip_seconds),
     field("epoch_spent", &RankStatus::epoch_spent, "a slot was used nearly as often as an epoch allows"));

@@ -32,7 +32,7 @@ void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, 
     receivers_ = receivers;
     block_slot_ = result.header.slot >> 1U;
     const size_t bytes = wire::protocol::header_bytes + receivers.payload_bytes;
-    most_packets_ = std::min(kMostPackets, net::SendBatch::packets_per_message(bytes));
+    most_packets_ = std::min(kMostPackets, net::SendBatch::largest_gso_batch(bytes));
   }
   uint8_t* stored = headers_[packets_.size()].data();
   wire::store_header(stored, result.header);

@@ -1,4 +1,4 @@
-// How many packets leave in one message, by measurement.
+// The GSO batch size of a job, chosen by measurement.
 #pragma once
 
 #include <algorithm>
@@ -9,27 +9,27 @@
 
 namespace switchml::agent {
 
-// At a job's start its first packets leave in messages of several sizes in turns; from then on in the largest, unless
+// At a job's start its first packets leave in batches of several sizes in turns; from then on in the largest, unless
 // another size took much less time for a packet. It is the time of the sender, which on one machine is the receiver's
-// as well. As a rule the largest is the best: what a message costs is shared by its packets. Where a driver must cut
-// messages up itself, or a tunnel copies them, it need not be.
-class BurstChoice {
+// as well. As a rule the largest is the best: what a batch costs is shared by its packets. Where a driver must cut
+// batches up itself, or a tunnel copies them, it need not be.
+class GsoBatchSize {
  public:
-  // `largest` is what a message can take.
-  explicit BurstChoice(size_t largest) {
+  // `largest` is the most packets that a batch can have.
+  explicit GsoBatchSize(size_t largest) {
     for (size_t packets = std::max<size_t>(largest, 1); packets > 0; packets /= 2) {
       trials_.push_back({packets, {}});
     }
   }
 
-  // How many a message should have, of so many packets that leave now.
-  size_t packets(size_t of) const {
-    return settled_ || of >= fewest_packets() ? trials_[turn_].packets : trials_.front().packets;
+  // The size of the batches in which so many packets are to leave now.
+  size_t for_packets(size_t packets) const {
+    return settled_ || packets >= fewest_packets() ? trials_[turn_].packets : trials_.front().packets;
   }
-  // What was chosen; 0 as long as nothing is.
+  // The size that was chosen; 0 before that.
   size_t chosen() const { return settled_ ? trials_[turn_].packets : 0; }
 
-  // So many packets took so long, in messages of packets() and what was left over.
+  // Takes the time in which so many packets left, in batches of for_packets() and a smaller last one.
   void sent(size_t packets, uint64_t nanoseconds) {
     if (settled_ || packets < fewest_packets()) return;
     trials_[turn_].nanoseconds[samples_] = nanoseconds / packets;
@@ -45,8 +45,8 @@ class BurstChoice {
     std::array<uint64_t, kSamples> nanoseconds;  // of one packet
   };
 
-  // Two large messages, as in a large tensor: what a few packets take is the waking up of processes. Packets of which
-  // more go into a message than are sent at once are judged by fewer.
+  // Two large batches, as in a large tensor: what a few packets take is the waking up of processes. Packets of which
+  // more go into a batch than are sent at once are judged by fewer.
   size_t fewest_packets() const { return std::min<size_t>(2 * trials_.front().packets, 32); }
 
   // The medians are compared: any call can be interrupted. A smaller size must take less than two thirds of the time:

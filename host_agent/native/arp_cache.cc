@@ -1,4 +1,4 @@
-#include "host_agent/native/neighbours.h"
+#include "host_agent/native/arp_cache.h"
 
 #include <net/if_arp.h>
 #include <sys/ioctl.h>
@@ -13,54 +13,53 @@
 namespace switchml::agent {
 namespace {
 
-constexpr std::chrono::milliseconds kAskAgain{20};
-constexpr std::chrono::seconds kBelieve{30};  // an answer, before it is asked again
-constexpr std::chrono::seconds kAskInVain{1};
+constexpr std::chrono::milliseconds kRetryInterval{20};  // while the address is unresolved
+constexpr std::chrono::seconds kReachableTime{30};       // of a resolved address, until it is asked for again
+constexpr std::chrono::seconds kRefreshInterval{1};      // of requests for it then
 constexpr uint64_t kBroadcast = 0xFFFFFFFFFFFF;
 constexpr uint16_t kDiscard = 9;  // RFC 863: a packet that nobody minds makes the kernel resolve an address
 
 }  // namespace
 
-std::optional<uint64_t> Neighbours::mac_of(uint32_t address, net::FrameDevice* device, Clock::time_point now) {
+std::optional<uint64_t> ArpCache::resolve(uint32_t address, net::FrameDevice* device, Clock::time_point now) {
   if (next_hop_) return next_hop_;
   const std::lock_guard<std::mutex> lock(mutex_);
-  Neighbour& neighbour = known_[address];
-  if (!neighbour.mac) {
-    if (neighbour.asked == Clock::time_point{} || now - neighbour.asked >= kAskAgain) {
-      ask(address, &neighbour, device, now);
+  Entry& entry = entries_[address];
+  if (!entry.mac) {
+    if (entry.requested == Clock::time_point{} || now - entry.requested >= kRetryInterval) {
+      request(address, &entry, device, now);
     }
-  } else if (now - neighbour.told >= kBelieve && now - neighbour.asked >= kAskInVain) {
-    ask(address, &neighbour, device, now);
+  } else if (now - entry.confirmed >= kReachableTime && now - entry.requested >= kRefreshInterval) {
+    request(address, &entry, device, now);
   }
-  return neighbour.mac;
+  return entry.mac;
 }
 
-void Neighbours::ask(uint32_t address, Neighbour* neighbour, net::FrameDevice* device, Clock::time_point now) const {
-  neighbour->asked = now;
+void ArpCache::request(uint32_t address, Entry* entry, net::FrameDevice* device, Clock::time_point now) const {
+  entry->requested = now;
   const std::string& interface = device->kernel_interface();
-  if (!interface.empty()) return ask_kernel(address, neighbour, interface, now);
-  send_arp(wire::arp::request, 0, address, device);
+  if (!interface.empty()) return request_from_kernel(address, entry, interface, now);
+  send(wire::arp::request, 0, address, device);
 }
 
-void Neighbours::ask_kernel(uint32_t address, Neighbour* neighbour, const std::string& interface,
-                            Clock::time_point now) {
+void ArpCache::request_from_kernel(uint32_t address, Entry* entry, const std::string& interface,
+                                   Clock::time_point now) {
   const int descriptor = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (descriptor < 0) return;  // asked again soon
-  arpreq question{};
+  if (descriptor < 0) return;  // the next request tries again
+  arpreq query{};
   const sockaddr_in asked = net::ipv4_endpoint(address, kDiscard);
-  std::memcpy(&question.arp_pa, &asked, sizeof asked);
-  interface.copy(question.arp_dev, sizeof question.arp_dev - 1);
-  if (ioctl(descriptor, SIOCGARP, &question) == 0 && (question.arp_flags & ATF_COM) != 0) {
-    neighbour->mac = wire::load48(reinterpret_cast<const uint8_t*>(question.arp_ha.sa_data));
-    neighbour->told = now;
+  std::memcpy(&query.arp_pa, &asked, sizeof asked);
+  interface.copy(query.arp_dev, sizeof query.arp_dev - 1);
+  if (ioctl(descriptor, SIOCGARP, &query) == 0 && (query.arp_flags & ATF_COM) != 0) {
+    entry->mac = wire::load48(reinterpret_cast<const uint8_t*>(query.arp_ha.sa_data));
+    entry->confirmed = now;
   } else {
     sendto(descriptor, nullptr, 0, 0, reinterpret_cast<const sockaddr*>(&asked), sizeof asked);
   }
   close(descriptor);
 }
 
-void Neighbours::send_arp(uint16_t operation, uint64_t target_mac, uint32_t target_address,
-                          net::FrameDevice* device) const {
+void ArpCache::send(uint16_t operation, uint64_t target_mac, uint32_t target_address, net::FrameDevice* device) const {
   std::array<uint8_t, wire::ethernet::bytes + wire::arp::bytes> frame{};
   wire::store48(&frame[wire::ethernet::dst], operation == wire::arp::request ? kBroadcast : target_mac);
   wire::store48(&frame[wire::ethernet::src], device->mac());
@@ -78,7 +77,7 @@ void Neighbours::send_arp(uint16_t operation, uint64_t target_mac, uint32_t targ
   device->flush();
 }
 
-void Neighbours::take_arp(const uint8_t* frame, size_t bytes, net::FrameDevice* device, Clock::time_point now) {
+void ArpCache::receive(const uint8_t* frame, size_t bytes, net::FrameDevice* device, Clock::time_point now) {
   if (bytes < wire::ethernet::bytes + wire::arp::bytes) return;
   const uint8_t* message = frame + wire::ethernet::bytes;
   if (wire::load16(message + wire::arp::hardware_type) != wire::arp::hardware_ethernet ||
@@ -90,13 +89,14 @@ void Neighbours::take_arp(const uint8_t* frame, size_t bytes, net::FrameDevice* 
   const uint32_t sender = wire::load32(message + wire::arp::sender_ip);
   const uint64_t mac = wire::load48(message + wire::arp::sender_mac);
   const uint16_t operation = wire::load16(message + wire::arp::operation);
-  if (operation == wire::arp::request) return send_arp(wire::arp::reply, mac, sender, device);
+  if (operation == wire::arp::request) return send(wire::arp::reply, mac, sender, device);
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto asked = known_.find(sender);
-  // Nobody tells us what we did not ask.
-  if (operation != wire::arp::reply || asked == known_.end() || asked->second.told >= asked->second.asked) return;
-  asked->second.mac = mac;
-  asked->second.told = std::max(now, asked->second.asked);  // threads look at the clock at different moments
+  const auto entry = entries_.find(sender);
+  // Unsolicited replies are ignored.
+  if (operation != wire::arp::reply || entry == entries_.end() || entry->second.confirmed >= entry->second.requested)
+    return;
+  entry->second.mac = mac;
+  entry->second.confirmed = std::max(now, entry->second.requested);  // threads look at the clock at different moments
 }
 
 }  // namespace switchml::agent
