@@ -92,7 +92,8 @@ class JobDisplay(_Bar):
 
     def started(self, job: pb.Job, run_dir: Path) -> None:
         """Show which job it is and where its logs are."""
-        self.note(f"job {job.name} (id {job.id}): {job.workers} workers on {job.switch}, logs in {run_dir}")
+        switches = ", ".join(place.switch for place in job.switches)
+        self.note(f"job {job.name} (id {job.id}): {job.workers} workers on {switches}, logs in {run_dir}")
         if self._bar is not None:
             self._task = self._bar.add_task(job.name, total=None, text="")
 

@@ -201,8 +201,7 @@ class AgentMessages:
 
     def _decide(self, live: LiveJob) -> None:
         silent = [r.rank for r in live.job.ranks if r.rank not in live.calls and not r.ended]
-        slots = range(live.job.slot_base, live.job.slot_base + live.job.slots)
-        judgement = judge(live.calls, silent, live.failed_at, slots)
+        judgement = judge(live.calls, silent, live.failed_at, live.job.slot_range)
         self._lifecycle.end(live, JobState.FAILED, judgement.message, judgement.reason, judgement.ranks)
 
     def _changing_to(self, job_id: int, epoch: int) -> LiveJob | None:

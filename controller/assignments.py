@@ -95,7 +95,8 @@ class Assignments:
             raise why
         before, job.ranks = job.ranks, []  # which are not in use for the choice
         try:
-            placement = self.choose(live.switch, job.workers, job.tenant, refused)
+            [switch] = live.switches
+            placement = self.choose(switch, job.workers, job.tenant, refused)
         except NoAgent:
             job.ranks = before
             raise why from None

@@ -302,7 +302,7 @@ class ControllerClient:
         while True:
             switch = next(switch for switch in self.list_switches() if switch.name == name)
             for job in self.list_jobs():
-                if job.switch == name:
+                if any(place.switch == name for place in job.switches):
                     for _ in self.watch_job(job.id):
                         pass
             if not switch.jobs:

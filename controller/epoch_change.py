@@ -171,13 +171,14 @@ class EpochChanges:
         change.interrupted = asyncio.get_running_loop().create_future()
         try:
             successor = change.successor = self._succeed(live, change)
-            next_live = LiveJob(successor, live.switch)
-            self._store.begin_change(live.job, successor.epoch)
+            next_live = LiveJob(successor, live.switches)
+            self._store.begin_change(successor)
             live.job.changing = True
             await self._quiesce(live, change)
             await self._assign(live, change, next_live)
-            async with live.switch.lock:
-                await live.switch.driver.replace_job(live.tables(), next_live.tables())
+            async with live.locked():
+                for (switch, old), (_, new) in zip(live.tables(), next_live.tables(), strict=True):
+                    await switch.driver.replace_job(old, new)
                 lost_meanwhile = self._commit(live, change, successor)
         except _Interrupted:
             return False
@@ -209,9 +210,10 @@ class EpochChanges:
         for member in members:
             member.move_to(0)
             member.counters = pb.RankCounters()
+        epoch = self._switches.next_epoch(live.switches)
         return replace(
             job,
-            epoch=self._switches.next_epoch(live.switch),
+            switches=[replace(place, epoch=epoch) for place in job.switches],
             secret=new_secret(),
             workers=len(members),
             ranks=members,
@@ -227,13 +229,14 @@ class EpochChanges:
         return rank_at(session, rank.rank, rank.worker)
 
     def _other_agent(self, live: LiveJob, change: Change, rank: Rank) -> AgentSession:
-        pipe = live.switch.driver.pipe(rank.switch_port)
+        driver = next(switch.driver for switch in live.switches if switch.name == rank.switch)
+        pipe = driver.pipe(rank.switch_port)
         room = [
             session
-            for session in self._agents.live_on(live.switch.name)
+            for session in self._agents.live_on(rank.switch)
             if session.serves(live.job.tenant)
             and session.name not in change.refused
-            and live.switch.driver.pipe(session.registration.switch_port) == pipe
+            and driver.pipe(session.registration.switch_port) == pipe
             and self._ranks_in_use(session.name) < session.registration.max_ranks
         ]
         if not room:
@@ -345,7 +348,7 @@ class EpochChanges:
                 rank.state, rank.exit_code = now[rank.worker].state, now[rank.worker].exit_code
                 if rank.state is RankState.LOST:
                     lost_meanwhile.append(rank)
-        job.epoch, job.secret = successor.epoch, successor.secret
+        job.switches, job.secret = successor.switches, successor.secret
         job.workers, job.ranks = successor.workers, successor.ranks
         job.generation, job.changes, job.changing = successor.generation, successor.changes, False
         change.successor = None

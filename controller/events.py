@@ -182,7 +182,7 @@ class EventLog:
             epoch=job.epoch if job is not None else 0,
             rank=rank,
             agent=agent,
-            switch=printable(switch, _MAX_TEXT) or (job.switch if job is not None else ""),
+            switch=printable(switch, _MAX_TEXT) or (job.switch_names if job is not None else ""),
             actor=printable(ACTOR.get() if actor is None else actor, _MAX_TEXT),
             detail=printable(detail, _MAX_TEXT),
         )

@@ -18,6 +18,7 @@ __all__ = [
     "EpochChange",
     "Job",
     "JobState",
+    "JobSwitch",
     "OnFailure",
     "Rank",
     "RankState",
@@ -94,6 +95,7 @@ class Rank:
     socket: str
     switch_port: int
     mac: str
+    switch: str  # that the agent hangs on
     state: RankState = RankState.ASSIGNED
     address: str = ""
     udp_port: int = 0
@@ -114,6 +116,26 @@ class Rank:
         return self.state in (RankState.CLOSED, RankState.LOST)
 
 
+@dataclass
+class JobSwitch:
+    """A job on one of the switches that sum it: its row of the store's job_switches.
+
+    A switch whose `upstream` is empty completes the job's sums; any other one sends them on to that switch.
+    """
+
+    switch: str
+    epoch: int
+    slot_base: int
+    slots: int
+    group: int  # number of the multicast group in the switch that results go to
+    upstream: str = ""
+
+    @property
+    def slot_range(self) -> range:
+        """The pool indexes that the job holds."""
+        return range(self.slot_base, self.slot_base + self.slots)
+
+
 @dataclass(frozen=True)
 class EpochChange:
     """How a job went on after a loss; ``lost`` are ranks of the epoch before, ``joined`` those that begin anew."""
@@ -128,21 +150,18 @@ class EpochChange:
 
 @dataclass
 class Job:
-    """One row of the store's jobs, with its ranks; times in seconds since 1970."""
+    """One row of the store's jobs, with its switches and ranks; times in seconds since 1970."""
 
     key: int  # never used again; `id` is the one on the wire, which is
     id: int
     name: str
     workers: int
-    switch: str
-    epoch: int
-    slot_base: int
-    slots: int
     values_per_packet: int
     created: float
     state: JobState = JobState.PENDING
     failure: str = ""
     ended: float = 0.0
+    switches: list[JobSwitch] = field(default_factory=list)
     ranks: list[Rank] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.ABORT
@@ -157,6 +176,26 @@ class Job:
         """Whether it holds slots and tables."""
         return self.state.live
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that its packets carry, the same on all its switches."""
+        return self.switches[0].epoch
+
+    @property
+    def slot_range(self) -> range:
+        """The pool indexes that its packets carry, the same on all its switches."""
+        return self.switches[0].slot_range
+
+    @property
+    def slots(self) -> int:
+        """How many slots each rank has."""
+        return self.switches[0].slots
+
+    @property
+    def switch_names(self) -> str:
+        """Its switches in words."""
+        return ", ".join(one.switch for one in self.switches)
+
     def enter(self, state: JobState) -> None:
         """Change the state; one that may not follow the present one is a defect of the caller."""
         assert state in _NEXT.get(self.state, ()), f"job {self.name}: {self.state.name} -> {state.name}"
@@ -169,17 +208,29 @@ class Job:
             held.setdefault(rank.agent, []).append(rank)
         return held
 
-    def tables(self, multicast: str = "") -> JobTables:
-        """Return what the switch must hold for this job; every rank's endpoint must be known.
+    def ranks_on(self, switch: str) -> list[Rank]:
+        """Return the ranks whose agents hang on a switch, in order."""
+        return [rank for rank in self.ranks if rank.switch == switch]
 
-        `multicast` is the IPv4 group that its agents have joined, if they have.
+    def tables(self, place: JobSwitch, multicast: str = "") -> JobTables:
+        """Return what one of its switches must hold for it; the endpoints of all ranks there must be known.
+
+        `multicast` is the IPv4 group that their agents have joined, if they have.
         """
         ports = tuple(
             RankPort(r.rank, r.switch_port, parse_mac(r.mac), int(IPv4Address(r.address)), r.udp_port)
-            for r in self.ranks
+            for r in self.ranks_on(place.switch)
         )
-        group = int(IPv4Address(multicast)) if multicast else 0
-        return JobTables(self.id, self.epoch, self.slot_base, self.slots, ports, group, self.secret)
+        return JobTables(
+            job=self.id,
+            epoch=place.epoch,
+            slot_base=place.slot_base,
+            slots=place.slots,
+            group=place.group,
+            ranks=ports,
+            multicast=int(IPv4Address(multicast)) if multicast else 0,
+            secret=self.secret,
+        )
 
     def message(self) -> pb.Job:
         """Return it as the northbound interface shows it."""
@@ -190,9 +241,7 @@ class Job:
             failure=self.failure,
             workers=self.workers,
             epoch=self.epoch,
-            switch=self.switch,
-            slot_base=self.slot_base,
-            slots=self.slots,
+            switches=[_switch_message(place) for place in self.switches],
             values_per_packet=self.values_per_packet,
             ranks=[_rank_message(rank) for rank in self.ranks],
             created=self.created,
@@ -211,11 +260,23 @@ def new_secret() -> int:
     return secrets.randbelow(2**32 - 1) + 1
 
 
+def _switch_message(place: JobSwitch) -> pb.JobSwitch:
+    return pb.JobSwitch(
+        switch=place.switch,
+        epoch=place.epoch,
+        slot_base=place.slot_base,
+        slots=place.slots,
+        group=place.group,
+        upstream=place.upstream,
+    )
+
+
 def _rank_message(rank: Rank) -> pb.Rank:
     return pb.Rank(
         rank=rank.rank,
         state=f"RANK_STATE_{rank.state.name}",
         agent=rank.agent,
+        switch=rank.switch,
         host=rank.host,
         agent_socket=rank.socket,
         position=rank.position,

@@ -28,6 +28,7 @@ from switchml.controller.events import EventKind
 from switchml.controller.jobs import (
     Job,
     JobState,
+    JobSwitch,
     OnFailure,
     Rank,
     RankState,
@@ -97,7 +98,7 @@ class Lifecycle:
         """Return the live job of this id that has been in this epoch, and is in another one now."""
         for live in self.live_jobs():
             job, was_in_it = live.job, live.first_epoch <= epoch < live.job.epoch
-            if (job.id, job.switch) == (job_id, switch) and job.changes and was_in_it:
+            if job.id == job_id and live.is_on(switch) and job.changes and was_in_it:
                 return job
         return None
 
@@ -167,7 +168,7 @@ class Lifecycle:
         try:
             validate_job(request.workers, request.name, request.slots, request.on_failure)
             for switch in self._switches.candidates(request.switch):
-                if not any(live.switch is switch for live in self._live.values()):
+                if not any(live.is_on(switch.name) for live in self._live.values()):
                     await self._switches.renew_epochs(switch)
             live = await self._admit_when_free(request, placement, tenant)
         except ControllerError as refusal:
@@ -225,16 +226,13 @@ class Lifecycle:
         else:
             require_room(placement, self.ranks_in_use)
             require_one_pipe(placement, switch)
-        last_id = self._store.last_job_id()
+        number = next_job_id(self._store.last_job_id(), {live.job.id for live in self._live.values()})
+        epoch = self._switches.next_epoch([switch])
         job = Job(
             key=0,
-            id=next_job_id(last_id, {live.job.id for live in self._live.values()}),
+            id=number,
             name=request.name or self._new_name(),
             workers=request.workers,
-            switch=switch.name,
-            epoch=self._switches.next_epoch(switch),
-            slot_base=0,
-            slots=slots,
             values_per_packet=switch.driver.capabilities.values_per_packet,
             created=time.time(),
             ranks=placement.ranks(),
@@ -242,17 +240,19 @@ class Lifecycle:
             tenant=tenant,
             secret=new_secret(),
         )
-        job.slot_base = switch.slots.allocate(job.slots)
+        place = JobSwitch(switch.name, epoch, switch.slots.allocate(slots), slots, group=number)
+        job.switches = [place]
         try:
             self._store.create_job(job)
         except StoreError:
-            switch.slots.free(job.slot_base)
+            switch.slots.free(place.slot_base)
             raise
-        live = self._live[job.key] = LiveJob(job, switch)
+        live = self._live[job.key] = LiveJob(job, [switch])
         live.announcements = dict(enumerate(placement.announcements))
         self.events.record(EventKind.JOB_STARTED, f"{job.workers} ranks, {job.slots} slots", job=job)
         _LOG.info(
-            "job %s (id %d, epoch %d): %d ranks on switch %s", job.name, job.id, job.epoch, job.workers, job.switch
+            "job %s (id %d, epoch %d): %d ranks on switch %s",
+            *(job.name, job.id, job.epoch, job.workers, job.switch_names),
         )
         return live
 
@@ -266,9 +266,10 @@ class Lifecycle:
     async def _bring_up(self, live: LiveJob) -> None:
         try:
             await self._assignments.collect_endpoints(live)
-            async with live.switch.lock:
+            async with live.locked():
                 live.installed = True
-                await live.switch.driver.install_job(live.tables())
+                for switch, tables in live.tables():
+                    await switch.driver.install_job(tables)
                 live.tell_agents(self._agents, live.activation())
                 self._enter(live, JobState.READY)
             for numbers, text in live.lost_early:
@@ -411,24 +412,14 @@ class Lifecycle:
 
     async def _free(self, live: LiveJob) -> None:
         """Keep the job's counters, then free its tables and slots."""
-        job, driver = live.job, live.switch.driver
-        async with live.switch.lock:
-            try:
-                if live.installed:
-                    job.counters = await self._read_counters(live)
-                    await driver.remove_job(live.tables())
-                    if live.change is not None and live.change.successor is not None:
-                        # Its tables may have been written; their endpoints may not all be known.
-                        driver.prepare_again()
-            except SwitchUnavailable as error:
-                _LOG.warning("job %s: its tables are removed when the switch is back: %s", job.name, error)
-            except SwitchRefused as error:
-                _LOG.error("job %s: its tables were not removed: %s", job.name, error)
-                driver.prepare_again()
-            except Exception:
-                _LOG.exception("job %s: its tables were not removed", job.name)
-                driver.prepare_again()
-            live.switch.slots.free(job.slot_base)
+        job = live.job
+        async with live.locked():
+            if live.installed:
+                job.counters = await self._read_counters(live)
+                for switch, tables in reversed(live.tables()):
+                    await self._remove(live, switch, tables)
+            for place, switch in live.places():
+                switch.slots.free(place.slot_base)
             del self._live[job.key]
         try:
             self._store.save_progress(job)
@@ -437,12 +428,29 @@ class Lifecycle:
         live.changes.notify()
         self.on_freed(job.name)
 
+    async def _remove(self, live: LiveJob, switch: ManagedSwitch, tables: JobTables) -> None:
+        name, driver = live.job.name, switch.driver
+        try:
+            await driver.remove_job(tables)
+            if live.change is not None and live.change.successor is not None:
+                # Its tables may have been written; their endpoints may not all be known.
+                driver.prepare_again()
+        except SwitchUnavailable as error:
+            _LOG.warning("job %s: its tables are removed when the switch is back: %s", name, error)
+        except SwitchRefused as error:
+            _LOG.error("job %s: its tables were not removed: %s", name, error)
+            driver.prepare_again()
+        except Exception:
+            _LOG.exception("job %s: its tables were not removed", name)
+            driver.prepare_again()
+
     async def _read_counters(self, live: LiveJob) -> dict[str, int]:
         try:
-            return counters_by_name(await live.switch.driver.read_verdicts([live.job.id]))
+            read = [await switch.driver.read_verdicts([live.job.id]) for switch in live.switches]
         except (SwitchUnavailable, SwitchRefused) as error:
             _LOG.warning("job %s: its counters are those read last: %s", live.job.name, error)
             return live.job.counters
+        return counters_by_name({verdict: sum(one[verdict] for one in read) for verdict in read[0]})
 
     def _enter(self, live: LiveJob, state: JobState) -> None:
         before = live.job.state
@@ -471,8 +479,8 @@ class Lifecycle:
         for job in self._store.live_jobs():
             why = why_not_taken_over(job, self._switches)
             if why is None:
-                switch = self._switches.get(job.switch)
-                live = self._live[job.key] = LiveJob(job, switch)
+                switches = [self._switches.get(place.switch) for place in job.switches]
+                live = self._live[job.key] = LiveJob(job, switches)
                 live.installed = True
                 live.unconfirmed = {rank.agent for rank in job.ranks if not rank.ended}
                 self.events.record(EventKind.JOB_TAKEN_OVER, job=job)
@@ -497,14 +505,14 @@ class Lifecycle:
 
     def prepare_switch(self, switch: ManagedSwitch, registers_lost: bool) -> list[JobTables]:
         """Say what a switch must hold that has just been connected; fail the jobs whose sums were in its registers."""
-        held = [live for live in self.live_jobs() if live.switch is switch and live.job.state is not JobState.PENDING]
+        held = [live for live in self.live_jobs() if live.is_on(switch.name) and live.job.state is not JobState.PENDING]
         if registers_lost and self._store.last_epoch(switch.name):
             self.events.record(EventKind.SWITCH_RESTARTED, "its registers are empty", switch=switch.name)
         for live in held:
             if registers_lost and live.job.state is JobState.RUNNING:
                 why = f"switch {switch.name} was restarted and lost the sums in its registers"
                 self.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
-        return [live.tables() for live in held if live.job.live]
+        return [tables for live in held if live.job.live for one, tables in live.tables() if one is switch]
 
     async def drain(self, seconds: float | None = None) -> bool:
         """Wait until the jobs that are ending have ended, at most `seconds`; tell whether they have."""

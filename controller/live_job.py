@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
 from ipaddress import AddressValueError, IPv4Address
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from switchml.common.printable import printable
 from switchml.controller.agents import Agents
 from switchml.controller.drivers import JobTables
 from switchml.controller.errors import ControllerError
-from switchml.controller.jobs import Job, JobState, Rank, RankState
+from switchml.controller.jobs import Job, JobState, JobSwitch, Rank, RankState
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.switches import ManagedSwitch, Switches
 
@@ -46,12 +47,13 @@ class Changes:
 class LiveJob:
     """A job with the tasks and answers that belong to it.
 
-    ``job`` is the only copy in memory while this exists. Tables may stand in the switch once ``installed`` is set.
+    ``job`` is the only copy in memory while this exists; ``switches`` are those of ``job.switches``, in the same order.
+    Tables may stand in the switches once ``installed`` is set.
     """
 
-    def __init__(self, job: Job, switch: ManagedSwitch) -> None:
+    def __init__(self, job: Job, switches: Sequence[ManagedSwitch]) -> None:
         self.job = job
-        self.switch = switch
+        self.switches = list(switches)
         self.first_epoch = job.epoch  # that this controller knows
         self.installed = False
         self.announcements: dict[int, int] = {}  # rank -> the announcement that it answers, after a rendezvous
@@ -66,23 +68,40 @@ class LiveJob:
         self.ending: asyncio.Task[None] | None = None
         self.changes = Changes()
 
+    def is_on(self, switch: str) -> bool:
+        """Return whether this switch is one of those that sum the job."""
+        return any(place.switch == switch for place in self.job.switches)
+
+    def places(self) -> Iterator[tuple[JobSwitch, ManagedSwitch]]:
+        """Yield what the job has on each switch, with that switch."""
+        yield from zip(self.job.switches, self.switches, strict=True)
+
+    @contextlib.asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Hold the locks of all its switches, taken in one order by everybody."""
+        async with contextlib.AsyncExitStack() as stack:
+            for switch in sorted(self.switches, key=lambda switch: switch.name):
+                await stack.enter_async_context(switch.lock)
+            yield
+
     def assignment(self, agent: str) -> pb.Assignment:
         """Return what one agent is to do for the job."""
         job = self.job
         carried = job.ranks_by_agent()[agent]
+        [(place, switch)] = (both for both in self.places() if both[0].switch == carried[0].switch)
         ranks = [rank.rank for rank in carried]
         return pb.Assignment(
             job=job.id,
-            epoch=job.epoch,
+            epoch=place.epoch,
             name=job.name,
             world_size=job.workers,
             ranks=ranks,
-            slot_base=job.slot_base,
-            slots=job.slots,
+            slot_base=place.slot_base,
+            slots=place.slots,
             values_per_packet=job.values_per_packet,
-            switch_address=self.switch.config.address,
-            switch_udp_port=self.switch.config.udp_port,
-            multicast_address=self._multicast(),
+            switch_address=switch.config.address,
+            switch_udp_port=switch.config.udp_port,
+            multicast_address=self._multicast(switch),
             announcements=[self.announcements[rank] for rank in ranks] if self.announcements else [],
             on_failure=f"ON_FAILURE_{job.on_failure.name}",
             generation=job.generation,
@@ -131,15 +150,15 @@ class LiveJob:
         rank = job.ranks[number]
         return rank if rank.state is RankState.ASSIGNED else None
 
-    def tables(self) -> JobTables:
-        """Return what the switch must hold for the job; every rank's endpoint must be known."""
-        return self.job.tables(self._multicast())
+    def tables(self) -> list[tuple[ManagedSwitch, JobTables]]:
+        """Return each switch with what it must hold for the job; every rank's endpoint must be known."""
+        return [(switch, self.job.tables(place, self._multicast(switch))) for place, switch in self.places()]
 
-    def _multicast(self) -> str:
-        """The group that the job's agents join, if all are on its segment. One alone gets one copy anyway."""
-        config = self.switch.config
-        together = all(rank.switch_port == config.multicast_port for rank in self.job.ranks)
-        several = len(self.job.ranks_by_agent()) > 1
+    def _multicast(self, switch: ManagedSwitch) -> str:
+        """The group that the agents of a switch join, if all are on its segment. One alone gets one copy anyway."""
+        config, ranks = switch.config, self.job.ranks_on(switch.name)
+        together = all(rank.switch_port == config.multicast_port for rank in ranks)
+        several = len({rank.agent for rank in ranks}) > 1
         return config.multicast_address(self.job.id) if several and together else ""
 
     def activation(self) -> pb.ControllerMessage:
@@ -170,10 +189,7 @@ def why_not_taken_over(job: Job, switches: Switches) -> str | None:
     if job.changing:
         return "the controller was restarted while the job changed to another epoch"
     try:
-        switch = switches.get(job.switch)
-        if job.values_per_packet != switch.driver.capabilities.values_per_packet:
-            return f"switch {job.switch} has another number of values per packet since the controller was restarted"
-        switch.slots.reserve(job.slot_base, job.slots)
+        switches.reserve(job.switches, job.values_per_packet)
     except ControllerError as error:
-        return f"switch {job.switch} is not what it was before the controller was restarted: {error}"
+        return f"{error}, since the controller was restarted"
     return None

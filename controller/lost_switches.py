@@ -48,14 +48,15 @@ class LostSwitches:
         silent: dict[int, tuple[int, float]] = {}
         for live in self._lifecycle.live_jobs():
             job = live.job
-            if live.switch.driver.connected or live.change is not None or not all_wait(job):
+            unreachable = [switch.name for switch in live.switches if not switch.driver.connected]
+            if not unreachable or live.change is not None or not all_wait(job):
                 continue
             received = sum(rank.counters.received for rank in job.ranks)
             before, since = self._silent.get(job.key, (received, now))
             silent[job.key] = (received, since if received == before else now)
             if now - silent[job.key][1] >= ANSWER_SECONDS:
                 why = (
-                    f"switch {job.switch} is gone: the controller cannot reach it, and no result came for"
+                    f"switch {', '.join(unreachable)} is gone: the controller cannot reach it, and no result came for"
                     f" {ANSWER_SECONDS:g} s although all ranks wait for one"
                 )
                 self._lifecycle.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)

@@ -41,10 +41,10 @@ class ControllerMetrics:
         for state in (state for state in JobState if state.live):
             families.gauge("switchml_jobs", "Live jobs.", states[state], state=state.name.lower())
         for job in jobs:
-            families.gauge("switchml_job_workers", "Ranks of a job.", job.workers, job_name=job.name, switch=job.switch)
-            families.gauge(
-                "switchml_job_slots", "Slots that a job holds.", job.slots, job_name=job.name, switch=job.switch
-            )
+            for place in job.switches:
+                labels = {"job_name": job.name, "switch": place.switch}
+                families.gauge("switchml_job_workers", "Ranks of a job.", len(job.ranks_on(place.switch)), **labels)
+                families.gauge("switchml_job_slots", "Slots that a job holds.", place.slots, **labels)
             families.gauge(
                 "switchml_job_age_seconds", "Time since its start.", time.time() - job.created, job_name=job.name
             )

@@ -70,5 +70,6 @@ def rank_at(session: AgentSession, number: int, worker: int) -> Rank:
         socket=registration.socket,
         switch_port=registration.switch_port,
         mac=registration.mac,
+        switch=session.switch,
         worker=worker,
     )

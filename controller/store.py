@@ -15,7 +15,7 @@ from pathlib import Path
 from switchml.common.clock import Clock
 from switchml.controller.errors import StoreError, StoreInUse
 from switchml.controller.events import Event, EventLog
-from switchml.controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
+from switchml.controller.jobs import EpochChange, Job, JobState, JobSwitch, OnFailure, Rank, RankState
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.store_errors import require_sound, sound_rows, store_errors
 from switchml.controller.store_limits import forget_old_jobs
@@ -138,14 +138,57 @@ _MIGRATIONS = (
     """
     UPDATE jobs SET on_failure = on_failure + 1;
     """,
+    """
+    CREATE TABLE job_switches (
+        job INTEGER NOT NULL REFERENCES jobs (key),
+        position INTEGER NOT NULL,
+        switch TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        slot_base INTEGER NOT NULL,
+        slots INTEGER NOT NULL,
+        multicast_group INTEGER NOT NULL,
+        upstream TEXT NOT NULL,
+        PRIMARY KEY (job, position)
+    ) WITHOUT ROWID;
+    CREATE INDEX job_switches_by_switch ON job_switches (switch);
+    INSERT INTO job_switches SELECT key, 0, switch, epoch, slot_base, slots, id, '' FROM jobs;
+    ALTER TABLE ranks ADD COLUMN switch TEXT NOT NULL DEFAULT '';
+    UPDATE ranks SET switch = (SELECT switch FROM jobs WHERE key = ranks.job);
+    CREATE TABLE jobs_without_switch (
+        key INTEGER PRIMARY KEY AUTOINCREMENT,
+        id INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        workers INTEGER NOT NULL,
+        values_per_packet INTEGER NOT NULL,
+        created REAL NOT NULL,
+        state INTEGER NOT NULL,
+        failure TEXT NOT NULL,
+        ended REAL NOT NULL,
+        on_failure INTEGER NOT NULL,
+        generation INTEGER NOT NULL,
+        changing INTEGER NOT NULL,
+        tenant TEXT NOT NULL,
+        secret INTEGER NOT NULL
+    );
+    INSERT INTO jobs_without_switch
+        SELECT key, id, name, workers, values_per_packet, created, state, failure, ended, on_failure, generation,
+            changing, tenant, secret
+        FROM jobs;
+    DROP TABLE jobs;
+    ALTER TABLE jobs_without_switch RENAME TO jobs;
+    CREATE INDEX jobs_by_id ON jobs (id);
+    CREATE INDEX jobs_by_name ON jobs (name);
+    CREATE INDEX jobs_by_state ON jobs (state);
+    """,
 )
 _JOB_COLUMNS = (
-    "key, id, name, workers, switch, epoch, slot_base, slots, values_per_packet, created, state, failure, ended,"
-    " on_failure, generation, changing, tenant, secret"
+    "key, id, name, workers, values_per_packet, created, state, failure, ended, on_failure, generation, changing,"
+    " tenant, secret"
 )
+_SWITCH_COLUMNS = "switch, epoch, slot_base, slots, multicast_group, upstream"
 _RANK_COLUMNS = (
-    "rank, agent, instance, host, socket, switch_port, mac, state, address, udp_port, position, exit_code,"
-    " counters, worker"
+    "rank, agent, instance, host, socket, switch_port, mac, switch, state, address, udp_port, position, exit_code,"
+    " worker, counters"
 )
 _EVENT_COLUMNS = tuple(field.name for field in fields(Event))
 
@@ -180,10 +223,11 @@ class Store:
                 _keep_private(path)
                 self._database = sqlite3.connect(path, isolation_level=None)
                 # A lost epoch would be given twice, so a commit is on the disk before a job starts.
-                for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = OFF"):
                     self._database.execute(f"PRAGMA {pragma}")
                 require_sound(path, self._database)
-                self._migrate()
+                self._migrate()  # replaces tables that others refer to
+                self._database.execute("PRAGMA foreign_keys = ON")
                 self.term = self._begin_term()
             self.events = EventLog(self._stored_events(), self._write_events)
         except BaseException:
@@ -248,11 +292,10 @@ class Store:
             self._database.execute("COMMIT")
 
     def create_job(self, job: Job) -> None:
-        """Add a job with its ranks and use up its epoch; sets `job.key`."""
+        """Add a job with its switches and ranks and use up its epoch; sets `job.key`."""
         with self._transaction() as database:
             values = (
-                *(job.id, job.name, job.workers, job.switch, job.epoch, job.slot_base, job.slots),
-                *(job.values_per_packet, job.created, job.state, job.failure, job.ended),
+                *(job.id, job.name, job.workers, job.values_per_packet, job.created, job.state, job.failure, job.ended),
                 *(job.on_failure, job.generation, job.changing, job.tenant, job.secret),
             )
             cursor = database.execute(
@@ -261,7 +304,8 @@ class Store:
             )
             assert cursor.lastrowid is not None
             job.key = cursor.lastrowid
-            _use_epoch(database, job.switch, job.epoch)
+            _use_epochs(database, job)
+            _write_switches(database, job)
             database.execute("INSERT INTO transitions VALUES (?, NULL, ?, '', ?)", (job.key, job.state, job.created))
             _write_ranks(database, job)
             forget_old_jobs(database, job.key)
@@ -279,20 +323,21 @@ class Store:
             )
             _write_ranks(database, job)
 
-    def begin_change(self, job: Job, epoch: int) -> None:
-        """Note that `job` is changing, and use up the epoch that it is changing to."""
+    def begin_change(self, successor: Job) -> None:
+        """Note that a job is changing, and use up the epoch of its `successor`."""
         with self._transaction() as database:
-            _use_epoch(database, job.switch, epoch)
-            database.execute("UPDATE jobs SET changing = 1 WHERE key = ?", (job.key,))
+            _use_epochs(database, successor)
+            database.execute("UPDATE jobs SET changing = 1 WHERE key = ?", (successor.key,))
 
     def end_change(self, job: Job) -> None:
-        """Write the epoch, ranks and last change of `job`, which has changed."""
+        """Write the epoch, switches, ranks and last change of `job`, which has changed."""
         change = job.changes[-1]
         with self._transaction() as database:
             database.execute(
-                "UPDATE jobs SET workers = ?, epoch = ?, secret = ?, generation = ?, changing = 0 WHERE key = ?",
-                (job.workers, job.epoch, job.secret, job.generation, job.key),
+                "UPDATE jobs SET workers = ?, secret = ?, generation = ?, changing = 0 WHERE key = ?",
+                (job.workers, job.secret, job.generation, job.key),
             )
+            _write_switches(database, job)
             database.execute("DELETE FROM ranks WHERE job = ?", (job.key,))
             _write_ranks(database, job)
             lists = [",".join(map(str, numbers)) for numbers in (change.lost, change.joined)]
@@ -348,7 +393,10 @@ class Store:
 
     def job_of_epoch(self, job_id: int, switch: str, epoch: int) -> Job | None:
         """Return the job of this id that had this epoch on this switch, the newest if the epochs have wrapped."""
-        where = "WHERE id = ? AND switch = ? AND epoch = ? ORDER BY key DESC LIMIT 1"
+        where = (
+            "WHERE id = ? AND EXISTS (SELECT * FROM job_switches WHERE job = key AND switch = ? AND epoch = ?)"
+            " ORDER BY key DESC LIMIT 1"
+        )
         return next(iter(self._jobs(where, (job_id, switch, epoch))), None)
 
     def job_of_name(self, name: str) -> Job | None:
@@ -372,7 +420,9 @@ class Store:
     def job_ids(self, switch: str) -> list[int]:
         """Return the ids that jobs on this switch have had."""
         with store_errors(self.path):
-            rows = self._database.execute("SELECT DISTINCT id FROM jobs WHERE switch = ?", (switch,)).fetchall()
+            rows = self._database.execute(
+                "SELECT DISTINCT id FROM job_switches JOIN jobs ON key = job WHERE switch = ?", (switch,)
+            ).fetchall()
         return [row[0] for row in rows]
 
     def last_epoch(self, switch: str) -> int | None:
@@ -410,11 +460,18 @@ class Store:
         names = _JOB_COLUMNS.split(", ")
         job = Job(**dict(zip(names, row, strict=True)))  # type: ignore[arg-type]
         job.state, job.on_failure, job.changing = JobState(job.state), OnFailure(job.on_failure), bool(job.changing)
+        switches = self._database.execute(
+            f"SELECT {_SWITCH_COLUMNS} FROM job_switches WHERE job = ? ORDER BY position",  # noqa: S608 - our own names
+            (job.key,),
+        )
+        job.switches = [JobSwitch(*values) for values in switches]
+        if not job.switches:
+            raise ValueError(f"job {job.key} is on no switch")
         ranks = self._database.execute(f"SELECT {_RANK_COLUMNS} FROM ranks WHERE job = ? ORDER BY rank", (job.key,))  # noqa: S608
         for values in ranks:
             rank = Rank(**dict(zip(_RANK_COLUMNS.split(", "), values, strict=True)))
             rank.state = RankState(rank.state)
-            rank.counters = pb.RankCounters.FromString(values[-2])
+            rank.counters = pb.RankCounters.FromString(values[-1])
             job.ranks.append(rank)
         job.counters = dict(
             self._database.execute("SELECT name, packets FROM counters WHERE job = ?", (job.key,)).fetchall()
@@ -465,19 +522,27 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(",") if number)
 
 
-def _use_epoch(database: sqlite3.Connection, switch: str, epoch: int) -> None:
-    database.execute(
-        "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (switch) DO UPDATE SET last = excluded.last", (switch, epoch)
+def _use_epochs(database: sqlite3.Connection, job: Job) -> None:
+    database.executemany(
+        "INSERT INTO epochs VALUES (?, ?) ON CONFLICT (switch) DO UPDATE SET last = excluded.last",
+        [(place.switch, place.epoch) for place in job.switches],
+    )
+
+
+def _write_switches(database: sqlite3.Connection, job: Job) -> None:
+    database.executemany(
+        f"INSERT OR REPLACE INTO job_switches (job, position, {_SWITCH_COLUMNS}) VALUES (?{', ?' * 7})",  # noqa: S608 - our own names
+        [(job.key, position, *astuple(place)) for position, place in enumerate(job.switches)],
     )
 
 
 def _write_ranks(database: sqlite3.Connection, job: Job) -> None:
     database.executemany(
-        f"INSERT OR REPLACE INTO ranks (job, {_RANK_COLUMNS}) VALUES (?{', ?' * 14})",  # noqa: S608 - our own names
+        f"INSERT OR REPLACE INTO ranks (job, {_RANK_COLUMNS}) VALUES (?{', ?' * 15})",  # noqa: S608 - our own names
         [
             (
-                *(job.key, r.rank, r.agent, r.instance, r.host, r.socket, r.switch_port, r.mac),
-                *(r.state, r.address, r.udp_port, r.position, r.exit_code, r.counters.SerializeToString(), r.worker),
+                *(job.key, r.rank, r.agent, r.instance, r.host, r.socket, r.switch_port, r.mac, r.switch),
+                *(r.state, r.address, r.udp_port, r.position, r.exit_code, r.worker, r.counters.SerializeToString()),
             )
             for r in job.ranks
         ],

@@ -12,7 +12,7 @@ __all__ = ["ENDED_JOBS_KEPT", "forget_old_jobs"]
 ENDED_JOBS_KEPT: Final = 2000
 """How many of the newest jobs the store has, ended ones among them; those that live are kept however old they are."""
 
-_OF_A_JOB: Final = ("ranks", "transitions", "counters", "epoch_changes")
+_OF_A_JOB: Final = ("job_switches", "ranks", "transitions", "counters", "epoch_changes")
 
 
 def forget_old_jobs(database: sqlite3.Connection, newest: int) -> None:

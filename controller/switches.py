@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from switchml.controller.drivers.p4runtime import P4RuntimeDriver
 from switchml.controller.drivers.p4tables import loss_threshold
 from switchml.controller.errors import ConfigError, InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
 from switchml.controller.events import EventKind
+from switchml.controller.jobs import JobSwitch
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.slots import SlotAllocator
 from switchml.controller.store import Store
@@ -156,20 +158,37 @@ class Switches:
             raise SwitchUnavailable("; ".join(switch.why_not_ready() for switch in wanted))
         return sorted(ready, key=lambda switch: -switch.slots.free_slots)
 
-    def next_epoch(self, switch: ManagedSwitch) -> int:
-        """Return an epoch that this switch has not seen since its registers were empty.
+    def reserve(self, places: Sequence[JobSwitch], values_per_packet: int) -> None:
+        """Take the slots that a job held before a restart; none are taken where this raises.
+
+        Raises:
+            SwitchNotFound, InvalidRequest, NoRoom: a switch is not what it was.
+
+        """
+        with contextlib.ExitStack() as undo:
+            for place in places:
+                switch = self.get(place.switch)
+                values = switch.driver.capabilities.values_per_packet
+                if values != values_per_packet:
+                    raise NoRoom(f"switch {place.switch} has {values} values per packet, not {values_per_packet}")
+                switch.slots.reserve(place.slot_base, place.slots)
+                undo.callback(switch.slots.free, place.slot_base)
+            undo.pop_all()
+
+    def next_epoch(self, switches: Iterable[ManagedSwitch]) -> int:
+        """Return an epoch that none of these switches has seen since its registers were empty.
 
         Raises:
             NoRoom: they are used up.
 
         """
-        epoch = (self._store.last_epoch(switch.name) or 0) + 1
-        if epoch > MAX_EPOCH:
+        last, name = max((self._store.last_epoch(switch.name) or 0, switch.name) for switch in switches)
+        if last >= MAX_EPOCH:
             raise NoRoom(
-                f"switch {switch.name} has used up its {MAX_EPOCH} epochs; let its jobs end, then it starts over",
+                f"switch {name} has used up its {MAX_EPOCH} epochs; let its jobs end, then it starts over",
                 epochs=MAX_EPOCH,
             )
-        return epoch
+        return last + 1
 
     async def renew_epochs(self, switch: ManagedSwitch) -> None:
         """Empty the registers of a switch without jobs if its epochs are used up, and count from 1 again."""

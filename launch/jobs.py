@@ -11,6 +11,7 @@ import socket
 import stat
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -218,7 +219,7 @@ def run_job(
             if background and settings.controller is None:
                 fabric.keep(run_directory)
             directory = run_directory.job_directory(job.key, job.name)
-            drops_before = _drops(client, job.switch)
+            drops_before = _drops(client, job)
             observer.started(job, directory)
             with _watching(settings, controller, job, observer, background) as seen, reserved_port() as port:
                 began = time.monotonic()
@@ -247,13 +248,13 @@ def run_job(
 def _outcome(
     client: ControllerClient, seen: _Seen, drops_before: Mapping[str, int], observer: JobObserver
 ) -> tuple[pb.Job, dict[str, int]]:
-    """Return the ended job, and the packets that its switch dropped while it ran.
+    """Return the ended job, and the packets that its switches dropped while it ran.
 
     If the controller does not answer, this is the job's last known state: the workers' exit codes do not depend on it.
     """
     try:
         job = _wait_end(client, seen.job.id)
-        dropped = {name: count - drops_before.get(name, 0) for name, count in _drops(client, job.switch).items()}
+        dropped = {name: count - drops_before.get(name, 0) for name, count in _drops(client, job).items()}
         return job, {name: count for name, count in dropped.items() if count}
     except ControllerError as error:
         seen.job.failure = f"the controller does not report how the job ended; its last known state: {error}"
@@ -412,8 +413,9 @@ def _wait_end(client: ControllerClient, job: int) -> pb.Job:
     return client.stop_job(job)
 
 
-def _drops(client: ControllerClient, switch: str) -> dict[str, int]:
-    return dict(client.show_switch(switch).drop_reasons)
+def _drops(client: ControllerClient, job: pb.Job) -> Counter[str]:
+    """Return what the job's switches have dropped, by reason."""
+    return sum((Counter(client.show_switch(place.switch).drop_reasons) for place in job.switches), Counter())
 
 
 @dataclasses.dataclass

@@ -41,7 +41,7 @@ class JobActivity:
     name: str
     state: str
     workers: int
-    switch: str
+    switches: tuple[str, ...]
     age_seconds: float
     bytes_per_second: float
     retransmitted_share: float  # fraction of the packets that its ranks sent
@@ -125,7 +125,7 @@ def _activity(job: pb.Job, before: _Look, now: _Look) -> JobActivity:
         name=job.name,
         state=enum_word(pb.JobState, job.state),
         workers=job.workers,
-        switch=job.switch,
+        switches=tuple(place.switch for place in job.switches),
         age_seconds=max(0.0, time.time() - job.created),
         bytes_per_second=min((rank.bytes_per_second for rank in ranks), default=0.0),
         retransmitted_share=again / sent if sent else 0.0,

@@ -44,10 +44,15 @@ def _(found: Jobs) -> Iterator[Part]:
         return
     jobs = table("id", "name", "state", "workers", "switch", "slots", "age", "why", right=("id", "workers", "age"))
     for job in found.jobs:
-        slots = f"{job.slot_base}-{job.slot_base + job.slots - 1}" if job.slots else ""
+        switches = ", ".join(place.switch for place in job.switches)
+        slots = ", ".join(dict.fromkeys(map(_slot_range, job.switches)))
         state = state_text(enum_word(pb.JobState, job.state))
-        jobs.add_row(str(job.id), job.name, state, str(job.workers), job.switch, slots, age(job.created), job.failure)
+        jobs.add_row(str(job.id), job.name, state, str(job.workers), switches, slots, age(job.created), job.failure)
     yield jobs
+
+
+def _slot_range(place: pb.JobSwitch) -> str:
+    return f"{place.slot_base}-{place.slot_base + place.slots - 1}"
 
 
 @text.register(JobEnd)
@@ -81,8 +86,8 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
     )
     if job.failure:
         yield Text(job.failure, style="red")
-    slots = f"slots {job.slot_base}-{job.slot_base + job.slots - 1}" if job.slots else "no slots"
-    yield f"{job.workers} workers on {job.switch}, {slots}, {job.values_per_packet} values a packet, epoch {job.epoch}"
+    where = "; ".join(f"{place.switch}, slots {_slot_range(place)}" for place in job.switches)
+    yield f"{job.workers} workers on {where}, {job.values_per_packet} values a packet, epoch {job.epoch}"
     last = max((rank.position for rank in job.ranks), default=0)
     columns = ("rank", "state", "host", "agent", "chunks", "behind", "sent", "retransmitted", "round trip", "exit")
     ranks = table(*columns, right=(columns[0], *columns[4:]))

@@ -42,7 +42,7 @@ def _style(switch: top.SwitchActivity) -> str:
 
 
 def _job(job: top.JobActivity) -> list[RenderableType]:
-    head = Text.assemble(("\n" + job.name, "bold"), f" (id {job.id}) on {job.switch}  {job.state}  ")
+    head = Text.assemble(("\n" + job.name, "bold"), f" (id {job.id}) on {', '.join(job.switches)}  {job.state}  ")
     head.append(f"{_rate(job.bytes_per_second)}, {job.retransmitted_share:.1%} retransmitted, {job.age_seconds:,.0f} s")
     if job.straggler is not None:
         behind = max(rank.behind for rank in job.ranks)

@@ -29,12 +29,17 @@ class RankPort:
 
 @dataclass(frozen=True)
 class JobTables:
-    """What a switch holds for one job; `multicast` is an IPv4 group that all its agents have joined, or 0."""
+    """What a switch holds for one job.
+
+    `group` is the number of the multicast group in the switch that results go to; `multicast` is an IPv4 group that all
+    of the job's agents have joined, or 0.
+    """
 
     job: int
     epoch: int
     slot_base: int
     slots: int
+    group: int
     ranks: tuple[RankPort, ...]
     multicast: int = 0
     secret: int = field(default=0, repr=False)  # of the epoch

@@ -53,7 +53,7 @@ def job_entities(job: JobTables) -> list[Entity]:
     if job.multicast and len({r.port for r in job.ranks}) == 1:
         copies = [(job.ranks[0].port, MULTICAST_RANK)]
         together = [_address(job.job, MULTICAST_RANK, _multicast_mac(job.multicast), job.multicast, PROTOCOL_UDP_PORT)]
-    group = fy.P4MulticastGroupEntry(job.job, replicas=copies)
+    group = fy.P4MulticastGroupEntry(job.group, replicas=copies)
     described = fy.P4TableEntry(
         "job_table",
         match=fy.Match(job=job.job),
@@ -74,7 +74,7 @@ def job_entities(job: JobTables) -> list[Entity]:
                 slot=(job.slot_value, job.slot_mask),
             ),
             action=fy.Action(
-                "admit", worker_bit=1 << r.rank, job_mask=(1 << world) - 1, epoch=job.epoch, group=job.job
+                "admit", worker_bit=1 << r.rank, job_mask=(1 << world) - 1, epoch=job.epoch, group=job.group
             ),
             priority=_WORKER_PRIORITY,
         )

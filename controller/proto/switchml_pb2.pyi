@@ -104,7 +104,7 @@ class ListJobsResponse(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "state", "failure", "workers", "epoch", "switch", "slot_base", "slots", "values_per_packet", "ranks", "created", "ended", "counters", "key", "on_failure", "generation", "changes", "tenant")
+    __slots__ = ("id", "name", "state", "failure", "workers", "epoch", "switches", "values_per_packet", "ranks", "created", "ended", "counters", "key", "on_failure", "generation", "changes", "tenant")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -118,9 +118,7 @@ class Job(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
-    SLOT_BASE_FIELD_NUMBER: _ClassVar[int]
-    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
     VALUES_PER_PACKET_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
@@ -137,9 +135,7 @@ class Job(_message.Message):
     failure: str
     workers: int
     epoch: int
-    switch: str
-    slot_base: int
-    slots: int
+    switches: _containers.RepeatedCompositeFieldContainer[JobSwitch]
     values_per_packet: int
     ranks: _containers.RepeatedCompositeFieldContainer[Rank]
     created: float
@@ -150,7 +146,23 @@ class Job(_message.Message):
     generation: int
     changes: _containers.RepeatedCompositeFieldContainer[EpochChange]
     tenant: str
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., failure: _Optional[str] = ..., workers: _Optional[int] = ..., epoch: _Optional[int] = ..., switch: _Optional[str] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., values_per_packet: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., counters: _Optional[_Mapping[str, int]] = ..., key: _Optional[int] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[EpochChange, _Mapping]]] = ..., tenant: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., failure: _Optional[str] = ..., workers: _Optional[int] = ..., epoch: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[JobSwitch, _Mapping]]] = ..., values_per_packet: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., created: _Optional[float] = ..., ended: _Optional[float] = ..., counters: _Optional[_Mapping[str, int]] = ..., key: _Optional[int] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., generation: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[EpochChange, _Mapping]]] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class JobSwitch(_message.Message):
+    __slots__ = ("switch", "epoch", "slot_base", "slots", "group", "upstream")
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SLOT_BASE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    UPSTREAM_FIELD_NUMBER: _ClassVar[int]
+    switch: str
+    epoch: int
+    slot_base: int
+    slots: int
+    group: int
+    upstream: str
+    def __init__(self, switch: _Optional[str] = ..., epoch: _Optional[int] = ..., slot_base: _Optional[int] = ..., slots: _Optional[int] = ..., group: _Optional[int] = ..., upstream: _Optional[str] = ...) -> None: ...
 
 class EpochChange(_message.Message):
     __slots__ = ("epoch", "workers", "lost", "joined", "reason", "time")
@@ -169,7 +181,7 @@ class EpochChange(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[int] = ..., lost: _Optional[_Iterable[int]] = ..., joined: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., time: _Optional[float] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("rank", "state", "agent", "host", "agent_socket", "position", "exit_code", "counters", "worker", "idle_seconds")
+    __slots__ = ("rank", "state", "agent", "host", "agent_socket", "position", "exit_code", "counters", "worker", "idle_seconds", "switch")
     RANK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +192,7 @@ class Rank(_message.Message):
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
     rank: int
     state: RankState
     agent: str
@@ -190,7 +203,8 @@ class Rank(_message.Message):
     counters: RankCounters
     worker: int
     idle_seconds: float
-    def __init__(self, rank: _Optional[int] = ..., state: _Optional[_Union[RankState, str]] = ..., agent: _Optional[str] = ..., host: _Optional[str] = ..., agent_socket: _Optional[str] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., worker: _Optional[int] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
+    switch: str
+    def __init__(self, rank: _Optional[int] = ..., state: _Optional[_Union[RankState, str]] = ..., agent: _Optional[str] = ..., host: _Optional[str] = ..., agent_socket: _Optional[str] = ..., position: _Optional[int] = ..., exit_code: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., worker: _Optional[int] = ..., idle_seconds: _Optional[float] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class RankCounters(_message.Message):
     __slots__ = ("sent", "received", "retransmissions", "fast_retransmissions", "ignored", "round_trip_seconds")

@@ -115,7 +115,7 @@ class Bench:
         live = self.lifecycle.live_jobs()
         taken: set[int] = set()
         for job in (one.job for one in live):
-            slots = set(range(job.slot_base, job.slot_base + job.slots))
+            slots = set(job.slot_range)
             assert slots <= set(range(SLOTS))
             assert not slots & taken
             taken |= slots

@@ -30,7 +30,7 @@ def make_job(number: int = 1, ports: Sequence[int] = (1, 2), epoch: int = 1) -> 
     ranks = tuple(
         RankPort(rank, port, 0x020000000100 + rank, 0x0A000100 + rank, 40000 + rank) for rank, port in enumerate(ports)
     )
-    return JobTables(number, epoch, (number - 1) * 64, 64, ranks)
+    return JobTables(number, epoch, (number - 1) * 64, 64, number, ranks)
 
 
 def make_device(bfrt: bytes | None = None, name: str = "switchml") -> Device:

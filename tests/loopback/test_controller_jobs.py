@@ -71,7 +71,7 @@ def ended(client: ControllerClient, job: pb.Job, seconds: float = 10.0) -> pb.Jo
 
 def test_a_job_from_start_to_end(client: ControllerClient, agent: ScriptedAgent, running):
     job = client.start_job(4, name="train")
-    assert (job.state, job.name, job.workers, job.slots, job.values_per_packet) == (
+    assert (job.state, job.name, job.workers, job.switches[0].slots, job.values_per_packet) == (
         pb.JOB_STATE_READY,
         "train",
         4,
@@ -134,7 +134,7 @@ def test_counters_are_the_jobs_own(client: ControllerClient, switch: SwitchProce
         target = (assignment.switch_address, assignment.switch_udp_port)
         assert target == switch.udp_address()
         for rank, one in enumerate(sockets):
-            slot = job.slot_base << 1
+            slot = job.switches[0].slot_base << 1
             values = tuple(range(rank, rank + VALUES))
             packet = Packet(job.id, rank, slot, 0, job.epoch, values, VALUES, secret=assignment.secret).with_check()
             one.sendto(packet.pack(), target)
@@ -222,7 +222,7 @@ def test_ranks_go_to_two_agents_in_blocks(client: ControllerClient):
         }  # fmt: skip
         other = client.start_job(1)
         assert other.ranks[0].agent == "b"
-        assert {other.slot_base, job.slot_base} == {0, 128}
+        assert {one.switches[0].slot_base for one in (other, job)} == {0, 128}
 
 
 def failed_start(client: ControllerClient, agent: ScriptedAgent, error: type[Exception], words: str) -> None:
@@ -618,4 +618,4 @@ def test_a_session_without_register(client: ControllerClient, agent: ScriptedAge
 def test_info(client: ControllerClient, running: tuple[ControllerProcess, ControllerClient]):
     info = client.info()
     assert (info.version, info.protocol_version) == ("0.1.0", 1)
-    assert Path(info.store) == running[0].directory / "store.sqlite"
+    assert Path(info.store_path) == running[0].directory / "store.sqlite"

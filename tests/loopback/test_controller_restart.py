@@ -48,6 +48,9 @@ def with_switch(switch: SwitchProcess, action: Callable[[fy.Switch], Awaitable[N
     asyncio.run(run())
 
 
+STORES = Path(__file__).parents[1] / "unit" / "stores"
+
+
 def written_since(process: ControllerProcess, start: int) -> list[str]:
     return [line for line in process.log.read_text()[start:].splitlines() if "updates written" in line]
 
@@ -125,6 +128,37 @@ def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, valu
     assert words in last.failure
     assert agent.wait_for("revocation")
     agent.disconnect()
+
+
+def test_the_jobs_of_a_store_of_version_0_1_0_go_on(switch: SwitchProcess, tmp_path: Path):
+    controller = ControllerProcess(tmp_path, configuration(switch, "leaf-1"))
+    controller.start()  # loads the pipeline
+    controller.stop()
+    (tmp_path / "store.sqlite").unlink()
+    with sqlite3.connect(tmp_path / "store.sqlite") as database:
+        database.executescript((STORES / "schema_5.sql").read_text())
+    try:
+        client = controller.start()
+        job = client.get_job("running")
+        assert list(job.switches) == [pb.JobSwitch(switch="leaf-1", epoch=5, slot_base=128, slots=32, group=6)]
+        agents = [
+            come_back(client, job, name=f"host-{number}", switch="leaf-1", instance=f"instance-{number}")
+            for number in (1, 2)
+        ]
+        for agent in agents:
+            assert agent.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
+        for rank in job.ranks:
+            agents[rank.agent == "host-2"].event(job, rank.rank, pb.RankEvent.KIND_CLOSED)
+        *_, last = client.watch_job(job.id)
+        assert (last.state, last.failure) == (pb.JOB_STATE_COMPLETED, "")
+        failures = {name: client.get_job(name).failure for name in ("starting", "changing", "5")}
+        assert failures["starting"] == "the controller was restarted while the job started"
+        assert failures["changing"] == "the controller was restarted while the job changed to another epoch"
+        assert failures["5"].startswith("no switch has the name 'leaf-2'")
+        for agent in agents:
+            agent.disconnect()
+    finally:
+        controller.stop()
 
 
 def test_a_job_that_was_starting(controller: ControllerProcess):
@@ -214,6 +248,6 @@ def test_a_switch_of_another_size_after_a_restart(controller: ControllerProcess,
     client = controller.start()
     job = client.get_job("old")
     assert job.state == pb.JOB_STATE_FAILED
-    assert "another number of values per packet" in job.failure
+    assert job.failure == "switch s1 has 128 values per packet, not 64, since the controller was restarted"
     with ScriptedAgent(client.address):
         assert client.start_job(1).values_per_packet == 128

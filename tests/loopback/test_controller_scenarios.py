@@ -58,7 +58,7 @@ def test_a_job_from_start_to_end(switch: ControlledSwitch, controller: Controlle
     assert (seen.target, seen.slots, seen.connected, seen.primary) == (switch.target, switch.slots, True, True)
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2", switch_port=2):
         job = client.start_job(4, name="train")
-        assert (job.state, job.slots, job.values_per_packet) == (
+        assert (job.state, job.switches[0].slots, job.values_per_packet) == (
             pb.JOB_STATE_READY,
             switch.pool,
             seen.values_per_packet,
@@ -89,14 +89,14 @@ def test_two_jobs_share_the_switch(switch: ControlledSwitch, controller: Control
         first, second = client.start_job(2, slots=32), client.start_job(3, slots=16)
         assert first.id != second.id
         assert first.epoch != second.epoch
-        assert {first.slot_base, second.slot_base} == {0, 32}
+        assert {job.switches[0].slot_base for job in (first, second)} == {0, 32}
         assert tables(client) == {"worker_table": 5, "job_table": 2, "rank_table": 5, "switch_address_table": 1}
         assert sorted(len(group.replicas) for group in client.show_switch().groups) == [2, 3]
         client.stop_job(first.id)
         assert tables(client) == {"worker_table": 3, "job_table": 1, "rank_table": 3, "switch_address_table": 1}
         assert [group.id for group in client.show_switch().groups] == [second.id]
         again = client.start_job(1, slots=32)
-        assert again.slot_base == 0
+        assert again.switches[0].slot_base == 0
         assert again.epoch > second.epoch
         for job in (second, again):
             client.stop_job(job.id)
@@ -145,7 +145,7 @@ def test_the_controller_is_restarted(switch: ControlledSwitch, controller: Contr
         *_, last = client.watch_job("survivor")
         assert last.state == pb.JOB_STATE_COMPLETED
         other = client.start_job(2)
-        assert (other.epoch, other.slot_base) == (job.epoch + 1, 0)
+        assert (other.epoch, other.switches[0].slot_base) == (job.epoch + 1, 0)
 
 
 def test_the_switch_is_restarted(switch: ControlledSwitch, controller: ControllerProcess):

@@ -203,7 +203,7 @@ def test_what_is_wrong_reaches_every_rank(fabric: Fabric, monkeypatch: pytest.Mo
 
     def note(comm: switchml.Communicator) -> None:
         comm.barrier()
-        found.append(fabric.client.get_job(comm.name).slots)
+        found.append(fabric.client.get_job(comm.name).switches[0].slots)
         comm.barrier()
 
     all_ranks(fabric, "pool", 2, note)

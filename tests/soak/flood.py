@@ -67,7 +67,7 @@ class Flooder:
 
     def prepare(self, own: pb.Job, other: pb.Job) -> None:
         whom = {
-            name: {"job": job.id, "slot": job.slot_base, "epoch": job.epoch}
+            name: {"job": job.id, "slot": job.switches[0].slot_base, "epoch": job.epoch}
             for name, job in (("own", own), ("other", other))
         }
         self._say(json.dumps(whom | {"values": own.values_per_packet}))

@@ -6,7 +6,7 @@ import pytest
 from switchml.controller import version
 from switchml.controller.drivers import JobTables
 from switchml.controller.errors import InvalidRequest, VersionMismatch
-from switchml.controller.jobs import Job, JobState, OnFailure, Rank, RankState, counters_by_name, parse_mac
+from switchml.controller.jobs import Job, JobState, JobSwitch, OnFailure, Rank, RankState, counters_by_name, parse_mac
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.dataplane.constants import Verdict
@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def make(state: JobState) -> Job:
-    rank = Rank(0, "a", "i", "h", "/s", 3, "02:00:00:00:00:07", address="10.0.0.9", udp_port=1234)
-    return Job(5, 7, "j", 1, "s", 9, 64, 32, 256, 1.0, state=state, ranks=[rank])
+    rank = Rank(0, "a", "i", "h", "/s", 3, "02:00:00:00:00:07", "leaf", address="10.0.0.9", udp_port=1234)
+    return Job(5, 7, "j", 1, 256, 1.0, state=state, ranks=[rank], switches=[JobSwitch("leaf", 9, 64, 32, 7)])
 
 
 ALLOWED = {
@@ -47,15 +47,25 @@ def test_states_are_those_of_the_interface():
 
 
 def test_tables_of_a_job():
-    tables = make(JobState.READY).tables()
+    job = make(JobState.READY)
+    tables = job.tables(job.switches[0])
     (port,) = tables.ranks
     assert (port.port, port.mac, port.address, port.udp_port) == (3, 0x020000000007, 0x0A000009, 1234)
-    assert (tables.slot_value, tables.slot_mask) == (128, 0xFFC0)
+    assert (tables.slot_value, tables.slot_mask, tables.group, tables.epoch) == (128, 0xFFC0, 7, 9)
+
+
+def test_each_switch_of_a_job_holds_the_ranks_that_hang_on_it():
+    job = make(JobState.READY)
+    other = JobSwitch("other", 9, 64, 32, 7)
+    job.switches.append(other)
+    job.ranks.append(Rank(1, "b", "i", "h", "/s", 5, "02:00:00:00:00:08", "other", address="10.0.0.8", udp_port=5))
+    assert [[port.rank for port in job.tables(place).ranks] for place in job.switches] == [[0], [1]]
+    assert job.switch_names == "leaf, other"
 
 
 @pytest.mark.parametrize(("base", "slots"), [(0, 2), (512, 512), (0, 32768), (32766, 2)])
 def test_the_mask_admits_exactly_the_range(base: int, slots: int):
-    tables = JobTables(1, 1, base, slots, ())
+    tables = JobTables(1, 1, base, slots, 1, ())
     admitted = {field >> 1 for field in range(65536) if field & tables.slot_mask == tables.slot_value}
     assert admitted == set(range(base, base + slots))
 
@@ -64,7 +74,8 @@ def test_message_says_everything():
     job = make(JobState.READY)
     job.counters, job.ranks[0].exit_code = {"results": 3}, 0
     message = job.message()
-    assert (message.id, message.key, message.state, message.slot_base) == (7, 5, pb.JOB_STATE_READY, 64)
+    assert (message.id, message.key, message.state, message.epoch) == (7, 5, pb.JOB_STATE_READY, 9)
+    assert list(message.switches) == [pb.JobSwitch(switch="leaf", epoch=9, slot_base=64, slots=32, group=7)]
     assert dict(message.counters) == {"results": 3}
     assert message.ranks[0].HasField("exit_code")
     job.ranks[0].exit_code = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from switchml.controller.jobs import Job, JobState, Rank, RankState
+from switchml.controller.jobs import Job, JobState, JobSwitch, Rank, RankState
 from switchml.controller.lost_switches import ANSWER_SECONDS, LostSwitches, all_wait
 from switchml.controller.proto import switchml_pb2 as pb
 
@@ -13,11 +13,12 @@ from switchml.controller.proto import switchml_pb2 as pb
 def job_of(*ranks: tuple[int, int], state: JobState = JobState.RUNNING) -> Job:
     """A job whose ranks have made so many contributions and taken so many results."""
     job = Job(
-        key=1, id=1, name="job", workers=len(ranks), switch="s1", epoch=1, slot_base=0, slots=64, values_per_packet=64,
-        created=0.0, state=state,
+        key=1, id=1, name="job", workers=len(ranks), values_per_packet=64, created=0.0, state=state,
+        switches=[JobSwitch("s1", epoch=1, slot_base=0, slots=64, group=1)],
     )  # fmt: skip
     for number, (position, received) in enumerate(ranks):
-        rank = Rank(number, "a", "i", "h", "/s", 1, "00:00:00:00:00:00", state=RankState.ATTACHED, position=position)
+        rank = Rank(number, "a", "i", "h", "/s", 1, "00:00:00:00:00:00", "s1", position=position)
+        rank.state = RankState.ATTACHED
         rank.counters = pb.RankCounters(received=received)
         job.ranks.append(rank)
     return job
@@ -31,8 +32,8 @@ class Watched:
         self.connected = False
         self.change: Any = None
         self.ended: list[tuple[int, str]] = []
-        driver = SimpleNamespace(connected=False)
-        self.live: Any = SimpleNamespace(job=job, switch=SimpleNamespace(driver=driver), change=None)
+        switch = SimpleNamespace(name="s1", driver=SimpleNamespace(connected=False))
+        self.live: Any = SimpleNamespace(job=job, switches=[switch], change=None)
         self.watch = LostSwitches(self, lambda: self.now)  # type: ignore[arg-type]
 
     def live_jobs(self) -> list[Any]:
@@ -60,7 +61,7 @@ def test_a_switch_that_is_gone_fails_the_job_that_waits_for_it() -> None:
 
 def test_a_switch_that_the_controller_reaches_is_waited_for() -> None:
     watched = Watched(job_of((10, 9), (12, 9)))
-    watched.live.switch.driver.connected = True
+    watched.live.switches[0].driver.connected = True
     watched.pass_time(10 * ANSWER_SECONDS)
     assert not watched.ended
 

@@ -21,7 +21,7 @@ from switchml.controller.drivers.p4tables import (
 
 CONFIG = {"name": "s1", "p4runtime": "127.0.0.1:1", "address": "10.0.0.254", "mac": "02:00:00:00:00:fe"}
 JOB = JobTables(
-    3, 7, 512, 512, (RankPort(0, 1, 0x0200_0000_0001, 0x0A000001, 1000), RankPort(1, 2, 2, 0x0A000002, 1001))
+    3, 7, 512, 512, 3, (RankPort(0, 1, 0x0200_0000_0001, 0x0A000001, 1000), RankPort(1, 2, 2, 0x0A000002, 1001))
 )
 
 
@@ -36,11 +36,11 @@ def as_read(entities: list[Entity], schema: fy.P4Schema) -> list[Entity]:
 
 
 def jobs(*numbers: int, epoch: int = 7) -> list[Entity]:
-    return [e for n in numbers for e in job_entities(JobTables(n, epoch, n * 512, 512, JOB.ranks))]
+    return [e for n in numbers for e in job_entities(JobTables(n, epoch, n * 512, 512, n, JOB.ranks))]
 
 
 def test_what_was_written_needs_no_update(schema: fy.P4Schema):
-    whole_pool = JobTables(9, 7, 0, 32768, JOB.ranks)  # its ternary key matches everything and is left out
+    whole_pool = JobTables(9, 7, 0, 32768, 9, JOB.ranks)  # its ternary key matches everything and is left out
     wanted = [*job_entities(JOB), *job_entities(whole_pool), switch_address_entry(5, "10.0.0.1")]
     assert len(compare(as_read(wanted, schema), wanted)) == 0
 
@@ -65,13 +65,13 @@ def test_a_group_that_lacks_a_rank_is_modified(schema: fy.P4Schema):
 def test_ranks_that_listen_at_one_place_get_one_copy(schema: fy.P4Schema):
     places = ((1, 40000), (1, 40000), (1, 40001), (2, 40000), (1, 40001))
     ranks = tuple(RankPort(rank, port, 0, 0x0A000001, udp) for rank, (port, udp) in enumerate(places))
-    group, *_ = as_read(job_entities(JobTables(3, 7, 0, 512, ranks)), schema)
+    group, *_ = as_read(job_entities(JobTables(3, 7, 0, 512, 3, ranks)), schema)
     assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, 0), (1, 2), (2, 3)]
 
 
 def test_agents_that_joined_a_multicast_group_get_one_copy(schema: fy.P4Schema):
     ranks = tuple(RankPort(rank, 1, 0, 0x0A000001 + rank, 40000) for rank in range(3))
-    group, _, together, *rest = as_read(job_entities(JobTables(3, 7, 0, 512, ranks, 0xEFC00003)), schema)
+    group, _, together, *rest = as_read(job_entities(JobTables(3, 7, 0, 512, 3, ranks, 0xEFC00003)), schema)
     assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, MULTICAST_RANK)]
     assert dict(table_message(together).parameters) == {
         "eth_dst": "01:00:5e:40:00:03",
@@ -80,7 +80,7 @@ def test_agents_that_joined_a_multicast_group_get_one_copy(schema: fy.P4Schema):
     }
     assert len(rest) == 6, "each rank can still be addressed and admitted by itself"
     behind_two_ports = tuple(RankPort(rank, rank + 1, 0, 0x0A000001, 40000) for rank in range(2))
-    group, *rest = as_read(job_entities(JobTables(3, 7, 0, 512, behind_two_ports, 0xEFC00003)), schema)
+    group, *rest = as_read(job_entities(JobTables(3, 7, 0, 512, 3, behind_two_ports, 0xEFC00003)), schema)
     assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, 0), (2, 1)]
     assert len(rest) == 5
 
@@ -114,7 +114,7 @@ def test_values_are_printed_as_people_write_them(schema: fy.P4Schema):
 
 
 def test_sixty_four_ranks_fill_the_bitmap():
-    job = JobTables(1, 1, 0, 2, tuple(RankPort(r, 1, 0, 1, 1) for r in range(64)))
+    job = JobTables(1, 1, 0, 2, 1, tuple(RankPort(r, 1, 0, 1, 1) for r in range(64)))
     last = job_entities(job)[-1]
     assert isinstance(last, fy.P4TableEntry)
     assert isinstance(last.action, fy.P4TableAction)
@@ -136,7 +136,7 @@ def test_bmv2_has_one_program_for_each_number_of_values():
 def test_replicas_are_written_as_the_switch_s_api_version_wants_them(version: str, field: str):
     schema = fy.P4Schema()
     schema.set_p4runtime_version(P4RuntimeVersion.parse(version))
-    group = job_entities(JobTables(3, 1, 0, 2, (RankPort(0, 258, 0, 1, 1), RankPort(1, 7, 0, 1, 1))))[0]
+    group = job_entities(JobTables(3, 1, 0, 2, 3, (RankPort(0, 258, 0, 1, 1), RankPort(1, 7, 0, 1, 1))))[0]
     replicas = group.encode(schema).packet_replication_engine_entry.multicast_group_entry.replicas
     assert [replica.WhichOneof("port_kind") for replica in replicas] == [field, field]
     expected = [258, 7] if field == "egress_port" else [b"\x01\x02", b"\x07"]

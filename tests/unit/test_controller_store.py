@@ -3,20 +3,22 @@ import random
 import shutil
 import sqlite3
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from switchml.controller.errors import StoreError
-from switchml.controller.jobs import EpochChange, Job, JobState, OnFailure, Rank, RankState
+from switchml.controller.jobs import EpochChange, Job, JobState, JobSwitch, OnFailure, Rank, RankState
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.store import _MIGRATIONS, Store
 
 
 def job(name: str = "j", job_id: int = 1, epoch: int = 1, **values: object) -> Job:
-    ranks = [Rank(r, "a1", "i1", "host", "/run/a1.sock", 1, "00:00:00:00:00:00") for r in range(2)]
-    fields = {"slot_base": 0, "slots": 8, "values_per_packet": 64, "created": 1.0, "ranks": ranks, **values}
-    return Job(0, job_id, name, 2, "s1", epoch, **fields)  # type: ignore[arg-type]
+    ranks = [Rank(r, "a1", "i1", "host", "/run/a1.sock", 1, "00:00:00:00:00:00", "s1") for r in range(2)]
+    switches = [JobSwitch("s1", epoch, slot_base=0, slots=8, group=job_id)]
+    fields = {"values_per_packet": 64, "created": 1.0, "ranks": ranks, "switches": switches, **values}
+    return Job(0, job_id, name, 2, **fields)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -102,7 +104,7 @@ def test_epochs_are_used_up_with_the_job(path: Path):
 
 def test_a_failed_transaction_leaves_nothing(path: Path):
     store, bad = Store(path), job(epoch=9)
-    bad.ranks.append(Rank(2, "a1", "i1", "host", "/s", 1, "m", address=None))  # type: ignore[arg-type]
+    bad.ranks.append(Rank(2, "a1", "i1", "host", "/s", 1, "m", "s1", address=None))  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="cannot be used"):
         store.create_job(bad)
     assert store.newest_jobs(9) == []
@@ -231,6 +233,10 @@ def version_0_1_0(path: Path) -> Path:
 
 
 def test_a_store_of_version_0_1_0_is_brought_up_to_date(version_0_1_0: Path):
+    with sqlite3.connect(version_0_1_0) as database:
+        rows = database.execute("SELECT name, switch, epoch, slot_base, slots, id FROM jobs").fetchall()
+        tables = ("ranks", "transitions", "counters", "epoch_changes", "events", "configuration")
+        count = {table: database.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables}
     store = Store(version_0_1_0)
     found = {job.name: job for job in store.newest_jobs(100)}
     assert {name: (job.id, job.state.name, job.on_failure.name) for name, job in found.items()} == {
@@ -244,17 +250,74 @@ def test_a_store_of_version_0_1_0_is_brought_up_to_date(version_0_1_0: Path):
         "changing": (8, "RUNNING", "RESTART"),
         "starting": (9, "PENDING", "ABORT"),
     }
+    assert [(name, job.switches) for name, job in reversed(found.items())] == [
+        (name, [JobSwitch(switch, epoch, slot_base, slots, group)])
+        for name, switch, epoch, slot_base, slots, group in rows
+    ]
+    assert {(rank.agent, rank.switch) for job in found.values() for rank in job.ranks} == {
+        ("host-1", "leaf-1"),
+        ("host-2", "leaf-1"),
+        ("host-3", "leaf-2"),
+    }
+    assert [rank.worker for rank in found["shrunk"].ranks] == [1, 2, 3]
+    assert [(change.epoch, change.workers, change.lost) for change in found["shrunk"].changes] == [(4, 3, (0,))]
+    assert [name for name, job in found.items() if job.changing] == ["changing"]
+    failed = found["failed"].ranks
+    assert (failed[0].position, failed[0].counters.sent, failed[1].exit_code) == (1234, 1240, 137)
+    assert found["completed"].counters["contributions"] == 0
+    assert [job.name for job in store.live_jobs()] == ["shrunk", "2", "running", "changing", "starting"]
+    assert (store.last_job_id(), store.last_epoch("leaf-1"), store.last_epoch("leaf-2")) == (9, 7, 4)
+    assert (store.job_ids("leaf-1"), store.job_ids("leaf-2")) == ([1, 3, 4, 6, 8], [2, 5, 7, 9])
+    before = store.job_of_epoch(6, "leaf-1", 5)
+    assert before is not None
+    assert before.name == "running"
+    assert store.drained_switches() == {"leaf-2"}
+    store.create_job(job("after", 10, 8))
+    assert store.newest_jobs(1)[0].key == 10
+    store.close()
+    with sqlite3.connect(version_0_1_0) as database:
+        assert not database.execute("PRAGMA foreign_key_check").fetchall()
+        count["ranks"], count["transitions"] = (count["ranks"][0] + 2,), (count["transitions"][0] + 1,)
+        assert {table: database.execute(f"SELECT count(*) FROM {table}").fetchone() for table in tables} == count
+
+
+def test_a_job_on_two_switches(path: Path):
+    """As with two levels: a leaf sends its sums on to the switch that completes them."""
+    spine, leaf = JobSwitch("spine", 4, 8, 8, 1), JobSwitch("leaf", 4, 8, 8, 1, upstream="spine")
+    store, written = Store(path), job(switches=[spine, leaf])
+    store.create_job(written)
+    assert (store.last_epoch("spine"), store.last_epoch("leaf")) == (4, 4)
+    written.switches = [replace(place, epoch=6) for place in written.switches]
+    store.begin_change(written)
+    written.changes.append(EpochChange(6, 2, (), (), "", 3.0))
+    store.end_change(written)
+    assert store.live_jobs() == [written]
+    assert (store.last_epoch("spine"), store.last_epoch("leaf")) == (6, 6)
+    assert store.job_ids("leaf") == store.job_ids("spine") == [1]
+    assert store.job_of_epoch(1, "leaf", 6) == written
+    assert store.job_of_epoch(1, "leaf", 4) is None
+    store.close()
+
+
+def test_a_job_without_a_switch_is_damage(path: Path):
+    filled(path)
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM job_switches WHERE job = 3")
+    store = Store(path)
+    with pytest.raises(StoreError, match=r"is damaged: job 3 is on no switch.*Bring back a copy"):
+        store.newest_jobs(100)
     store.close()
 
 
 def test_a_change_of_epoch_is_kept(path: Path):
     store, changing = Store(path), job(on_failure=OnFailure.SHRINK)
     store.create_job(changing)
-    store.begin_change(changing, 7)
+    switches = [replace(changing.switches[0], epoch=7)]
+    store.begin_change(replace(changing, switches=switches))
     changing.changing = True
     assert store.live_jobs() == [changing]
     assert store.last_epoch("s1") == 7
-    changing.epoch, changing.workers, changing.ranks, changing.changing = 7, 1, changing.ranks[1:], False
+    changing.switches, changing.workers, changing.ranks, changing.changing = switches, 1, changing.ranks[1:], False
     changing.ranks[0].rank, changing.ranks[0].worker = 0, 1
     changing.generation = 1
     changing.changes.append(EpochChange(7, 1, (0,), (), "rank 0 was lost", 3.0))

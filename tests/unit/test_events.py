@@ -9,14 +9,14 @@ import pytest
 
 from switchml.controller.errors import StoreError
 from switchml.controller.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog
-from switchml.controller.jobs import Job
+from switchml.controller.jobs import Job, JobSwitch
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.store import Store
 
 
 def job(name: str, job_id: int) -> Job:
-    return Job(job_id + 100, job_id, name, 2, "s1", 7, 0, 8, 64, 1.0)
+    return Job(job_id + 100, job_id, name, 2, 64, 1.0, switches=[JobSwitch("s1", 7, 0, 8, job_id)])
 
 
 def test_events_outlive_the_controller(tmp_path: Path) -> None:
