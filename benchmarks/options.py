@@ -15,10 +15,10 @@ __all__ = ["PEERS", "TRANSPORTS", "names", "shares", "size_text", "sizes", "work
 T = TypeVar("T")
 
 TRANSPORTS: Final = ("shm", "udp")
-"""How ranks of SwitchML reach their switch."""
+"""The transports by which SwitchML's ranks reach their switch."""
 
 PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
-"""What SwitchML is measured beside."""
+"""The systems that SwitchML is compared with."""
 
 _UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _LARGEST: Final = 1 << 33

@@ -98,7 +98,7 @@ class BenchCommand(click.Command):
 
 
 def _deliver(result: BenchmarkResult, pictures: Path | None, markdown: bool, json_file: str | None) -> None:
-    if json_file not in (None, _STANDARD_OUTPUT):  # first, so that it exists whatever fails then
+    if json_file not in (None, _STANDARD_OUTPUT):  # first, so that it exists even if writing files fails
         from switchml.benchmarks.results import save
 
         save(result, Path(str(json_file)))

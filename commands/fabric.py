@@ -174,7 +174,7 @@ def down(session: Session) -> FabricEnded:
 )
 @click.pass_obj
 def status(session: Session) -> FabricFound | FabricRunning:
-    """Show the fabric: processes, switches, agents, live jobs. Exit status 4 if there is none."""
+    """Show the fabric: processes, switches, agents, live jobs. Exit status 4 if no fabric runs."""
     from switchml.common.errors import NoFabricError
     from switchml.launch import fabric
 

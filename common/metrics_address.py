@@ -28,7 +28,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of "PORT", "HOST:PORT" or "[HOST]:PORT"; the default host is this machine's loopback.
 
     Raises:
-        ValueError: the text is none of these.
+        ValueError: the text has another form.
 
     """
     host, separator, port = text.rpartition(":")

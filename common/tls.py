@@ -58,7 +58,7 @@ SERVICES: Final = ".switchml"
 """The ending of services' DNS names; no agent or person has such a name."""
 
 CONTROLLER_NAME: Final = f"controller{SERVICES}"
-"""The DNS name in a controller's certificate: clients ask for it, whatever address the controller has."""
+"""The DNS name in a controller's certificate: clients ask for it, regardless of the controller's address."""
 
 _FILE_BYTES: Final = 1 << 20
 _UNIX: Final = "unix:"
@@ -182,7 +182,7 @@ class Security:
         """Return the certificates for an address, or None if it needs none.
 
         Raises:
-            TlsError: the address needs certificates, and there are none.
+            TlsError: the address needs certificates, and this process has none.
 
         """
         if address.startswith(_UNIX):

@@ -52,7 +52,7 @@ Reporter = Callable[[str], None]
 def launch(
     run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter, progress: Progress
 ) -> Fabric:
-    """Start a fabric where there is none.
+    """Start a fabric in a run directory without one.
 
     Raises ConfigurationError, TopologyFileError, NamespaceError, ProgramNotFoundError and StartError; everything that
     was

@@ -47,7 +47,7 @@ class Fabric:
 
     @classmethod
     def read(cls, run_directory: RunDirectory) -> "Fabric | None":
-        """Return the content of fabric.json, or None if there is none. Raises RunDirectoryError."""
+        """Return the content of fabric.json, or None if it does not exist. Raises RunDirectoryError."""
         content = run_directory.read_state()
         if content is None:
             return None
@@ -76,7 +76,7 @@ class Fabric:
 
 @dataclasses.dataclass(frozen=True)
 class FabricStatus:
-    """The state of a run directory: `state` is none, starting, running or broken."""
+    """The state of a run directory, in `state`: none, starting, running or broken."""
 
     state: str
     fabric: Fabric | None

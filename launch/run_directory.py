@@ -101,7 +101,7 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.path / name} cannot be opened: {error.strerror}") from error
 
     def read_state(self) -> dict[str, Any] | None:
-        """Return the content of fabric.json, or None if there is none. Raises RunDirectoryError if it is unreadable."""
+        """Return the content of fabric.json, or None if it does not exist. Raises RunDirectoryError on failure."""
         if not self.exists():
             return None
         self.check()

@@ -21,7 +21,7 @@ class Case:
     """One run of SPIN.
 
     ``model`` is the name of a file in this folder, without extension. ``phases`` is the number of phases of a slot in
-    one epoch; in ``window`` each chunk has a slot of its own. ``variant`` lists macros that change the model.
+    one epoch; in ``window`` each chunk has a separate slot. ``variant`` lists macros that change the model.
     ``expected`` is HOLDS, DEADLOCK, STARVATION or the name of a violated property; with a name, no other property is
     checked. A ``witness`` is not a fault but an example run. ``progress`` includes the property `stuck`, which is slow
     to check. ``short`` cases are part of the short form. ``picture`` is the file name, without extension, of the
@@ -55,16 +55,16 @@ class Case:
 
 CASES = (
     # One epoch.
-    Case("ours", "aggregation", 2, 2, 4, short=True),
-    Case("ours", "aggregation", 3, 2, 3, short=True),
-    Case("ours", "aggregation", 3, 2, 5),
-    Case("ours", "aggregation", 4, 2, 3),
-    Case("ours, LTL", "liveness", 2, 1, 3, short=True),
-    Case("ours, LTL", "liveness", 3, 1, 2),
+    Case("this protocol", "aggregation", 2, 2, 4, short=True),
+    Case("this protocol", "aggregation", 3, 2, 3, short=True),
+    Case("this protocol", "aggregation", 3, 2, 5),
+    Case("this protocol", "aggregation", 4, 2, 3),
+    Case("this protocol, LTL", "liveness", 2, 1, 3, short=True),
+    Case("this protocol, LTL", "liveness", 3, 1, 2),
     # The mechanisms on which correctness depends.
-    Case("ours, one half", "aggregation", 2, 1, 4, ("ONE_HALF",), "overwritten", short=True),
-    Case("ours, nothing resent", "aggregation", 2, 1, 4, ("NO_RESEND",), "stuck", short=True),
-    Case("ours, nothing resent, LTL", "liveness", 2, 1, 2, ("NO_RESEND",), STARVATION, short=True),
+    Case("this protocol, one half", "aggregation", 2, 1, 4, ("ONE_HALF",), "overwritten", short=True),
+    Case("this protocol, nothing resent", "aggregation", 2, 1, 4, ("NO_RESEND",), "stuck", short=True),
+    Case("this protocol, nothing resent, LTL", "liveness", 2, 1, 2, ("NO_RESEND",), STARVATION, short=True),
     # Not every contribution has values: of two workers, both have some in phase 0, then one, then the other.
     Case("values of some", "aggregation", 2, 2, 4, ("OWNERS=39",), short=True),
     Case("values of some", "aggregation", 3, 2, 3, ("OWNERS=143",), short=True),
@@ -84,7 +84,17 @@ CASES = (
     Case("published", "aggregation", 2, 1, 3, ("ONE_BIT",), "stuck", short=True),
     Case("published, FIFO", "aggregation", 2, 2, 4, ("ONE_BIT", "FIFO"), short=True),
     Case("published, FIFO", "aggregation", 3, 2, 4, ("ONE_BIT", "FIFO")),
-    Case("ours, that schedule", "aggregation", 2, 1, 2, ("WITNESS",), "witness", short=True, picture="protocol-ours"),
+    Case(
+        "this protocol, same schedule",
+        "aggregation",
+        2,
+        1,
+        2,
+        ("WITNESS",),
+        "witness",
+        short=True,
+        picture="protocol-correct",
+    ),
     # Epoch change.
     Case("epoch change", "epoch_change", 2, 1, 2, short=True),
     Case("epoch change", "epoch_change", 3, 1, 2, short=True),

@@ -12,7 +12,7 @@ from switchml.dataplane.constants import Verdict
 
 __all__ = ["draw"]
 
-_LEFT, _RIGHT = 160, 190  # margins beside the first and last lifeline
+_LEFT, _RIGHT = 160, 190  # margins before the first and after the last lifeline
 _LANE = 210  # distance between lifelines
 _ROW = 34
 _HEAD = 64

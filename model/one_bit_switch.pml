@@ -1,4 +1,4 @@
-/* The published switch (p4lang/p4app-switchML: bitmap_checker.p4, workers_counter.p4, processor.p4; Sapio et al.,
+/* The published switch (p4lang/p4app-switchML: bitmap_checker.p4, workers_counter.p4 and others; Sapio et al.,
  * NSDI 2021, algorithm 3). A version bit in a packet names its half; nothing names its phase or epoch. A contribution to
  * one half clears the sender's bit in the other, which is how a half becomes free again. */
 

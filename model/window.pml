@@ -1,6 +1,6 @@
 /* The definition of a worker's window. A chunk takes one phase or two (its exponent first), the same at every rank. In
  * between, the chunk is with the training process, so its second phase is queued behind other chunks, in a different
- * order at each rank. The network is perfect and each chunk has a slot of its own: this model is about the window alone,
+ * order at each rank. The network is perfect and every chunk has a separate slot: this model is about the window alone,
  * whose size every rank chooses itself. SPIN searches for a state in which no rank can continue ("invalid end state").
  *
  * The window is a range of stream positions: a queued chunk may be sent if it is less than the window size beyond the

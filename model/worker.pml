@@ -6,7 +6,7 @@
  * The network keeps every packet that was ever sent and delivers any of them at any time, in any order, any number of
  * times: reordering and duplication without bound. A lost packet is one that it never delivers. Since packets are never
  * removed, they need not be stored: the contributions in the network are those below `sent`, because a retransmission
- * equals the original. Of a RESULT only the receiver, the phase and whether its sum is right are stored. */
+ * equals the original. For a RESULT, only the receiver, the phase and whether its sum is right are stored. */
 
 #define PLACE(epoch, slot, worker) (((epoch) * SLOTS + (slot)) * WORKERS + (worker))
 

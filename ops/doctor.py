@@ -62,7 +62,7 @@ def examine(settings: Settings) -> list[Check]:
     checks += [_native_module(name) for name in _NATIVE_MODULES]
     checks += [_program(name) for name in _PROGRAMS]
     checks += [_run_directory(settings), _socket_paths(settings), _disk(settings)]
-    checks += [_udp(settings), _loopback_mtu(settings), _receive_buffer(), _processors()]
+    checks += [_udp(settings), _loopback_mtu(settings), _receive_buffer(), _cpus()]
     checks += [_namespaces(), _bmv2()]
     checks += [_package(name, extra, purpose) for name, extra, purpose in _OPTIONAL_PACKAGES]
     checks += [_transport("DPDK", "dpdk"), _transport("AF_XDP", "xdp")]
@@ -209,11 +209,11 @@ def _receive_buffer() -> Check:
     return Check("receive buffers", OK, f"net.core.rmem_max is {limit} bytes")
 
 
-def _processors() -> Check:
+def _cpus() -> Check:
     count = len(os.sched_getaffinity(0))
     if count < 2:
-        return Check("processors", WARNING, f"{count}", "Switch, agent and workers share it; expect low speed.")
-    return Check("processors", OK, f"{count}")
+        return Check("CPUs", WARNING, f"{count}", "Switch, agent and workers share it; expect low speed.")
+    return Check("CPUs", OK, f"{count}")
 
 
 def _namespaces() -> Check:

@@ -1,4 +1,4 @@
-"""How a job spends its time, rank by rank: since its ranks began, or over some seconds."""
+"""Profiles of a job's ranks: the time that each spent on what, since it began or over some seconds."""
 
 from __future__ import annotations
 

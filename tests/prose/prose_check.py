@@ -189,12 +189,13 @@ def _python_blocks(source: str) -> Iterator[Block]:
     tree = ast.parse(source)
     docstrings = {id(node) for node in _docstrings(tree)}
     inside: set[int] = set()
+    names = {id(node) for node in ast.walk(tree) if isinstance(node, ast.Constant) and len(str(node.value).split()) < 2}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             inside |= {id(value) for value in node.values}
             text = "".join(str(value.value) if isinstance(value, ast.Constant) else "{}" for value in node.values)
             yield _string_block("string", node.lineno, text)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside | names:
             yield _string_block("docstring" if id(node) in docstrings else "string", node.lineno, node.value)
 
 

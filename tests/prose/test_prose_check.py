@@ -47,6 +47,7 @@ def test_a_phrase_is_found_on_its_line(name: str, rules: Rules, tmp_path: Path) 
     [
         ("code.py", "beside = meanwhile = 1\n"),
         ("code.cc", "int nobody = anew;\n"),
+        ("key.py", 'x = machine["processors"]\n'),
         ("question.py", "# What is it?\nx = 1\n"),
         ("plain.py", '"""Return the port; there is no port 0, which is no longer used. It is, of course, free."""\n'),
         ("made_pb2.py", '"""Whoever."""\n'),
