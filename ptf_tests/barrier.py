@@ -1,14 +1,15 @@
-"""Marker frames: how a test knows that the switch has done all that it will do.
+"""Marker frames, by which a test knows that the switch has finished its work.
 
-A switch keeps the order of the frames of one ingress port, and of one egress port, but not of frames that came in
+A switch keeps the order of the frames of one ingress port, and of one egress port, but not of frames that arrived
 through different ports. So there are two kinds of marker:
 
-- ``processed``: sent behind the frames of one port, to the monitor port. When it is there, ingress has processed all
-  that went before it through that port.
-- ``emitted``: then sent from the monitor port to every other one. When it has come out of a port, so has everything
-  that ingress had sent there before.
+- ``processed``: sent after the frames of one port, to the monitor port. When it arrives there, ingress has processed
+all
+  earlier frames of that port.
+- ``emitted``: then sent from the monitor port to every other port. When it has left a port, so have all frames that
+  ingress had sent there before.
 
-A frame that has not come by then will never come: no test waits for silence.
+A frame that has not arrived by then will never arrive: no test waits for silence.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from ptf_tests.targets import HOST_PORTS, MONITOR_PORT
 
 __all__ = ["Barrier", "marker_entities"]
 
-_GROUP = 4000  # above every job id, and below the number of groups that BMv2 has
+_GROUP = 4000  # above every job id, and below BMv2's maximum number of groups
 _TO_MONITOR = 0x02FFFF000001
 _TO_HOSTS = 0x02FFFF000002
 _SOURCE = 0x02FFFF000003
 _ETHERTYPE = 0x88B5  # IEEE 802, local experimental
 _FRAME = struct.Struct("!6s6sHQ38x")  # 60 bytes, the least that Ethernet carries without padding
 _SECONDS = 10.0
-# Frames that may be on their way at once. BMv2 silently loses what its input queue does not hold, and a Unix datagram
+# Maximum number of frames in flight. BMv2 silently drops frames when its input queue is full, and a Unix datagram
 # socket holds net.unix.max_dgram_qlen frames: 10 on many machines.
 _MAX_BURST = 8
 
 
 def marker_entities() -> list[Entity]:
-    """Return what must stand in the switch's tables for markers to pass."""
+    """Return the table entries and groups that markers need."""
     replicas = tuple((port, 0) for port in (*HOST_PORTS, MONITOR_PORT))
     return [
         fy.P4MulticastGroupEntry(_GROUP, replicas=replicas),
@@ -48,17 +49,17 @@ def marker_entities() -> list[Entity]:
 
 
 class Barrier:
-    """Sends frames in a certain order and collects what comes out, port by port."""
+    """Send frames in a certain order, and collect the frames that leave, port by port."""
 
     def __init__(self, dataplane: DataPlane) -> None:
         self._dataplane = dataplane
         self._received: dict[int, list[bytes]] = {}
         self._serial = 0
         self._last_port: int | None = None  # where frames were sent that may not have been processed yet
-        self._burst = 0  # how many frames were sent since everything that had come out was taken
+        self._burst = 0  # frames sent since the last time that all received frames were taken
 
     def send(self, port: int, frame: bytes) -> None:
-        """Send a frame; ingress processes it after all those that were sent before."""
+        """Send a frame; ingress processes it after all frames that were sent before."""
         if self._burst == _MAX_BURST:
             self._settle(HOST_PORTS)
         elif self._last_port not in (None, port):
@@ -76,20 +77,20 @@ class Barrier:
             self._last_port = None
 
     def forget(self) -> None:
-        """Say that nobody waits for what was sent: its port loses frames, markers too."""
+        """Do not wait for the frames that were sent: their port loses frames, including markers."""
         self._last_port = None
 
     def emitted(self, ports: tuple[int, ...] = HOST_PORTS) -> dict[int, list[bytes]]:
-        """Return what has come out of each port since the last time, in order; ports without a frame are left out.
+        """Return the frames that have left each port since the last call, in order; ports without frames are left out.
 
-        ``ports`` are those to wait for: all but the ones that lose frames. Raises TimeoutError.
+        ``ports`` are those to wait for: all except those that lose frames. Raises TimeoutError.
         """
         self._settle(ports)
         received, self._received = self._received, {}
         return received
 
     def arrived(self, ports: tuple[int, ...]) -> dict[int, list[bytes]]:
-        """Return what has come out of some ports by now, for ports that may lose markers."""
+        """Return the frames that have left some ports so far, for ports that may lose markers."""
         self._burst = 0
         for port in ports:
             while (result := self._dataplane.poll(port_number=port, timeout=0)).packet is not None:

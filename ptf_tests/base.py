@@ -1,4 +1,4 @@
-"""What every packet test begins with: a session with the switch, jobs in its tables, exact counters at the end."""
+"""The base class of all packet tests: a session with the switch, jobs in its tables, exact counters at the end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from switchml.dataplane.wire import Packet
 
 __all__ = ["SwitchMLTest"]
 
-# The ids that tests give their jobs: the verdict counters of these are compared.
+# The job ids that tests use, whose verdict counters are compared.
 _JOB_IDS = (*range(8), 1023)
 
-# What is counted as a verdict and as a drop.
+# Verdicts that are also counted as drops.
 _DROPPED = {
     Verdict.DUPLICATE: DropReason.DUPLICATE,
     Verdict.STALE: DropReason.STALE,
@@ -34,7 +34,7 @@ _DROPPED = {
 
 
 class _Session:
-    """One for each run of ptf: the pipeline is loaded once, and so the slots are dirty for all tests but the first."""
+    """One session for each run of ptf: the pipeline is loaded once, so slots are dirty for all tests but the first."""
 
     def __init__(self) -> None:
         self.target: Description = ptf.config["switchml"]
@@ -56,10 +56,11 @@ class _Session:
 
 
 class SwitchMLTest(BaseTest):  # type: ignore[misc]
-    """Send frames in order, say what each is counted as, and compare all that comes out.
+    """Send frames in order, state how each is counted, and compare all frames that leave.
 
-    Everything that a test writes into the switch is undone, last first, however the test ends. At the end no frame may
-    be left unread, and the counters must have moved by exactly what the test said.
+    Everything that a test writes into the switch is undone in reverse order, however the test ends. At the end no frame
+    may
+    be unread, and the counters must have increased by exactly the stated numbers.
     """
 
     maxDiff = None
@@ -71,7 +72,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
         self._epochs = session.epochs
         self._undo = ExitStack()
         self.addCleanup(self._undo.close)
-        self.barrier.emitted()  # what a failed test has left
+        self.barrier.emitted()  # frames that a failed test has left
         self.set_switch_address(SWITCH_MAC, SWITCH_IP)
         self._before = self.control.counts(_JOB_IDS)
         self._drops: Counter[int] = Counter()
@@ -92,7 +93,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
         for entity in entities:
             self.control.insert(entity)
             if isinstance(entity, fy.P4TableEntry) and entity.table_id == "worker_table":
-                self._undo.callback(self._workers.pop, worker_key(entity), None)  # its counter goes with it
+                self._undo.callback(self._workers.pop, worker_key(entity), None)  # its counter is deleted with it
             self._undo.callback(self.control.delete, entity)
 
     @staticmethod
@@ -107,7 +108,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Undo at the end of the ``with`` what is written in it, and compare the counters before."""
+        """Undo at the end of the ``with`` block what is written in it, after comparing the counters."""
         outer, self._undo = self._undo, ExitStack()
         try:
             with self._undo:
@@ -118,7 +119,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
             self._undo = outer
 
     def renew_epoch(self, job: Job) -> Job:
-        """Modify the entries of a job's ranks to a new epoch; return the job in it."""
+        """Change the entries of a job's ranks to a new epoch; return the job in that epoch."""
         new = replace(job, epoch=next(self._epochs))
         self.control.modify(*map(new.worker_entry, range(len(job.hosts))))
         return new
@@ -129,7 +130,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
         self._undo.callback(self._set_default, "switch_address_table", fy.Action("set_switch_address", mac=0, ip=0))
 
     def set_l2_default(self, action: fy.P4TableAction) -> None:
-        """Set what becomes of ordinary frames without an entry until the end of the test."""
+        """Set the default action for ordinary frames until the end of the test."""
         self._set_default("l2_table", action)
         self._undo.callback(self._set_default, "l2_table", fy.Action("drop_no_route"))
 
@@ -144,7 +145,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
         slot_base: int = 0,
         slots: int = 16,
     ) -> Job:
-        """Write a job into the switch's tables until the end of the test; its epoch is a new one unless given."""
+        """Write a job into the switch's tables until the end of the test, in a new epoch unless one is given."""
         hosts = tuple(map(default_host, range(ranks))) if isinstance(ranks, int) else tuple(ranks)
         epoch = next(self._epochs) if epoch is None else epoch
         job = Job(job_id, epoch, hosts, self.target.values, slot_base, slots)
@@ -154,9 +155,9 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
     # ---- frames in ---------------------------------------------------------------------------------------------------
 
     def contribute(self, job: Job, packet: Packet, verdict: Verdict, *, trailer: int = 0, **fields: int) -> None:
-        """Send a contribution that the worker table admits, and say what becomes of it.
+        """Send a contribution that the worker table admits, and state its verdict.
 
-        ``trailer`` bytes of zeros follow the IPv4 packet; ``fields`` are those of ``frames.layers_of``.
+        ``trailer`` zero bytes follow the IPv4 packet; ``fields`` are those of ``frames.layers_of``.
         """
         sender = job.hosts[packet.worker]
         frame = contribution_frame(packet, sender, **fields) + bytes(trailer)
@@ -168,26 +169,26 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
         self.send(sender.port, frame, _DROPPED.get(verdict))
 
     def refuse(self, packet: Packet | bytes, host: Host, reason: DropReason, **fields: int) -> None:
-        """Send a packet to SwitchML's UDP port that is dropped before any slot is looked at, and say why."""
+        """Send a packet to SwitchML's UDP port that is dropped before its slot is accessed, and state the reason."""
         self.send(host.port, contribution_frame(packet, host, **fields), reason)
 
     def send(self, port: int, frame: bytes, drop: DropReason | None = None) -> None:
-        """Send any frame, and say for what reason it is dropped, if it is. The switch processes frames in order."""
+        """Send any frame, and state the reason if it is dropped. The switch processes frames in order."""
         if drop is not None:
             self.count_drop(drop, len(frame))
         self.barrier.send(port, frame)
 
     def count_drop(self, reason: DropReason, *lengths: int) -> None:
-        """Say that frames, or copies of one, of these lengths are dropped."""
+        """State that frames, or copies of one, of these lengths are dropped."""
         self._drops[reason] += len(lengths)
         self._drop_bytes[reason] += sum(lengths)
 
     # ---- frames out --------------------------------------------------------------------------------------------------
 
     def expect(self, expected: Mapping[int, Sequence[bytes]]) -> None:
-        """Wait until the switch has done all it will do; then these frames, and no others, have come out.
+        """Wait until the switch has finished its work; then exactly these frames must have left.
 
-        The keys are ports. What the switch sends through one port has no promised order: ranks may share a port.
+        The keys are ports. The order of frames through one port is not defined: ranks may share a port.
         """
         received = self.receive()
         for port in HOST_PORTS:
@@ -199,23 +200,23 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
                 self.fail("\n".join(lines))
 
     def receive(self) -> dict[int, list[bytes]]:
-        """Return all frames that have come out since the last time by port, once the switch has done all it will do."""
+        """Return all frames that have left since the last call by port, once the switch has finished its work."""
         return self.barrier.emitted()
 
     def expect_result(self, job: Job, result: Packet, *, tos: int = 0, trailer: int = 0) -> None:
-        """Expect a RESULT at every rank of the job, each once, and nothing else."""
+        """Expect a RESULT at every rank of the job, once each, and nothing else."""
         frames: dict[int, list[bytes]] = {}
         for host in job.hosts:
             frames.setdefault(host.port, []).append(result_frame(result, host, tos) + bytes(trailer))
         self.expect(frames)
 
     def expect_resend(self, job: Job, result: Packet) -> None:
-        """Expect a RESULT at the rank that asked for it alone, and nothing else."""
+        """Expect a RESULT only at the rank that asked for it, and nothing else."""
         host = job.hosts[result.worker]
         self.expect({host.port: [result_frame(result, host)]})
 
     def expect_nothing(self) -> None:
-        """Expect that no frame comes out."""
+        """Expect that no frame leaves."""
         self.expect({})
 
     def reduce(self, job: Job, contributions: Sequence[Packet]) -> Packet:
@@ -230,7 +231,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
     # ---- counters ----------------------------------------------------------------------------------------------------
 
     def check_counts(self) -> None:
-        """Compare all counters with what the test has said; frames that have come out have been counted."""
+        """Compare all counters with the stated numbers; frames that have left have been counted."""
         after = self.control.counts(_JOB_IDS)
         drops = _difference(self._before.drops, after.drops)
         verdicts = _difference(self._before.verdicts, after.verdicts)

@@ -1,4 +1,4 @@
-"""What the tests ask of a switch's control interface, whichever protocol it speaks."""
+"""The tests' interface to a switch's control plane, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Counts:
 
 
 class Control(ABC):
-    """A session of a primary client, one call after the other. A context manager.
+    """A session of a primary client, with one call after the other. A context manager.
 
-    Entities are finsy's, for BfRt as well. The protocol's coroutines run in a thread of their own.
+    Entities are finsy's, for BfRt as well. The protocol's coroutines run in a separate thread.
     """
 
     def __init__(self) -> None:
@@ -55,11 +55,11 @@ class Control(ABC):
         self._thread.join(_SECONDS)
 
     def load(self) -> None:
-        """Load the pipeline anew: registers, tables, groups and counters are empty afterwards."""
+        """Load the pipeline again: registers, tables, groups and counters are empty afterwards."""
         self._call(self._load())
 
     def insert(self, *entities: Entity) -> None:
-        """Insert entries and groups. This and the following raise finsy.P4ClientError or BfrtError for a refusal."""
+        """Insert entries and groups. Like the next ones, raises finsy.P4ClientError or BfrtError if refused."""
         self._call(self._insert(entities))
 
     def modify(self, *entities: Entity) -> None:
@@ -75,7 +75,7 @@ class Control(ABC):
         return self._call(self._counts(jobs))
 
     def drops(self, reason: DropReason) -> int:
-        """Return how many packets were dropped for a reason."""
+        """Return the number of packets dropped for a reason."""
         return self._call(self._drops(reason))
 
     def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:

@@ -1,4 +1,4 @@
-"""BfRt as the tests speak it: the controller's own messages and names, one call after the other."""
+"""The tests' BfRt client: the controller's messages and names, with one call after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PORT = {"$SPEED": "BF_SPEED_10G", "$FEC": "BF_FEC_TYP_NONE", "$PORT_ENABLE": Tr
 
 
 class BfrtControl(Control):
-    """A client that is bound to the program. The tests' ports are device ports, all of pipe 0."""
+    """A client that is bound to the program. The tests' ports are device ports, all in pipe 0."""
 
     def __init__(self, description: Description) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class BfrtControl(Control):
         )
 
     async def _put(self, entries: Iterable[pb.TableEntry]) -> None:
-        """Insert entries, and modify those that are there."""
+        """Insert entries, and modify those that exist."""
         kind = pb.Update.INSERT_OR_MODIFY
         await self._session.write([pb.Update(type=kind, entity=pb.Entity(table_entry=entry)) for entry in entries])
 

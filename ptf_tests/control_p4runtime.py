@@ -1,4 +1,4 @@
-"""P4Runtime as the tests speak it, with finsy."""
+"""The tests' P4Runtime client, based on finsy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class P4RuntimeControl(Control):
         self._switch = fy.Switch(description.name, description.p4runtime, options)
 
     async def _connect(self) -> None:
-        logging.getLogger("finsy").setLevel(logging.ERROR)  # it warns of what it finds before the pipeline is loaded
+        # It warns of entries that exist before the pipeline is loaded.
+        logging.getLogger("finsy").setLevel(logging.ERROR)
         async with grpc.aio.insecure_channel(self._description.p4runtime) as channel:
             await asyncio.wait_for(channel.channel_ready(), _CONNECT_SECONDS)
         await self._switch.__aenter__()
@@ -40,8 +41,8 @@ class P4RuntimeControl(Control):
         await self._switch.__aexit__(None, None, None)
 
     async def _load(self) -> None:
-        # BMv2 keeps the multicast groups of the old pipeline but no longer lists them: one that is inserted again would
-        # have every replica twice (behavioral-model issue 891).
+        # BMv2 keeps the multicast groups of the old pipeline but no longer lists them: a group that is inserted again
+        # would have every replica twice (behavioral-model issue 891).
         try:
             await self._switch.delete(await self._read([fy.P4MulticastGroupEntry()]))
         except fy.P4ClientError as error:
@@ -66,7 +67,7 @@ class P4RuntimeControl(Control):
         await self._switch.delete(entities)
 
     async def _read(self, entities: Sequence[Any]) -> list[Any]:
-        # finsy declares the overloads of its generator so that type checkers take them for coroutines.
+        # finsy declares the overloads of its generator so that type checkers consider them coroutines.
         found = cast("AsyncIterator[Any]", self._switch.read(entities))
         return [entity async for entity in found]
 
@@ -103,7 +104,7 @@ def _put(counts: dict[Any, Count], key: Any, data: fy.P4CounterData | None) -> N
 
 
 class _Bytes:
-    """What finsy takes for a program that is in memory already."""
+    """A program that is in memory already, in the form that finsy accepts."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

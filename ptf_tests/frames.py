@@ -27,7 +27,7 @@ def mac_text(mac: int) -> str:
 
 @dataclass(frozen=True)
 class Host:
-    """Where a rank is: its switch port, addresses and UDP port."""
+    """The location of a rank: its switch port, addresses and UDP port."""
 
     port: int
     mac: int
@@ -62,7 +62,7 @@ def contribution_frame(packet: Packet | bytes, host: Host, **fields: Any) -> byt
 
 
 def result_frame(packet: Packet, host: Host, tos: int = 0) -> bytes:
-    """Return the frame in which the switch sends a RESULT to a rank (DESIGN 5)."""
+    """Return the frame in which the switch sends a RESULT to a rank (docs/protocol.md)."""
     addresses: dict[str, Any] = {"src": str(IPv4Address(SWITCH_IP)), "dst": str(IPv4Address(host.ip))}
     return bytes(
         Ether(dst=mac_text(host.mac), src=mac_text(SWITCH_MAC))
@@ -73,7 +73,7 @@ def result_frame(packet: Packet, host: Host, tos: int = 0) -> bytes:
 
 
 def describe(frame: bytes) -> str:
-    """Return a frame in a few lines for a failure's message."""
+    """Return a description of a frame in a few lines, for the message of a failure."""
     layers = Ether(frame)
     text = f"{len(frame)} bytes: {layers.summary()}"
     if UDP in layers and PROTOCOL_UDP_PORT in (layers[UDP].sport, layers[UDP].dport):

@@ -19,15 +19,15 @@ _MASK = 0xFFFFFFFF
 
 
 def default_host(rank: int) -> Host:
-    """Return where a rank is unless a test says otherwise: ranks take the ports in turn, no two share an address."""
+    """Return a rank's default location: ranks use the ports in turn, and no two share an address."""
     return Host(HOST_PORTS[rank % len(HOST_PORTS)], 0x020000000100 + rank, 0x0A000100 + rank, 40000 + rank)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job of one epoch: ranks at ``hosts``, pool indexes ``slot_base`` up to ``slot_base + slots``.
+    """A job in one epoch: ranks at ``hosts``, pool indexes ``slot_base`` to ``slot_base + slots`` (exclusive).
 
-    ``group`` is its multicast group; 0 means the one whose id is the job's.
+    ``group`` is its multicast group; 0 means the group with the job's id.
     """
 
     id: int
@@ -89,7 +89,7 @@ class Job:
         )
 
     def entities(self) -> list[Entity]:
-        """Return all that stands in the tables for the job, in the order of writing."""
+        """Return all entries and groups of the job, in the order of writing."""
         value, mask = self.slot_match
         job = fy.P4TableEntry(
             "job_table",
@@ -126,8 +126,9 @@ class Job:
     def result(*contributions: Packet, asked_by: Packet | None = None) -> Packet:
         """Return the RESULT of contributions to one phase of a slot.
 
-        Its header is that of the last one, which completes it, or of ``asked_by``, to whom it is sent again. It has
-        values exactly when a contribution has.
+        Its header is that of the last contribution, which completes it, or of ``asked_by``, to which it is resent. It
+        has values
+        if and only if any contribution has.
         """
         lanes = zip(*(packet.values for packet in contributions if packet.values), strict=True)
         values = tuple(sum(lane) & _MASK for lane in lanes)

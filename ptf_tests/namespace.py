@@ -1,4 +1,4 @@
-"""A network of this run's own: nothing of it is left behind, however the run ends."""
+"""A network for this run alone, which disappears however the run ends."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _INSIDE = "SWITCHML_PTF_NAMESPACE"
 
 
 def enter(module: str, arguments: Sequence[str]) -> None:
-    """Go on as ``python -m module`` with these arguments in network and process namespaces of our own.
+    """Continue as ``python -m module`` with these arguments in new network and process namespaces.
 
-    Returns when this process already is there. Otherwise it is replaced, so that a signal reaches what runs. The
-    kernel ends every process of the namespaces with the first one, and the interfaces vanish with the last process:
-    a crash leaves nothing for the next run to remove. Without root a user namespace is needed, which the kernel must
-    allow.
+    Returns if this process is that one already. Otherwise it is replaced, so that signals reach the new program. The
+    kernel
+    ends every process of the namespaces with the first one, and the interfaces vanish with the last process: a crash
+    leaves
+    nothing for the next run to remove. Without root this takes a user namespace, which the kernel must allow.
     """
     if _INSIDE in os.environ:
         return
@@ -31,14 +32,14 @@ def enter(module: str, arguments: Sequence[str]) -> None:
 
 
 def make_veth_pairs(names: Sequence[tuple[str, str]]) -> None:
-    """Make one pair of interfaces for each two names, MTU 9000, without IPv6, and set them and the loopback up.
+    """Create one pair of interfaces for each pair of names, with MTU 9000 and without IPv6, and bring all up.
 
-    Raises subprocess.CalledProcessError when ``ip`` fails; its message is on stderr.
+    Raises subprocess.CalledProcessError if ``ip`` fails; its message is on stderr.
     """
-    # Otherwise the kernel would send router solicitations of its own into the tests.
+    # Otherwise the kernel would send router solicitations into the tests.
     for scope in ("all", "default"):
         setting = Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6")
-        if setting.read_text().strip() != "1":  # in a container it is set before, and cannot be written
+        if setting.read_text().strip() != "1":  # in a container it is set already, and cannot be written
             setting.write_text("1")
     lines = ["link set dev lo up"]
     for one, other in names:

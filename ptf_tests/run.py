@@ -1,4 +1,4 @@
-"""``python -m ptf_tests.run --target NAME``: start a switch, run the packet tests on it, end it."""
+"""Start a switch, run the packet tests on it and end it: ``python -m ptf_tests.run --target NAME``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _HERE = Path(__file__).parent
 _TESTS = _HERE / "tests"
 
 _FULL_GROUP = "standard"
-_SHORT_GROUP = "values"  # the tests to which the number of values matters
+_SHORT_GROUP = "values"  # the tests for which the number of values matters
 
 
 def main() -> int:
-    """Run the suite; the exit status is 0 when no test has failed, or the target is not found and not required."""
+    """Run the suite; return 0 if no test failed, or if the target is neither available nor required."""
     arguments = _parse()
     target_class = TARGETS[arguments.target]
     try:
@@ -58,9 +58,11 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m ptf_tests.run", description="Run the SwitchML packet tests.")
     parser.add_argument("--target", required=True, choices=sorted(TARGETS))
     parser.add_argument(
-        "--tests", metavar="PATTERN", help="only tests whose module.Class matches, as in '*.Late*' or 'test_loss.*'"
+        "--tests", metavar="PATTERN", help="run only tests whose module.Class matches, as in '*.Late*' or 'test_loss.*'"
     )
-    parser.add_argument("--required", action="store_true", help="fail, not skip, where the target is missing")
+    parser.add_argument(
+        "--required", action="store_true", help="fail instead of skipping if the target is not available"
+    )
     return parser.parse_args()
 
 
@@ -86,7 +88,7 @@ def _run_suites(target: Target, pattern: str | None) -> int:
             return 1
         ran = re.search(rb"^Ran (\d+) tests? in", output, re.MULTILINE)
         if ran is None:
-            click.echo(f"{target.name}: ptf has not said how many tests it ran", err=True)
+            click.echo(f"{target.name}: ptf did not report how many tests it ran", err=True)
             return 1
         skipped += int(found[1]) if (found := re.search(rb"skipped=(\d+)", output)) else 0
         counts.append((int(ran[1]), values))
@@ -108,7 +110,7 @@ def _matching(target: Target, values: int, group: str, pattern: str) -> list[str
 
 
 def _ptf(target: Target, values: int, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start ptf, which is a script and no module, with the interpreter that runs us."""
+    """Start ptf, which is a script and not a module, with this interpreter."""
     script = Path(sys.executable).with_name("ptf")
     description = target.directory / f"description_{values}.json"
     target.describe(values).save(description)

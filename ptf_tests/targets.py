@@ -1,4 +1,4 @@
-"""The switches that the suite can be run on: how each is started, and how tests reach it."""
+"""The switches that the suite can run on: how each is started, and how tests reach it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from switchml import dataplane
 
 __all__ = ["Description", "HOST_PORTS", "MONITOR_PORT", "TARGETS", "Target", "TargetUnavailable"]
 
-# Ports with ranks behind them, and one that only the tests' own marker frames use (barrier.py).
+# Ports with ranks, and one that only the tests' marker frames use (barrier.py).
 HOST_PORTS = tuple(range(1, 9))
 MONITOR_PORT = 9
 _PORTS = (*HOST_PORTS, MONITOR_PORT)
 
-_BFRT_ADDRESS = "127.0.0.1:50052"  # bf_switchd's own choice
+_BFRT_ADDRESS = "127.0.0.1:50052"  # bf_switchd's default
 _BUILD = Path(dataplane.__file__).parent / "p4" / "build" / "bmv2"
 _STOP_SECONDS = 10.0
 
@@ -37,12 +37,14 @@ class TargetUnavailable(Exception):
 
 @dataclass(frozen=True)
 class Description:
-    """What a test process must know of a running switch.
+    """The properties of a running switch that a test process needs.
 
     ``p4runtime`` or ``bfrt`` is the address of its control interface; ``program`` and ``recirculation``, a device port,
-    are of BfRt. ``interfaces`` gives each port's interface: a name, or for ``unix`` ports the switch's and the tests'
-    socket paths with a comma between. ``shortest_frame`` is what the ports can carry, in bytes. ``loses_on_purpose``:
-    the pipeline has the loss tables.
+    are
+    used with BfRt. ``interfaces`` gives each port's interface: a name, or for ``unix`` ports the socket paths of the
+    switch
+    and of the tests, separated by a comma. ``shortest_frame`` is the minimum that the ports carry, in bytes.
+    ``loses_on_purpose``: the pipeline has the loss tables.
     ``results_grow``: a contribution without values can be answered by a RESULT with values.
     """
 
@@ -66,20 +68,20 @@ class Description:
 
     @classmethod
     def load(cls, path: Path) -> Description:
-        """Read what ``save`` wrote."""
+        """Read a file written by ``save``."""
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         fields["interfaces"] = {int(port): interface for port, interface in fields["interfaces"].items()}
         return cls(**fields)
 
     @property
     def p4info(self) -> Path:
-        """The P4Info that the P4Runtime client works with."""
+        """The P4Info for the P4Runtime client."""
         suffix = "" if self.values == 64 or self.name == "soft" else f"_{self.values}"
         return _BUILD / f"switchml{suffix}.p4info.txtpb"
 
     @property
     def device_config(self) -> bytes:
-        """The device configuration that makes the switch a pipeline of ``values`` values per packet."""
+        """The device configuration that gives the switch a pipeline of ``values`` values per packet."""
         if self.name == "soft":
             return json.dumps({"values_per_packet": self.values, "slots": self.slots}).encode()
         return self.p4info.with_suffix("").with_suffix(".json").read_bytes()
@@ -91,7 +93,8 @@ class Target(ABC):
     name: str
     needs_namespace: bool
     start_seconds = 30.0
-    # The whole suite runs with the first of these values per packet, the tests to which it matters with the others too.
+    # The whole suite runs with the first of these values per packet; tests for which it matters run with the others
+    # too.
     values: tuple[int, ...] = (64, 256)
     max_workers = 64
     loses_on_purpose = True
@@ -105,7 +108,7 @@ class Target(ABC):
     @classmethod
     @abstractmethod
     def check_available(cls) -> None:
-        """Raise TargetUnavailable when this machine lacks something."""
+        """Raise TargetUnavailable if this machine lacks something."""
 
     @abstractmethod
     def describe(self, values: int) -> Description:
@@ -135,7 +138,7 @@ class Target(ABC):
         self._stack.close()
 
     def check_alive(self) -> None:
-        """Raise RuntimeError when the switch has ended."""
+        """Raise RuntimeError if the switch has ended."""
         assert self._process is not None
         if self._process.poll() is not None:
             raise RuntimeError(f"{self.name} ended with status {self._process.returncode}:\n{self._tail()}")
@@ -144,7 +147,7 @@ class Target(ABC):
         deadline = time.monotonic() + self.start_seconds
         while not self._is_ready():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{self.name} is not ready after {self.start_seconds:g} s:\n{self._tail()}")
+                raise RuntimeError(f"{self.name} was not ready after {self.start_seconds:g} s:\n{self._tail()}")
             try:
                 process.wait(0.02)
             except subprocess.TimeoutExpired:
@@ -165,14 +168,14 @@ class Target(ABC):
 
 
 class Bmv2(Target):
-    """``simple_switch_grpc`` on veth pairs of the namespace that it runs in."""
+    """``simple_switch_grpc`` on veth pairs of the current namespace."""
 
     name = "bmv2"
     needs_namespace = True
 
     @classmethod
     def check_available(cls) -> None:
-        """Raise TargetUnavailable when BMv2 is not on PATH."""
+        """Raise TargetUnavailable if BMv2 is not on PATH."""
         if shutil.which("simple_switch_grpc") is None:
             raise TargetUnavailable("simple_switch_grpc not found")
 
@@ -187,7 +190,7 @@ class Bmv2(Target):
             *(self.name, f"unix:{self._socket}", values, interfaces),
             unix=False,
             shortest_frame=14,
-            results_grow=values <= 128,  # BMv2 ends itself when a packet grows by more than 512 bytes
+            results_grow=values <= 128,  # BMv2 exits if a packet grows by more than 512 bytes
         )
 
     def _command(self) -> Sequence[str]:
@@ -211,7 +214,7 @@ class Soft(Target):
 
     @classmethod
     def check_available(cls) -> None:
-        """Do nothing: what the soft switch needs is part of this project."""
+        """Do nothing: the soft switch is part of this project."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -236,7 +239,7 @@ class Soft(Target):
 
 
 class TofinoEmulator(Target):
-    """Our TNA program on a model of Tofino's pipeline, with a BfRt server in front."""
+    """The TNA program on a model of Tofino's pipeline, with a BfRt server as its control plane."""
 
     name = "tofino-emulator"
     needs_namespace = False
@@ -246,16 +249,16 @@ class TofinoEmulator(Target):
 
     @classmethod
     def check_available(cls) -> None:
-        """Raise TargetUnavailable when the program was not compiled for the model."""
+        """Raise TargetUnavailable if the program was not compiled for the model."""
         if not PROGRAM.exists():
-            raise TargetUnavailable(f"{PROGRAM.name} is not there: make p4 TARGET=tofino writes it")
+            raise TargetUnavailable(f"{PROGRAM.name} does not exist: make p4 TARGET=tofino writes it")
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self._ready = directory / "emulator.json"
 
     def describe(self, values: int) -> Description:
-        """Return the description; no MAC hands a frame without an Ethernet header to the parser."""
+        """Return the description; no MAC passes a frame without an Ethernet header to the parser."""
         address = json.loads(self._ready.read_text(encoding="utf-8"))["grpc"]
         interfaces = {port: ",".join(map(str, self._sockets(port))) for port in _PORTS}
         return Description(
@@ -280,24 +283,26 @@ class TofinoEmulator(Target):
 
 
 class TofinoModel(Target):
-    """Intel's tofino-model and bf_switchd with our program, from an SDE installation; see docs/tofino.md.
+    """Intel's tofino-model and bf_switchd with the TNA program, from an SDE installation; see docs/tofino.md.
 
-    The model is started first. Our ports are device ports of its first pipe, on veth pairs as for BMv2.
+    The model is started first. The tests' ports are device ports of its first pipe, on veth pairs as for BMv2.
     """
 
     name = "tofino-model"
     needs_namespace = True
-    start_seconds = 300.0  # the SDE's own words are one to two minutes
+    start_seconds = 300.0  # the SDE's documentation says one to two minutes
     values = TofinoEmulator.values
 
     @classmethod
     def check_available(cls) -> None:
-        """Raise TargetUnavailable, with what to set or build, when the SDE or our program in it is missing."""
+        """Raise TargetUnavailable, which says what to set or build, if the SDE or the program in it is missing."""
         if not os.environ.get("SDE_INSTALL"):
             raise TargetUnavailable("SDE_INSTALL is not set: set it to an SDE installation (docs/tofino.md)")
         for path in (*cls._programs(), cls._configuration()):
             if not path.exists():
-                raise TargetUnavailable(f"{path} not found: build the SDE and our program into it (docs/tofino.md)")
+                raise TargetUnavailable(
+                    f"{path} not found: build the SDE and the program switchml into it (docs/tofino.md)"
+                )
 
     @staticmethod
     def _programs() -> tuple[Path, Path]:
@@ -309,7 +314,7 @@ class TofinoModel(Target):
         return Path(os.environ["SDE_INSTALL"]) / "share" / "p4" / "targets" / "tofino" / "switchml.conf"
 
     def describe(self, values: int) -> Description:
-        """Return the description; packets pass a second time through the pipe's own recirculation port, 68."""
+        """Return the description; packets are recirculated through the pipe's own recirculation port, 68."""
         interfaces = {port: f"host{port}" for port in _PORTS}
         return Description(
             *(self.name, "", values, interfaces),

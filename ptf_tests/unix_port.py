@@ -16,7 +16,7 @@ _MAX_FRAME = 65535
 
 
 class UnixPort(DataPlanePortIface, DataPlanePacketSourceIface):  # type: ignore[misc]
-    """``interface_name`` is the switch's path and ours, with a comma between."""
+    """A port; ``interface_name`` is the switch's path and the tests', separated by a comma."""
 
     def __init__(
         self, interface_name: str, device_number: int, port_number: int, config: dict[str, Any] | None = None
@@ -33,7 +33,7 @@ class UnixPort(DataPlanePortIface, DataPlanePacketSourceIface):  # type: ignore[
             self._socket.close()
 
     def fileno(self) -> int:
-        """Return what select(2) waits on."""
+        """Return the descriptor for select(2)."""
         return self._socket.fileno()
 
     def get_packet_source(self) -> UnixPort:

@@ -1,4 +1,4 @@
-"""Two switches side by side: plays a sequence on both and says where they differ."""
+"""Two switches side by side: play a sequence on both and report the differences."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from switchml.dataplane.constants import DropReason, Verdict
 
 __all__ = ["Difference", "NoAnswer", "OTHERS", "Pair", "other_of"]
 
-# What the soft switch is compared with.
+# The switches that the soft switch can be compared with.
 OTHERS: dict[str, type[Target]] = {target.name: target for target in (Bmv2, TofinoEmulator)}
 
-# What a port loses at egress is counted by a thread of its own, behind no marker.
+# Losses at egress are counted by a separate thread, after no marker.
 _COUNT_SECONDS = 2.0
 
-# Ethernet, IPv4 without options and UDP: what the copies of a result may differ in.
+# Ethernet, IPv4 without options and UDP: the headers in which the copies of a result may differ.
 _HEADER_BYTES = 42
 
 
 class Difference(AssertionError):
-    """The switches did different things; the text says which."""
+    """The switches behaved differently; the text says how."""
 
 
 class NoAnswer(BaseException):
-    """A switch has ended or does not answer. No Exception: hypothesis must not go on with what cannot be compared."""
+    """A switch has ended or does not answer. Not an Exception, so that hypothesis does not continue without it."""
 
 
 class Pair:
-    """A switch of a class of OTHERS and the soft switch, each with a directory of its own; a context manager."""
+    """A switch of a class of OTHERS and the soft switch, each with its own directory; a context manager."""
 
     def __init__(self, directory: Path, values: int, other: type[Target]) -> None:
         self._targets: list[Target] = []
@@ -84,7 +84,7 @@ class Pair:
 
 
 def other_of(values: int) -> type[Target]:
-    """Return what to compare the soft switch with when a packet has so many values."""
+    """Return the switch to compare the soft switch with when a packet has this many values."""
     return next(target for target in OTHERS.values() if values in target.values)
 
 
@@ -113,7 +113,7 @@ def _without_order(frames: dict[int, list[bytes]]) -> dict[int, list[bytes]]:
 
 
 def _copies_sorted(frames: list[bytes]) -> list[bytes]:
-    """Sort what leaves in a row with one payload: no switch owes an order to a group's copies through one port."""
+    """Sort consecutive frames with the same payload: the order of a group's copies through one port is not defined."""
     return [frame for _, copies in groupby(frames, key=lambda frame: frame[_HEADER_BYTES:]) for frame in sorted(copies)]
 
 

@@ -1,4 +1,4 @@
-"""Plays a sequence on one target and tells what came of it."""
+"""Play a sequence on one target and return the outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from switchml.dataplane.constants import DropReason
 
 __all__ = ["JOB_IDS", "Outcome", "Player"]
 
-# The jobs that sequences know: the verdicts of these are compared.
+# The jobs that sequences use, whose verdicts are compared.
 JOB_IDS = (0, 1, 2, 3)
 _SECONDS = 10.0
 _LOSES_ALL = 0xFFFFFFFF
@@ -27,9 +27,9 @@ _LOSES_ALL = 0xFFFFFFFF
 
 @dataclass
 class Outcome:
-    """What came out after each step, by port, in order, and what the counters say at the end.
+    """The frames that left after each step, by port, in order, and the counters at the end.
 
-    ``refused`` are the steps that the switch did not take, with the error's code.
+    ``refused`` are the steps that the switch refused, with the error's code.
     """
 
     frames: list[dict[int, list[bytes]]] = field(default_factory=list)
@@ -65,10 +65,10 @@ class Player:
         self._stack.close()
 
     def play(self, sequence: Sequence) -> Outcome:
-        """Load the pipeline and take the steps; between a write and packets there is a barrier."""
+        """Load the pipeline and execute the steps, with a barrier between a write and packets."""
         self.control.load()
         self.control.insert(*marker_entities())
-        # BMv2 changes over to the new pipeline when the next packet comes, and takes no other pipeline before.
+        # BMv2 switches to the new pipeline when the next packet arrives, and accepts no other pipeline before that.
         self._barrier.emitted()
         self._losing = {"loss_ingress_table": set(), "loss_egress_table": set()}
         self._present = set()
@@ -100,10 +100,10 @@ class Player:
         end = time.monotonic() + _SECONDS
         while self.control.drops(DropReason.INJECTED_LOSS) < wanted:
             if time.monotonic() > end:
-                raise TimeoutError(f"{self._description.name}: port {burst.port} does not lose what it should")
+                raise TimeoutError(f"{self._description.name}: port {burst.port} does not lose packets as it should")
 
     def _received(self) -> dict[int, list[bytes]]:
-        """Return all that has come out; what egress loses may still be counted."""
+        """Return all frames that have left; losses at egress may not be counted yet."""
         return self._barrier.emitted(tuple(p for p in HOST_PORTS if p not in self._losing["loss_egress_table"]))
 
     def _write(self, number: int, step: Put | Remove | SetDefault, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""``python -m ptf_tests.differential.replay FILE``: play a saved sequence once more."""
+"""Play a saved sequence again: ``python -m ptf_tests.differential.replay FILE``."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from switchml.dataplane.constants import DropReason, Verdict
 @click.option(
     "--other",
     type=click.Choice([*OTHERS]),
-    help="What the soft switch is compared with; default: the first that has so many values per packet.",
+    help="Target to compare the soft switch with; default: the first that has this many values per packet.",
 )
 def main(file: Path, target: str, other: str | None) -> None:
-    """Play a sequence and print, step by step, what comes out, and the counters; or what both targets differ in."""
+    """Play a sequence and print, step by step, the frames that leave, and the counters; or two targets' differences."""
     try:
         sequence = load(file)
     except (ValueError, KeyError, TypeError) as error:
@@ -43,7 +43,7 @@ def main(file: Path, target: str, other: str | None) -> None:
         arguments = [str(file), "--target", target, "--other", compared.name]
         namespace.enter("ptf_tests.differential.replay", arguments)
         namespace.make_veth_pairs(veth_names())
-    logging.getLogger("dataplane").setLevel(logging.ERROR)  # ptf warns of every frame of 14 bytes
+    logging.getLogger("dataplane").setLevel(logging.ERROR)  # ptf warns about every frame of 14 bytes
     with tempfile.TemporaryDirectory(prefix="switchml-replay-") as directory:
         if target == "both":
             sys.exit(_compare(sequence, Path(directory), compared))

@@ -1,4 +1,4 @@
-"""``python -m ptf_tests.differential.run``: random sequences on two switches until one tells them apart."""
+"""Play random sequences on two switches until they differ: ``python -m ptf_tests.differential.run``."""
 
 from __future__ import annotations
 
@@ -23,17 +23,22 @@ from ptf_tests.targets import Target, TargetUnavailable, veth_names
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--sequences", "count", type=click.IntRange(1), default=2000, help="How many to play.")
-@click.option("--seed", type=click.IntRange(0), help="What they are drawn from; a new one is chosen and printed.")
+@click.option("--sequences", "count", type=click.IntRange(1), default=2000, help="Number of sequences to play.")
 @click.option(
-    "--target", "name", type=click.Choice([*OTHERS]), default="bmv2", help="What the soft switch is compared with."
+    "--seed", type=click.IntRange(0), help="Seed of the random sequences; by default a new one is chosen and printed."
 )
-@click.option("--values", type=click.IntRange(1), help="Values per packet, one of the target's; default: its first.")
+@click.option(
+    "--target", "name", type=click.Choice([*OTHERS]), default="bmv2", help="Target to compare the soft switch with."
+)
+@click.option(
+    "--values", type=click.IntRange(1), help="Values per packet, one of those of the target; default: its first."
+)
 def main(count: int, seed: int | None, name: str, values: int | None) -> None:
-    """Play random sequences of table writes and packets on the soft switch and on another; compare what comes of them.
+    """Play random sequences of table writes and packets on the soft switch and on another, and compare the outcomes.
 
-    The exit status is 0 when there is no difference, or when the other is not installed. The least sequence that shows
-    a difference is saved, to be played again with python -m ptf_tests.differential.replay.
+    The exit status is 0 if there is no difference, or if the other switch is not installed. The shortest sequence that
+    shows
+    a difference is saved, and can be played again with python -m ptf_tests.differential.replay.
     """
     other = OTHERS[name]
     values = other.values[0] if values is None else values
@@ -49,7 +54,7 @@ def main(count: int, seed: int | None, name: str, values: int | None) -> None:
         arguments = ["--sequences", str(count), "--seed", str(seed), "--target", name, "--values", str(values)]
         namespace.enter("ptf_tests.differential.run", arguments)
         namespace.make_veth_pairs(veth_names())
-    logging.getLogger("dataplane").setLevel(logging.ERROR)  # ptf warns of every frame of 14 bytes
+    logging.getLogger("dataplane").setLevel(logging.ERROR)  # ptf warns about every frame of 14 bytes
     directory = Path(tempfile.mkdtemp(prefix="switchml-differential-"))
     start = time.monotonic()
     with Pair(directory, values, other) as pair:
@@ -69,7 +74,7 @@ def main(count: int, seed: int | None, name: str, values: int | None) -> None:
 
 
 class _Run:
-    """Plays what hypothesis draws; ``failing`` is the sequence that told the switches apart."""
+    """Play the sequences that hypothesis draws; ``failing`` is the sequence for which the switches differed."""
 
     def __init__(self, pair: Pair, other: str) -> None:
         self._pair = pair
@@ -102,10 +107,11 @@ class _Run:
         play_one()
 
     def reduce(self) -> Difference | None:
-        """Leave out of the failing sequence every step and every frame that does not matter.
+        """Remove every step and every frame from the failing sequence that does not matter.
 
-        Return what the rest shows, or None when all of it matters. hypothesis would also make the numbers in the frames
-        smaller, but takes minutes for it.
+        Return the difference that the rest shows, or None if everything matters. hypothesis would also reduce the
+        numbers in the
+        frames, but takes minutes to do so.
         """
         assert self.failing is not None
         found = None
@@ -128,7 +134,7 @@ class _Run:
 
 
 def _shorter(sequence: Sequence) -> Iterator[Sequence]:
-    """Yield what is left of a sequence without some steps in a row, many before few, or without one frame."""
+    """Yield the sequence without some consecutive steps, many before few, or without one frame."""
     steps = sequence.steps
     length = len(steps) // 2
     while length:
@@ -146,7 +152,10 @@ def _report(error: BaseException, run: _Run, directory: Path, seed: int) -> None
     assert run.failing is not None
     path = directory / "sequence.json"
     save(run.failing, path)
-    click.echo(f"the switches differ (seed {seed}, after {run.played} sequences, the least one is):", err=True)
+    click.echo(
+        f"the switches differ (seed {seed}, after {run.played} sequences); the shortest sequence that shows it:",
+        err=True,
+    )
     click.echo(str(error), err=True)
     click.echo(f"play it again: python -m ptf_tests.differential.replay {path} --other {run.other}", err=True)
 

@@ -1,4 +1,4 @@
-"""A sequence of table writes and packets, as data: what a failure saves and ``replay`` reads."""
+"""A sequence of table writes and packets as data, which a failure saves and ``replay`` reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Subject:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells it from others in the same switch."""
+        """The key that identifies it in a switch."""
         return self.table, self.match, self.priority
 
     def _entity(self, action: fy.P4TableAction | None, replicas: tuple[tuple[int, int], ...] = ()) -> Entity:
@@ -37,24 +37,24 @@ class _Subject:
 
 @dataclass(frozen=True)
 class Put(_Subject):
-    """Write an entry or a group: insert it, or modify it when it is there."""
+    """Write an entry or a group: insert it, or modify it if it exists."""
 
     action: str = ""
     parameters: tuple[tuple[str, int], ...] = ()
     replicas: tuple[tuple[int, int], ...] = ()
 
     def entity(self) -> Entity:
-        """Return it as finsy takes it."""
+        """Return it as a finsy entity."""
         action = None if self.table == "group" else fy.Action(self.action, **dict(self.parameters))
         return self._entity(action, self.replicas)
 
 
 @dataclass(frozen=True)
 class Remove(_Subject):
-    """Delete an entry or a group; nothing when it is not there."""
+    """Delete an entry or a group, if it exists."""
 
     def entity(self) -> Entity:
-        """Return it as finsy takes it."""
+        """Return it as a finsy entity."""
         return self._entity(None)
 
 
@@ -67,7 +67,7 @@ class SetDefault:
     parameters: tuple[tuple[str, int], ...] = ()
 
     def entity(self) -> Entity:
-        """Return it as finsy takes it."""
+        """Return it as a finsy entity."""
         return fy.P4TableEntry(
             self.table, action=fy.Action(self.action, **dict(self.parameters)), is_default_action=True
         )
@@ -75,7 +75,7 @@ class SetDefault:
 
 @dataclass(frozen=True)
 class Burst:
-    """Frames that come in through one port, one right behind the other."""
+    """Frames that arrive through one port, directly one after the other."""
 
     port: int
     frames: tuple[bytes, ...]
@@ -86,7 +86,7 @@ Step = Put | Remove | SetDefault | Burst
 
 @dataclass(frozen=True)
 class Sequence:
-    """Steps, taken one after the other by a switch that has just loaded its pipeline."""
+    """Steps, executed in order by a switch that has just loaded its pipeline."""
 
     steps: tuple[Step, ...]
     values: int = field(default=64)
@@ -96,14 +96,14 @@ _KINDS: dict[str, type[Step]] = {kind.__name__: kind for kind in (Put, Remove, S
 
 
 def save(sequence: Sequence, path: Path) -> None:
-    """Write a sequence as JSON, one step a line."""
+    """Write a sequence as JSON, with one step per line."""
     lines = [json.dumps({"step": type(step).__name__, **_plain(vars(step))}) for step in sequence.steps]
     body = ",\n  ".join(lines)
     path.write_text(f'{{"values": {sequence.values}, "steps": [\n  {body}\n]}}\n', encoding="utf-8")
 
 
 def load(path: Path) -> Sequence:
-    """Read what ``save`` wrote. Raises OSError, ValueError, KeyError or TypeError when it is no such file."""
+    """Read a file written by ``save``. Raises OSError, ValueError, KeyError or TypeError if it is not valid."""
     document = json.loads(path.read_text(encoding="utf-8"))
     return Sequence(tuple(map(_step, document["steps"])), document["values"])
 

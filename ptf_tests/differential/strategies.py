@@ -15,7 +15,7 @@ from switchml.dataplane.wire import Packet
 
 __all__ = ["sequences"]
 
-# No port may have to take more frames at once than a Unix datagram socket holds (barrier.py).
+# A burst must not exceed what a Unix datagram socket holds (barrier.py).
 _MAX_BURST = 3
 _MAX_REPLICAS = 3
 _HOSTS = tuple(map(default_host, range(4)))
@@ -23,27 +23,27 @@ _PORTS = (1, 2, 3, 4)
 _JOBS = (1, 2)
 _GROUPS = (1, 2, 3)
 _MACS = (SWITCH_MAC, 0xFFFFFFFFFFFF, *(host.mac for host in _HOSTS))
-_SLOTS = 4  # of a job
+_SLOTS = 4  # slots of each job
 
 
 class _Draw:
-    """Draws the fields of one frame: what makes it ordinary, but for a few that are wrong."""
+    """Draw the fields of one frame: usual values, except for a few wrong ones."""
 
     def __init__(self, draw: st.DrawFn, wrong: frozenset[str]) -> None:
         self._draw = draw
         self._wrong = wrong
 
     def __call__(self, name: str, usual: Any, *others: Any) -> Any:
-        """Return ``usual``, or another value when the field ``name`` is to be wrong."""
+        """Return ``usual``, or another value if the field ``name`` should be wrong."""
         return self._draw(st.sampled_from(others)) if name in self._wrong else usual
 
     def any(self, *values: Any) -> Any:
-        """Return one of several values that are all right."""
+        """Return one of several valid values."""
         return self._draw(st.sampled_from(values))
 
 
 def _wrong(names: tuple[str, ...]) -> st.SearchStrategy[frozenset[str]]:
-    """Return none of the names in three draws of four, else one or two."""
+    """Draw the names of wrong fields: in three of four cases an empty set, else one or two names."""
     none = st.just(frozenset[str]())
     return st.one_of(none, none, none, st.frozensets(st.sampled_from(names), min_size=1, max_size=2))
 
@@ -68,7 +68,7 @@ def _jobs(draw: st.DrawFn, values: int) -> Job:
 
 
 def _job_writes(job: Job) -> list[Step]:
-    """Return what the controller writes for a job."""
+    """Return the writes by which the controller creates a job."""
     value, mask = job.slot_match
     writes: list[Step] = [
         _group(job.id, tuple((host.port, rank) for rank, host in enumerate(job.hosts))),
@@ -94,7 +94,7 @@ def _worker(host: Host, job: int, worker: int, slot: tuple[int, int], secret: in
     }
     if slot[1]:
         match["slot"] = slot
-    # Two entries that overlap never have the same priority: which of them counts would not be defined.
+    # Two overlapping entries never have the same priority: it would be undefined which of them matches.
     return _put("worker_table", match, "admit", priority=1 + slot[1].bit_count(), **admission)
 
 
@@ -157,7 +157,7 @@ _ANY = (_any_group, _any_job, _any_rank, _any_l2, _any_l2, _any_l2)
 
 @st.composite
 def _writes(draw: st.DrawFn, max_workers: int, losses: bool) -> list[Step]:
-    """Draw a write to any table, of an entry that may be there or not."""
+    """Draw a write to any table, of an entry that may exist or not."""
     if draw(st.integers(0, 9)) == 9:
         return [_switch_address(draw(st.sampled_from((0, SWITCH_MAC))), draw(st.sampled_from((0, SWITCH_IP))))]
     workers = (lambda draw: _any_worker(draw, max_workers),) * 2
@@ -220,7 +220,7 @@ def _contributions(draw: st.DrawFn, job: Job, rank: int, slot: int | None = None
 
 
 def _in_ipv4(pick: _Draw, host: Host, payload: bytes) -> bytes:
-    """Return a UDP payload behind its headers."""
+    """Return a UDP payload with its headers."""
     size = len(payload)
     udp_length = pick("udp_length", 8 + size, 0, 8, 39, 40, 41, 7 + size, 9 + size, 0xFFFF)
     udp = struct.pack("!HHHH", host.udp_port, pick("udp_port", 0xBEE0, 0xBEE1), udp_length, pick.any(0, 1, 0xFFFF))
@@ -254,7 +254,7 @@ _ARP_FIELDS = ("hardware", "protocol", "hardware_length", "protocol_length", "op
 
 @st.composite
 def _ordinary(draw: st.DrawFn, host: Host) -> bytes:
-    """Draw a frame that is not SwitchML's: ARP, ICMP, anything."""
+    """Draw a frame that is not a SwitchML packet: ARP, ICMP, anything."""
     kind = draw(st.sampled_from(("arp", "icmp", "bytes", "bytes")))
     pick = _Draw(draw, draw(_wrong(("source", "cut", *_IPV4_FIELDS, *_ARP_FIELDS, "type", "code"))))
     source = pick("source", host.mac, SWITCH_MAC, 0)
@@ -269,7 +269,7 @@ def _ordinary(draw: st.DrawFn, host: Host) -> bytes:
         frame = _ethernet(pick.any(SWITCH_MAC, destination), source, 0x0800)
         frame += _ipv4(pick, length, pick("protocol", 1, 17), *addresses) + icmp
     else:
-        # No 802.1Q tag: Linux itself drops a frame that ends inside it, before BMv2 sees it.
+        # No 802.1Q tag: Linux itself drops a frame that ends inside it, before BMv2 receives it.
         frame = _ethernet(destination, source, pick.any(0x0800, 0x0806, 0x88CC, 0x86DD, 0))
         frame += draw(st.binary(max_size=64))
     return frame[: pick("cut", len(frame), 14, 15, 33, 34, 41, 42)]
@@ -299,7 +299,7 @@ def _ethernet(destination: int, source: int, ethertype: int) -> bytes:
 
 @st.composite
 def _bursts(draw: st.DrawFn, jobs: tuple[Job, ...]) -> list[Step]:
-    """Draw frames of one host, through its port or, now and then, another."""
+    """Draw frames of one host, through its port or, sometimes, another one."""
     job = draw(st.sampled_from(jobs))
     rank = draw(st.integers(0, len(job.hosts) - 1))
     host = job.hosts[rank]
@@ -311,7 +311,7 @@ def _bursts(draw: st.DrawFn, jobs: tuple[Job, ...]) -> list[Step]:
 
 @st.composite
 def _rounds(draw: st.DrawFn, jobs: tuple[Job, ...]) -> list[Step]:
-    """Draw one phase of a slot: every rank contributes, in any order, and some do so more than once."""
+    """Draw one phase of a slot: every rank contributes, in any order, and some more than once."""
     job = draw(st.sampled_from(jobs))
     slot, phase = draw(st.sampled_from((0, 1))), draw(st.sampled_from((0, 1, 2, 3)))
     ranks = range(len(job.hosts))
@@ -323,7 +323,8 @@ def _rounds(draw: st.DrawFn, jobs: tuple[Job, ...]) -> list[Step]:
 def sequences(draw: st.DrawFn, values: int = 64, max_workers: int = 64, losses: bool = True) -> Sequence:
     """Draw the tables of one or two jobs, then packets and writes in any order.
 
-    Every frame has an Ethernet header, for BMv2's interfaces carry no other. ``losses``: there are the loss tables.
+    Every frame has an Ethernet header, because BMv2's interfaces carry no other. ``losses``: the pipeline has loss
+    tables.
     """
     jobs = tuple(draw(st.lists(_jobs(values), min_size=1, max_size=2, unique_by=lambda job: job.id)))
     steps: list[Step] = [_switch_address(SWITCH_MAC, SWITCH_IP)]

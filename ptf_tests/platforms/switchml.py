@@ -1,4 +1,4 @@
-"""ptf's platform for our targets: which ports there are, and what class of port they are."""
+"""ptf's platform for SwitchML's targets: the ports and the class that implements them."""
 
 from __future__ import annotations
 

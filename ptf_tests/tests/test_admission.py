@@ -1,4 +1,4 @@
-"""Admission: a packet counts only if port, MAC, IP, UDP port, job, rank and slot stand in one entry."""
+"""Admission: a packet is accepted only if port, MAC, IP, UDP port, job, rank and slot match one entry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WrongPort(_Impostor):
 
 
 class WrongMac(_Impostor):
-    """From another MAC: a stranger's, the other rank's, and ones that differ in the first or last bit."""
+    """From another MAC: unknown, the other rank's, and ones that differ in the first or last bit."""
 
     changes = ({"mac": 0x020000000200}, {"mac": 0x020000000100}, {"mac": 0x820000000101}, {"mac": 0x020000000103})
 
@@ -66,7 +66,7 @@ class WrongUdpPort(_Impostor):
 
 
 class WrongRank(SwitchMLTest):
-    """A rank cannot speak for another, nor for one that the job has not."""
+    """A rank cannot send as another rank, nor as one that the job does not have."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -80,7 +80,7 @@ class WrongRank(SwitchMLTest):
 
 
 class WrongSecret(SwitchMLTest):
-    """A packet that is right in all but the secret of the epoch is a stranger's, whatever bit differs."""
+    """A packet that is right except for the epoch's secret is refused, whichever bit differs."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -94,7 +94,7 @@ class WrongSecret(SwitchMLTest):
 
 
 class StrangersOfEveryShape(SwitchMLTest):
-    """A stranger's packets are well-formed whatever half they are for, with values or without: nothing else is said."""
+    """Packets from an unknown sender are counted as such for either half, with values or without."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -110,7 +110,7 @@ _FIELDS = (*_STRANGERS, "job", "rank", "epoch")
 
 
 def _wrong(job: Job) -> Iterator[tuple[set[str], Packet, Host]]:
-    """Yield what rank 1 of a job sends with each of the 63 combinations of fields that are not its own."""
+    """Yield the packets of a job's rank 1 with each of the 63 combinations of fields that are not its own."""
     others: dict[str, Any] = {"job": job.id + 6, "worker": 0, "epoch": job.epoch + 1}
     for count in range(1, len(_FIELDS) + 1):
         for names in map(set, combinations(_FIELDS, count)):
@@ -121,7 +121,7 @@ def _wrong(job: Job) -> Iterator[tuple[set[str], Packet, Host]]:
 
 
 class EveryWrongCombination(SwitchMLTest):
-    """Port, MAC, IP address, job, rank and epoch, each right or wrong: only what is right in all of them is added."""
+    """Port, MAC, IP address, job, rank and epoch, each right or wrong: a packet is added only if all are right."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -139,7 +139,7 @@ class EveryWrongCombination(SwitchMLTest):
 
 
 class EveryForgedResult(SwitchMLTest):
-    """A RESULT from a host port is dropped as such, whether its fields are a rank's own or any of them is not."""
+    """A RESULT from a host port is dropped as such, whether its fields are a rank's own or not."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -171,7 +171,7 @@ class RankOfAnotherJob(SwitchMLTest):
 
 
 class RefusalsInOrder(SwitchMLTest):
-    """When several reasons hold: unknown job before slot out of range before unknown worker before wrong epoch."""
+    """If several reasons hold: unknown job precedes slot out of range, unknown worker and wrong epoch in turn."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -185,7 +185,7 @@ class RefusalsInOrder(SwitchMLTest):
 
 
 class AnyDestinationAddress(SwitchMLTest):
-    """What makes a packet ours is its UDP port: the switch need not be its Ethernet or IPv4 destination."""
+    """The UDP port alone marks a SwitchML packet: the switch need not be its Ethernet or IPv4 destination."""
 
     def runTest(self) -> None:
         job = self.job(2)

@@ -1,4 +1,4 @@
-"""Epochs: a packet of another epoch touches nothing, and a job in a new epoch finds every slot free."""
+"""Epochs: a packet of another epoch changes nothing, and a job in a new epoch finds every slot free."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from switchml.dataplane.constants import Verdict
 
 
 class WrongEpoch(SwitchMLTest):
-    """Packets of an older, a newer and no epoch are dropped before any register."""
+    """Packets of an older, a newer and no epoch are dropped before any register is accessed."""
 
     def runTest(self) -> None:
         job = self.job(2, epoch=30_000)
@@ -18,7 +18,7 @@ class WrongEpoch(SwitchMLTest):
             self.contribute(job, job.packet(1, epoch=epoch), Verdict.WRONG_EPOCH)
             self.contribute(job, job.packet(0, phase=2, epoch=epoch), Verdict.WRONG_EPOCH)
         self.expect_nothing()
-        # The slot is as it was.
+        # The slot is unchanged.
         packets = [job.packet(rank) for rank in range(2)]
         self.contribute(job, packets[1], Verdict.COMPLETED)
         self.expect_result(job, job.result(*packets))
@@ -26,7 +26,7 @@ class WrongEpoch(SwitchMLTest):
 
 @group("values")
 class RestartOverDirtySlots(SwitchMLTest):
-    """A job's slots are left in every state; the next epoch begins at phase 0 and holds nothing of the old one."""
+    """A job's slots are left in every state; the next epoch begins at phase 0 and contains nothing of the old one."""
 
     def runTest(self) -> None:
         with self.undone():
@@ -41,13 +41,13 @@ class RestartOverDirtySlots(SwitchMLTest):
         for slot in range(4):
             for phase in range(3):
                 self.reduce(new, [new.packet(rank, slot, phase) for rank in range(3)])
-        # What still travels of the old epoch is dropped.
+        # Late packets of the old epoch are dropped.
         self.contribute(new, old.packet(1, phase=6), Verdict.WRONG_EPOCH)
         self.expect_nothing()
 
 
 class LowerEpochIsANewOne(SwitchMLTest):
-    """Epochs are compared for equality only: one with a smaller number finds the slots free too."""
+    """Epochs are compared for equality only: an epoch with a smaller number also finds the slots free."""
 
     def runTest(self) -> None:
         with self.undone():
@@ -58,7 +58,7 @@ class LowerEpochIsANewOne(SwitchMLTest):
 
 
 class EntryOfNewEpoch(SwitchMLTest):
-    """An entry that is modified to the next epoch takes effect at once: a fenced rank cannot touch its job."""
+    """An entry that is changed to the next epoch takes effect at once: a fenced rank cannot change its job's slots."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -71,7 +71,7 @@ class EntryOfNewEpoch(SwitchMLTest):
 
 
 class SmallerJobAfterLoss(SwitchMLTest):
-    """A rank is lost and the job goes on without it: the mask of the new entries decides, not the old bitmap."""
+    """A rank is lost and the job continues without it: the mask of the new entries decides, not the old bitmap."""
 
     def runTest(self) -> None:
         with self.undone():

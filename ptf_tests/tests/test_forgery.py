@@ -13,7 +13,7 @@ from switchml.dataplane.constants import DropReason, Kind, Verdict
 
 
 class ForgedResult(SwitchMLTest):
-    """A RESULT that a rank or a stranger sends reaches nobody, in our port's direction or in an agent's."""
+    """A RESULT sent by a rank or an unknown sender reaches no rank, through the switch's port or an agent's."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -32,7 +32,7 @@ class ForgedResult(SwitchMLTest):
 
 
 class OwnMac(SwitchMLTest):
-    """Frames with the switch's MAC as their source: contributions, IPv4, ARP and anything else."""
+    """Frames with the switch's MAC address as their source: contributions, IPv4, ARP and anything else."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -60,7 +60,7 @@ class OwnIp(SwitchMLTest):
 
 
 class AddressNotSet(SwitchMLTest):
-    """Addresses of 0 are not set, not the switch's: hosts without an address (DHCP) are no forgers."""
+    """Addresses of 0 mean not set: hosts without an address (DHCP) are not taken for forgers."""
 
     def runTest(self) -> None:
         self.set_switch_address(0, 0)

@@ -1,4 +1,4 @@
-"""Ordinary traffic: what is not SwitchML's is forwarded by its Ethernet destination, byte for byte."""
+"""Ordinary traffic: frames that are not SwitchML packets are forwarded by Ethernet destination, byte for byte."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KnownDestination(SwitchMLTest):
 
 
 class NotOurs(SwitchMLTest):
-    """Packets to our UDP port that are fragments or have IPv4 options are ordinary traffic."""
+    """Packets to SwitchML's UDP port that are fragments or have IPv4 options are ordinary traffic."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -63,7 +63,7 @@ class NotOurs(SwitchMLTest):
 
 
 class UnknownDestination(SwitchMLTest):
-    """Frames to a MAC that is not in the table are dropped and counted: there is no default but the one that is set."""
+    """Frames to a MAC that is not in the table are dropped and counted, unless a default action is set."""
 
     def runTest(self) -> None:
         self.insert(self.l2_forward(_B.mac, _B.port))
@@ -74,7 +74,7 @@ class UnknownDestination(SwitchMLTest):
 
 
 class EntryThatDrops(SwitchMLTest):
-    """An entry may say that frames to a MAC are dropped, while all others flood."""
+    """An entry may drop frames to a MAC, while all others are flooded."""
 
     def runTest(self) -> None:
         match = fy.Match(eth_dst=_B.mac)
@@ -85,7 +85,7 @@ class EntryThatDrops(SwitchMLTest):
 
 
 class BackToItsOwnPort(SwitchMLTest):
-    """A frame to a host behind the port that it came from has been there already: dropped and counted."""
+    """A frame whose destination is on the port that it came from is dropped and counted."""
 
     def runTest(self) -> None:
         self.insert(self.l2_forward(_B.mac, _A.port))
@@ -97,7 +97,7 @@ class BackToItsOwnPort(SwitchMLTest):
 
 
 class Flooding(SwitchMLTest):
-    """A flooded frame leaves through every port of the group but the one that it came from; that is no drop."""
+    """A flooded frame leaves through every port of the group except its ingress port; that is not counted as a drop."""
 
     def runTest(self) -> None:
         ports = (1, 2, 5, 8)
@@ -126,7 +126,7 @@ class FloodByDefault(SwitchMLTest):
 
 
 class ForwardByDefault(SwitchMLTest):
-    """The default action may forward to one port, an uplink; from there it is dropped."""
+    """The default action may forward to one port, an uplink; frames from there are dropped."""
 
     def runTest(self) -> None:
         self.set_l2_default(fy.Action("forward", port=8))
@@ -138,7 +138,7 @@ class ForwardByDefault(SwitchMLTest):
 
 
 class BesideAJob(SwitchMLTest):
-    """Ordinary traffic between the ranks of a job goes on while a slot collects, and does not touch it."""
+    """Ordinary traffic between a job's ranks is forwarded while a slot collects, and does not change it."""
 
     def runTest(self) -> None:
         job = self.job(2)

@@ -1,4 +1,4 @@
-"""Several jobs on one switch: each has its slots, and no other can reach them."""
+"""Several jobs on one switch: each has its own slots, which no other job can change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from switchml.dataplane.constants import DropReason, Verdict
 
 
 class TwoJobsOnNeighbouringSlots(SwitchMLTest):
-    """Jobs whose ranges touch run interleaved: sums, exponents and results stay apart."""
+    """Jobs with adjacent slot ranges run interleaved: sums, exponents and results stay separate."""
 
     def runTest(self) -> None:
         left = self.job(2, job_id=1, slot_base=16, slots=16)
@@ -26,7 +26,7 @@ class TwoJobsOnNeighbouringSlots(SwitchMLTest):
 
 
 class SameHostsInTwoJobs(SwitchMLTest):
-    """One host carries a rank of each of two jobs, from one socket: the job in the header tells them apart."""
+    """One host has a rank of each of two jobs, on one socket: the job in the header distinguishes them."""
 
     def runTest(self) -> None:
         one = self.job(2, job_id=1, slot_base=0, slots=8)
@@ -56,7 +56,7 @@ class SlotOutOfRange(SwitchMLTest):
 
 
 class UnknownJob(SwitchMLTest):
-    """A job that is not in the tables: refused, whatever the rest of the packet says."""
+    """A job that is not in the tables is refused, whatever the rest of the packet contains."""
 
     def runTest(self) -> None:
         job = self.job(2, job_id=3)
@@ -67,7 +67,7 @@ class UnknownJob(SwitchMLTest):
 
 
 class EndedJob(SwitchMLTest):
-    """When a job's entries are deleted its ranks are unknown, and its slots serve the next job."""
+    """When a job's entries are deleted, its ranks are unknown, and its slots serve the next job."""
 
     def runTest(self) -> None:
         with self.undone():

@@ -1,4 +1,4 @@
-"""Late packets: a copy of an old packet, however late it comes, is never added to a sum."""
+"""Late packets: a copy of an old packet, however late it arrives, is never added to a sum."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from switchml.dataplane.constants import Verdict
 
 
 class LateDuplicateAfterNextPhase(SwitchMLTest):
-    """A copy from phase p arrives after its sender entered p+1: it asks for a result, no more."""
+    """A copy from phase p arrives after its sender entered p+1: it only asks for a resend."""
 
     def runTest(self) -> None:
         job = self.job(3)
@@ -23,7 +23,7 @@ class LateDuplicateAfterNextPhase(SwitchMLTest):
 
 
 class LateDuplicateIsNoContributionToPhaseAfterNext(SwitchMLTest):
-    """The hole of the one-bit version: the copy from p must not count as its sender's contribution to p+2."""
+    """The flaw of the one-bit version: the copy from p must not count as its sender's contribution to p+2."""
 
     def runTest(self) -> None:
         job = self.job(3)
@@ -35,7 +35,7 @@ class LateDuplicateIsNoContributionToPhaseAfterNext(SwitchMLTest):
         # Phase p+2 has not begun: the half still holds p, and the copy is answered with it.
         self.contribute(job, first[0], Verdict.RESENT)
         self.expect_resend(job, job.result(*first, asked_by=first[0]))
-        # It has begun: the copy is stale, also that of a rank that p+2 still waits for.
+        # It has begun: the copy is stale, even if p+2 still waits for its sender.
         self.contribute(job, third[1], Verdict.AGGREGATED)
         for rank in (0, 1, 2):
             self.contribute(job, first[rank], Verdict.STALE)
@@ -47,7 +47,7 @@ class LateDuplicateIsNoContributionToPhaseAfterNext(SwitchMLTest):
 
 
 class LateDuplicateAfterCompletionOfPhaseAfterNext(SwitchMLTest):
-    """When p+2 is complete the copy from p is stale: it is neither added nor answered."""
+    """When p+2 is complete, the copy from p is stale: it is neither added nor answered."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -63,7 +63,7 @@ class LateDuplicateAfterCompletionOfPhaseAfterNext(SwitchMLTest):
 
 
 class Stale(SwitchMLTest):
-    """Packets of any earlier phase of the half, those without values too, are dropped and counted."""
+    """Packets of any earlier phase of the half, including those without values, are dropped and counted."""
 
     def runTest(self) -> None:
         job = self.job(2)

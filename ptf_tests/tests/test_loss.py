@@ -1,4 +1,4 @@
-"""The loss simulator: packets dropped on purpose, by port, in each direction, each copy on its own."""
+"""The loss simulator: packets dropped on purpose, by port, in each direction, each copy independently."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ class _Loss(SwitchMLTest):
 
     def lose(self, direction: str, threshold: int, *ports: int) -> None:
         """Lose packets of some ports until the end of the test, or of ``undone``."""
-        self.expect_nothing()  # what has been sent before has left: it is not to be lost
+        self.expect_nothing()  # earlier frames must have left before the loss begins
         action = fy.Action("lose", threshold=threshold)
         for port in ports:
             self.insert(fy.P4TableEntry(f"loss_{direction}_table", match=fy.Match(port=port), action=action))
 
     def wait_for_drops(self, reason: DropReason, count: int) -> None:
-        """Wait until the counter is there: markers do not tell, for they are lost as well."""
+        """Wait until the counter reaches a value: markers cannot tell, because they are lost as well."""
         end = time.monotonic() + _SECONDS
         while (counted := self.control.drops(reason)) != count:
             self.assertLess(time.monotonic(), end, f"{counted} packets are counted as {reason.name}, not {count}")
 
     def others(self, port: int) -> tuple[int, ...]:
-        """Return the ports through which markers still come."""
+        """Return the ports through which markers still pass."""
         return tuple(other for other in HOST_PORTS if other != port)
 
 
 class IngressLosesAll(_Loss):
-    """Every packet that comes in through the port is lost before any other table; other ports are not touched."""
+    """Every packet that arrives through the port is lost before any other table; other ports are not affected."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -61,7 +61,7 @@ class IngressLosesAll(_Loss):
         self.expect_result(job, job.result(packets[1], packets[0]))
 
     def send_and_lose(self, port: int, frames: list[bytes]) -> None:
-        """Send frames of which none, and so no marker, arrives: wait until the last one is counted."""
+        """Send frames that are all lost, including markers, and wait until the last one is counted."""
         before = self.control.drops(DropReason.INJECTED_LOSS)
         for frame in frames:
             self.send(port, frame, DropReason.INJECTED_LOSS)
@@ -70,7 +70,7 @@ class IngressLosesAll(_Loss):
 
 
 class EgressLosesAll(_Loss):
-    """Every copy that would leave through the port is lost; the other ranks get theirs, and a resend is lost too."""
+    """Every copy that would leave through the port is lost, and so are resends; the other ranks get theirs."""
 
     def runTest(self) -> None:
         job = self.job(3)
@@ -96,7 +96,7 @@ class EgressLosesAll(_Loss):
 
 
 class OrdinaryTrafficIsLostToo(_Loss):
-    """Forwarded frames are lost at egress like ours."""
+    """Forwarded frames are lost at egress as well."""
 
     def runTest(self) -> None:
         host = default_host(3)
@@ -124,7 +124,7 @@ class NoLossAtZero(_Loss):
 
 
 class _HalfIsLost(_Loss):
-    """The bounds below are six standard deviations wide: by chance alone, one run in 10^8 breaks one of them."""
+    """The bounds below are six standard deviations wide: by chance alone, one run in 10^8 exceeds one of them."""
 
     frames = 300
 
@@ -138,7 +138,7 @@ class _HalfIsLost(_Loss):
 
 
 class IngressLosesHalf(_HalfIsLost):
-    """Half of the largest threshold loses about half of what comes in; the rest passes, in order."""
+    """Half of the largest threshold loses about half of the received packets; the rest passes, in order."""
 
     def runTest(self) -> None:
         host = default_host(7)
@@ -155,7 +155,7 @@ class IngressLosesHalf(_HalfIsLost):
             end = time.monotonic() + _SECONDS
             lost = 0
             while lost + len(came) < start + len(burst):
-                self.assertLess(time.monotonic(), end, "frames are neither counted as lost nor have they come out")
+                self.assertLess(time.monotonic(), end, "frames were neither counted as lost nor have they left")
                 lost = self.control.drops(DropReason.INJECTED_LOSS) - before
                 came += self.receive().get(host.port, [])
         self.assertEqual(came, [frame for frame in frames if frame in set(came)])
@@ -164,7 +164,7 @@ class IngressLosesHalf(_HalfIsLost):
 
 
 class EgressLosesHalf(_HalfIsLost):
-    """At egress each copy of a flooded frame is lost on its own."""
+    """At egress each copy of a flooded frame is lost independently."""
 
     def runTest(self) -> None:
         self.insert(fy.P4MulticastGroupEntry(_GROUP, replicas=((1, 0), (2, 0), (3, 0))))
@@ -182,7 +182,7 @@ class EgressLosesHalf(_HalfIsLost):
                 self.barrier.processed()
                 end = time.monotonic() + _SECONDS
                 while lost + sum(map(len, came.values())) < 3 * (start + len(burst)):
-                    self.assertLess(time.monotonic(), end, "copies are neither counted as lost nor have they come out")
+                    self.assertLess(time.monotonic(), end, "copies were neither counted as lost nor have they left")
                     lost = self.control.drops(DropReason.INJECTED_LOSS) - before
                     for port, copies in self.barrier.arrived((1, 2, 3)).items():
                         came[port] += copies

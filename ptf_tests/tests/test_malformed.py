@@ -24,7 +24,7 @@ from switchml.dataplane.constants import (
 )
 from switchml.dataplane.wire import Packet
 
-_HEADERS = 14 + 20 + 8  # bytes of Ethernet, IPv4 and UDP
+_HEADERS = 14 + 20 + 8  # bytes of the Ethernet, IPv4 and UDP headers
 
 
 class _Malformed(SwitchMLTest):
@@ -32,12 +32,12 @@ class _Malformed(SwitchMLTest):
         for packet in packets:
             self.refuse(packet, job.hosts[packet.worker], reason)
         self.expect_nothing()
-        # None has touched the slot.
+        # None of them has changed the slot.
         self.reduce(job, [job.packet(rank) for rank in range(len(job.hosts))])
 
 
 class WrongVersion(_Malformed):
-    """Every version but ours."""
+    """Every version except the supported one."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -55,7 +55,7 @@ class WrongKind(_Malformed):
 
 
 class WrongFormat(_Malformed):
-    """Every number format but INT32."""
+    """Every number format except INT32."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -63,7 +63,7 @@ class WrongFormat(_Malformed):
 
 
 class WrongExponent(_Malformed):
-    """Above `unknown`, with values and without."""
+    """An exponent above `unknown`, with values and without."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -75,7 +75,7 @@ class WrongExponent(_Malformed):
 
 @group("values")
 class WrongCount(_Malformed):
-    """More values than the payload has, none of them, or some in a packet without values."""
+    """A count above the number of values, 0 in a packet with values, or above 0 in a packet without."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -87,7 +87,7 @@ class WrongCount(_Malformed):
 
 @group("values")
 class WrongLength(_Malformed):
-    """A payload that is not whole, is too long, or is there or missing against the flag."""
+    """A payload that is incomplete, too long, or contradicts the flag."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -100,7 +100,7 @@ class WrongLength(_Malformed):
 
 
 class WrongUdpOrIpLength(_Malformed):
-    """UDP says another length than the payload has, or IPv4 goes on behind the end of UDP."""
+    """UDP announces another length than the payload has, or IPv4 continues after the end of UDP."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -124,7 +124,7 @@ class HalfContradictsPhase(_Malformed):
 
 
 class RuntLengths(_Malformed):
-    """UDP or IPv4 say that they end inside our header, or IPv4 inside the values that UDP says are there."""
+    """UDP or IPv4 ends inside the SwitchML header, or IPv4 inside the values that UDP announces."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -140,14 +140,15 @@ class RuntLengths(_Malformed):
 
 @group("values")
 class TruncatedFrames(_Malformed):
-    """A contribution is cut off after every byte: behind the UDP header it is a runt, before it an ordinary frame."""
+    """A contribution truncated at every byte: after the UDP header it is a runt, before it an ordinary frame."""
 
     def runTest(self) -> None:
         job = self.job(2)
         for packet in (job.packet(0), job.without_values(0)):
             frame = contribution_frame(packet, job.hosts[0])
             for length in range(self.target.shortest_frame, len(frame)):
-                # Without an Ethernet header there is no destination; without a UDP header nothing says that it is ours.
+                # Without an Ethernet header there is no destination; without a UDP header nothing marks a SwitchML
+                # packet.
                 ordinary = 14 <= length < _HEADERS
                 self.send(1, frame[:length], DropReason.NO_ROUTE if ordinary else DropReason.RUNT)
             self.expect_nothing()
@@ -175,7 +176,7 @@ _DEFECTS = (
 
 
 class FirstReasonCounts(SwitchMLTest):
-    """Of any two defects, the one with the lower number is counted; so it is when all hold."""
+    """If two or all defects occur together, the one with the lowest number is counted."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -191,7 +192,7 @@ class FirstReasonCounts(SwitchMLTest):
 
 
 class Garbage(SwitchMLTest):
-    """Random bytes behind a UDP header with our port, and whole random frames, are dropped one by one."""
+    """Random bytes after a UDP header with SwitchML's port, and completely random frames, are dropped one by one."""
 
     def runTest(self) -> None:
         source = random.Random(20240229)
@@ -217,7 +218,7 @@ def _reason_for(payload: bytes) -> DropReason:
 
 
 class EthernetTrailer(SwitchMLTest):
-    """Bytes behind the IPv4 packet are not looked at; those of the packet that completes stay behind the result."""
+    """Bytes after the IPv4 packet are ignored; those of the completing packet follow the result."""
 
     def runTest(self) -> None:
         job = self.job(2)

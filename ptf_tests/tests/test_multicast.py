@@ -1,4 +1,4 @@
-"""Multicast of results: exactly the job's ranks, each once, each under its own address."""
+"""Multicast of results: to exactly the job's ranks, once each, to each rank's own address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from switchml.dataplane.constants import DropReason, Verdict
 
 
 class ExactlyTheRanks(SwitchMLTest):
-    """Ranks on some of the ports: those ports get one copy each, the sender's too, the others none."""
+    """Ranks on some of the ports: those ports get one copy each, including the sender's; the others get none."""
 
     def runTest(self) -> None:
         job = self.job([default_host(number) for number in (1, 4, 6)])
@@ -23,7 +23,7 @@ class ExactlyTheRanks(SwitchMLTest):
 
 
 class TwoRanksOnOnePort(SwitchMLTest):
-    """Ranks of one host share its port, and MAC and IP too: each gets its copy, told apart by the UDP port."""
+    """Ranks of one host share its port, MAC and IP address: each gets its copy, distinguished by the UDP port."""
 
     def runTest(self) -> None:
         first = default_host(0)
@@ -36,7 +36,7 @@ class TwoRanksOnOnePort(SwitchMLTest):
 
 
 class AllRanksOnOnePort(SwitchMLTest):
-    """A whole job behind one port."""
+    """A whole job on one port."""
 
     def runTest(self) -> None:
         job = self.job([default_host(rank).moved(port=3) for rank in range(8)])
@@ -44,7 +44,7 @@ class AllRanksOnOnePort(SwitchMLTest):
 
 
 class RankWithoutAddress(SwitchMLTest):
-    """A rank that the rank table does not know gets nothing, which is counted; the others get their copies."""
+    """A rank that is not in the rank table gets nothing, which is counted; the others get their copies."""
 
     def runTest(self) -> None:
         job = self._job_without_address_of(1)
@@ -69,7 +69,7 @@ class RankWithoutAddress(SwitchMLTest):
 
 
 class GroupWithoutReplicas(SwitchMLTest):
-    """A result to an empty group, or one that is not there, goes nowhere; a rank can still ask for it."""
+    """A result to an empty group, or to one that does not exist, goes nowhere; a rank can still ask for it."""
 
     def runTest(self) -> None:
         job = Job(1, next(self._epochs), tuple(map(default_host, range(2))), self.target.values)
@@ -88,7 +88,7 @@ class GroupWithoutReplicas(SwitchMLTest):
 
 
 class GroupOfTheEntry(SwitchMLTest):
-    """The group is what the worker's entry says, not the job's id: another group of that id gets nothing."""
+    """The group is the one in the worker's entry, not the one with the job's id: that group gets nothing."""
 
     def runTest(self) -> None:
         job = Job(1, next(self._epochs), tuple(map(default_host, range(2))), self.target.values, group=700)
@@ -97,7 +97,7 @@ class GroupOfTheEntry(SwitchMLTest):
 
 
 class AddressesChange(SwitchMLTest):
-    """A group and a rank's address that are modified take effect with the next result: a rank has a second home."""
+    """Changes of a group and of a rank's address take effect with the next result."""
 
     def runTest(self) -> None:
         job = self.job(2)

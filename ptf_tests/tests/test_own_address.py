@@ -31,7 +31,7 @@ def _echo(data: bytes, **fields: object) -> Layer:
 
 
 class ArpReply(SwitchMLTest):
-    """A request, broadcast or to the switch itself, is answered out of the port that it came from."""
+    """A request, broadcast or to the switch itself, is answered through the port that it came from."""
 
     def runTest(self) -> None:
         for port, destination in ((1, _BROADCAST), (6, _SWITCH_MAC)):
@@ -43,7 +43,7 @@ class ArpReply(SwitchMLTest):
 
 
 class ArpProbe(SwitchMLTest):
-    """A host that has no address yet asks (RFC 5227); it is answered too, and so learns that the address is taken."""
+    """A host without an address asks (RFC 5227); it is answered too, and so learns that the address is in use."""
 
     def runTest(self) -> None:
         self.send(2, bytes(_request(psrc="0.0.0.0")))
@@ -77,19 +77,19 @@ class OtherArp(SwitchMLTest):
 
 
 class IcmpEcho(SwitchMLTest):
-    """An echo request is answered with its data, identifier and sequence number, and with right checksums."""
+    """An echo request is answered with its data, identifier and sequence number, and with correct checksums."""
 
     def runTest(self) -> None:
         for length in (0, 1, 56, 1400, 8000):
             data = random.Random(length).randbytes(length)
             self.send(3, bytes(_echo(data, ttl=7, id=4711, seq=length, tos=0x28)))
-            # scapy gives `id` to ICMP, for _echo takes it as such; the reply keeps the request's IPv4 identification.
+            # scapy assigns `id` to ICMP, because _echo passes it so; the reply keeps the request's IPv4 identification.
             reply = Ether(src=_SWITCH_MAC, dst=_HOST_MAC) / IP(src=_SWITCH_IP, dst=_HOST_IP, ttl=64, tos=0x28)
             self.expect({3: [bytes(reply / ICMP(type=0, id=4711, seq=length) / data)]})
 
 
 class IcmpChecksumCarries(SwitchMLTest):
-    """The incremental checksum is right at every carry (RFC 1624), that of a request of all zeros but its type too."""
+    """The incremental checksum is correct for every carry (RFC 1624), including a request of zeros except its type."""
 
     def runTest(self) -> None:
         edges = (0x0000, 0x07FE, 0x07FF, 0x0800, 0xF7FE, 0xF7FF, 0xF800, 0xFFFE, 0xFFFF)
@@ -124,7 +124,7 @@ class OtherIcmp(SwitchMLTest):
 
 
 class NothingElseIsAnswered(SwitchMLTest):
-    """What is sent to the switch itself without being ARP or an echo has no route unless there is an entry."""
+    """Frames to the switch itself other than ARP and echo have no route unless there is an entry."""
 
     def runTest(self) -> None:
         frame = Ether(src=_HOST_MAC, dst=_SWITCH_MAC) / IP(src=_HOST_IP, dst=_SWITCH_IP) / UDP(dport=7) / b"anybody?"
@@ -133,7 +133,7 @@ class NothingElseIsAnswered(SwitchMLTest):
 
 
 class NoAddressNoAnswer(SwitchMLTest):
-    """A switch whose addresses are not set answers nobody, not even requests for 0.0.0.0."""
+    """A switch whose addresses are not set answers no requests, not even those for 0.0.0.0."""
 
     def runTest(self) -> None:
         for mac, ip in ((0, 0), (SWITCH_MAC, 0), (0, SWITCH_IP)):

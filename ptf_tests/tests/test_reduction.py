@@ -1,4 +1,4 @@
-"""Reduction: the sum of all ranks' values comes back to all of them."""
+"""Reduction: the sum of all ranks' values returns to all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Reduction(SwitchMLTest):
 
 @group("values")
 class TwoWorkers(_Reduction):
-    """The first waits; the second completes the slot and both get the sum."""
+    """The first contribution waits; the second completes the slot and both ranks get the sum."""
 
     ranks = 2
 
@@ -45,7 +45,7 @@ class OneWorker(_Reduction):
 
 
 class ThreeWorkers(_Reduction):
-    """Neither one nor two of three are enough."""
+    """Neither one nor two of three contributions suffice."""
 
     ranks = 3
 
@@ -61,7 +61,7 @@ class ThreeWorkers(_Reduction):
 
 @group("values")
 class ThirtyTwoWorkers(_Reduction):
-    """As many ranks as a Tofino's bitmap has."""
+    """A job with as many ranks as a Tofino's bitmap has bits."""
 
     ranks = 32
 
@@ -70,7 +70,7 @@ class ThirtyTwoWorkers(_Reduction):
 
 
 class AllWorkers(_Reduction):
-    """As many ranks as the target's bitmap has: the highest bit counts too."""
+    """A job with as many ranks as the target's bitmap has bits: the highest bit works too."""
 
     def runTest(self) -> None:
         self.ranks = self.target.max_workers
@@ -78,7 +78,7 @@ class AllWorkers(_Reduction):
 
 
 class AnyOrder(SwitchMLTest):
-    """The sum does not depend on the order; the header is that of the packet that came last."""
+    """The sum does not depend on the order; the header is that of the last packet."""
 
     def runTest(self) -> None:
         job = self.job(3)
@@ -88,7 +88,7 @@ class AnyOrder(SwitchMLTest):
 
 @group("values")
 class SumsWrapAround(SwitchMLTest):
-    """Sums are modulo 2^32, in every lane, up and down."""
+    """Sums are modulo 2^32 in every lane, for overflow and underflow."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -99,7 +99,7 @@ class SumsWrapAround(SwitchMLTest):
 
 
 class CheckIsCarriedThrough(SwitchMLTest):
-    """The check is summed modulo 2^32 whatever the values are: a wrong one arrives wrong."""
+    """The check is summed modulo 2^32 whatever the values are: a wrong check stays wrong."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -108,7 +108,7 @@ class CheckIsCarriedThrough(SwitchMLTest):
 
 
 class MaximumExponent(SwitchMLTest):
-    """Every rank gets the largest exponent, at whatever place in the order it came."""
+    """Every rank gets the largest exponent, whichever rank sends it."""
 
     def runTest(self) -> None:
         job = self.job(4)
@@ -125,7 +125,7 @@ class MaximumExponent(SwitchMLTest):
 
 @group("values")
 class ExponentOnlyPhase(SwitchMLTest):
-    """A phase without values: header, exponent and check are reduced, and the phase after it sums values again."""
+    """A phase without values: header, exponent and check are reduced, and the next phase sums values again."""
 
     def runTest(self) -> None:
         job = self.job(3)
@@ -137,7 +137,7 @@ class ExponentOnlyPhase(SwitchMLTest):
 
 @group("values")
 class TailChunk(SwitchMLTest):
-    """The last chunk of a tensor has fewer values: the payload is whole, padded with zeros, and so is the result."""
+    """The last chunk of a tensor has fewer values: payload and result have full length, padded with zeros."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -149,7 +149,7 @@ class TailChunk(SwitchMLTest):
 
 
 class HighestSlot(SwitchMLTest):
-    """The last entry of the registers can be used."""
+    """The last entry of the registers is usable."""
 
     def runTest(self) -> None:
         slots = 4

@@ -1,4 +1,4 @@
-"""The RESULT on the wire: every field that the switch emits, as DESIGN 5 lists them."""
+"""The RESULT on the wire: every field that the switch emits, as docs/protocol.md specifies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from switchml.dataplane.wire import Packet
 
 class _Fields(SwitchMLTest):
     def check(self, frame: bytes, host: Host, tos: int, expected: Packet) -> None:
-        """Look at one frame field by field: expected frames elsewhere are built by the library that builds ours."""
+        """Check one frame field by field: elsewhere one library builds both the expected frames and the sent ones."""
         ethernet = Ether(frame)
         self.assertEqual(ethernet.src, "02:00:00:00:00:fe")
         self.assertEqual(ethernet.dst, mac_text(host.mac))
@@ -34,7 +34,7 @@ class _Fields(SwitchMLTest):
 
 @group("values")
 class Multicast(_Fields):
-    """Of a RESULT to the group: what is the rank's, what is the trigger's and what is the switch's own."""
+    """The fields of a multicast RESULT: those of the rank, of the triggering packet and of the switch."""
 
     def runTest(self) -> None:
         job = self.job(3)
@@ -45,7 +45,7 @@ class Multicast(_Fields):
             ]
             for packet in packets[:2]:
                 self.contribute(job, packet, Verdict.AGGREGATED, tos=0x20)
-            # What the switch must not take over: time to live, identification, no or odd flags, UDP checksum.
+            # Fields that the switch must not copy: time to live, identification, odd flags, UDP checksum.
             odd = {"ttl": 1 + phase, "id": 0xBEEF, "flags": (0, 2, 4, 6)[phase], "udp_chksum": 0x1234 + phase}
             self.contribute(job, packets[2], Verdict.COMPLETED, tos=tos, **odd)
             expected = replace(job.result(*packets), kind=Kind.RESULT, worker=2, flags=Flag(0xFFFE), count=3)
@@ -56,7 +56,7 @@ class Multicast(_Fields):
 
 
 class Resend(_Fields):
-    """Of a RESULT to one rank: the header is that of the packet that asked."""
+    """The fields of a RESULT to one rank: the header is that of the packet that asked."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -71,7 +71,7 @@ class Resend(_Fields):
 
 
 class ExponentOnly(_Fields):
-    """Of a RESULT without values: the same, and shorter."""
+    """The fields of a RESULT without values: the same, and shorter."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -85,7 +85,7 @@ class ExponentOnly(_Fields):
 
 
 class ChecksumsAreNotVerified(_Fields):
-    """A wrong IPv4 or UDP checksum does not matter: the values have a check of their own, end to end."""
+    """A wrong IPv4 or UDP checksum does not matter: the values are covered by an end-to-end check."""
 
     def runTest(self) -> None:
         job = self.job(2)

@@ -1,4 +1,4 @@
-"""Retransmission: who asks again gets the stored result alone, and nobody is added twice."""
+"""Retransmission: a rank that asks again gets the stored result alone, and no rank is added twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from switchml.dataplane.constants import Flag, Verdict
 
 @group("values")
 class ResendToThatWorkerAlone(SwitchMLTest):
-    """After completion, each rank that asks again gets the result, and no other rank sees it."""
+    """After completion, each rank that asks again gets the result, and no other rank receives it."""
 
     def runTest(self) -> None:
         job = self.job(3)
@@ -25,7 +25,7 @@ class ResendToThatWorkerAlone(SwitchMLTest):
 
 
 class ResendOfWhatIsStored(SwitchMLTest):
-    """A resend holds what the slot holds, whatever values, exponent and check the asking packet has."""
+    """A resend contains what the slot holds, whatever values, exponent and check the asking packet has."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -34,13 +34,13 @@ class ResendOfWhatIsStored(SwitchMLTest):
         other = job.packet(0, values=tuple([-1] * job.values), exponent=254, check=99, chunk=77)
         self.contribute(job, other, Verdict.RESENT)
         self.expect_resend(job, job.result(*packets, asked_by=other))
-        # It has left no trace.
+        # The asking packet has changed nothing.
         self.contribute(job, packets[1], Verdict.RESENT)
         self.expect_resend(job, job.result(*packets, asked_by=packets[1]))
 
 
 class ResendOfExponentOnlyPhase(SwitchMLTest):
-    """The result of a phase without values is sent again too."""
+    """The result of a phase without values is also resent."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -51,7 +51,7 @@ class ResendOfExponentOnlyPhase(SwitchMLTest):
 
 
 class ResendFromPreviousHalf(SwitchMLTest):
-    """A rank that lost the result of phase p gets it while the others are in p+1 already."""
+    """A rank that lost the result of phase p gets it while the others are already in p+1."""
 
     def runTest(self) -> None:
         job = self.job(3)
@@ -67,7 +67,7 @@ class ResendFromPreviousHalf(SwitchMLTest):
 
 
 class DuplicateBeforeCompletion(SwitchMLTest):
-    """What a rank sends again into an incomplete slot is dropped; the sum has it once."""
+    """A retransmission into an incomplete slot is dropped; the sum contains the contribution once."""
 
     def runTest(self) -> None:
         job = self.job(3)
@@ -77,7 +77,7 @@ class DuplicateBeforeCompletion(SwitchMLTest):
         self.contribute(job, packets[1], Verdict.AGGREGATED)
         for rank in (0, 1, 0):
             self.contribute(job, replace(packets[rank], flags=Flag.RETRANSMISSION), Verdict.DUPLICATE)
-        # Not even its exponent and check count, which would be larger.
+        # Its exponent and check, which would be larger, do not count either.
         self.contribute(job, replace(packets[0], exponent=256, check=1), Verdict.DUPLICATE)
         self.expect_nothing()
         self.contribute(job, packets[2], Verdict.COMPLETED)
@@ -85,7 +85,7 @@ class DuplicateBeforeCompletion(SwitchMLTest):
 
 
 class DuplicateOfExponentOnly(SwitchMLTest):
-    """The same in a phase without values."""
+    """The same holds in a phase without values."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -97,7 +97,7 @@ class DuplicateOfExponentOnly(SwitchMLTest):
 
 
 class ResendInJobOfOne(SwitchMLTest):
-    """A job of one rank completes with its first packet; the second is a request."""
+    """A job of one rank completes with its first packet; the second asks for a resend."""
 
     def runTest(self) -> None:
         job = self.job(1)

@@ -1,4 +1,4 @@
-"""Slots and their halves: what is in one is not in another, and a half is used again without being cleared."""
+"""Slots and their halves: their contents are independent, and a half is reused without being cleared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from switchml.dataplane.constants import Verdict
 
 
 class OtherHalf(SwitchMLTest):
-    """Phase 1 goes to the other half; its sum holds nothing of phase 0."""
+    """Phase 1 uses the other half; its sum contains nothing of phase 0."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -35,7 +35,7 @@ class BothHalvesInFlight(SwitchMLTest):
 
 @group("values")
 class SlotReuse(SwitchMLTest):
-    """A slot is used phase after phase; each overwrites what the half held two phases ago."""
+    """A slot is used phase after phase; each phase overwrites what the half held two phases earlier."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -45,7 +45,7 @@ class SlotReuse(SwitchMLTest):
 
 
 class SlotReuseAndResend(SwitchMLTest):
-    """After reuse, a resend holds the new phase, not the one before."""
+    """After reuse, a resend contains the new phase, not the one before."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -57,7 +57,7 @@ class SlotReuseAndResend(SwitchMLTest):
 
 
 class ReuseOverIncompletePhase(SwitchMLTest):
-    """A newer phase overwrites even a half that was never completed: nothing of it is in the sum."""
+    """A newer phase overwrites even a half that was never completed: the sum contains nothing of it."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -66,7 +66,7 @@ class ReuseOverIncompletePhase(SwitchMLTest):
 
 
 class ValuesAfterExponentOnly(SwitchMLTest):
-    """Values of a half that an exponent-only phase has used in between do not come back."""
+    """Values of a half do not return after an exponent-only phase has used it in between."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -76,7 +76,7 @@ class ValuesAfterExponentOnly(SwitchMLTest):
 
 
 class ManySlotsInFlight(SwitchMLTest):
-    """All slots of a job collect at once and complete in another order."""
+    """All slots of a job collect at the same time and complete in another order."""
 
     def runTest(self) -> None:
         job = self.job(2)
@@ -89,7 +89,7 @@ class ManySlotsInFlight(SwitchMLTest):
 
 
 class HighestPhase(SwitchMLTest):
-    """Phases are compared without sign up to the last that 32 bits hold."""
+    """Phases are compared as unsigned numbers, up to the largest 32-bit value."""
 
     def runTest(self) -> None:
         job = self.job(2)

@@ -1,6 +1,6 @@
-"""Contributions with and without values in one phase: the first values overwrite, a RESULT has values if its phase has.
+"""Contributions with and without values in one phase: the first values overwrite; a RESULT has values if its phase has.
 
-The slots are dirty, with values in every lane, before each of these tests says anything about them.
+Before each of these tests the slots are dirty, with values in every lane.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from switchml.dataplane.wire import Packet
 
 
 class _DirtySlot(SwitchMLTest):
-    """Begins with a slot whose half holds sums of an earlier job."""
+    """Begin with a slot whose half holds sums of an earlier job."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -33,18 +33,18 @@ class _DirtySlot(SwitchMLTest):
 
 @group("values")
 class EmptyThenValues(_DirtySlot):
-    """Values that come after a packet without any are not added to what the slot held before."""
+    """Values that follow a packet without any are not added to the slot's old contents."""
 
     def runTest(self) -> None:
         job = self.dirty_job(3)
         self.reduce(job, [job.without_values(0), job.packet(1), job.packet(2)])
-        # The same within one epoch: phase 2 has the half of phase 0.
+        # The same within one epoch: phase 2 uses the half of phase 0.
         self.reduce(job, [job.without_values(0, phase=2), job.without_values(1, phase=2), job.packet(2, phase=2)])
 
 
 @group("values")
 class EmptyThenZeros(_DirtySlot):
-    """The sums of a slot's earlier job cannot be had by adding zeros to them."""
+    """The sums of a slot's earlier job cannot be obtained by adding zeros to them."""
 
     def runTest(self) -> None:
         job = self.dirty_job(2)
@@ -54,7 +54,7 @@ class EmptyThenZeros(_DirtySlot):
 
 @group("values")
 class ValuesThenEmptyCompletes(_DirtySlot):
-    """The rank that completes the phase has no values; the RESULT has, in its lengths, count and flags too."""
+    """The rank that completes the phase has no values; the RESULT has, and its lengths, count and flags say so."""
 
     def runTest(self) -> None:
         job = self.dirty_job(3)
@@ -62,7 +62,7 @@ class ValuesThenEmptyCompletes(_DirtySlot):
 
 
 class EmptyInTheMiddle(_DirtySlot):
-    """A packet without values leaves the sums alone."""
+    """A packet without values does not change the sums."""
 
     def runTest(self) -> None:
         job = self.dirty_job(3)
@@ -70,7 +70,7 @@ class EmptyInTheMiddle(_DirtySlot):
 
 
 class OneOwner(_DirtySlot):
-    """One rank has values, in each place in the order; the RESULT is those values."""
+    """One rank has values, at each place in the order; the RESULT has those values."""
 
     def runTest(self) -> None:
         ranks = self.target.max_workers
@@ -84,7 +84,7 @@ class OneOwner(_DirtySlot):
 
 
 class AllEmpty(_DirtySlot):
-    """Nothing is answered with values where none came, whatever the slot holds."""
+    """A phase without any values has a RESULT without values, whatever the slot holds."""
 
     def runTest(self) -> None:
         job = self.dirty_job(2)
@@ -95,7 +95,7 @@ class AllEmpty(_DirtySlot):
 
 
 class ResendToEmptyAsker(_DirtySlot):
-    """A rank that had no values gets them when it asks again."""
+    """A rank that had no values gets those of the others when it asks again."""
 
     def runTest(self) -> None:
         job = self.dirty_job(2)
@@ -107,7 +107,7 @@ class ResendToEmptyAsker(_DirtySlot):
 
 
 class DuplicateEmpty(_DirtySlot):
-    """A duplicate without values changes nothing, before and after others have brought theirs."""
+    """A duplicate without values changes nothing, before and after others have sent theirs."""
 
     def runTest(self) -> None:
         job = self.dirty_job(3)
@@ -121,7 +121,7 @@ class DuplicateEmpty(_DirtySlot):
 
 
 class SecondThoughts(_DirtySlot):
-    """A rank that sends values after it has contributed without any: they are the phase's first, nothing older is."""
+    """A rank that sends values after it has contributed without any: they are the phase's first values."""
 
     def runTest(self) -> None:
         job = self.dirty_job(2)
@@ -129,7 +129,7 @@ class SecondThoughts(_DirtySlot):
         self.contribute(job, empty, Verdict.AGGREGATED)
         self.contribute(job, late, Verdict.DUPLICATE)
         self.contribute(job, other, Verdict.COMPLETED)
-        # Its check counts as it was at first, so that no rank takes the sum for right.
+        # Its first check counts, so that no rank accepts the sum.
         self.expect_result(job, replace(job.result(empty, other), values=late.values))
 
 
@@ -146,7 +146,7 @@ class AskerWithValuesOfEmptyPhase(_DirtySlot):
 
 
 class EmptyTriggerWithTrailer(_DirtySlot):
-    """An Ethernet trailer of the packet that completes stays behind a RESULT that is longer than the packet was."""
+    """An Ethernet trailer of the completing packet follows the RESULT, even if that is longer than the packet was."""
 
     def runTest(self) -> None:
         job = self.dirty_job(2)
@@ -157,7 +157,7 @@ class EmptyTriggerWithTrailer(_DirtySlot):
 
 
 class LargerExponentWithoutValues(_DirtySlot):
-    """Exponent and check of a packet without values count like any other's."""
+    """The exponent and check of a packet without values count like any other's."""
 
     def runTest(self) -> None:
         job = self.dirty_job(2)

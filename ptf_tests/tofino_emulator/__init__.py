@@ -1,1 +1,1 @@
-"""A Tofino without a chip: a BfRt server and a model of our TNA program's pipeline over one state."""
+"""An emulated Tofino: a BfRt server and a model of the TNA program's pipeline over one state."""

@@ -1,8 +1,8 @@
-"""What the compiler made of the register actions: the programs of the stateful ALUs, out of its assembly.
+"""The compiled register actions: the programs of the stateful ALUs, extracted from the compiler's assembly.
 
-``extract`` takes them out of a .bfa file as JSON that is small enough to be kept; ``run`` executes them, so that they
+``extract`` converts them from a .bfa file to JSON that is small enough to keep; ``run`` executes them, so that they
 can be compared with the P4 source. A stateful ALU first compares stored words with words of the packet; then it
-computes, of what was stored before, what is stored afterwards; then it puts one word out (bf-asm, in p4c's back end).
+computes the new stored words from the old ones; then it outputs one word (bf-asm, in p4c's back end).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MASK = re.compile(r"^    (data|hash)_bytemask: (\d+)")
 _FIELD = re.compile(r"([\w.$]+?)(?:\.(\d+)-\d+)?(?:\((\d+)(?:\.\.\d+)?\))?")
 _ACTION = re.compile(r"^      (\w+)(?:\s+\d+)?:\s*$")
 _INSTRUCTION = re.compile(r"^      - (.*)$")
-_FIRST_INPUT_BIT = 64  # on Tofino the words of the packet stand in the upper half of the crossbar's group
+_FIRST_INPUT_BIT = 64  # on Tofino the words of the packet are in the upper half of the crossbar's group
 
 
 class AssemblyError(Exception):
-    """The assembly holds what is not known here; the text says what."""
+    """The assembly contains something unknown; the text says what."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class StatefulAlu:
 
 
 def extract(assembly: str) -> str:
-    """Return the stateful programs of a .bfa file as JSON, one register a line, the same for the same program.
+    """Return the stateful programs of a .bfa file as JSON, one register per line, equal for equal programs.
 
     Raises:
         AssemblyError: the file is not understood.
@@ -57,7 +57,7 @@ def extract(assembly: str) -> str:
 
 
 def load(text: str) -> dict[str, StatefulAlu]:
-    """Return what ``extract`` wrote, by the name of the register."""
+    """Parse the output of ``extract``, and return the programs by the name of the register."""
     return {one["register"]: StatefulAlu(**one) for one in json.loads(text)}
 
 
@@ -78,13 +78,13 @@ def _parse(assembly: str) -> list[StatefulAlu]:
 
 
 class _Reader:
-    """Reads the lines of one stateful table."""
+    """Read the lines of one stateful table."""
 
     def __init__(self, alu: StatefulAlu) -> None:
         self._alu = alu
         self._section = self._action = ""
         self._masks = {"data": 0, "hash": 0}
-        # What stands at which bit: in the crossbar's upper half, and in the hash's output.
+        # Which field is at which bit: in the crossbar's upper half, and in the hash's output.
         self._places: dict[str, dict[int, str]] = {"data": {}, "hash": {}}
 
     def take(self, line: str) -> None:
@@ -113,7 +113,7 @@ class _Reader:
             self._places["hash"][int(found[1])] = found[2].strip()
 
     def finish(self) -> StatefulAlu:
-        """Note which field is which word, and check that each bit of a field is the same bit of the word."""
+        """Record which field is which word, and check that each bit of a field is the same bit of the word."""
         alu = self._alu
         width = next(iter(alu.widths.values()))
         for source, places in self._places.items():
@@ -182,12 +182,12 @@ def _operate(name: str, operands: Sequence[int], width: int) -> int:
         "orcb": first | ~second,
     }
     if name not in results:
-        raise AssemblyError(f"the operation {name} is not known")
+        raise AssemblyError(f"the operation {name} is unknown")
     return results[name]
 
 
 def _condition(text: str, holds: Mapping[str, bool]) -> bool:
-    """Return what an expression of cmplo and cmphi with !, & and | says."""
+    """Evaluate an expression of cmplo and cmphi with !, & and |."""
     if not re.fullmatch(r"[\s()!&|^]*(cmp(lo|hi)[\s()!&|^]*)+", text):
         raise AssemblyError(f"the predicate {text!r} is not understood")
     python = re.sub(r"!", " not ", text).replace("&", " and ").replace("|", " or ").replace("^", " != ")
@@ -199,8 +199,9 @@ def run(
 ) -> tuple[dict[str, int], int]:
     """Execute an action on stored words (lo, hi) and packet words (phv_lo, phv_hi).
 
-    Return what is stored afterwards, and the word that is put out (0 when none is). A word whose operation is not to be
-    done keeps its value, for the output too; the upper half of an ALU that stores one word only is 0 then.
+    Return the new stored words, and the output word (0 without an output). A word whose operation is not executed keeps
+    its
+    value, also in the output; the upper half of an ALU that stores only one word is 0 then.
 
     Raises:
         AssemblyError: an instruction is not understood.
@@ -250,7 +251,7 @@ def _word(alu: StatefulAlu, text: str, memory: Mapping[str, int], packet: Mappin
 def _difference(
     alu: StatefulAlu, operands: Sequence[str], sign: str, memory: Mapping[str, int], packet: Mapping[str, int]
 ) -> int:
-    """Return the sum that a comparison looks at; its operands are extended by what their type says."""
+    """Return the sum that a comparison tests; its operands are sign- or zero-extended according to their type."""
     width = max(alu.widths.values())
     total = 0
     for one in operands:

@@ -31,16 +31,16 @@ _UNSUPPORTED = grpc.StatusCode.UNIMPLEMENTED
 
 @dataclass(frozen=True)
 class Program:
-    """A P4 program as a switch holds it: its name and the text of its bfrt.json."""
+    """A P4 program in a switch: its name and the text of its bfrt.json."""
 
     name: str
     bfrt: bytes
 
 
 class Device:
-    """Executes writes and reads; raises Refusal.
+    """Execute writes and reads; raise Refusal.
 
-    ``used`` is every table, key field, action, data field and operation that a client has named, as tuples of
+    ``used`` contains every table, key field, action, data field and operation that a client has named, as tuples of
     (table, kind, name).
     """
 
@@ -54,10 +54,10 @@ class Device:
         self.load(program)
 
     def load(self, program: Program) -> None:
-        """Load a program: tables, registers and counters are empty afterwards, and no port is added.
+        """Load a program: tables, registers and counters are empty afterwards, and no port exists.
 
         Raises:
-            Refusal: its bfrt.json is none.
+            Refusal: its bfrt.json is not valid.
 
         """
         try:
@@ -127,7 +127,7 @@ class Device:
             handler.set_default(row)
             return
         refuse(not entry.HasField("key"), "Table key cannot be empty")
-        # A modification may name some of the fields; of an entry with an action it is the action's whole data.
+        # A modification may name some of the fields; for an entry with an action it must give the action's whole data.
         complete = kind == pb.Update.INSERT or bool(entry.data.action_id)
         row = self._row(handler, entry, complete)
         if kind == pb.Update.INSERT:
@@ -169,7 +169,7 @@ class Device:
     def _operate(self, operation: pb.TableOperation) -> None:
         handler = self._find(operation.table_id)
         kind = operation.table_operations_type
-        # The driver takes the short word for the long ones.
+        # The driver accepts the short word for the long ones.
         supported = handler.spec.operations & ({"Sync", "SyncCounters", "SyncRegisters"} if kind == "Sync" else {kind})
         refuse(not supported or not isinstance(handler, Copied), "Operation not supported", _UNSUPPORTED)
         self._note(handler, "operation", kind)
@@ -186,7 +186,7 @@ class Device:
         refuse(single, "scopes other than all pipes are not modelled", _UNSUPPORTED)
 
     def undo(self) -> Callable[[], None]:
-        """Return what brings the match tables of now back, as aborting a transaction does."""
+        """Return a function that restores the match tables' present entries, as aborting a transaction does."""
         each = [handler.undo() for handler in self._handlers.values()]
 
         def bring_back() -> None:
@@ -218,7 +218,7 @@ class Device:
 
     def _rows(self, handler: Handler, entry: pb.TableEntry) -> Iterator[Row]:
         refuse(entry.WhichOneof("value") == "handle_id", "entries are not read by handle", _UNSUPPORTED)
-        # Without a key all entries are meant, and the default entry with them.
+        # Without a key, all entries are meant, including the default entry.
         if entry.HasField("key"):
             key, priority = handler.spec.decode_key(entry.key)
             for field in entry.key.fields:
@@ -257,7 +257,7 @@ class Device:
 
 
 class _Unmodelled(Handler):
-    """A table of a kind that our program does not have."""
+    """A table of a kind that the program does not have."""
 
     def read(self, row: Row) -> Row:
         """Refuse."""
@@ -269,7 +269,7 @@ class _Unmodelled(Handler):
 
 
 def _of_pipe(handler: Handler, row: Row, pipe: int) -> dict[str, Any]:
-    """Return the values as one pipe sees them: of a register, the one of that pipe."""
+    """Return the values of one pipe: for a register, the pipe's own."""
     if not isinstance(handler, RegisterHandler) or pipe == ALL_PIPES:
         return dict(row.values)
     return {name: values[pipe : pipe + 1] for name, values in row.values.items()}

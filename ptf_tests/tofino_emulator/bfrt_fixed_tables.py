@@ -1,4 +1,4 @@
-"""What the tables do that every Tofino has: multicast nodes and groups, pruning, ports and their names."""
+"""The tables that every Tofino has: multicast nodes and groups, pruning, ports and their names."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _EXISTS = grpc.StatusCode.ALREADY_EXISTS
 
 
 class NodeHandler(Handler):
-    """$pre.node: a node lives until it is deleted, in a group or not."""
+    """$pre.node: a node exists until it is deleted, in a group or not."""
 
     def __init__(self, spec: TableSpec, state: State, chassis: Chassis) -> None:
         super().__init__(spec, state)
         self._chassis = chassis
 
     def insert(self, row: Row) -> None:
-        """Make a node."""
+        """Create a node."""
         number = row.key[_NODE]
         refuse(number in self.state.nodes, f"Table Add failed table:{self.spec.name}", _EXISTS)
         self.state.nodes[number] = self._node(row)
@@ -78,7 +78,7 @@ class GroupHandler(Handler):
     """$pre.mgid: a group of nodes that exist and are in no other group."""
 
     def insert(self, row: Row) -> None:
-        """Make a group."""
+        """Create a group."""
         refuse(row.key[_GROUP] in self.state.groups, f"Table Add failed table:{self.spec.name}", _EXISTS)
         self.state.groups[row.key[_GROUP]] = self._group(row)
 
@@ -134,14 +134,14 @@ def _group_row(number: int, group: MulticastGroup) -> Row:
 
 
 class PruneHandler(Handler):
-    """$pre.prune: the ports that a level-2 exclusion id takes out; kept, and read back."""
+    """$pre.prune: the ports that a level-2 exclusion id removes; stored, and read back."""
 
     def __init__(self, spec: TableSpec, state: State) -> None:
         super().__init__(spec, state)
         self._ports: dict[int, list[int]] = {}
 
     def modify(self, row: Row) -> None:
-        """Set the ports of an exclusion id, which all exist."""
+        """Set the ports of an exclusion id, which must all exist."""
         self._ports[row.key["$MULTICAST_L2_XID"]] = list(row.values[_PORT])
 
     def insert(self, row: Row) -> None:
@@ -158,7 +158,7 @@ class PruneHandler(Handler):
 
 
 class PortHandler(Handler):
-    """$PORT: ports are added with speed and FEC, and up as soon as they are enabled."""
+    """$PORT: ports are added with speed and FEC, and are up as soon as they are enabled."""
 
     def __init__(self, spec: TableSpec, state: State, chassis: Chassis, changed: Callable[[int, bool], None]) -> None:
         super().__init__(spec, state)
@@ -242,7 +242,7 @@ class PortStatHandler(Handler):
 
 
 class PortNameHandler(Handler):
-    """$PORT_STR_INFO and its like: which device port a port of the front panel is. One key at a time."""
+    """$PORT_STR_INFO and similar: the device port of a front-panel port. One key at a time."""
 
     def __init__(self, spec: TableSpec, state: State, chassis: Chassis) -> None:
         super().__init__(spec, state)
@@ -257,5 +257,5 @@ class PortNameHandler(Handler):
         return Row(row.key, {_PORT: port.device_port})
 
     def read_all(self) -> Iterator[Row]:
-        """Refuse: some releases cannot."""
+        """Refuse: some releases cannot read all."""
         raise Refusal(grpc.StatusCode.UNIMPLEMENTED, f"Error getting first entry of table:{self.spec.name}")

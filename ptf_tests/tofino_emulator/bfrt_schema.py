@@ -1,7 +1,7 @@
-"""What bfrt.json says that a table takes, and the messages of keys and data as values, checked against it.
+"""The tables as bfrt.json describes them, and the conversion of keys and data to values, checked against it.
 
-Nothing is forgiven: a value that is a byte too long, a field that the action does not have or a choice that is not in
-the list is refused, so that a mistake of a client fails its tests and not on a switch.
+Nothing is tolerated: a value that is a byte too long, a field that the action does not have or a choice that is not in
+the list is refused, so that a client's mistake fails in its tests and not on a switch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORDS = {
 
 
 class Refusal(Exception):
-    """What was refused, as a canonical code and a text that ends with the driver's own words for that code."""
+    """A refused request: a canonical code and a text that ends with the driver's own words for that code."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -45,14 +45,14 @@ class Refusal(Exception):
 
 
 def refuse(condition: bool, message: str, code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT) -> None:
-    """Raise Refusal when the condition holds."""
+    """Raise Refusal if the condition holds."""
     if condition:
         raise Refusal(code, message)
 
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """A data field. ``kind`` is int, bool, string or float; ``width`` in bits counts for int alone."""
+    """A data field. ``kind`` is int, bool, string or float; ``width``, in bits, is used for int only."""
 
     id: int
     name: str
@@ -66,7 +66,7 @@ class FieldSpec:
 
     @classmethod
     def parse(cls, outer: Mapping[str, Any], inner: Mapping[str, Any]) -> FieldSpec:
-        """Read a field; ``outer`` says mandatory and read_only, which for parameters is the field itself."""
+        """Parse a field; ``outer`` has mandatory and read_only, and for parameters is the field itself."""
         kind = inner["type"]["type"]
         width = inner["type"]["width"] if kind == "bytes" else _WIDTHS.get(kind, 0)
         annotations = {one["name"]: one.get("value") for one in inner.get("annotations", ())}
@@ -104,7 +104,7 @@ class FieldSpec:
             return decode_number(field.stream, self.width, where)
         if self.kind == "string":
             choices = self.choices
-            refuse(bool(choices) and field.str_val not in choices, f"{where}: {field.str_val!r} is no choice")
+            refuse(bool(choices) and field.str_val not in choices, f"{where}: {field.str_val!r} is not a choice")
         return getattr(field, given)
 
     def encode(self, value: Any) -> pb.DataField:
@@ -127,7 +127,7 @@ class FieldSpec:
 
 @dataclass(frozen=True)
 class KeySpec:
-    """A key field; ``is_text`` where it is a string, which is exact and has no width."""
+    """A key field; ``is_text`` if it is a string, which is exact and has no width."""
 
     id: int
     name: str
@@ -138,7 +138,7 @@ class KeySpec:
 
     @classmethod
     def parse(cls, key: Mapping[str, Any]) -> KeySpec:
-        """Read a key field."""
+        """Parse a key field."""
         kind = key["type"]["type"]
         width = key["type"]["width"] if kind == "bytes" else _WIDTHS.get(kind, 0)
         return cls(key["id"], key["name"], key["match_type"], width, key.get("mandatory", False), kind == "string")
@@ -180,7 +180,7 @@ class KeySpec:
 
     @property
     def anything(self) -> KeyValue:
-        """What a field that is left out matches."""
+        """The value that a field matches if it is left out."""
         whole = {"Ternary": (0, 0), "LPM": (0, 0), "Range": (0, (1 << self.width) - 1)}
         return whole.get(self.match, 0)
 
@@ -228,7 +228,7 @@ class TableSpec:
         for spec in self.keys.values():
             if spec.name == PRIORITY or spec.name in values:
                 continue
-            # A real switch takes 0 for an exact field that is left out, which nobody means.
+            # A real switch takes 0 for a missing exact field, which is never intended.
             refuse(spec.mandatory or spec.match == "Exact", f"key field {spec.name} of table {self.name} is missing")
             values[spec.name] = spec.anything
         return values, priority
@@ -244,7 +244,7 @@ class TableSpec:
     def decode_data(self, data: pb.TableData, *, complete: bool) -> tuple[ActionSpec | None, dict[str, Any]]:
         """Return the action and the values of the fields by name; raises Refusal.
 
-        Where ``complete`` is asked for, a mandatory field that is missing is refused.
+        With ``complete``, a missing mandatory field is refused.
         """
         action = self.actions.get(data.action_id)
         code = grpc.StatusCode.NOT_FOUND
@@ -265,7 +265,7 @@ class TableSpec:
         return action, values
 
     def encode_data(self, values: Mapping[str, Any], action: str = "", only: Iterable[int] = ()) -> pb.TableData:
-        """Return the message of data; a register's field is repeated, one for each pipe."""
+        """Return the message of data; a register's field is repeated, once for each pipe."""
         message = pb.TableData()
         known = dict(self.fields)
         for spec in self.actions.values():

@@ -30,7 +30,7 @@ _NOT_READY = grpc.StatusCode.UNAVAILABLE
 
 @dataclass
 class Client:
-    """A client that has a stream. It may read and write when it is bound to a program."""
+    """A client with a stream. It may read and write once it is bound to a program."""
 
     number: int
     notifications: pb.Subscribe.Notifications
@@ -40,7 +40,7 @@ class Client:
 
 
 class Servicer(pb_grpc.BfRuntimeServicer):
-    """BfRuntime of one device. Methods without await run without interruption, so the pipeline sees whole updates."""
+    """The BfRuntime service of one device. Methods without await run atomically, so the pipeline sees whole updates."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -53,7 +53,7 @@ class Servicer(pb_grpc.BfRuntimeServicer):
     async def StreamChannel(
         self, requests: AsyncIterator[pb.StreamMessageRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.StreamMessageResponse]:
-        """Subscribe the client; it is a client as long as the stream lasts."""
+        """Subscribe the client, which remains a client as long as the stream lasts."""
         client: Client | None = None
         reader: asyncio.Task[None] | None = None
         try:
@@ -89,7 +89,7 @@ class Servicer(pb_grpc.BfRuntimeServicer):
                 client.outgoing.put_nowait(pb.StreamMessageResponse(port_status_change_notification=message))
 
     def end_streams(self) -> None:
-        """Let all streams end, so that the server can stop."""
+        """End all streams, so that the server can stop."""
         for client in self.clients.values():
             client.outgoing.put_nowait(None)
 
@@ -98,7 +98,7 @@ class Servicer(pb_grpc.BfRuntimeServicer):
     async def GetForwardingPipelineConfig(
         self, request: pb.GetForwardingPipelineConfigRequest, context: grpc.aio.ServicerContext
     ) -> pb.GetForwardingPipelineConfigResponse:
-        """Return the program's bfrt.json and that of the fixed tables."""
+        """Return the bfrt.json of the program and that of the fixed tables."""
         if request.device_id != self.device.device_id:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no device {request.device_id} Object not found")
         program = self.device.program
@@ -110,7 +110,7 @@ class Servicer(pb_grpc.BfRuntimeServicer):
     async def SetForwardingPipelineConfig(
         self, request: pb.SetForwardingPipelineConfigRequest, context: grpc.aio.ServicerContext
     ) -> pb.SetForwardingPipelineConfigResponse:
-        """Bind the client to the program, or load one."""
+        """Bind the client to the program, or load a program."""
         try:
             if request.action == _Set.BIND:
                 self._bind(request)
@@ -145,7 +145,7 @@ class Servicer(pb_grpc.BfRuntimeServicer):
             self._tell_all(pb.WARM_INIT_STARTED)
             for client in list(self.clients.values()):
                 if client.program and client.program != config.p4_name:
-                    client.outgoing.put_nowait(None)  # its program is gone
+                    client.outgoing.put_nowait(None)  # its program has been replaced
                     del self.clients[client.number]
         if action in (_Set.WARM_INIT_END, _Set.VERIFY_AND_WARM_INIT_BEGIN_AND_END):
             refuse(action == _Set.WARM_INIT_END and len(request.config) > 0, "Commit msg cannot contain any config.")
@@ -161,7 +161,7 @@ class Servicer(pb_grpc.BfRuntimeServicer):
     # ---- tables ----------------------------------------------------------------------------------------------------
 
     async def Write(self, request: pb.WriteRequest, context: grpc.aio.ServicerContext) -> pb.WriteResponse:
-        """Do all updates; the errors of each are in the details of the status."""
+        """Execute all updates; the errors of each are in the details of the status."""
         try:
             self._check_client(request.client_id, request.p4_name)
             refuse(
@@ -186,7 +186,7 @@ class Servicer(pb_grpc.BfRuntimeServicer):
         return pb.WriteResponse()
 
     def update(self, request: pb.WriteRequest, update: pb.Update) -> None:
-        """Do one update; raises Refusal."""
+        """Execute one update; raises Refusal."""
         self.device.write(update, request.target)
         attribute = update.entity.table_attribute
         if attribute.WhichOneof("attribute") == "port_status_notify" and request.client_id in self.clients:
@@ -196,7 +196,7 @@ class Servicer(pb_grpc.BfRuntimeServicer):
             )
 
     async def Read(self, request: pb.ReadRequest, context: grpc.aio.ServicerContext) -> AsyncIterator[pb.ReadResponse]:
-        """Return what was asked for in one message; the errors of each entity are in the details of the status."""
+        """Return the requested entities in one message; the errors of each entity are in the details of the status."""
         try:
             self._check_client(request.client_id, request.p4_name)
         except Refusal as refusal:
@@ -221,7 +221,7 @@ class Servicer(pb_grpc.BfRuntimeServicer):
 
 
 async def _drain(requests: AsyncIterator[pb.StreamMessageRequest], client: Client) -> None:
-    """Read until the client ends its side or is gone; a second subscription is ignored, as the real server does."""
+    """Read until the client closes its side or disconnects; a second subscription is ignored, as in the real server."""
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
         async for _ in requests:
             _LOG.warning("client %d is already subscribed with this channel", client.number)
@@ -250,7 +250,7 @@ def _packed(error: pb.Error) -> any_pb2.Any:
 def create_server(servicer: Servicer, address: str, security: Security) -> tuple[grpc.aio.Server, str]:
     """Return a server and its address HOST:PORT; with port 0 the kernel chooses.
 
-    Raises OSError if it cannot be had, and TlsError when certificates are missing or not usable.
+    Raises OSError if the address cannot be used, and TlsError if certificates are missing or not usable.
     """
     options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)]
     server = grpc.aio.server(options=options)
@@ -258,5 +258,5 @@ def create_server(servicer: Servicer, address: str, security: Security) -> tuple
     try:
         port = security.listen(server, address)
     except RuntimeError as error:
-        raise OSError(f"gRPC address {address} cannot be had: {error}") from None
+        raise OSError(f"gRPC address {address} cannot be used: {error}") from None
     return server, f"{address.rpartition(':')[0]}:{port}"

@@ -1,4 +1,4 @@
-"""What each kind of table does with entries: match tables, counters and registers of the program."""
+"""The tables of the program, by kind: match tables, counters and registers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNSUPPORTED = grpc.StatusCode.UNIMPLEMENTED
 
 @dataclass(frozen=True)
 class Row:
-    """An entry, on its way in or out."""
+    """An entry, to be written or read."""
 
     key: Mapping[str, Any]
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -36,12 +36,12 @@ class Row:
 
     @property
     def action_name(self) -> str:
-        """The name of the action, empty where there is none."""
+        """The name of the action; empty without one."""
         return self.action.name if self.action else ""
 
 
 class Handler(ABC):
-    """One table. What a kind of table cannot do is refused as not supported; all methods raise Refusal."""
+    """One table. Operations that a kind of table does not support are refused; all methods raise Refusal."""
 
     def __init__(self, spec: TableSpec, state: State) -> None:
         self.spec = spec
@@ -53,7 +53,7 @@ class Handler(ABC):
 
     @abstractmethod
     def read_all(self) -> Iterator[Row]:
-        """Return all entries but the default."""
+        """Return all entries except the default entry."""
 
     def read_default(self) -> Row | None:
         """Return the default entry, if the table has one."""
@@ -68,7 +68,7 @@ class Handler(ABC):
         self._unsupported("Table Entry modify failed", row)
 
     def modify_increment(self, row: Row, remove: bool) -> None:
-        """Add members to what an entry holds, or remove them."""
+        """Add members to an entry, or remove them."""
         self._unsupported("Table Entry modify incremental failed", row, remove)
 
     def delete(self, row: Row) -> None:
@@ -84,15 +84,15 @@ class Handler(ABC):
         self._unsupported("Table Default entry set failed", row)
 
     def reset_default(self) -> None:
-        """Let the program's own default entry stand again."""
+        """Restore the program's own default entry."""
         self._unsupported("Table Default Entry reset failed")
 
     def undo(self) -> Callable[[], None]:
-        """Return what brings the entries of now back; a transaction covers match tables alone."""
+        """Return a function that restores the present entries; a transaction covers match tables only."""
         return lambda: None
 
     def usage(self) -> int:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         return sum(1 for _ in self.read_all())
 
     def _unsupported(self, what: str, *_: object) -> None:
@@ -100,11 +100,11 @@ class Handler(ABC):
 
 
 class Copied(Handler):
-    """A table whose reads return what was copied from the hardware last."""
+    """A table whose reads return the values last copied from the hardware."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Copy everything from the hardware: what an operation or a read `from_hw` begins with."""
+        """Copy everything from the hardware, as an operation or a read `from_hw` does first."""
 
 
 class MatchHandler(Copied):
@@ -116,7 +116,7 @@ class MatchHandler(Copied):
 
     @property
     def table(self) -> MatchTable:
-        """What the pipeline reads."""
+        """The table that the pipeline reads."""
         return self.state.match_tables[self.spec.name]
 
     def insert(self, row: Row) -> None:
@@ -126,18 +126,18 @@ class MatchHandler(Copied):
         refuse(entry.identity in self.table.entries, f"Table Add failed table:{name}", _EXISTS)
         full = len(self.table.entries) >= self.spec.size
         refuse(full, f"Table Add failed table:{name}", grpc.StatusCode.RESOURCE_EXHAUSTED)
-        refuse(_scope(row) == "DefaultOnly", f"action {row.action_name} of table {name} is for the default entry alone")
+        refuse(_scope(row) == "DefaultOnly", f"action {row.action_name} of table {name} is for the default entry only")
         self.table.put(entry)
         self._copies[entry.identity] = (entry.packets, entry.bytes)
 
     def modify(self, row: Row) -> None:
-        """Change action and data of an entry; its counter stays unless it is in the data or to be reset."""
+        """Change action and data of an entry; its counter is kept unless the data sets or resets it."""
         held = self._held(row, "Table Entry modify failed")
-        if row.action is None and self.spec.actions:  # of the direct counter alone
+        if row.action is None and self.spec.actions:  # of the direct counter only
             held.packets, held.bytes = row.values.get(PACKETS, held.packets), row.values.get(BYTES, held.bytes)
         else:
             entry = self._entry(row)
-            refuse(_scope(row) == "DefaultOnly", f"action {row.action_name} is for the default entry alone")
+            refuse(_scope(row) == "DefaultOnly", f"action {row.action_name} is for the default entry only")
             if not row.reset_stats:
                 entry.packets = row.values.get(PACKETS, held.packets)
                 entry.bytes = row.values.get(BYTES, held.bytes)
@@ -153,7 +153,7 @@ class MatchHandler(Copied):
         self._copies.pop(held.identity, None)
 
     def clear(self) -> None:
-        """Delete all entries, and let the program's own default entry stand again."""
+        """Delete all entries, and restore the program's own default entry."""
         self.table.clear()
         self._copies.clear()
         if not self.spec.const_default:
@@ -166,7 +166,7 @@ class MatchHandler(Copied):
         self.table.set_default(self._entry(row))
 
     def reset_default(self) -> None:
-        """Let the program's own default entry stand again."""
+        """Restore the program's own default entry."""
         self.table.set_default(None)
 
     def read(self, row: Row) -> Row:
@@ -179,9 +179,9 @@ class MatchHandler(Copied):
             yield self._row(entry)
 
     def read_default(self) -> Row | None:
-        """Return the default entry: the one that was set, or the program's own where bfrt.json lets it be known.
+        """Return the default entry: the one that was set, or the program's own if bfrt.json reveals it.
 
-        It does where one action without parameters is for the default entry alone.
+        It does if one action without parameters is for the default entry only.
         """
         entry = self.table.default
         if entry is not None:
@@ -194,7 +194,7 @@ class MatchHandler(Copied):
         self._copies = {identity: (entry.packets, entry.bytes) for identity, entry in self.table.entries.items()}
 
     def undo(self) -> Callable[[], None]:
-        """Return what brings the entries of now back."""
+        """Return a function that restores the present entries."""
         entries, default = copy.deepcopy(self.table.entries), copy.deepcopy(self.table.default)
 
         def bring_back() -> None:
@@ -223,7 +223,7 @@ class MatchHandler(Copied):
 
 
 class _Indexed(Copied):
-    """A table of cells that are always there: the key is an index."""
+    """A table of cells that always exist: the key is an index."""
 
     def _index(self, row: Row) -> int:
         index = int(row.key[_INDEX[self.spec.kind]])
@@ -231,7 +231,7 @@ class _Indexed(Copied):
         return index
 
     def insert(self, row: Row) -> None:
-        """Set a cell: it exists already, and the driver takes either word."""
+        """Set a cell: it exists already, and the driver accepts both insert and modify."""
         self.modify(row)
 
     def read(self, row: Row) -> Row:
@@ -255,7 +255,7 @@ class CounterHandler(_Indexed):
 
     @property
     def cells(self) -> list[list[int]]:
-        """What the pipeline counts in: [packets, bytes] by index."""
+        """The cells that the pipeline counts in: [packets, bytes] by index."""
         return self.state.counters[self.spec.name]
 
     def modify(self, row: Row) -> None:
@@ -281,7 +281,7 @@ class CounterHandler(_Indexed):
 
 
 class RegisterHandler(_Indexed):
-    """A register: a read returns one value for each of `pipes` pipes, of which the first is the pipeline's."""
+    """A register: a read returns one value for each of `pipes` pipes, the first of which is the pipeline's."""
 
     def __init__(self, spec: TableSpec, state: State, pipes: int) -> None:
         super().__init__(spec, state)
@@ -290,7 +290,7 @@ class RegisterHandler(_Indexed):
 
     @property
     def cells(self) -> list[dict[str, int] | int]:
-        """What the pipeline computes with."""
+        """The cells that the pipeline computes with."""
         return self.state.registers[self.spec.name]
 
     def modify(self, row: Row) -> None:

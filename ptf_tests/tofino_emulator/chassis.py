@@ -1,4 +1,4 @@
-"""The ports of the emulated switch: what the front panel calls them and which device ports they are."""
+"""The ports of the emulated switch: their names on the front panel and their device ports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ALL_PIPES", "PORTS_OF_A_PIPE", "Chassis", "FrontPort", "pipe_of"]
 
 ALL_PIPES = 0xFFFF
 PORTS_OF_A_PIPE = 72
-"""64 of the front panel, four of the processor or recirculation, four for recirculation alone: 0 to 71 of a pipe."""
+"""Ports 0 to 71 of each pipe: 64 on the front panel, four for the CPU or recirculation, four only for recirculation."""
 
 _CHANNELS = 4
 _CONNECTORS_OF_A_PIPE = 16
@@ -25,17 +25,17 @@ class FrontPort:
 
     @property
     def name(self) -> str:
-        """What people read on the front panel."""
+        """The name on the front panel."""
         return f"{self.connector}/{self.channel}"
 
 
 def pipe_of(device_port: int) -> int:
-    """Return the pipe of a device port: a port id is two bits of pipe and seven bits of port (tofino1_base.p4)."""
+    """Return the pipe of a device port: a port id has two bits of pipe and seven bits of port (tofino1_base.p4)."""
     return device_port >> 7
 
 
 def _plan(pipes: int) -> dict[str, FrontPort]:
-    """Return ports of a board that is wired backwards, as some are: connector 1 is the last of its pipe."""
+    """Return the ports of a board that is wired in reverse, as some are: connector 1 is the last of its pipe."""
     ports = []
     for connector in range(1, pipes * _CONNECTORS_OF_A_PIPE + 1):
         pipe, place = divmod(connector - 1, _CONNECTORS_OF_A_PIPE)
@@ -57,9 +57,9 @@ class Chassis:
         return cls(pipes, _plan(pipes))
 
     def named(self, device_port: int) -> FrontPort | None:
-        """Return the front port that a device port is, if it is one."""
+        """Return the front port of a device port, or None."""
         return next((port for port in self.front_ports.values() if port.device_port == device_port), None)
 
     def has(self, device_port: int) -> bool:
-        """Say whether the chip has such a port, of the front panel or internal."""
+        """Return whether the chip has such a port, on the front panel or internal."""
         return pipe_of(device_port) < self.pipes and device_port & 0x7F < PORTS_OF_A_PIPE

@@ -41,11 +41,11 @@ def compile_ir(folder: Path, entry: str, options: Sequence[str]) -> str:
         try:
             return program_text(import_program(dump.read_text(encoding="utf-8")))
         except ImportRefused as error:
-            raise CompileRefused(f"the model of the pipeline does not know this: {error}") from error
+            raise CompileRefused(f"the model of the pipeline does not support this: {error}") from error
 
 
 def preprocessed(folder: Path, entry: str, options: Sequence[str]) -> str:
-    """Return the program as one file without directives, none of whose lines is very long; compile it with --nocpp.
+    """Return the program as one file without directives and without very long lines; compile it with --nocpp.
 
     Raises:
         CompileRefused: p4test is not on PATH, or the preprocessor refused the program.
@@ -56,9 +56,9 @@ def preprocessed(folder: Path, entry: str, options: Sequence[str]) -> str:
 
 
 def _broken(lines: Sequence[str]) -> Iterator[str]:
-    """Break long lines after each statement; each part keeps the number of its line.
+    """Break long lines after each statement; each part keeps its line number.
 
-    All lanes stand in one line when the preprocessor is done with it, and p4c dumps that line with each of their nodes.
+    The preprocessor puts all lanes on one line, and p4c dumps that line with each of their nodes.
     """
     file, number = "", 0
     for line in lines:

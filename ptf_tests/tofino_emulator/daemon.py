@@ -1,4 +1,4 @@
-"""``python -m ptf_tests.tofino_emulator.daemon``: an emulated Tofino as a process, BfRt in front."""
+"""Run an emulated Tofino with a BfRt server as a process: ``python -m ptf_tests.tofino_emulator.daemon``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["DEFAULT_BFRT", "main", "serve"]
 _LOG = logging.getLogger(__name__)
 
 DEFAULT_BFRT = Path(dataplane.__file__).parent / "p4" / "build" / "tofino" / "bfrt.json"
-"""The bfrt.json of our program."""
+"""The bfrt.json of the TNA program."""
 
 _STOP_GRACE_SECONDS = 0.5
 
@@ -42,9 +42,9 @@ async def serve(
     """Run until SIGTERM or SIGINT.
 
     Raises:
-        ModelError: the program did with a frame what it must not.
+        ModelError: the program processed a frame in a way that is not allowed.
         TlsError: certificates are missing or not usable.
-        OSError: the address or a port cannot be had, or a file cannot be written.
+        OSError: the address or a port cannot be used, or a file cannot be written.
 
     """
     stop = stop_on_signals()
@@ -71,8 +71,14 @@ def _write_usage(path: Path, device: Device) -> None:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--grpc", "address", metavar="HOST:PORT", default="127.0.0.1:50052", help="Port 0: any free one.")
-@click.option("--program", default="switchml", help="The name of the P4 program that is loaded.")
+@click.option(
+    "--grpc",
+    "address",
+    metavar="HOST:PORT",
+    default="127.0.0.1:50052",
+    help="Address of the BfRt server; port 0: any free one.",
+)
+@click.option("--program", default="switchml", help="Name of the loaded P4 program.")
 @click.option(
     "--bfrt",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -83,23 +89,25 @@ def _write_usage(path: Path, device: Device) -> None:
     "--ir",
     type=click.Path(dir_okay=False, path_type=Path),
     default=PROGRAM,
-    help="The program as the pipeline's model executes it; read when there are frame ports.",
+    help="Program for the pipeline model; read if there are frame ports.",
 )
 @click.option(
     "--frame-port",
     "frame_ports",
     multiple=True,
     metavar="PORT=PATH,PEER",
-    help="A device port that is a Unix datagram socket at PATH, and sends to PEER. May be repeated.",
+    help="Device port that is a Unix datagram socket at PATH, and sends to PEER. May be repeated.",
 )
-@click.option("--pipes", type=click.IntRange(1, 4), default=2, help="Pipes of the chip; packets are only in the first.")
 @click.option(
-    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Written as JSON when everything listens."
+    "--pipes", type=click.IntRange(1, 4), default=2, help="Number of pipes of the chip; only the first has packets."
+)
+@click.option(
+    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="JSON file to write when everything listens."
 )
 @click.option(
     "--usage-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Written at the end: all that clients have named of the tables, as [table, kind, name].",
+    help="JSON file to write at the end: all names in the tables that clients have used, as [table, kind, name].",
 )
 @tls_options("SWITCHML_TOFINO")
 def main(

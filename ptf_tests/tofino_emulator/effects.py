@@ -1,4 +1,4 @@
-"""What statements of the short form do: which variables they set, and whether that is all."""
+"""The effects of statements of the short form: which variables they set, and whether they do anything else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WITH_EFFECTS = frozenset(("hit", "execute", "get", "update", "lookahead"))
 
 
 def targets(statements: Iterable[list[Any]]) -> list[str] | None:
-    """Return the variables that statements set, or None when they do anything else."""
+    """Return the variables that statements set, or None if they do anything else."""
     found: list[str] = []
     for kind, *operands in statements:
         inner: list[str] | None = None
@@ -28,14 +28,14 @@ def targets(statements: Iterable[list[Any]]) -> list[str] | None:
 
 
 def _calls(expression: Expression) -> bool:
-    """Tell whether an expression looks up a table or uses an extern."""
+    """Return whether an expression looks up a table or uses an extern."""
     if not isinstance(expression, list):
         return False
     return expression[0] in _WITH_EFFECTS or any(map(_calls, expression[1:]))
 
 
 def mentions(*nodes: Any, name: str) -> bool:
-    """Tell whether a name occurs anywhere in statements."""
+    """Return whether a name occurs anywhere in statements."""
     stack: list[Any] = list(nodes)
     while stack:
         node = stack.pop()

@@ -19,14 +19,14 @@ __all__ = ["FramePorts"]
 
 _LOG = logging.getLogger(__name__)
 _MAX_FRAME = 65535
-_MAX_BURST = 16  # frames from one port before others, and the control plane, have their turn
+_MAX_BURST = 16  # frames from one port before the others and the control plane have their turn
 
 
 class FramePorts:
-    """Moves frames between sockets and the pipeline, in the thread of the event loop.
+    """Move frames between sockets and the pipeline, in the thread of the event loop.
 
-    A frame passes only a port that the control plane has added and enabled. What nobody is there to take is lost.
-    ``program`` is a file that ``import_ir`` wrote. Raises FileNotFoundError when it is wanted and not there.
+    A frame passes only through a port that the control plane has added and enabled. A frame without a receiver is lost.
+    ``program`` is a file that ``import_ir`` wrote. Raises FileNotFoundError if it does not exist.
     """
 
     def __init__(self, ports: Sequence[FramePort], program: Path, state: State) -> None:
@@ -38,7 +38,7 @@ class FramePorts:
         self._stop: asyncio.Event
 
     def open(self, stop: asyncio.Event) -> None:
-        """Bind the sockets and begin to take frames; ``stop`` is set when the program fails. Raises OSError."""
+        """Bind the sockets and begin to receive frames; ``stop`` is set if the program fails. Raises OSError."""
         self._stop = stop
         loop = asyncio.get_running_loop()
         for number, port in self._ports.items():
@@ -49,7 +49,7 @@ class FramePorts:
             loop.add_reader(own, self._receive, number, own)
 
     def check(self) -> None:
-        """Raise the ModelError that the program has caused, if it has."""
+        """Raise the ModelError that the program has caused, if any."""
         if self._error is not None:
             raise self._error
 

@@ -1,4 +1,4 @@
-"""Python source of the short form's expressions (import_expressions.py)."""
+"""Generate Python source for the short form's expressions (import_expressions.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SATURATING = {"|+|": "+", "|-|": "-"}
 
 
 def identifier(name: str) -> str:
-    """Return the Python variable of a variable of the program."""
+    """Return the Python variable for a variable of the program."""
     return re.sub(r"\W", "_", name.replace("_", "__").replace(".", "_"))
 
 
@@ -29,7 +29,7 @@ def wrapped(text: str, width: int) -> str:
 
 
 class ExpressionGenerator:
-    """Writes expressions; ``hoist`` writes what has effects before the statement and returns where its value is."""
+    """Write expressions; ``hoist`` writes those with effects before the statement and returns a variable."""
 
     def __init__(self, hoist: Callable[[list[Any]], str]) -> None:
         self._hoist = hoist
@@ -76,10 +76,10 @@ class ExpressionGenerator:
         if target == 0:
             return f"({text} == 1)"
         if 0 < source <= target:
-            return text  # no narrower: the same number, defined or not
+            return text  # not narrower: the same number, defined or not
         return wrapped(text, target)
 
     def _predicate(self, *conditions: Expression) -> str:
-        """One of four bits: which of the two comparisons of the stateful ALU hold."""
+        """Return one of four bits, for the outcome of the stateful ALU's two comparisons."""
         low, high = (*conditions, False)[:2]
         return f"(1 << ((1 if {self(low)} else 0) + (2 if {self(high)} else 0)))"

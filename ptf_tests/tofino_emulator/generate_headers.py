@@ -1,4 +1,4 @@
-"""Python source that takes headers out of bytes and puts them back; also what such code calls."""
+"""Generate Python source that extracts headers from bytes and emits them; and functions that such code calls."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def emission_text(fields: Sequence[tuple[str, int]]) -> str:
 
 
 def pack_fields(leftovers: list[Undefined], form: str, *values: Any) -> bytes:
-    """Return fields as ``struct.pack`` does. Those that are undefined are whatever a container holds: some pattern.
+    """Return fields as ``struct.pack`` does. Undefined fields get some pattern, as containers hold anything.
 
-    They are appended to ``leftovers``; a program may emit them into a packet that it reads itself in another pass.
+    They are appended to ``leftovers``; a program may emit them into a packet that it reads itself after recirculation.
     """
     if any(isinstance(value, Undefined) for value in values):
         leftovers += (value for value in values if isinstance(value, Undefined))
@@ -73,7 +73,7 @@ def _joined(fields: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def internet_checksum(fields: Sequence[tuple[int, int]], zeros_as_ones: bool = False) -> int:
-    """Return the checksum (RFC 1071) over (value, width) fields, whole words of 16 bits in the end."""
+    """Return the checksum (RFC 1071) over (value, width) fields, whose total must be whole words of 16 bits."""
     bits, total = _joined(fields)
     if total % 16:
         raise ModelError(f"a checksum over {total} bits: the hardware adds words of 16")

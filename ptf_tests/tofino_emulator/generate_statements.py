@@ -1,4 +1,4 @@
-"""Python source of the short form's statements, tables and externs (import_statements.py)."""
+"""Generate Python source for the short form's statements, tables and externs (import_statements.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = {"=": "assign"}
 
 
 class Source:
-    """Lines of Python with the place in the P4 source that each comes from."""
+    """Lines of Python with the place in the P4 source from which each comes."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -31,7 +31,7 @@ class Source:
         self._depth = 0
 
     def add(self, *lines: str) -> None:
-        """Append lines at the present depth and place."""
+        """Append lines at the current depth and place."""
         for line in lines:
             self.lines.append("    " * self._depth + line)
             self.places.append(self.place)
@@ -54,7 +54,7 @@ class Source:
 
 
 class StatementGenerator:
-    """Writes statements of one gress, and knows its variables."""
+    """Write statements of one gress, with its variables."""
 
     def __init__(self, gress: str, parts: Mapping[str, Any], source: Source) -> None:
         self.gress, self.parts, self.source = gress, parts, source
@@ -65,7 +65,7 @@ class StatementGenerator:
         for header, fields in self._headers.items():
             self._widths.update({f"{header}.{field}": width for field, width in fields.items()})
         self._header_of = {f"{header}.{field}": header for header, fields in self._headers.items() for field in fields}
-        self._entry: str | None = None  # the variable that holds the matching entry, inside a table's action
+        self._entry: str | None = None  # the variable of the matching entry, inside a table's action
         self._parser_error = f"{gress[:1]}g_prsr_md.parser_err"
 
     @property
@@ -74,7 +74,7 @@ class StatementGenerator:
         return list(self._widths)
 
     def width_of(self, name: str) -> int:
-        """Return the bits of a variable."""
+        """Return the width of a variable in bits."""
         return abs(self._widths[name])
 
     # ---- statements --------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class StatementGenerator:
         variables = targets([*yes, *no])
         word = "if"
         if variables is not None and isinstance(condition, list):
-            # Where nothing but variables are set, they are as little defined afterwards as the condition is.
+            # If only variables are set, they are afterwards as undefined as the condition is.
             outcome = self._temporary()
             self.source.add(f"{outcome} = {text}")
             with self.source.block(f"if type({outcome}) is Undefined:"):
@@ -164,7 +164,7 @@ class StatementGenerator:
         self.source.add(f"offset += ({text}) // 8")
 
     def _do_port_metadata(self, fields: list[list[str]]) -> None:
-        """The hardware puts it behind the intrinsic metadata; its layout there is the compiler's affair."""
+        """Read the port metadata, which follows the intrinsic metadata; its layout is chosen by the compiler."""
         variables = "".join(f"{identifier(variable)}, " for variable, _ in fields)
         names = tuple(name for _, name in fields)
         self.source.add(f"{variables}= port_metadata({identifier('ig_intr_md.ingress_port')}, {names!r})")
@@ -207,7 +207,7 @@ class StatementGenerator:
         self._apply(table)
 
     def _apply(self, name: str) -> str:
-        """Write look-up and action; return the variable that holds what was found: (hit, action, arguments, entry)."""
+        """Write lookup and action; return the variable with the outcome: (hit, action, arguments, entry)."""
         source, place = self.source, self.source.place
         table = self.parts["tables"][name]
         found = self._temporary()
@@ -235,16 +235,16 @@ class StatementGenerator:
         return found
 
     def _undefined_match(self, table: Mapping[str, Any], found: str) -> None:
-        """Write what becomes of a look-up whose outcome depends on a value that is not defined.
+        """Write the handling of a lookup whose outcome depends on an undefined value.
 
-        What its actions may set is as little defined then, if that is all that they do.
+        The variables that its actions may set are then undefined as well, if the actions do nothing else.
         """
         sets = [targets(self.parts["actions"][action]["body"]) for action in table["actions"]]
         variables = [name for one in sets if one is not None for name in one]
         if None not in sets and not any(name in self._header_of for name in variables):
             self.source.add(*(f"{identifier(name)} = {found}[0]" for name in dict.fromkeys(variables)))
             return
-        text = f"what {table['name']} matches depends on {{}}, which is not defined"
+        text = f"the entry of {table['name']} that matches depends on {{}}, which is not defined"
         self.source.add(f"raise ModelError({text!r}.format({found}[0].name))")
 
     def _do_switch(self, table: str, cases: list[Any], default: list[Any] | None) -> None:
@@ -315,7 +315,7 @@ class StatementGenerator:
         return "None" if result is None else identifier(result)
 
     def _touch(self, name: str, register: Mapping[str, Any], index: Expression) -> str:
-        """Write the checks of an access to a register; return the variable that holds the index."""
+        """Write the checks of an access to a register; return the variable of the index."""
         source = self.source
         with source.block(f"if touched_{identifier(name)}:"):
             source.add(f'raise ModelError("{register["name"]} is accessed twice by one packet")')

@@ -1,9 +1,9 @@
-"""Turns one gress of a program into Python source: a function that takes a packet from parser to deparser.
+"""Translate one gress of a program to Python source: a function that takes a packet from parser to deparser.
 
-Every field is a local variable of that function, so a packet costs some hundred microseconds. What is called from it
-(tables, externs, checksums) is what ``program.py`` puts into the function's globals:
+Every field is a local variable of that function, so a packet costs some hundred microseconds. The names that it uses
+(tables, externs, checksums) are put into the function's globals by ``program.py``:
 
-    T_*  look-up of a table           C_*  its cache          R_*  a register's cells      K_*  a counter's cells
+    T_*  lookup of a table            C_*  its cache          R_*  a register's cells      K_*  a counter's cells
     U_*  the undefined value of a field       S_*  membership of a value set
 """
 
@@ -23,16 +23,16 @@ _DESTINATIONS = ("ig_tm_md.ucast_egress_port", "ig_tm_md.mcast_grp_a", "ig_tm_md
 
 
 class GressGenerator(StatementGenerator):
-    """Writes ``def ingress(data, length)`` or ``def egress(data, length)``.
+    """Write ``def ingress(data, length)`` or ``def egress(data, length)``.
 
-    ``data`` begins with the intrinsic metadata that the hardware puts before a packet; ``length`` is what is counted.
-    The function returns None for a packet that ends here, or (frame, values of ``results``).
+    ``data`` begins with the intrinsic metadata that precedes a packet; ``length`` is the length that is counted. The
+    function returns None for a packet that is dropped, or (frame, values of ``results``).
     """
 
     def __init__(self, gress: str, parts: Mapping[str, Any], source: Source, results: Iterable[str]) -> None:
         super().__init__(gress, parts, source)
         self._results = tuple(results)
-        # What the hardware has whether or not the program's blocks take it as a parameter.
+        # These exist in the hardware even if the program's blocks do not take them as parameters.
         for name in (self._parser_error, f"{gress[:1]}g_dprsr_md.drop_ctl", *self._results, *_DESTINATIONS):
             self._widths.setdefault(name, 16)
 
@@ -88,7 +88,7 @@ class GressGenerator(StatementGenerator):
             self.source.add("return None")
         wanted = "".join(f"{identifier(name)}, " for name in self._results)
         if self.gress == "ingress":
-            # Nowhere to go: what the deparser would make of it is never seen.
+            # No destination: the deparser's output would be discarded.
             unset = " and ".join(f"type({identifier(name)}) is not int" for name in _DESTINATIONS)
             with self.source.block(f"if {unset}:"):
                 self.source.add("return None")
@@ -108,7 +108,7 @@ class GressGenerator(StatementGenerator):
                     self._statements(states[name]["body"])
                     self._transition(states[name], numbers)
         if not mentions(self.parts["control"], self.parts["actions"], self.parts["tables"], name=self._parser_error):
-            # A pipeline that does not look at the error never sees such a packet.
+            # A pipeline that does not test the error never receives such a packet.
             with source.block(f"if {identifier(self._parser_error)} != 0:"):
                 source.add("return None")
 

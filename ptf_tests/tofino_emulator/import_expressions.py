@@ -1,7 +1,7 @@
-"""Expressions of p4c's intermediate representation in the model's own short form.
+"""Convert expressions of p4c's intermediate representation to the model's short form.
 
 An expression is a constant (int or bool), the name of a variable (str), or a list: the operator and its operands.
-Widths stand where the value depends on them: bits of bit<>, minus the bits of int<>, 0 for bool.
+Widths are given if the value depends on them: bits of bit<>, minus the bits of int<>, 0 for bool.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Expression", "ExpressionImporter", "Names"]
 
 Expression: TypeAlias = Any
 Names: TypeAlias = dict[str, str]
-"""What a name in the source of one block stands for: the first part of our variable names."""
+"""The first part of a variable's name in the model, by the name in the source of one block."""
 
 _WITH_WIDTH = {"Add": "+", "Sub": "-", "Mul": "*", "Shl": "<<"}
 _PLAIN = {
@@ -36,7 +36,7 @@ _SATURATING = {"AddSat": "|+|", "SubSat": "|-|"}
 
 
 class ExpressionImporter:
-    """Expressions of one block; ``names`` gives its parameters and locals, ``calls`` what a method call becomes."""
+    """Expressions of one block; ``names`` gives its parameters and locals, ``calls`` the conversion of method calls."""
 
     def __init__(
         self, document: Document, places: Places, names: Names, calls: Callable[[Node, str, str, Node], Expression]

@@ -1,7 +1,7 @@
-"""Make the model's program of what p4c dumps (``--toJSON``): small, the same on every machine, free of machine paths.
+"""Convert p4c's dump (``--toJSON``) to the model's program: small, equal on every machine, free of machine paths.
 
 ``python -m ptf_tests.tofino_emulator.import_ir DUMP.json`` prints it. The dump is that of the middle end without the
-passes that ``EXCLUDED_PASSES`` names, so that tables and statements are those of the source.
+passes in ``EXCLUDED_PASSES``, so that tables and statements are those of the source.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def import_program(dump: str) -> dict[str, Any]:
     """Return the program in the model's form; ``dump`` is the text of p4c's file.
 
     Raises:
-        ImportRefused: it is no TNA program of one pipe, or uses what the model does not know.
+        ImportRefused: it is not a TNA program of one pipe, or uses something that the model does not support.
 
     """
     document = Document(dump)
@@ -104,7 +104,7 @@ def _gress(document: Document, places: Places, parser: Node, control: Node, depa
 
 
 def _importer(document: Document, places: Places, gress: dict[str, Any], role: str, block: Node) -> BlockImporter:
-    """Return the importer of a block; its parameters are named by what they are to the architecture."""
+    """Return the importer of a block; its parameters are named by their roles in the architecture."""
     parameters = document.children(document.child(block, "type"), "applyParams")
     names: dict[str, str] = {}
     types: dict[str, Node] = {}

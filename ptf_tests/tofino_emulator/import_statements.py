@@ -1,4 +1,4 @@
-"""Statements, tables and externs of one block of a TNA program (a parser, a control or a deparser) in short form."""
+"""Convert statements, tables and externs of one block of a TNA program (parser, control or deparser) to short form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADER = "Type_Header"
 
 
 class BlockImporter:
-    """Imports one block into the parts of its gress: variables, headers, externs, actions, tables."""
+    """Import one block into the parts of its gress: variables, headers, externs, actions, tables."""
 
     def __init__(self, document: Document, places: Places, gress: dict[str, Any], role: str, names: Names) -> None:
         self.document, self.places, self.gress, self.role = document, places, gress, role
@@ -23,7 +23,7 @@ class BlockImporter:
     # ---- declarations ------------------------------------------------------------------------------------------------
 
     def declare(self, name: str, type_node: Node) -> None:
-        """Declare a variable: each header and each scalar in it is one of the model's."""
+        """Declare a variable: each header and each scalar in it becomes a variable of the model."""
         found = self.document.type_of(type_node)
         kind = found.get("Node_Type")
         if kind == _HEADER:
@@ -62,7 +62,7 @@ class BlockImporter:
                 self.gress["tables"][self.names[node["name"]]] = self._table(node)
 
     def full_name(self, node: Node) -> str:
-        """Return the name that the control plane knows, without ``pipe.``."""
+        """Return the name in the control plane, without ``pipe.``."""
         name = self.document.annotation(node, "name")
         return (node["name"] if name is None else name).lstrip(".")
 
@@ -94,7 +94,7 @@ class BlockImporter:
         elif kind == "Hash":
             extern.update(algorithm=self.expression(passed[0]).split(".")[-1], width=self.document.width(types[0]))
             if len(passed) > 1:
-                raise ImportRefused(f"{self.places.text(node)}: a Hash with a polynomial of its own")
+                raise ImportRefused(f"{self.places.text(node)}: a Hash with a custom polynomial")
         elif kind == "Random":
             extern.update(width=self.document.width(types[0]))
         elif kind != "Checksum":
@@ -181,7 +181,7 @@ class BlockImporter:
         return table
 
     def _entry(self, node: Node, keys: list[Any]) -> list[Any]:
-        """Return [key sets, action, arguments]: const entries, the first that matches counts."""
+        """Return [key sets, action, arguments]; of const entries the first match wins."""
         sets = self.document.children(self.document.child(node, "keys"), "components")
         action, passed = self._action_call(self.document.child(node, "action"))
         if len(sets) != len(keys):
@@ -226,7 +226,7 @@ class BlockImporter:
         raise ImportRefused(f"{self.places.text(node)}: a statement of kind {kind}")
 
     def sequence(self, nodes: list[Node]) -> list[Any]:
-        """Return statements one after the other; declarations among them are taken into the block."""
+        """Return statements one after the other; declarations among them are added to the block."""
         body = []
         for node in nodes:
             if node["Node_Type"] == "Declaration_Variable":
@@ -249,7 +249,7 @@ class BlockImporter:
         return [["=", target, self.expression(right), place]]
 
     def _copy(self, target: str, type_node: Node, right: Node, place: list[int]) -> list[Any]:
-        """Return a struct's or header's assignment field by field."""
+        """Convert the assignment of a struct or header to assignments of its fields."""
         if right["Node_Type"] == "MethodCallExpression":
             if self.expression(right) != ["port_metadata"]:
                 raise ImportRefused(f"{self.places.text(right)}: a call that returns a struct")
@@ -326,7 +326,7 @@ class BlockImporter:
         raise ImportRefused(f"{self.places.text(node)}: the method {name} of {path} is not modelled")
 
     def _count_arguments(self, path: str, passed: list[Node]) -> list[Expression]:
-        """Return index (None for a direct counter) and what is taken off the bytes."""
+        """Return the index (None for a direct counter) and the number to subtract from the bytes."""
         values = [self.expression(one) for one in passed]
         if self.gress["externs"][path]["kind"] == "DirectCounter":
             return [None, *(values or [0])]

@@ -1,4 +1,4 @@
-"""Look-up in the tables of the model: which entry matches, which action runs, with what arguments."""
+"""Lookup in the tables of the model: which entry matches, which action runs, with what arguments."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["Found", "Lookup", "PortMetadata", "UNDEFINED_MATCH", "ValueSet"]
 
 UNDEFINED_MATCH = -1
 Found: TypeAlias = tuple[bool | Undefined, int, tuple[int, ...], Entry | None]
-"""hit; number of the action among the table's; its arguments; the entry, if there is one to count in.
+"""Hit, number of the action among the table's actions, its arguments, and the entry if it has a counter.
 
-When the outcome depends on a value that is not defined: that value and UNDEFINED_MATCH.
+If the outcome depends on an undefined value: that value and UNDEFINED_MATCH.
 """
 
 _CACHED = 4096
 _Test: TypeAlias = tuple[int, str, int, int]
-"""column, kind (mask or range), and value and mask or low and high"""
+"""A test: column, kind (mask or range), and value and mask or low and high."""
 
 
 def _key_tests(column: int, kind: str, width: int, value: Any) -> list[_Test]:
-    """Return what a key must fulfil in one column: no test for anything."""
+    """Return the tests of a key in one column; none if the column matches anything."""
     full = (1 << width) - 1
     if value is None:
         return []
@@ -37,7 +37,7 @@ def _key_tests(column: int, kind: str, width: int, value: Any) -> list[_Test]:
 
 
 def _passes(key: Sequence[Any], tests: Iterable[_Test]) -> bool | Undefined:
-    """Tell whether a key passes all tests, or on which value that depends that is not defined."""
+    """Return whether a key passes all tests, or the undefined value on which that depends."""
     open_question = None
     for column, kind, one, other in tests:
         value = key[column]
@@ -49,7 +49,7 @@ def _passes(key: Sequence[Any], tests: Iterable[_Test]) -> bool | Undefined:
 
 
 class Lookup:
-    """One table. Call it with a key; what it returns stays in ``cache`` until the entries change."""
+    """One table. Call it with a key; results stay in ``cache`` until the entries change."""
 
     def __init__(self, table: Mapping[str, Any], actions: Mapping[str, Any], stored: MatchTable | None) -> None:
         self.name: str = table["name"]
@@ -63,7 +63,7 @@ class Lookup:
         self.refresh()
 
     def refresh(self) -> None:
-        """Take over what was written into the table since the last time."""
+        """Read the entries that were written since the last time."""
         version = 0 if self._stored is None else self._stored.version
         if version == self._version:
             return
@@ -86,7 +86,7 @@ class Lookup:
             self._default = self._found(False, self._stored.default)
 
     def __call__(self, key: tuple[Any, ...]) -> Found:
-        """Return what a key finds."""
+        """Return the outcome for a key."""
         found = self._exact.get(key)
         if found is None:
             found = self._find(key)
@@ -105,7 +105,7 @@ class Lookup:
         return self._default
 
     def _order(self, entry: Entry) -> tuple[int, int]:
-        """Order entries as the hardware prefers them: by priority, longest prefix first."""
+        """Return the sort key of an entry in the hardware's order: by priority, longest prefix first."""
         for _, kind, name, _ in self._table["keys"]:
             value = entry.key.get(name)
             if kind == "lpm" and isinstance(value, tuple):
@@ -133,7 +133,7 @@ class Lookup:
     def _found(self, hit: bool, entry: Entry) -> Found:
         name = entry.action.removeprefix("pipe.")
         if name not in self._numbers:
-            raise ModelError(f"{self.name} has an entry with the action {entry.action}, which it does not know")
+            raise ModelError(f"{self.name} has an entry with the unknown action {entry.action}")
         number = self._numbers[name]
         parameters = self._actions[self._table["actions"][number]]["parameters"]
         missing = [public for _, public in parameters if public not in entry.data]
@@ -143,13 +143,13 @@ class Lookup:
 
 
 class ValueSet:
-    """A parser's value set: call it with a value to learn whether it is in the set."""
+    """A parser's value set: call it with a value to test membership."""
 
     def __init__(self, name: str, widths: Sequence[int], stored: MatchTable | None) -> None:
         self._name, self._widths, self._stored = name, widths, stored
 
     def __call__(self, value: int) -> bool:
-        """Tell whether the set holds a value; of one field only."""
+        """Return whether the set contains a value of one field."""
         if self._stored is None:
             return False
         width = self._widths[0]
@@ -165,13 +165,13 @@ class ValueSet:
 
 
 class PortMetadata:
-    """What the control plane has written for each ingress port: call it with a port and the fields that are wanted."""
+    """The port metadata that the control plane has written: call it with an ingress port and field names."""
 
     def __init__(self, stored: MatchTable | None) -> None:
         self._stored = stored
 
     def __call__(self, port: int, fields: Sequence[str]) -> tuple[int, ...]:
-        """Return the fields' values; 0 where nothing was written."""
+        """Return the fields' values, or 0 for those that were not written."""
         for entry in () if self._stored is None else self._stored.entries.values():
             if port in entry.key.values():
                 return tuple(entry.data.get(field, 0) for field in fields)

@@ -1,4 +1,4 @@
-"""The JSON that p4c writes of its intermediate representation: nodes, types, names and places in the source."""
+"""The JSON of p4c's intermediate representation: nodes, types, names and places in the source."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Node: TypeAlias = dict[str, Any]
 
 
 class ImportRefused(Exception):
-    """The P4 program uses what the model does not know; the text says what, and where."""
+    """The P4 program uses something that the model does not support; the text says what, and where."""
 
 
-# What a dump of our program consists of for the most part, and what nobody asks about.
+# Members that make up most of a dump and are not needed.
 _LEFT_OUT = frozenset(("attributes", "base", "declarations", "declid", "methods", "source_fragment", "substituted"))
 
 
 class Document:
-    """A program as p4c dumped it. A node that occurs again is dumped as its number alone: ``get`` resolves it.
+    """A program as p4c dumped it. A node that occurs again is dumped as its number only: ``get`` resolves it.
 
-    The dump may have hundreds of megabytes, so that nodes are taken out of the text as they are read.
+    The dump may have hundreds of megabytes, so nodes are removed from the text as they are read.
     """
 
     def __init__(self, text: str) -> None:
@@ -35,12 +35,12 @@ class Document:
         self.declared: dict[str, Node] = {node["name"]: node for node in self.objects if "name" in node}
 
     def padding(self, type_node: Node) -> list[str]:
-        """Return the fields of a struct or header that only fill bytes, and so may hold anything."""
+        """Return the fields of a struct or header that are only padding, and so may hold anything."""
         fields = self.children(self.type_of(type_node), "fields")
         return [one["name"] for one in fields if self.annotation(one, "padding") is not None]
 
     def _take(self, node: Node) -> Node:
-        """Keep a node's contents by its number, and leave the number where the node was."""
+        """Store a node's contents by its number, and leave the number in place of the node."""
         number = node.get("Node_ID")
         if number is None:
             return {key: value for key, value in node.items() if key not in _LEFT_OUT}
@@ -53,18 +53,18 @@ class Document:
         return self._nodes.get(node.get("Node_ID", -1), node)
 
     def child(self, node: Node, name: str) -> Node:
-        """Return the node that is one field of another; an empty one when it is absent."""
+        """Return the node that is one field of another; an empty one if it is absent."""
         found = node.get(name)
         return {} if found is None else self.get(found)
 
     def children(self, node: Node, *names: str) -> list[Node]:
-        """Return the elements of the vector that is reached over these fields."""
+        """Return the elements of the vector that these fields lead to."""
         for name in names:
             node = self.child(node, name)
         return self.vector(node)
 
     def vector(self, node: Node) -> list[Node]:
-        """Return the elements of a vector, also of one that is wrapped."""
+        """Return the elements of a vector, which may be wrapped."""
         for key in ("vec", "parameters", "components"):
             inner = node.get(key)
             if isinstance(inner, list):
@@ -78,7 +78,7 @@ class Document:
         return [self.child(one, "expression") for one in self.children(call, "arguments")]
 
     def annotation(self, node: Node, name: str) -> str | None:
-        """Return the string that an annotation of a declaration holds, or None when it has no such annotation."""
+        """Return the string in an annotation of a declaration, or None if it has no such annotation."""
         for one in self.children(node, "annotations"):
             if one["name"] == name:
                 texts = self.vector(self.get(one["body"]["value"]))
@@ -86,7 +86,7 @@ class Document:
         return None
 
     def type_of(self, node: Node) -> Node:
-        """Return the declaration of a type, or the type itself where it is not declared (bits, bool)."""
+        """Return the declaration of a type, or the type itself if it is not declared (bits, bool)."""
         kind = node.get("Node_Type")
         if kind == "Type_Name":
             name = self.child(node, "path")["name"]
@@ -114,13 +114,13 @@ class Document:
 
 
 class Places:
-    """Source files in the order in which they are met, so that a place is two small numbers."""
+    """Source files in the order of their occurrence, so that a place is two small numbers."""
 
     def __init__(self) -> None:
         self.files: list[str] = []
 
     def of(self, node: Node) -> list[int]:
-        """Return [file, line]; [-1, 0] for what the compiler made up."""
+        """Return [file, line]; [-1, 0] for code that the compiler generated."""
         source = node.get("Source_Info")
         if source is None:
             return [-1, 0]
@@ -130,12 +130,12 @@ class Places:
         return [self.files.index(name), source["line"]]
 
     def text(self, node: Node) -> str:
-        """Return a place for a message."""
+        """Return a place as text for a message."""
         file, line = self.of(node)
         return "somewhere" if file < 0 else f"{self.files[file]}:{line}"
 
 
 def _without_machine(name: str) -> str:
-    """Return a file's name relative to where the compiler ran, or its bare name when that is elsewhere."""
+    """Return a file's name relative to the compiler's directory, or its bare name if it is elsewhere."""
     name = posixpath.normpath(name)
     return PurePosixPath(name).name if name.startswith(("/", "..")) else name

@@ -1,6 +1,6 @@
-"""A pipe of the switch around the program: what the hardware does before ingress, behind egress and between them.
+"""A pipe of the switch around the program: the hardware before ingress, after egress and between them.
 
-Time stands still in it: queues are never full, and nothing is lost but by the program's own decision.
+Time does not pass: queues are never full, and packets are lost only if the program drops them.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from ptf_tests.tofino_emulator.undefined import ModelError
 __all__ = ["Pipeline", "recirculates"]
 
 _MAX_PASSES = 8
-_FIRST_RECIRCULATION_PORT, _LAST_RECIRCULATION_PORT = 68, 71  # of each pipe, without a connector of their own
+_FIRST_RECIRCULATION_PORT, _LAST_RECIRCULATION_PORT = 68, 71  # of each pipe, without a connector
 _PORT_IN_PIPE = 0x7F
 
 
 def recirculates(port: int, data: Port | None) -> bool:
-    """Tell whether what leaves through a device port comes back in through it."""
+    """Return whether packets that leave through a device port return through it."""
     if data is not None and data.data.get("$LOOPBACK_MODE", "BF_LPBK_NONE") != "BF_LPBK_NONE":
         return True
     return _FIRST_RECIRCULATION_PORT <= port & _PORT_IN_PIPE <= _LAST_RECIRCULATION_PORT
 
 
 class Pipeline:
-    """Takes frames in and hands frames out; ``transmit`` is called with a device port and a frame.
+    """Process frames; ``transmit`` is called with a device port and a frame for each that leaves.
 
-    Packets that recirculate wait in ``recirculating``. ``receive`` empties it; a test that wants other packets to come
-    between the passes of one calls ``admit`` and ``recirculate`` itself.
+    Recirculating packets wait in ``recirculating``, which ``receive`` empties; a test that lets other packets pass
+    during a
+    recirculation calls ``admit`` and ``recirculate`` itself.
     """
 
     def __init__(self, program: Mapping[str, Any], state: State, transmit: Callable[[int, bytes], None]) -> None:
@@ -44,7 +45,7 @@ class Pipeline:
         self._egress_head = _Head(self.program.egress.headers["eg_intr_md"])
 
     def receive(self, port: int, frame: bytes) -> None:
-        """Process a frame from a port, all its passes included. Raises ModelError."""
+        """Process a frame from a port, including its recirculations. Raises ModelError."""
         self.admit(port, frame)
         passes = 1
         while self.recirculating:
@@ -54,7 +55,7 @@ class Pipeline:
             self.recirculate()
 
     def recirculate(self) -> None:
-        """Process the next pass of the packet that has waited longest."""
+        """Process the packet that has waited longest for its recirculation."""
         self.admit(*self.recirculating.popleft())
 
     def admit(self, port: int, frame: bytes) -> None:
@@ -67,7 +68,7 @@ class Pipeline:
         if done is None:
             return
         packet, results, leftovers = done
-        # What was never set is not presented to the traffic manager.
+        # Fields that were never set are not presented to the traffic manager.
         unicast, group_a, group_b, rid, exclusion_1, exclusion_2, bypass = (
             value if isinstance(value, int) else None for value in results
         )

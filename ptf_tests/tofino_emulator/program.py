@@ -1,4 +1,4 @@
-"""A compiled TNA program, ready to take packets, over the state that the control plane writes."""
+"""A compiled TNA program, ready to process packets, over the state that the control plane writes."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ EGRESS_RESULTS: tuple[str, ...] = ()
 
 
 def load_program(path: Path = PROGRAM) -> dict[str, Any]:
-    """Return a program that ``import_ir`` wrote. Raises FileNotFoundError when it was never compiled."""
+    """Return a program that ``import_ir`` wrote. Raises FileNotFoundError if it was never compiled."""
     program: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return program
 
 
 def values_per_packet(program: Mapping[str, Any]) -> int:
-    """Return how many values a packet of ours has in a program."""
+    """Return the number of values in a SwitchML packet of a program."""
     return len(program["ingress"]["headers"]["hdr.values"])
 
 
 def state_of(program: Mapping[str, Any]) -> State:
-    """Return the state of a freshly loaded program, from the program itself: for where there is no bfrt.json."""
+    """Return the state of a freshly loaded program, derived from the program itself: for use without a bfrt.json."""
     state = State()
     for gress in ("ingress", "egress"):
         parts = program[gress]
@@ -81,7 +81,7 @@ def state_of(program: Mapping[str, Any]) -> State:
 
 
 class Gress:
-    """Ingress or egress: call it with a packet's bytes and the length that counters count, once it has a state."""
+    """Ingress or egress: once it has a state, call it with a packet's bytes and the length that counters count."""
 
     def __init__(self, name: str, parts: Mapping[str, Any], files: list[str]) -> None:
         self.name = name
@@ -99,17 +99,17 @@ class Gress:
         self._function: Callable[[bytes, int], tuple[bytes, tuple[Any, ...], list[Undefined]] | None]
 
     def bind(self, state: State) -> None:
-        """Work on this state from now on. Raises ModelError when it is not that of this program."""
+        """Use this state from now on. Raises ModelError if it does not match the program."""
         self.lookups = {one: self._lookup(table, state) for one, table in self._parts["tables"].items()}
         namespace = self._namespace(self._parts, state)
         exec(self._code, namespace)
         self._function = namespace[self.name]
 
     def __call__(self, data: bytes, length: int) -> tuple[bytes, tuple[Any, ...], list[Undefined]] | None:
-        """Return (frame, results, undefined fields in the frame) or None when the packet ends here.
+        """Return (frame, results, undefined fields in the frame), or None if the packet is dropped.
 
         Raises:
-            ModelError: the program did what it must not; the text begins with the place in its source.
+            ModelError: the program did something that is not allowed; the text begins with the place in its source.
 
         """
         for lookup in self.lookups.values():
@@ -171,7 +171,7 @@ def _cells(stored: Mapping[str, list[Any]], extern: Mapping[str, Any]) -> list[A
 
 
 def _field_names(name: str, extern: Mapping[str, Any], cell: Any) -> dict[str, str]:
-    """Return under which names a register's pair stands in a cell, in the order of the program's struct."""
+    """Return the names of a register's pair in a cell, in the order of the program's struct."""
     if not isinstance(cell, dict):
         return {}
     by_end = {field.rsplit(".", 1)[-1]: field for field in cell}
@@ -197,6 +197,6 @@ class Program:
         self.bind(state)
 
     def bind(self, state: State) -> None:
-        """Take over a state, or the new tables of one into which the program was loaded once more."""
+        """Use a state, or the new tables of one into which the program was loaded again."""
         self.ingress.bind(state)
         self.egress.bind(state)

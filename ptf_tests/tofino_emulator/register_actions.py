@@ -1,4 +1,4 @@
-"""A register action of the program on its own, to be compared with what the compiler made of it."""
+"""A single register action of the program, to be compared with the compiler's output for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ __all__ = ["RegisterAction", "register_actions"]
 
 @dataclass(frozen=True)
 class RegisterAction:
-    """``apply`` takes the stored words and the packet's fields by name and returns (words afterwards, result).
+    """A register action: ``apply`` takes the stored words and the packet's fields by name, and returns (words, result).
 
-    ``name`` is the compiler's, ``register`` the control plane's without ``pipe.``; ``widths`` are of the stored words,
-    ``inputs`` gives the width of each field that is read. The result is None where there is none.
+    ``name`` is the compiler's, ``register`` the control plane's without ``pipe.``; ``widths`` are those of the stored
+    words,
+    ``inputs`` gives the width of each field that is read. The result is None for an action without one.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""What a switch under BfRt holds: tables, counters, registers, multicast and ports. Storage without meaning.
+"""The state of a switch under BfRt: tables, counters, registers, multicast and ports. Storage without behaviour.
 
-Names are full bfrt names, as in bfrt.json. The BfRt server writes it, the pipeline reads it and counts in it.
+Names are full bfrt names, as in bfrt.json. The BfRt server writes the state; the pipeline reads it and counts in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Entry", "KeyValue", "MatchTable", "MulticastGroup", "MulticastNode",
 _MATCH_TABLES = ("MatchAction_Direct", "ParserValueSet", "PortMetadata")
 
 KeyValue: TypeAlias = int | tuple[int, int]
-"""exact: int; ternary: (value, mask); LPM: (value, prefix length); range: (low, high), both included."""
+"""Exact: int; ternary: (value, mask); LPM: (value, prefix length); range: (low, high), both included."""
 
 
 @dataclass
@@ -30,15 +30,15 @@ class Entry:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What no two entries of a table share."""
+        """The identity, which differs for any two entries of a table."""
         return (self.priority, *sorted(self.key.items()))
 
 
 @dataclass
 class MatchTable:
-    """Entries by identity. ``version`` grows with every change of entries or default, not with counters.
+    """Entries by identity. ``version`` increases with every change of entries or default, not with counters.
 
-    ``default`` is None as long as the P4 program's own default action stands, which bfrt.json does not tell.
+    ``default`` is None while the P4 program's own default action applies, which bfrt.json does not reveal.
     """
 
     name: str
@@ -54,7 +54,7 @@ class MatchTable:
         self.version += 1
 
     def remove(self, identity: tuple[Any, ...]) -> None:
-        """Delete an entry; raises KeyError when there is none."""
+        """Delete an entry; raises KeyError if it does not exist."""
         del self.entries[identity]
         self.version += 1
 
@@ -64,7 +64,7 @@ class MatchTable:
         self.version += 1
 
     def set_default(self, entry: Entry | None) -> None:
-        """Replace the default entry; None is the P4 program's own."""
+        """Set the default entry; None restores the P4 program's own."""
         self.default = entry
         self.version += 1
 
@@ -97,13 +97,13 @@ class Port:
 
     @property
     def up(self) -> bool:
-        """Whether frames pass it."""
+        """True if frames pass it."""
         return bool(self.data.get("$PORT_ENABLE", False))
 
 
 @dataclass
 class State:
-    """Everything. Counters are [packets, bytes] by index, registers values (or fields) by index, in pipe 0."""
+    """The whole state. Counters are [packets, bytes] by index, registers values (or fields) by index, in pipe 0."""
 
     match_tables: dict[str, MatchTable] = field(default_factory=dict)
     counters: dict[str, list[list[int]]] = field(default_factory=dict)
@@ -111,17 +111,17 @@ class State:
     nodes: dict[int, MulticastNode] = field(default_factory=dict)
     groups: dict[int, MulticastGroup] = field(default_factory=dict)
     ports: dict[int, Port] = field(default_factory=dict)
-    loads: int = 0  # how often a program was loaded: then all tables, counters and registers are new objects
+    loads: int = 0  # number of program loads, each of which replaces all tables, counters and registers
 
     @classmethod
     def from_bfrt(cls, *documents: Mapping[str, Any]) -> State:
-        """Make the state of freshly loaded programs from their parsed bfrt.json documents."""
+        """Create the state of freshly loaded programs from their parsed bfrt.json documents."""
         state = cls()
         state.load(*documents)
         return state
 
     def load(self, *documents: Mapping[str, Any]) -> None:
-        """Become the state of freshly loaded programs: what was held is gone, ports are to be added anew."""
+        """Become the state of freshly loaded programs: old contents are lost, and ports must be added again."""
         self.loads += 1
         versions = {name: table.version for name, table in self.match_tables.items()}
         everything: tuple[dict[Any, Any], ...] = (

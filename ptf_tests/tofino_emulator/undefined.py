@@ -1,8 +1,10 @@
-"""What a P4 program must not depend on: fields that were never set, and fields of headers that are not valid.
+"""Undefined values: fields that were never set, and fields of headers that are not valid.
 
-Such a value may be copied, computed with and compared, as the hardware does with whatever a container holds, and what
-comes of that is undefined as well. When a decision, a register or what leaves the switch depends on it, that is an
-error of the program, said with the name of the field.
+Such a value may be copied, computed with and compared, as the hardware does with whatever a container holds; the
+outcome
+is undefined as well. If a decision, a register or an emitted packet depends on it, that is an error of the program,
+which
+names the field.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ __all__ = ["ModelError", "Undefined"]
 
 
 class ModelError(Exception):
-    """The program did what the hardware cannot do, or what P4 leaves undefined. The text says what, and where."""
+    """The program did something that the hardware cannot do, or that P4 leaves undefined; the text says where."""
 
 
 class Undefined:
-    """The value of a field that has none, and of what is computed from it; all else raises ModelError."""
+    """An undefined field, or a value computed from one; all other operations raise ModelError."""
 
     __slots__ = ("name",)
 
@@ -27,7 +29,7 @@ class Undefined:
     def __repr__(self) -> str:
         return f"<{self.name}: undefined>"
 
-    # Identity is enough: there is one object for each field.
+    # Identity suffices: there is one object for each field.
     __hash__ = object.__hash__
 
     def _stay(self, *_: Any) -> Undefined:
