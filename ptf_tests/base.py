@@ -13,9 +13,10 @@ import ptf
 from ptf.base_tests import BaseTest
 
 from ptf_tests.barrier import Barrier, marker_entities
-from ptf_tests.control import Count, Counts, Entity, open_control, worker_key
+from ptf_tests.control import Count, Counts, Entity, worker_key
 from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host, contribution_frame, describe, result_frame
 from ptf_tests.job import Job, default_host
+from ptf_tests.open_control import open_control
 from ptf_tests.targets import HOST_PORTS, Description
 from switchml.dataplane.constants import DropReason, Verdict
 from switchml.dataplane.wire import Packet

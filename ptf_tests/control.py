@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 
 import finsy as fy
 
-from ptf_tests.targets import Description
 from switchml.dataplane.constants import DropReason
 
-__all__ = ["Control", "Count", "Counts", "Entity", "open_control", "worker_key"]
+__all__ = ["Control", "Count", "Counts", "Entity", "worker_key"]
 
 Entity = fy.P4TableEntry | fy.P4MulticastGroupEntry
 Count = tuple[int, int]  # packets, bytes
@@ -104,17 +103,6 @@ class Control(ABC):
 
     @abstractmethod
     async def _drops(self, reason: DropReason) -> int: ...
-
-
-def open_control(description: Description) -> Control:
-    """Return the control of a running switch, which connects when it is entered."""
-    if description.bfrt:
-        from ptf_tests.control_bfrt import BfrtControl
-
-        return BfrtControl(description)
-    from ptf_tests.control_p4runtime import P4RuntimeControl
-
-    return P4RuntimeControl(description)
 
 
 def worker_key(entry: fy.P4TableEntry) -> str:

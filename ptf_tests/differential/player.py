@@ -10,8 +10,9 @@ import finsy as fy
 from ptf.dataplane import DataPlane
 
 from ptf_tests.barrier import Barrier, marker_entities
-from ptf_tests.control import Counts, open_control
+from ptf_tests.control import Counts
 from ptf_tests.differential.sequence import Burst, Put, Remove, Sequence, SetDefault
+from ptf_tests.open_control import open_control
 from ptf_tests.targets import HOST_PORTS, Description
 from ptf_tests.unix_port import UnixPort
 from switchml.controller.drivers.bfrt_session import BfrtError
