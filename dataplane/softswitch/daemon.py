@@ -227,7 +227,7 @@ _FRACTION = click.FloatRange(0, 1)
     "--poll",
     type=click.Choice(["adaptive", "busy"]),
     default="adaptive",
-    help="Whether DPDK and AF_XDP ports let the data thread sleep when nothing comes; busy takes a whole processor.",
+    help="Whether DPDK and AF_XDP ports let the data thread sleep when nothing comes; busy takes a whole CPU.",
 )
 @click.option(
     "--values",
@@ -252,7 +252,7 @@ _FRACTION = click.FloatRange(0, 1)
     "--shm-threads",
     type=click.IntRange(0, 64),
     default=1,
-    help="Threads of each shared-memory port, which add up; 0: one for each processor.",
+    help="Threads of each shared-memory port, which add up; 0: one for each CPU.",
 )
 @click.option("--drop", type=_FRACTION, default=0.0, help="Fraction of packets to lose on purpose, in each direction.")
 @click.option("--duplicate", type=_FRACTION, default=0.0, help="Fraction of packets to send or take twice.")

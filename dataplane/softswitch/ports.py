@@ -75,7 +75,7 @@ class PacketPort:
 class ShmPort:
     """A switch port for ranks on this machine: agents bind them at the Unix socket ``path``, and they share memory.
 
-    It has so many ``threads``; 0 is one for each processor.
+    It has so many ``threads``; 0 is one for each CPU.
     """
 
     number: int

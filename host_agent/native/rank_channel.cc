@@ -50,7 +50,7 @@ int RankChannel::open() {
   control->geometry.rank = assignment_.rank;
   control->geometry.world_size = assignment_.world_size;
   control->geometry.results_apart = 1;
-  control->geometry.first_processor = 1;                       // any
+  control->geometry.first_cpu = 1;                             // any
   control->server_sleeps.store(1, std::memory_order_relaxed);  // the home may have gone to sleep before this was there
   const int descriptor = fcntl(memory_->fd(), F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) {

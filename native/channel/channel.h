@@ -53,8 +53,8 @@ struct Geometry {
   uint32_t results_apart;  // 1: results are in the job's memory, one buffer a slot; kInPlace: in place of contributions
   uint32_t streaming;      // 1: from core to core, stores that bypass the caches are faster here
   // The processors, by number, near which the server has the values of this rank; none where first is above last.
-  uint32_t first_processor;
-  uint32_t last_processor;
+  uint32_t first_cpu;
+  uint32_t last_cpu;
 };
 
 // What the server tells about a rank; of no use to the process.
@@ -91,7 +91,7 @@ struct ChannelControl {
   // futex `process_event`, the server on the doorbell eventfd.
   alignas(kLine) std::atomic<uint32_t> server_sleeps;
   std::atomic<uint32_t> server_wakes_at;
-  std::atomic<uint32_t> server_processor;  // where a switch on the same machine went to sleep, and likely wakes up
+  std::atomic<uint32_t> server_cpu;  // where a switch on the same machine went to sleep, and likely wakes up
   alignas(kLine) std::atomic<uint32_t> process_sleeps;
   std::atomic<uint32_t> process_wakes_at;
   std::atomic<uint32_t> process_saw;  // how many results it had taken when it went to sleep

@@ -52,7 +52,7 @@ void stay_near(const channel::Geometry& geometry) {
   }
   cpu_set_t near;
   CPU_ZERO(&near);
-  for (uint32_t cpu = geometry.first_processor; cpu <= geometry.last_processor && cpu < CPU_SETSIZE; ++cpu) {
+  for (uint32_t cpu = geometry.first_cpu; cpu <= geometry.last_cpu && cpu < CPU_SETSIZE; ++cpu) {
     if (CPU_ISSET(cpu, &allowed)) {
       CPU_SET(cpu, &near);
     }
@@ -230,7 +230,7 @@ bool Communicator::linger() {
   }
   stream_->time().enter(ThreadTime::State::waiting);
   const uint32_t wanted = std::min(stream_->results_wanted(), kResultsWorthTaking);
-  const std::atomic<uint32_t>& switch_on = channel_.control().server_processor;
+  const std::atomic<uint32_t>& switch_on = channel_.control().server_cpu;
   const auto end = std::chrono::steady_clock::now() + kLinger;
   do {
     if (stream_->results_that_wait() >= wanted) {

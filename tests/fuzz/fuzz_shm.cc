@@ -15,7 +15,7 @@
 #include "dataplane/softswitch/native/pipeline/pipeline.h"
 #include "dataplane/softswitch/native/shared_memory/shared_slot_store.h"
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
-#include "dataplane/softswitch/native/shared_memory/shm_shard.h"
+#include "dataplane/softswitch/native/shared_memory/shm_worker.h"
 #include "native/channel/channel.h"
 #include "native/runtime/turns.h"
 #include "tests/fuzz/memory_port.h"
@@ -33,7 +33,7 @@ constexpr uint8_t kRanks = 2;
 constexpr uint32_t kAgent = 0x7F000001;
 
 // No thread runs: the input says when what a shard does is done.
-struct Bench : soft::ShardHost {
+struct Bench : soft::PipelineHost {
   soft::PortTable ports;
   soft::SharedSlotStore* the_slots = new soft::SharedSlotStore(kSlots, kValues);
   soft::Pipeline the_pipeline{std::unique_ptr<soft::SlotStore>(the_slots), &ports};
@@ -57,11 +57,11 @@ struct Bench : soft::ShardHost {
     auto made = std::make_unique<soft::ShmPort>(kPort, this, 1);
     port = made.get();
     ports.add_without_packets(std::move(made));
-    job = std::make_shared<soft::ShmJob>(soft::ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, soft::ShmWays{});
+    job = std::make_shared<soft::ShmJob>(soft::ShmJobKey{kJob, kEpoch, 0, kRanks, kSlots, kValues}, false);
     std::vector<soft::Replica> replicas;
     for (uint8_t rank = 0; rank < kRanks; ++rank) {
       auto connection = std::make_unique<soft::ShmConnection>(
-          soft::ShmRank{job->key(), rank, kAgent}, job, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::vector<int>{});
+          soft::RankBinding{job->key(), rank, kAgent}, job, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::vector<int>{});
       connections[rank] = connection.get();
       processes[rank] = channel::Channel(connection->memory().data(), kSlots, kValues);
       job->set_contributions(rank, connection->contributions());
@@ -88,7 +88,7 @@ struct Bench : soft::ShardHost {
     slots().forget(*job);
   }
 
-  // A turn of a shard (ShmShard), up to the sums that became possible.
+  // A turn of a shard (ShmWorker), up to the sums that became possible.
   void serve() {
     const auto now = soft::ShmConnection::Clock::now();
     port->begin_turn(&the_pipeline, now);
@@ -99,8 +99,8 @@ struct Bench : soft::ShardHost {
       for (uint32_t taken = 0; taken < kSlots && connection->take(&header); ++taken) {
         port->contribute(&the_pipeline, numbers[rank], connection, header, now);
       }
-      if (connection->overdue_at() <= now) {
-        connection->repeat(now, [&](const wire::Header& repeated) {
+      if (connection->next_retransmission() <= now) {
+        connection->retransmit(now, [&](const wire::Header& repeated) {
           port->contribute(&the_pipeline, numbers[rank], connection, repeated, now);
         });
       }

@@ -45,7 +45,7 @@ NATIVE: Final = (
     Native("shm", ("shm_connection.cc", "shm_connection.h", "shm_port.cc", "shared_slot_store.cc", "sum_queue.cc")),
     Native(
         "listener",
-        ("shm_listener.cc", "switch_shm.cc", "shm_connection.cc", "shm_job.cc", "shm_port.cc", "shm_shard.cc"),
+        ("shm_listener.cc", "switch_shm.cc", "shm_connection.cc", "shm_job.cc", "shm_port.cc", "shm_worker.cc"),
     ),
     Native("rank", ("job_ranks.cc", "rank.cc", "rank_channel.cc", "round_trip.h", "window.h")),
 )

@@ -77,9 +77,9 @@ class Switch:
         Make what dataplane._dpdk or dataplane._xdp has opened, a queue for each shard, switch port `port`; a busy one never sleeps.
         """
 
-    def add_shm_port(self, port: int, path: str, shards: int = 1) -> None:
+    def add_shm_port(self, port: int, path: str, threads: int = 1) -> None:
         """
-        Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by `shards` threads (0: as many as there are processors).
+        Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by `threads` threads (0: one for each CPU).
         """
 
     def set_faults(self, port: int, drop: float, duplicate: float, delay: float, seed: int, flip: float = 0.0) -> None:

@@ -132,15 +132,15 @@ void bind_ports(nb::class_<Switch>* cls) {
       "never sleeps.");
   cls->def(
       "add_shm_port",
-      [](Switch* self, Int port, const std::string& path, Int shards) {
+      [](Switch* self, Int port, const std::string& path, Int threads) {
         const auto switch_port = port_number(port);
-        const auto threads = number<uint8_t>(shards, "shards");
+        const auto most = number<uint8_t>(threads, "threads");
         const nb::gil_scoped_release unlocked;
-        self->add_shm_port(switch_port, path, threads);
+        self->add_shm_port(switch_port, path, most);
       },
-      nb::arg("port"), nb::arg("path"), nb::arg("shards") = 1,
+      nb::arg("port"), nb::arg("path"), nb::arg("threads") = 1,
       "Make the ranks that bind themselves at the Unix socket `path`, and share memory, switch port `port`, served by "
-      "`shards` threads (0: as many as there are processors).");
+      "`threads` threads (0: one for each CPU).");
   cls->def(
       "set_faults",
       [](Switch* self, Int port, double drop, double duplicate, double delay, Int seed, double flip) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "native/kernels/accumulate.h"
-#include "native/runtime/processors.h"
+#include "native/runtime/cpus.h"
 
 namespace switchml::soft {
 namespace {
@@ -89,7 +89,7 @@ class Trial {
 }  // namespace
 
 bool streaming_is_faster() {
-  const std::vector<int> cpus = runtime::processors();
+  const std::vector<int> cpus = runtime::cpus();
   if (cpus.size() < 2) return false;
   const auto best = Trial().run(cpus.front(), cpus.back());
   return best[1] < best[0];

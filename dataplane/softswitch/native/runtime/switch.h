@@ -24,7 +24,7 @@ namespace switchml::soft {
 
 // Every member function may be called from any thread, start() and stop() from one at a time. A control operation
 // takes effect between two bursts of packets, never within one.
-class Switch : private ShmHost, private ShardHost {
+class Switch : private ShmHost, private PipelineHost {
  public:
   static constexpr unsigned kMostShards = 64;
 
@@ -107,11 +107,11 @@ class Switch : private ShmHost, private ShardHost {
   void for_each_part(uint16_t port, Act&& act);
   // In a control operation: makes the sums that wait at shm ports, so that registers hold them.
   void make_sums();
-  ShmGrant bind(uint16_t port, const ShmRank& rank) override;
+  ShmGrant bind(uint16_t port, const RankBinding& rank) override;
   void unbind(uint16_t port, uint16_t connection) override;
   std::vector<uint32_t> quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) override;
   ShmPort& shm_port_at(uint16_t port);
-  std::shared_ptr<ShmJob> find_shm_job(uint16_t port, const ShmRank& rank);
+  std::shared_ptr<ShmJob> find_shm_job(uint16_t port, const RankBinding& rank);
   // Lets ranks of shm ports see what packets of other ports completed.
   void publish();
   runtime::Turns& turns() override { return first().turns(); }
@@ -125,7 +125,7 @@ class Switch : private ShmHost, private ShardHost {
   SharedSlotStore* shared_slots_;  // its pipeline's
   std::vector<ShmPort*> shm_ports_;
   ShmJobs shm_jobs_;
-  ShmWays ways_;
+  bool streaming_ = false;                                   // stores of shm ports bypass the caches
   std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
 };
 

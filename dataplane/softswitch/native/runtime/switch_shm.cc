@@ -29,7 +29,7 @@ ShmPort& Switch::shm_port_at(uint16_t port) {
 }
 
 // The generation of the job that is served already, or null, if the rank can be served.
-std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const ShmRank& rank) {
+std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const RankBinding& rank) {
   const ShmJobKey& key = rank.job;
   const size_t values = slots().values_per_packet();
   const size_t most_slots = slots().halves() / 2;
@@ -50,20 +50,20 @@ std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const ShmRank& rank)
 }
 
 // Memory is made while packets flow, so the switch is looked at twice.
-ShmGrant Switch::bind(uint16_t port, const ShmRank& rank) {
+ShmGrant Switch::bind(uint16_t port, const RankBinding& rank) {
   std::shared_ptr<ShmJob> job;
   const ShmPort* found = nullptr;
-  ShmWays ways;
+  bool streaming = false;
   first().control([&](Pipeline&) {
     job = find_shm_job(port, rank);
     found = &shm_port_at(port);
-    ways = ways_;
+    streaming = streaming_;
   });
   const bool is_new = job == nullptr;
-  if (is_new) job = std::make_shared<ShmJob>(rank.job, ways);
+  if (is_new) job = std::make_shared<ShmJob>(rank.job, streaming);
   const int doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (doorbell < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-  auto connection = std::make_unique<ShmConnection>(rank, job, doorbell, found->processors_for(*job, rank.rank));
+  auto connection = std::make_unique<ShmConnection>(rank, job, doorbell, found->cpus_for(rank));
   ShmConnection& bound = *connection;
 
   ShmGrant grant;
@@ -89,6 +89,7 @@ void Switch::unbind(uint16_t port, uint16_t connection) {
   std::unique_ptr<ShmConnection> ended;  // its memory is given back after the lock
   std::shared_ptr<ShmJob> job;
   const runtime::Turns::Control turn(&turns());
+  make_sums();  // some may use its memory, whichever port they wait at
   ended = shm_port_at(port).detach(connection);
   if (ended == nullptr) return;
   job = ended->shared_job();

@@ -12,15 +12,15 @@
 namespace switchml::soft {
 namespace {
 
-// Within one machine a result takes microseconds once the last rank has contributed, so what is repeated after this
-// long is mostly a straggler's fault; the time doubles while nothing comes.
-constexpr std::chrono::milliseconds kFirstPatience{2};
+// Within one machine a result takes microseconds once the last rank has contributed, so what is retransmitted after
+// this long is mostly a straggler's fault; the time doubles while nothing comes.
+constexpr std::chrono::milliseconds kFirstTimeout{2};
 constexpr unsigned kMostDoublings = 6;
 
 }  // namespace
 
-ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell,
-                             const std::vector<int>& processors)
+ShmConnection::ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> job, int doorbell,
+                             const std::vector<int>& cpus)
     : rank_(rank),
       job_(std::move(job)),
       doorbell_(doorbell),
@@ -37,8 +37,8 @@ ShmConnection::ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, i
                        rank.job.world_size,
                        channel::Geometry::kInPlace,
                        job_->streaming() ? 1U : 0U,
-                       static_cast<uint32_t>(processors.empty() ? 1 : processors.front()),
-                       static_cast<uint32_t>(processors.empty() ? 0 : processors.back())};
+                       static_cast<uint32_t>(cpus.empty() ? 1 : cpus.front()),
+                       static_cast<uint32_t>(cpus.empty() ? 0 : cpus.back())};
 }
 
 ShmConnection::~ShmConnection() { close(doorbell_); }
@@ -85,9 +85,10 @@ bool ShmConnection::publish(bool nothing_left) {
     published_ = completed_;
     shared.server.uses.store(slots_.uses(), std::memory_order_relaxed);
     shared.server.summing.store(job_->summing() / rank_.job.world_size, std::memory_order_relaxed);
-    repetitions_ = 0;
-    if (overdue_at_ != Clock::time_point::max()) {
-      overdue_at_ = has_nothing_in_flight() ? Clock::time_point::max() : Clock::now() + patience();
+    timeouts_ = 0;
+    if (next_retransmission_ != Clock::time_point::max()) {
+      next_retransmission_ =
+          has_nothing_in_flight() ? Clock::time_point::max() : Clock::now() + retransmission_timeout();
     }
     kernels::fence_streaming_stores();
     shared.completed.store(completed_, std::memory_order_release);
@@ -98,7 +99,7 @@ bool ShmConnection::publish(bool nothing_left) {
 }
 
 void ShmConnection::fetch(const std::vector<uint32_t>& targets) {
-  if (slots_.fetch(targets)) overdue_at_ = Clock::now();
+  if (slots_.fetch(targets)) next_retransmission_ = Clock::now();
 }
 
 void ShmConnection::expect_ring(uint32_t share) {
@@ -108,7 +109,7 @@ void ShmConnection::expect_ring(uint32_t share) {
 }
 
 void ShmConnection::server_sleeps_on(uint32_t processor) {
-  std::atomic<uint32_t>& shared = control().server_processor;
+  std::atomic<uint32_t>& shared = control().server_cpu;
   if (shared.load(std::memory_order_relaxed) != processor) shared.store(processor, std::memory_order_relaxed);
 }
 
@@ -119,11 +120,11 @@ void ShmConnection::expect_no_ring() {
 }
 
 void ShmConnection::arm(Clock::time_point now) {
-  if (overdue_at_ == Clock::time_point::max()) overdue_at_ = now + patience();
+  if (next_retransmission_ == Clock::time_point::max()) next_retransmission_ = now + retransmission_timeout();
 }
 
-ShmConnection::Clock::duration ShmConnection::patience() const {
-  return kFirstPatience * (1U << std::min(repetitions_, kMostDoublings));
+ShmConnection::Clock::duration ShmConnection::retransmission_timeout() const {
+  return kFirstTimeout * (1U << std::min(timeouts_, kMostDoublings));
 }
 
 }  // namespace switchml::soft

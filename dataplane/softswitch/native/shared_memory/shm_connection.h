@@ -15,7 +15,7 @@
 namespace switchml::soft {
 
 // What the agent binds to a connection.
-struct ShmRank {
+struct RankBinding {
   ShmJobKey job;
   uint8_t rank = 0;
   uint32_t ipv4 = 0;  // the agent's
@@ -27,13 +27,13 @@ class ShmConnection {
   using Clock = std::chrono::steady_clock;
 
   // Makes the rank's memory. `doorbell` is an eventfd, which becomes its own. Throws std::system_error.
-  // `processors` are those of its shard.
-  ShmConnection(const ShmRank& rank, std::shared_ptr<ShmJob> job, int doorbell, const std::vector<int>& processors);
+  // `cpus` are those of its worker.
+  ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> job, int doorbell, const std::vector<int>& cpus);
   ~ShmConnection();
   ShmConnection(const ShmConnection&) = delete;
   ShmConnection& operator=(const ShmConnection&) = delete;
 
-  const ShmRank& rank() const { return rank_; }
+  const RankBinding& rank() const { return rank_; }
   ShmJob& job() const { return *job_; }
   const std::shared_ptr<ShmJob>& shared_job() const { return job_; }
   uint8_t* contributions() const { return channel_.contribution(0); }
@@ -59,8 +59,8 @@ class ShmConnection {
   // is `nothing_left` to do.
   bool publish(bool nothing_left);
 
-  // A change of epoch, as SenderSlots'. From freeze() on nothing is taken either; fetch() lets repeat() ask for what
-  // may be had.
+  // A change of epoch, as SenderSlots'. From freeze() on nothing is taken either; fetch() lets retransmit() ask for
+  // what may be had.
   void freeze() { slots_.freeze(); }
   void fetch(const std::vector<uint32_t>& targets);
   std::vector<uint32_t> held() const { return slots_.held(); }
@@ -71,12 +71,12 @@ class ShmConnection {
   bool expects_ring() const { return expects_ring_; }
   void server_sleeps_on(uint32_t processor);
 
-  // What may have been lost is repeated: arm() says that something may have been, repeat() calls
-  // again(header) for all that is in flight and overdue.
+  // What may have been lost is retransmitted: arm() says that something may have been, retransmit() calls again(header)
+  // for all that is in flight, when its time has come.
   void arm(Clock::time_point now);
-  Clock::time_point overdue_at() const { return overdue_at_; }
+  Clock::time_point next_retransmission() const { return next_retransmission_; }
   template <class Again>
-  void repeat(Clock::time_point now, Again&& again) {
+  void retransmit(Clock::time_point now, Again&& again) {
     for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
       if (!slots_.may_complete(slot)) continue;
       wire::Header header = slots_.header(slot);
@@ -85,17 +85,17 @@ class ShmConnection {
       count(control().server.sent);
       again(header);
     }
-    repetitions_ += 1;
-    overdue_at_ = has_nothing_in_flight() ? Clock::time_point::max() : now + patience();
+    timeouts_ += 1;
+    next_retransmission_ = has_nothing_in_flight() ? Clock::time_point::max() : now + retransmission_timeout();
   }
 
  private:
-  Clock::duration patience() const;
+  Clock::duration retransmission_timeout() const;
   static void count(std::atomic<uint64_t>& counter) {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  ShmRank rank_;
+  RankBinding rank_;
   std::shared_ptr<ShmJob> job_;
   int doorbell_;
   channel::SharedMemory memory_;
@@ -106,8 +106,8 @@ class ShmConnection {
   uint32_t completed_ = 0;  // entries put into the completion ring
   uint32_t published_ = 0;
   bool expects_ring_ = false;
-  unsigned repetitions_ = 0;  // in a row, without a result between them
-  Clock::time_point overdue_at_ = Clock::time_point::max();
+  unsigned timeouts_ = 0;  // in a row, without a result between them
+  Clock::time_point next_retransmission_ = Clock::time_point::max();
 };
 
 }  // namespace switchml::soft

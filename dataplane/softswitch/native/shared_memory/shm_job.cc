@@ -11,8 +11,11 @@ bool ShmJobKey::operator==(const ShmJobKey& other) const {
          slots == other.slots && values == other.values;
 }
 
-ShmJob::ShmJob(const ShmJobKey& key, const ShmWays& ways)
-    : key_(key), ways_(ways), stride_(channel::Channel::payload_stride(key.values)), results_(2 * size_t{key.slots}) {}
+ShmJob::ShmJob(const ShmJobKey& key, bool streaming)
+    : key_(key),
+      streaming_(streaming),
+      stride_(channel::Channel::payload_stride(key.values)),
+      results_(2 * size_t{key.slots}) {}
 
 bool ShmJob::has_result(uint8_t rank, const wire::Header& result) {
   if (!covers(result.slot / 2)) return false;

@@ -26,34 +26,25 @@ struct ShmJobKey {
   bool operator==(const ShmJobKey& other) const;
 };
 
-// How shm ports work, the same for all jobs.
-struct ShmWays {
-  bool streaming = false;  // stores bypass the caches
-  uint8_t shards = 1;
-};
-
 class ShmJob {
  public:
-  static constexpr uint8_t kMostShards = 32;
-
   // The last result of a half.
   struct Result {
     Completion completion;
     uint64_t ranks = 0;  // that have it where they wrote their contribution
   };
 
-  ShmJob(const ShmJobKey& key, const ShmWays& ways);
+  // `streaming`: stores bypass the caches.
+  ShmJob(const ShmJobKey& key, bool streaming);
 
   const ShmJobKey& key() const { return key_; }
-  bool streaming() const { return ways_.streaming; }
+  bool streaming() const { return streaming_; }
   // `pool_index` is the switch's, as in the header.
   bool covers(size_t pool_index) const { return pool_index - key_.slot_base < key_.slots; }
   uint8_t* contribution(uint8_t rank, size_t pool_index) const {
     return contributions_[rank] + (pool_index - key_.slot_base) * stride_;
   }
 
-  // Neighbouring ranks share a shard (shm_shard.h), and shards have about as many ranks each.
-  uint8_t shard_of(uint8_t rank) const { return static_cast<uint8_t>(rank * ways_.shards / key_.world_size); }
   Result& result(size_t half) { return results_[half - 2 * size_t{key_.slot_base}]; }
   void forget_results() { results_.assign(results_.size(), {}); }
   // Whether a rank has the result with this header where it wrote its contribution.
@@ -74,7 +65,7 @@ class ShmJob {
 
  private:
   ShmJobKey key_;
-  ShmWays ways_;
+  bool streaming_;
   size_t stride_;
   uint8_t slowest_ = 0;
   std::vector<Result> results_;

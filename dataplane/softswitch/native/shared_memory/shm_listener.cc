@@ -51,7 +51,7 @@ channel::ShmAnswer answer_of(uint16_t port, const std::string& reason) {
 }
 
 // What can be checked without knowing the switch. Throws std::invalid_argument.
-ShmRank rank_of(const channel::ShmRequest& request) {
+RankBinding rank_of(const channel::ShmRequest& request) {
   const auto require = [](bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(what);
   };

@@ -39,7 +39,7 @@ class ShmHost {
  public:
   virtual ~ShmHost() = default;
   // Throw std::invalid_argument for what this switch cannot serve, std::system_error and std::runtime_error.
-  virtual ShmGrant bind(uint16_t port, const ShmRank& rank) = 0;
+  virtual ShmGrant bind(uint16_t port, const RankBinding& rank) = 0;
   virtual void unbind(uint16_t port, uint16_t connection) = 0;
   // Freezes a rank or, where there are `targets`, lets it fetch; returns how many phases of each slot it holds.
   // Throws std::invalid_argument.

@@ -4,36 +4,36 @@
 #include <stdexcept>
 #include <utility>
 
-#include "native/runtime/processors.h"
+#include "native/runtime/cpus.h"
 
 namespace switchml::soft {
 
-ShmPort::ShmPort(uint16_t number, ShardHost* host, size_t shards) : PipelinePort(number, false) {
-  for (size_t shard = 0; shard < shards; ++shard) {
-    shards_.push_back(std::make_unique<ShmShard>(this, host, runtime::processors_of(shard, shards)));
+ShmPort::ShmPort(uint16_t number, PipelineHost* host, size_t workers) : PipelinePort(number, false) {
+  for (size_t worker = 0; worker < workers; ++worker) {
+    workers_.push_back(std::make_unique<ShmWorker>(this, host, runtime::cpus_of(worker, workers)));
   }
 }
 
 void ShmPort::start() {
-  for (const auto& shard : shards_) shard->start();
+  for (const auto& worker : workers_) worker->start();
 }
 
 void ShmPort::stop() {
-  for (const auto& shard : shards_) shard->stop();
+  for (const auto& worker : workers_) worker->stop();
 }
 
-const std::vector<int>& ShmPort::processors_for(const ShmJob& job, uint8_t rank) const {
-  return shards_[job.shard_of(rank)]->processors();
+ShmWorker& ShmPort::worker_of(const RankBinding& rank) const {
+  return *workers_[rank.rank * workers_.size() / rank.job.world_size];
 }
 
 uint16_t ShmPort::attach(std::unique_ptr<ShmConnection> connection) {
   for (unsigned tried = 0; tried < UINT16_MAX; ++tried) {
     last_number_ = last_number_ == UINT16_MAX ? 1 : static_cast<uint16_t>(last_number_ + 1);
     if (connections_.count(last_number_) != 0) continue;
-    ShmShard& shard = *shards_[connection->job().shard_of(connection->rank().rank)];
-    shards_[connection->job().shard_of(connection->rank().rank)]->attach(last_number_, connection.get());
+    ShmWorker& worker = worker_of(connection->rank());
+    worker.attach(last_number_, connection.get());
     connections_.emplace(last_number_, std::move(connection));
-    shard.wake();  // it has not asked this rank to ring yet
+    worker.wake();  // it has not asked this rank to ring yet
     return last_number_;
   }
   throw std::runtime_error("all connection numbers are in use");
@@ -45,15 +45,15 @@ std::unique_ptr<ShmConnection> ShmPort::detach(uint16_t number) {
   make_sums();  // some may use its memory
   std::unique_ptr<ShmConnection> detached = std::move(found->second);
   connections_.erase(found);
-  shards_[detached->job().shard_of(detached->rank().rank)]->detach(number);
+  worker_of(detached->rank()).detach(number);
   return detached;
 }
 
-void ShmPort::make_sums() { shards_.front()->run_all(); }
+void ShmPort::make_sums() { workers_.front()->run_all(); }
 
 void ShmPort::forget_sums() {
   sums_.clear();
-  for (const auto& shard : shards_) shard->forget_sums();
+  for (const auto& worker : workers_) worker->forget_sums();
 }
 
 ShmConnection* ShmPort::find(uint16_t number) const {
@@ -68,7 +68,7 @@ std::vector<uint32_t> ShmPort::quiesce(uint16_t number, const std::vector<uint32
     connection->freeze();
   } else {
     connection->fetch(targets);
-    shards_[connection->job().shard_of(connection->rank().rank)]->wake();
+    worker_of(connection->rank()).wake();
   }
   if (connection->publish(true))
     channel::wake_process(connection->control());  // what is held must be seen by the process
@@ -84,8 +84,8 @@ void ShmPort::publish(bool nothing_left, std::vector<channel::ChannelControl*>* 
 
 void ShmPort::wake_for_sums() {
   if (!sums_.any_wait()) return;
-  const auto idle = std::find_if(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->asleep(); });
-  if (idle != shards_.end()) (*idle)->wake_for_sums();
+  const auto idle = std::find_if(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->asleep(); });
+  if (idle != workers_.end()) (*idle)->wake_for_sums();
 }
 
 void ShmPort::begin_turn(Pipeline* pipeline, Clock::time_point now) {

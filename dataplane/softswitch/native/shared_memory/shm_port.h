@@ -11,25 +11,27 @@
 
 #include "dataplane/softswitch/native/ports/pipeline_port.h"
 #include "dataplane/softswitch/native/shared_memory/shm_connection.h"
-#include "dataplane/softswitch/native/shared_memory/shm_shard.h"
+#include "dataplane/softswitch/native/shared_memory/shm_worker.h"
 #include "dataplane/softswitch/native/shared_memory/sum_queue.h"
 
 namespace switchml::soft {
 
-// Nothing is lost here but on purpose, or while worker_table has no entry for a rank; then the port itself repeats a
-// contribution on the rank's behalf, as an agent would.
+// Nothing is lost here but on purpose, or while worker_table has no entry for a rank; then the port itself retransmits
+// a contribution on the rank's behalf, as an agent would.
 class ShmPort : public PipelinePort {
  public:
+  static constexpr size_t kMostWorkers = 32;
+
   // `host` outlives it. Throws std::system_error.
-  ShmPort(uint16_t number, ShardHost* host, size_t shards);
+  ShmPort(uint16_t number, PipelineHost* host, size_t workers);
   ShmPort(const ShmPort&) = delete;
   ShmPort& operator=(const ShmPort&) = delete;
 
   void start();
   void stop();
 
-  // The processors of the shard that is to serve a rank.
-  const std::vector<int>& processors_for(const ShmJob& job, uint8_t rank) const;
+  // The CPUs near which a rank is served.
+  const std::vector<int>& cpus_for(const RankBinding& rank) const { return worker_of(rank).cpus(); }
   // In a control operation, as all that follows but what says otherwise.
   // The number that stands for the connection from now on. Throws std::runtime_error when all are in use.
   uint16_t attach(std::unique_ptr<ShmConnection> connection);
@@ -46,7 +48,7 @@ class ShmPort : public PipelinePort {
   // In a data thread's turn: puts one contribution through `pipeline`.
   void contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const wire::Header& header,
                   Clock::time_point now);
-  // In a data thread's turn: the sums that shards have to make, and a shard more for those that wait.
+  // In a data thread's turn: the sums that workers have to make, and a worker more for those that wait.
   SumQueue& sums() { return sums_; }
   void wake_for_sums();
   // At the start of a data thread's turn: lets go of what the port's faults held long enough.
@@ -65,6 +67,8 @@ class ShmPort : public PipelinePort {
   void send_due() override;
 
  private:
+  // Serves a rank. Neighbouring ranks share a worker, and workers have about as many ranks each.
+  ShmWorker& worker_of(const RankBinding& rank) const;
   // The same with a packet of its own, which can be held back or lost like any other.
   void contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection,
                             const wire::Header& header);
@@ -78,7 +82,7 @@ class ShmPort : public PipelinePort {
   bool has_results_ = false;
   SumQueue sums_;
   std::vector<uint8_t> packet_;
-  std::vector<std::unique_ptr<ShmShard>> shards_;
+  std::vector<std::unique_ptr<ShmWorker>> workers_;
 };
 
 }  // namespace switchml::soft

@@ -1,4 +1,4 @@
-#include "dataplane/softswitch/native/shared_memory/shm_shard.h"
+#include "dataplane/softswitch/native/shared_memory/shm_worker.h"
 
 #include <sched.h>
 #include <sys/epoll.h>
@@ -12,7 +12,7 @@
 
 #include "dataplane/softswitch/native/shared_memory/shm_port.h"
 #include "native/kernels/accumulate.h"
-#include "native/runtime/processors.h"
+#include "native/runtime/cpus.h"
 #include "native/runtime/stopwatch.h"
 
 namespace switchml::soft {
@@ -20,7 +20,7 @@ namespace {
 
 // Ranks go on with what is complete while the rest is being added up.
 constexpr unsigned kTakenPerTurn = 32;
-// A rank with few results is woken for them when its shard goes to sleep, or, where that never does, after so many
+// A rank with few results is woken for them when its worker goes to sleep, or, where that never does, after so many
 // turns.
 constexpr unsigned kTurnsPerWake = 16;
 
@@ -34,57 +34,57 @@ void watch(int epoll, int descriptor) {
 
 }  // namespace
 
-ShmShard::ShmShard(ShmPort* port, ShardHost* host, std::vector<int> processors)
+ShmWorker::ShmWorker(ShmPort* port, PipelineHost* host, std::vector<int> cpus)
     : port_(port),
       host_(host),
-      processors_(std::move(processors)),
+      cpus_(std::move(cpus)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       worker_("switchml-shm", &host->turns()) {
   if (epoll_ < 0) throw std::system_error(errno, std::generic_category(), "epoll of a shm port");
   watch(epoll_, worker_.wake_event().fd());
 }
 
-ShmShard::~ShmShard() {
+ShmWorker::~ShmWorker() {
   stop();
   close(epoll_);
 }
 
-void ShmShard::start() {
+void ShmWorker::start() {
   worker_.start([this] { run(); });
 }
 
-void ShmShard::stop() { worker_.stop(); }
+void ShmWorker::stop() { worker_.stop(); }
 
-void ShmShard::run_all() {
+void ShmWorker::run_all() {
   port_->sums().run_all(&made_);
   if (!made_.empty()) wake();
 }
 
-void ShmShard::wake_for_sums() {
+void ShmWorker::wake_for_sums() {
   asleep_ = false;
   wake();
 }
 
-void ShmShard::attach(uint16_t number, ShmConnection* connection) {
+void ShmWorker::attach(uint16_t number, ShmConnection* connection) {
   watch(epoll_, connection->doorbell());
   connections_.emplace(number, connection);
 }
 
-void ShmShard::detach(uint16_t number) {
+void ShmWorker::detach(uint16_t number) {
   const auto found = connections_.find(number);
   if (found == connections_.end()) return;
   epoll_ctl(epoll_, EPOLL_CTL_DEL, found->second->doorbell(), nullptr);
   connections_.erase(found);
 }
 
-void ShmShard::run() {
-  runtime::stay_on(processors_);
+void ShmWorker::run() {
+  runtime::stay_on(cpus_);
   while (!worker_.stopping()) {
     if (!turn()) sleep();
   }
 }
 
-bool ShmShard::turn() {
+bool ShmWorker::turn() {
   bool any = false;
   {
     const auto turn = worker_.turn();
@@ -117,12 +117,12 @@ bool ShmShard::turn() {
   return any;
 }
 
-void ShmShard::wake_sleepers() {
+void ShmWorker::wake_sleepers() {
   for (channel::ChannelControl* sleeper : sleepers_) channel::wake_process(*sleeper);
   sleepers_.clear();
 }
 
-bool ShmShard::serve(Pipeline* pipeline) {
+bool ShmWorker::serve(Pipeline* pipeline) {
   const Clock::time_point now = Clock::now();
   port_->begin_turn(pipeline, now);
   bool any = false;
@@ -134,17 +134,17 @@ bool ShmShard::serve(Pipeline* pipeline) {
       port_->contribute(pipeline, number, connection, header, now);
       ++taken;
     }
-    if (connection->overdue_at() <= now) {
+    if (connection->next_retransmission() <= now) {
       any = true;
-      connection->repeat(now, [&, again = number, rank = connection](const wire::Header& repeated) {
-        port_->contribute(pipeline, again, rank, repeated, now);
+      connection->retransmit(now, [&, again = number, rank = connection](const wire::Header& sent) {
+        port_->contribute(pipeline, again, rank, sent, now);
       });
     }
   }
   return any;
 }
 
-void ShmShard::sleep() {
+void ShmWorker::sleep() {
   std::optional<Clock::time_point> deadline;
   bool may_sleep = false;
   {
@@ -170,7 +170,7 @@ void ShmShard::sleep() {
   for (const auto& [number, connection] : connections_) connection->expect_no_ring();
 }
 
-bool ShmShard::prepare_sleep() {
+bool ShmWorker::prepare_sleep() {
   port_->publish(!port_->sums().any_left(), &sleepers_);
   const auto processor = static_cast<uint32_t>(sched_getcpu());
   ShmJob* job = nullptr;
@@ -194,7 +194,7 @@ bool ShmShard::prepare_sleep() {
 // A slot's result cannot come before every rank has contributed to it. So where a rank has nothing in flight, no
 // result of its job can come before that rank has submitted something, and no other need ring. Of several such ranks
 // it is the slowest: once that one rings, the others are done.
-const ShmConnection* ShmShard::awaited_of(ShmJob* job) const {
+const ShmConnection* ShmWorker::awaited_of(ShmJob* job) const {
   const ShmConnection* behind = nullptr;
   const ShmConnection* ahead = nullptr;
   const ShmConnection* awaited = nullptr;
@@ -215,11 +215,11 @@ const ShmConnection* ShmShard::awaited_of(ShmJob* job) const {
   return awaited;
 }
 
-std::optional<ShmShard::Clock::time_point> ShmShard::next_deadline() const {
+std::optional<ShmWorker::Clock::time_point> ShmWorker::next_deadline() const {
   std::optional<Clock::time_point> earliest = port_->next_deadline();
   for (const auto& [number, connection] : connections_) {
-    const auto overdue = connection->overdue_at();
-    if (overdue != Clock::time_point::max()) earliest = std::min(earliest.value_or(overdue), overdue);
+    const auto next = connection->next_retransmission();
+    if (next != Clock::time_point::max()) earliest = std::min(earliest.value_or(next), next);
   }
   return earliest;
 }

@@ -1,6 +1,6 @@
 // A thread of a shm port. It serves a part of the ranks, and makes such sums as wait at the port when it gets the
-// processor. Each shard stays on a part of the processors and asks the threads of its ranks to stay there, too: so
-// where ranks wait, a shard can work, and no core is left with all the sums.
+// processor. Each worker stays on some of the CPUs and asks the threads of its ranks to stay there, too: so
+// where ranks wait, a worker can work, and no core is left with all the sums.
 #pragma once
 
 #include <chrono>
@@ -22,29 +22,29 @@ namespace switchml::soft {
 
 class ShmPort;
 
-// The switch, as its shards see it.
-class ShardHost {
+// The switch, as its workers see it.
+class PipelineHost {
  public:
-  virtual ~ShardHost() = default;
+  virtual ~PipelineHost() = default;
   virtual runtime::Turns& turns() = 0;
   // The pipeline and its slots, which may be others in another turn.
   virtual Pipeline& pipeline() = 0;
   virtual SharedSlotStore& slots() = 0;
 };
 
-class ShmShard {
+class ShmWorker {
  public:
   using Clock = std::chrono::steady_clock;
 
   // Both outlive it. Throws std::system_error.
-  ShmShard(ShmPort* port, ShardHost* host, std::vector<int> processors);
-  ~ShmShard();
-  ShmShard(const ShmShard&) = delete;
-  ShmShard& operator=(const ShmShard&) = delete;
+  ShmWorker(ShmPort* port, PipelineHost* host, std::vector<int> cpus);
+  ~ShmWorker();
+  ShmWorker(const ShmWorker&) = delete;
+  ShmWorker& operator=(const ShmWorker&) = delete;
 
   void start();
   void stop();
-  const std::vector<int>& processors() const { return processors_; }
+  const std::vector<int>& cpus() const { return cpus_; }
 
   // In a control operation. Throws std::system_error.
   void attach(uint16_t number, ShmConnection* connection);
@@ -77,8 +77,8 @@ class ShmShard {
   std::optional<Clock::time_point> next_deadline() const;
 
   ShmPort* port_;
-  ShardHost* host_;
-  std::vector<int> processors_;
+  PipelineHost* host_;
+  std::vector<int> cpus_;
   int epoll_ = -1;  // of the doorbells, and of the worker's event
   std::map<uint16_t, ShmConnection*> connections_;
   bool asleep_ = false;

@@ -1,4 +1,4 @@
-#include "native/runtime/processors.h"
+#include "native/runtime/cpus.h"
 
 #include <sched.h>
 
@@ -6,7 +6,7 @@
 
 namespace switchml::runtime {
 
-std::vector<int> processors() {
+std::vector<int> cpus() {
   cpu_set_t allowed;
   std::vector<int> found;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return found;
@@ -16,19 +16,19 @@ std::vector<int> processors() {
   return found;
 }
 
-std::vector<int> processors_of(size_t share, size_t shares) {
-  std::vector<int> all = processors();
+std::vector<int> cpus_of(size_t share, size_t shares) {
+  std::vector<int> all = cpus();
   if (all.empty()) return all;
   const size_t first = std::min(share * all.size() / shares, all.size() - 1);
   const size_t last = std::max((share + 1) * all.size() / shares, first + 1);
   return {all.begin() + static_cast<std::ptrdiff_t>(first), all.begin() + static_cast<std::ptrdiff_t>(last)};
 }
 
-void stay_on(const std::vector<int>& processors) {
-  if (processors.empty()) return;
+void stay_on(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
   cpu_set_t wanted;
   CPU_ZERO(&wanted);
-  for (const int cpu : processors) CPU_SET(cpu, &wanted);
+  for (const int cpu : cpus) CPU_SET(cpu, &wanted);
   sched_setaffinity(0, sizeof wanted, &wanted);
 }
 
