@@ -16,19 +16,18 @@ from switchml.common.job_reference import parse_job_reference
 from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
 from switchml.controller.errors import (
-    ACTOR_KEY,
     AgentNotFound,
     ConfigError,
     ControllerError,
     ControllerUnavailable,
     InvalidRequest,
     JobNotFound,
-    from_rpc_error,
 )
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.rpc_errors import ACTOR_KEY, from_rpc_error
 
 __all__ = ["DEFAULT_SECONDS", "ControllerClient"]
 

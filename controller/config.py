@@ -68,9 +68,10 @@ from pathlib import Path
 from typing import Any
 
 from switchml.common.grpc_address import parse_grpc_address
-from switchml.common.port_numbers import HIGHEST_PORT, highest_port
+from switchml.common.port_numbers import highest_port
 from switchml.common.tls import Security
 from switchml.controller.agents import EVERY_AGENT
+from switchml.controller.drivers import PortSettings, SwitchSettings
 from switchml.controller.errors import ConfigError
 from switchml.controller.jobs import parse_mac
 from switchml.controller.quotas import TenantConfig
@@ -107,15 +108,8 @@ _PORT_CHOICES = {
 
 
 @dataclass(frozen=True)
-class PortConfig:
+class PortConfig(PortSettings):
     """One [[switches.ports]] table of a Tofino; a port in the role of recirculation needs no number."""
-
-    name: str
-    number: int = 0
-    speed: str = ""
-    fec: str = "none"
-    autonegotiation: str = "default"
-    role: str = "host"
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -137,11 +131,6 @@ class PortConfig:
             _require(not self.internal, f"{where} is internal, and only a port of the front panel has a host")
             highest = highest_port("tofino")
             _require(1 <= self.number <= highest, f"{where}: number is {self.number} and must be 1 to {highest}")
-
-    @property
-    def internal(self) -> bool:
-        """Whether it has no place on the front panel; its name is then its device port."""
-        return self.name.isascii() and self.name.isdigit() and int(self.name) <= HIGHEST_PORT
 
 
 @dataclass(frozen=True)
@@ -256,6 +245,22 @@ class SwitchConfig:
     def control(self) -> str:
         """The address of its control interface, whichever that is."""
         return self.bfrt if self.target == "tofino" else self.p4runtime
+
+    @property
+    def driver_settings(self) -> SwitchSettings:
+        """What its driver is told."""
+        return SwitchSettings(
+            name=self.name,
+            target=self.target,
+            control=self.control,
+            device=self.device,
+            address=self.address,
+            mac=parse_mac(self.mac),
+            values_per_packet=self.values,
+            slots=self.slots,
+            program=self.program,
+            ports=self.ports,
+        )
 
     @property
     def device(self) -> int:

@@ -18,10 +18,11 @@ import grpc
 from switchml.common.role import Role
 from switchml.common.tls import Identity, identity_of
 from switchml.controller.call_limits import CallLimits
-from switchml.controller.errors import ACTOR_KEY, PermissionDenied, TooManyCalls, abort
+from switchml.controller.errors import PermissionDenied, TooManyCalls
 from switchml.controller.events import ACTOR, EventKind, EventLog
 from switchml.controller.jobs import Job
 from switchml.controller.quotas import Quotas
+from switchml.controller.rpc_errors import ACTOR_KEY, abort
 
 __all__ = ["CALLER", "RIGHTS", "Access", "Caller", "require_agent", "require_tenant"]
 

@@ -15,7 +15,7 @@ from switchml.common.deadline import within
 from switchml.common.version import VERSION
 from switchml.controller.agent_messages import AgentMessages
 from switchml.controller.agents import Agents, AgentSession, welcome
-from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, StoreError, abort
+from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, StoreError
 from switchml.controller.events import EventKind, EventLog
 from switchml.controller.lifecycle import Lifecycle
 from switchml.controller.profiles import Profiles
@@ -24,6 +24,7 @@ from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.controller.roles import CALLER, require_agent, require_tenant
+from switchml.controller.rpc_errors import abort
 from switchml.controller.store import Store
 from switchml.controller.switches import Switches
 from switchml.dataplane.constants import PROTOCOL_VERSION

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from switchml.common.port_numbers import highest_port
 from switchml.common.tls import Security, TlsError, is_local
 from switchml.controller.config import SwitchConfig
-from switchml.controller.drivers import LOSS_TABLES, Driver, JobTables
+from switchml.controller.drivers import LOSS_TABLES, Driver, JobTables, PortLoss
 from switchml.controller.drivers.bfrt import BfrtDriver
 from switchml.controller.drivers.p4runtime import P4RuntimeDriver
 from switchml.controller.drivers.p4tables import loss_threshold
@@ -249,11 +249,28 @@ class Switches:
         verdicts = await switch.driver.read_verdicts(job_ids) if job_ids else dict.fromkeys(Verdict, 0)
         return pb.SwitchDetail(
             switch=switch.message(),
-            entries=contents.entries,
-            groups=contents.groups,
+            entries=[
+                pb.TableEntry(
+                    table=one.table,
+                    match=one.match,
+                    action=one.action,
+                    parameters=one.parameters,
+                    packets=one.packets,
+                )
+                for one in contents.entries
+            ],
+            groups=[
+                pb.MulticastGroup(
+                    id=group.id,
+                    replicas=[
+                        pb.MulticastGroup.Replica(port=port, instance=instance) for port, instance in group.replicas
+                    ],
+                )
+                for group in contents.groups
+            ],
             verdicts={verdict.name.lower(): packets for verdict, packets in verdicts.items()},
             drop_reasons={reason.name.lower(): packets for reason, packets in contents.drop_reasons.items()},
-            losses=contents.losses,
+            losses=map(_loss_message, contents.losses),
         )
 
     def drain(self, name: str, drained: bool) -> ManagedSwitch:
@@ -294,13 +311,18 @@ class Switches:
                 ports = {*agent_ports, *(loss.port for loss in await switch.driver.set_loss([], {}))}
             if not ports:
                 raise InvalidRequest(f"no agent hangs on switch {switch.name}; name the ports that are to lose packets")
-            return pb.SetLossResponse(ports=await switch.driver.set_loss(sorted(ports), thresholds))
+            losses = await switch.driver.set_loss(sorted(ports), thresholds)
+            return pb.SetLossResponse(ports=map(_loss_message, losses))
+
+
+def _loss_message(loss: PortLoss) -> pb.PortLoss:
+    return pb.PortLoss(port=loss.port, ingress=loss.ingress, egress=loss.egress)
 
 
 def _driver(config: SwitchConfig, term: int, security: Security) -> Driver:
     if config.target == "tofino":
-        return BfrtDriver(config, security)
-    return P4RuntimeDriver(config, _FIRST_ELECTION_ID + term, security)
+        return BfrtDriver(config.driver_settings, security)
+    return P4RuntimeDriver(config.driver_settings, _FIRST_ELECTION_ID + term, security)
 
 
 def _security(config: SwitchConfig, own: Security) -> Security:

@@ -7,13 +7,58 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from switchml.controller.proto import switchml_pb2 as pb
+from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, DropReason, Verdict
 
-__all__ = ["LOSS_TABLES", "Capabilities", "Driver", "JobTables", "RankPort", "SwitchContents"]
+__all__ = [
+    "LOSS_TABLES",
+    "Capabilities",
+    "Driver",
+    "JobTables",
+    "MulticastGroup",
+    "PortLoss",
+    "PortSettings",
+    "RankPort",
+    "SwitchContents",
+    "SwitchSettings",
+    "TableEntry",
+]
 
 LOSS_TABLES: Final[dict[str, str]] = {"ingress": "loss_ingress_table", "egress": "loss_egress_table"}
 """The tables of the ports that lose packets on purpose, by direction."""
+
+
+@dataclass(frozen=True)
+class PortSettings:
+    """A port of a Tofino that the driver sets up; one in the role of recirculation has no number."""
+
+    name: str
+    number: int = 0
+    speed: str = ""
+    fec: str = "none"
+    autonegotiation: str = "default"
+    role: str = "host"
+
+    @property
+    def internal(self) -> bool:
+        """Whether it has no place on the front panel; its name is then its device port."""
+        return self.name.isascii() and self.name.isdigit() and int(self.name) <= HIGHEST_PORT
+
+
+@dataclass(frozen=True)
+class SwitchSettings:
+    """What a driver is told of its switch; `values_per_packet` is 0 where the P4 program decides."""
+
+    name: str
+    target: str
+    control: str  # address of its control interface
+    device: int
+    address: str  # IPv4 address of its data plane
+    mac: int
+    values_per_packet: int
+    slots: int
+    program: str = ""
+    ports: tuple[PortSettings, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,13 +110,41 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
+class TableEntry:
+    """An entry of a table, printed as people write it; `packets` is None where nothing counts them."""
+
+    table: str
+    match: dict[str, str]
+    action: str
+    parameters: dict[str, str]
+    packets: int | None = None
+
+
+@dataclass(frozen=True)
+class MulticastGroup:
+    """A multicast group with its replicas as pairs of port and instance, in order."""
+
+    id: int
+    replicas: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class PortLoss:
+    """The shares of packets, 0 to 1, that a port loses on purpose."""
+
+    port: int
+    ingress: float = 0.0
+    egress: float = 0.0
+
+
+@dataclass(frozen=True)
 class SwitchContents:
     """What stands in a switch, as people read it."""
 
-    entries: list[pb.TableEntry]
-    groups: list[pb.MulticastGroup]
+    entries: list[TableEntry]
+    groups: list[MulticastGroup]
     drop_reasons: dict[DropReason, int]
-    losses: list[pb.PortLoss]
+    losses: list[PortLoss]
 
 
 class Driver(abc.ABC):
@@ -152,7 +225,7 @@ class Driver(abc.ABC):
         """Return the packets by verdict, summed over the jobs."""
 
     @abc.abstractmethod
-    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[pb.PortLoss]:
+    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[PortLoss]:
         """Let ports lose packets on purpose; return all ports that do now.
 
         A target that cannot raises SwitchRefused.

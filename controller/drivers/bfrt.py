@@ -18,8 +18,7 @@ import grpc
 
 from switchml import dataplane
 from switchml.common.tls import Options, Security, TlsError, switch_name
-from switchml.controller.config import SwitchConfig
-from switchml.controller.drivers import Capabilities, Driver, JobTables, SwitchContents
+from switchml.controller.drivers import Capabilities, Driver, JobTables, PortLoss, SwitchContents, SwitchSettings
 from switchml.controller.drivers.bfrt_entities import Held, Names
 from switchml.controller.drivers.bfrt_ports import Ports, pipe_of
 from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table
@@ -28,15 +27,13 @@ from switchml.controller.drivers.p4tables import (
     JOB_TABLES,
     Entity,
     compare,
-    group_message,
     job_entities,
+    printed_entry,
+    printed_group,
     switch_address_entry,
-    table_message,
     verdict_index,
 )
 from switchml.controller.errors import ConfigError, ControllerError, NoAgent, SwitchRefused, SwitchUnavailable
-from switchml.controller.jobs import parse_mac
-from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.bfruntime import bfruntime_pb2 as bfrt_pb
 from switchml.dataplane.constants import DropReason, Verdict
 
@@ -64,16 +61,16 @@ class _Connection:
 class BfrtDriver(Driver):
     """Drives one device of one bf_switchd."""
 
-    def __init__(self, config: SwitchConfig, security: Security | None = None) -> None:
+    def __init__(self, settings: SwitchSettings, security: Security | None = None) -> None:
         """Read what our program has.
 
         Raises:
             ConfigError: its bfrt.json is missing or not usable.
 
         """
-        self.config = config
+        self.settings = settings
         self._security = security or Security()
-        self._capabilities = _capabilities(config)
+        self._capabilities = _capabilities(settings)
         self._connection: _Connection | None = None
         self._wake = asyncio.Event()
 
@@ -87,7 +84,7 @@ class BfrtDriver(Driver):
         device_port = self._connection.ports.device_port(port) if self._connection else None
         if device_port is None:
             raise NoAgent(
-                f"an agent hangs on port {port} of switch {self.config.name}, which has no such port: give it a"
+                f"an agent hangs on port {port} of switch {self.settings.name}, which has no such port: give it a"
                 " [[switches.ports]] table, or the agent another --switch-port",
                 port=port,
             )
@@ -110,26 +107,26 @@ class BfrtDriver(Driver):
 
     def _channel(self, options: Options) -> grpc.aio.Channel:
         try:
-            return self._security.aio_channel(self.config.bfrt, switch_name(self.config.name), options)
+            return self._security.aio_channel(self.settings.control, switch_name(self.settings.name), options)
         except TlsError as error:
             raise ConfigError(str(error)) from None
 
     async def _connect(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
         """Connect, prepare the switch, and stay until the connection ends, always with an exception."""
-        session = Session(self._channel, self.config.device, self._port_changed)
+        session = Session(self._channel, self.settings.device, self._port_changed)
         async with session:
             schema = await self._read_program(session)
-            while not await session.bind(self.config.program):
+            while not await session.bind(self.settings.program):
                 if not self.connected:
-                    _LOG.warning("switch %s has another primary controller; this one stands by", self.config.name)
+                    _LOG.warning("switch %s has another primary controller; this one stands by", self.settings.name)
                 self.connected, self.failure = True, ""
                 await _wait(session.ended, asyncio.sleep(_RETRY_SECONDS))
             self.connected, self.primary = False, True
-            self._connection = _Connection(session, Names(schema), Ports(schema, self.config.ports))
+            self._connection = _Connection(session, Names(schema), Ports(schema, self.settings.ports))
             while True:
                 self._wake.clear()
                 await prepare(await self._prepare_ports())
-                _LOG.info("switch %s is connected at %s", self.config.name, self.config.bfrt)
+                _LOG.info("switch %s is connected at %s", self.settings.name, self.settings.control)
                 self.connected, self.failure = True, ""
                 await _wait(session.ended, self._wake.wait())
                 self.connected = False
@@ -138,27 +135,28 @@ class BfrtDriver(Driver):
         """Return what the switch's tables are called, once it is sure that it runs our program."""
         answer = await session.programs()
         found = {config.p4_name: config.bfruntime_info for config in answer.config}
-        wanted = self.config.program
+        wanted = self.settings.program
         if wanted not in found:
             runs = ", ".join(map(repr, found)) or "no P4 program"
             raise SwitchRefused(
-                f"switch {self.config.name} runs {runs} and not {wanted!r}: start bf_switchd with the configuration"
+                f"switch {self.settings.name} runs {runs} and not {wanted!r}: start bf_switchd with the configuration"
                 f" file of our program (docs/tofino.md), or set program for the switch"
             )
         schema = await asyncio.to_thread(Schema.parse, answer.non_p4_config.bfruntime_info, found[wanted])
         try:
             Names(schema)
-            Ports(schema, self.config.ports)
+            Ports(schema, self.settings.ports)
             offered = Capabilities(schema.values_per_packet, schema.slots, schema.max_workers)
         except SchemaMismatch as error:
             raise SwitchRefused(
-                f"switch {self.config.name} runs a program {wanted!r} that is not ours, or an SDE that is not supported"
-                f": {error}; compile dataplane/p4/tna of this version and start bf_switchd with it (docs/tofino.md)"
+                f"switch {self.settings.name} runs a program {wanted!r} that is not ours, or an SDE that is not"
+                f" supported: {error}; compile dataplane/p4/tna of this version and start bf_switchd with it"
+                " (docs/tofino.md)"
             ) from None
         if offered != self._capabilities:
             raise SwitchRefused(
-                f"switch {self.config.name} runs program {wanted!r} with {offered.values_per_packet} values per packet"
-                f" and {offered.slots} slots; this controller's has {self._capabilities.values_per_packet} and"
+                f"switch {self.settings.name} runs program {wanted!r} with {offered.values_per_packet} values per"
+                f" packet and {offered.slots} slots; this controller's has {self._capabilities.values_per_packet} and"
                 f" {self._capabilities.slots}: compile dataplane/p4/tna of this version and start bf_switchd with it"
             )
         return schema
@@ -169,7 +167,7 @@ class BfrtDriver(Driver):
         async def prepare(connection: _Connection) -> bool:
             written = await connection.ports.set_up(connection.session)
             if written:
-                _LOG.info("switch %s: %d updates written to set its ports up", self.config.name, written)
+                _LOG.info("switch %s: %d updates written to set its ports up", self.settings.name, written)
             default = await self._read(connection, [connection.names.tables[_ADDRESS_TABLE]], default=True)
             return not any(_is_set(entity) for entity in default.entities)
 
@@ -181,12 +179,12 @@ class BfrtDriver(Driver):
         try:
             what = self._connection.ports.describe(self._connection.ports.changed(entry))
         except BadAnswer as error:
-            _LOG.warning("switch %s: %s", self.config.name, error)
+            _LOG.warning("switch %s: %s", self.settings.name, error)
             return
         _LOG.log(
             logging.INFO if up else logging.WARNING,
             "switch %s: port %s is %s",
-            self.config.name,
+            self.settings.name,
             what,
             "up" if up else "down",
         )
@@ -198,9 +196,9 @@ class BfrtDriver(Driver):
         if isinstance(error, BadAnswer):
             self.failure = f"its answers make no sense: {error}"
         elif not isinstance(error, (ControllerError, *_MISTAKES)):
-            _LOG.error("the connection to switch %s failed", self.config.name, exc_info=error)
+            _LOG.error("the connection to switch %s failed", self.settings.name, exc_info=error)
         if self.failure != before:
-            _LOG.warning("switch %s at %s: %s", self.config.name, self.config.bfrt, self.failure)
+            _LOG.warning("switch %s at %s: %s", self.settings.name, self.settings.control, self.failure)
 
     def prepare_again(self) -> None:
         """Let ``run`` prepare the switch once more."""
@@ -222,7 +220,7 @@ class BfrtDriver(Driver):
             await self._check_registers(connection)
 
         await self._call("to be emptied", clear)
-        _LOG.info("switch %s: tables, registers and counters emptied", self.config.name)
+        _LOG.info("switch %s: tables, registers and counters emptied", self.settings.name)
 
     async def _check_registers(self, connection: _Connection) -> None:
         """Read the first and the last slot's epoch back, of which a register has one value for each pipe."""
@@ -244,7 +242,7 @@ class BfrtDriver(Driver):
 
         async def write_difference(connection: _Connection) -> int:
             session, names = connection.session, connection.names
-            address = switch_address_entry(parse_mac(self.config.mac), self.config.address)
+            address = switch_address_entry(self.settings.mac, self.settings.address)
             wanted = [entity for job in jobs for entity in self._entities(connection, job)]
             tables = [names.node, names.group, *(names.tables[name] for name in JOB_TABLES)]
             held = await self._read(connection, tables)
@@ -263,7 +261,7 @@ class BfrtDriver(Driver):
         written = await self._call("the tables of its jobs", write_difference)
         if written:
             _LOG.info(
-                "switch %s: %d updates written to hold the tables of %d jobs", self.config.name, written, len(jobs)
+                "switch %s: %d updates written to hold the tables of %d jobs", self.settings.name, written, len(jobs)
             )
         return written
 
@@ -305,15 +303,15 @@ class BfrtDriver(Driver):
             port = connection.ports.device_port(rank.port)
             if port is None:
                 raise SwitchRefused(
-                    f"switch {self.config.name} has no port {rank.port}, on which rank {rank.rank} hangs"
+                    f"switch {self.settings.name} has no port {rank.port}, on which rank {rank.rank} hangs"
                 )
             pipes.setdefault(pipe_of(port), []).append(rank.rank)
             ranks.append(dataclasses.replace(rank, port=port))
         if len(pipes) > 1:
             where = "; ".join(f"pipe {pipe} has ranks {', '.join(map(str, pipes[pipe]))}" for pipe in sorted(pipes))
             raise SwitchRefused(
-                f"the ports of job {job.job} lie on several pipes of switch {self.config.name}, whose registers are not"
-                f" shared: {where}; link its hosts to ports of one pipe"
+                f"the ports of job {job.job} lie on several pipes of switch {self.settings.name}, whose registers are"
+                f" not shared: {where}; link its hosts to ports of one pipe"
             )
         return job_entities(dataclasses.replace(job, ranks=tuple(ranks)))
 
@@ -364,11 +362,11 @@ class BfrtDriver(Driver):
         found = [names.cell(entry) async for entry in connection.session.read(requests)]
         return {index: packets for _, index, packets, _ in found}
 
-    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[pb.PortLoss]:
+    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[PortLoss]:
         """Refuse: the TNA program has no loss tables; where none is to be set, none is."""
         if ports and thresholds:
             raise SwitchRefused(
-                f"switch {self.config.name} is a tofino, and this target cannot lose packets on purpose"
+                f"switch {self.settings.name} is a tofino, and this target cannot lose packets on purpose"
             )
         return []
 
@@ -387,8 +385,8 @@ class BfrtDriver(Driver):
                 for reason, packets in (await self._cells(connection, counter, DropReason)).items():
                     drops[DropReason(reason)] += packets
             return SwitchContents(
-                [table_message(entry) for entry in entries if isinstance(entry, fy.P4TableEntry)],
-                [group_message(group) for group in entries if isinstance(group, fy.P4MulticastGroupEntry)],
+                [printed_entry(entry) for entry in entries if isinstance(entry, fy.P4TableEntry)],
+                [printed_group(group) for group in entries if isinstance(group, fy.P4MulticastGroupEntry)],
                 drops,
                 [],
             )
@@ -420,16 +418,16 @@ class BfrtDriver(Driver):
         except BfrtError as error:
             if error.lost:
                 raise self._unavailable(str(error)) from None
-            raise SwitchRefused(f"switch {self.config.name} refused {what}: {error}") from None
+            raise SwitchRefused(f"switch {self.settings.name} refused {what}: {error}") from None
         except SchemaMismatch as error:
-            raise SwitchRefused(f"switch {self.config.name} cannot be asked {what}: {error}") from None
+            raise SwitchRefused(f"switch {self.settings.name} cannot be asked {what}: {error}") from None
         except BadAnswer as error:
             raise SwitchRefused(
-                f"switch {self.config.name} was asked {what}, and its answer makes no sense: {error}"
+                f"switch {self.settings.name} was asked {what}, and its answer makes no sense: {error}"
             ) from None
 
     def _unavailable(self, why: str) -> SwitchUnavailable:
-        return SwitchUnavailable(f"switch {self.config.name} at {self.config.bfrt} is not available: {why}")
+        return SwitchUnavailable(f"switch {self.settings.name} at {self.settings.control} is not available: {why}")
 
 
 async def _wait(ended: asyncio.Future[None], other: Coroutine[Any, Any, Any]) -> None:
@@ -474,20 +472,20 @@ def _group_id(entity: Entity) -> int:
     return entity.multicast_group_id if isinstance(entity, fy.P4MulticastGroupEntry) else 0
 
 
-def _capabilities(config: SwitchConfig) -> Capabilities:
+def _capabilities(settings: SwitchSettings) -> Capabilities:
     try:
         schema = Schema.parse(_BFRT.read_bytes())
         capabilities = Capabilities(schema.values_per_packet, schema.slots, schema.max_workers)
     except OSError as error:
         raise ConfigError(
-            f"switch {config.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"
+            f"switch {settings.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"
             " for tofino (make p4 TARGET=tofino)"
         ) from None
     except (BadAnswer, SchemaMismatch) as error:
-        raise ConfigError(f"switch {config.name}: the P4 program's bfrt.json is damaged: {error}") from None
-    if config.values not in (0, capabilities.values_per_packet):
+        raise ConfigError(f"switch {settings.name}: the P4 program's bfrt.json is damaged: {error}") from None
+    if settings.values_per_packet not in (0, capabilities.values_per_packet):
         raise ConfigError(
-            f"switch {config.name}: values_per_packet is {config.values}; the P4 program for tofino is compiled for"
-            f" {capabilities.values_per_packet}"
+            f"switch {settings.name}: values_per_packet is {settings.values_per_packet}; the P4 program for tofino is"
+            f" compiled for {capabilities.values_per_packet}"
         )
     return capabilities

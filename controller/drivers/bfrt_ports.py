@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 
-from switchml.controller.config import PortConfig
+from switchml.controller.drivers import PortSettings
 from switchml.controller.drivers.bfrt_entities import TableNames
 from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table, Value
 from switchml.controller.drivers.bfrt_session import BfrtError, Session
@@ -56,7 +56,7 @@ def pipe_of(device_port: int) -> int:
 class _Place:
     """A configured port and its device port."""
 
-    config: PortConfig
+    settings: PortSettings
     device_port: int
 
 
@@ -66,8 +66,8 @@ class Ports:
     Methods raise BfrtError, SchemaMismatch and BadAnswer; their messages name the port.
     """
 
-    def __init__(self, schema: Schema, ports: Sequence[PortConfig]) -> None:
-        self._configs = ports
+    def __init__(self, schema: Schema, ports: Sequence[PortSettings]) -> None:
+        self._settings = ports
         self._port = schema.find("$PORT")
         self._metadata = _port_metadata_table(schema)
         self._schema = schema
@@ -78,7 +78,7 @@ class Ports:
 
     async def set_up(self, session: Session) -> int:
         """Find all configured ports, set them up where they differ, and return how many updates were written."""
-        self._places = {one.name: _Place(one, await self._find(session, one)) for one in self._configs}
+        self._places = {one.name: _Place(one, await self._find(session, one)) for one in self._settings}
         by_device: dict[int, str] = {}
         for name, place in self._places.items():
             if other := by_device.get(place.device_port):
@@ -96,7 +96,7 @@ class Ports:
 
     def device_port(self, number: int) -> int | None:
         """Return the device port of an agent's switch port, None where it is not configured."""
-        return next((place.device_port for place in self._hosts() if place.config.number == number), None)
+        return next((place.device_port for place in self._hosts() if place.settings.number == number), None)
 
     def describe(self, device_port: int) -> str:
         """Return what people call a device port."""
@@ -113,9 +113,9 @@ class Ports:
         return port
 
     def _hosts(self) -> list[_Place]:
-        return [place for place in self._places.values() if place.config.role == "host"]
+        return [place for place in self._places.values() if place.settings.role == "host"]
 
-    async def _find(self, session: Session, port: PortConfig) -> int:
+    async def _find(self, session: Session, port: PortSettings) -> int:
         if port.internal:
             return int(port.name)
         key: dict[str, Value] = {"$PORT_NAME": port.name}
@@ -140,14 +140,14 @@ class Ports:
 
     async def _difference(self, session: Session, place: _Place) -> list[pb.Update]:
         """Return what to write so that a port is set up; a port without a speed is internal and always there."""
-        config = place.config
-        if not config.speed:
+        settings = place.settings
+        if not settings.speed:
             return []
         choices = {
-            "$SPEED": (_SPEED.format(config.speed),),
-            "$FEC": _FEC[config.fec],
-            "$AUTO_NEGOTIATION": _AUTONEGOTIATION[config.autonegotiation],
-            "$LOOPBACK_MODE": _LOOPBACK[config.role],
+            "$SPEED": (_SPEED.format(settings.speed),),
+            "$FEC": _FEC[settings.fec],
+            "$AUTO_NEGOTIATION": _AUTONEGOTIATION[settings.autonegotiation],
+            "$LOOPBACK_MODE": _LOOPBACK[settings.role],
         }
         wanted: dict[str, Value] = {name: self._choice(name, known) for name, known in choices.items()}
         wanted["$PORT_ENABLE"] = True
@@ -180,11 +180,11 @@ class Ports:
         updates = []
         for place in self._places.values():
             port = place.device_port
-            returns = place.config.role == "recirculation"
+            returns = place.settings.role == "recirculation"
             if returns and not port:
                 raise SchemaMismatch(
-                    f"port {place.config.name} is device port 0, which the program takes for no port: configure another"
-                    " recirculation port"
+                    f"port {place.settings.name} is device port 0, which the program takes for no port: configure"
+                    " another recirculation port"
                 )
             recirculation = 0 if returns else self._recirculation_port(place)
             wanted = port_metadata_values(table, recirculation, returns)
@@ -199,13 +199,13 @@ class Ports:
         """Return a recirculation port of the same pipe; the ports of a pipe share them in turn."""
         pipe = pipe_of(place.device_port)
         ours = [one for one in self._places.values() if pipe_of(one.device_port) == pipe]
-        shared = [one.device_port for one in ours if one.config.role == "recirculation"]
+        shared = [one.device_port for one in ours if one.settings.role == "recirculation"]
         if not shared:
             raise SchemaMismatch(
-                f"port {place.config.name} lies in pipe {pipe}, for which no recirculation port is configured: add a"
+                f"port {place.settings.name} lies in pipe {pipe}, for which no recirculation port is configured: add a"
                 ' [[switches.ports]] with role = "recirculation" whose port is in that pipe'
             )
-        hosts = [one for one in ours if one.config.role == "host"]
+        hosts = [one for one in ours if one.settings.role == "host"]
         return shared[hosts.index(place) % len(shared)]
 
 

@@ -17,24 +17,29 @@ from google.protobuf import text_format
 from switchml import dataplane
 from switchml.common.deadline import within
 from switchml.common.tls import Security, TlsError, switch_name
-from switchml.controller.config import SwitchConfig
-from switchml.controller.drivers import LOSS_TABLES, Capabilities, Driver, JobTables, SwitchContents
+from switchml.controller.drivers import (
+    LOSS_TABLES,
+    Capabilities,
+    Driver,
+    JobTables,
+    PortLoss,
+    SwitchContents,
+    SwitchSettings,
+)
 from switchml.controller.drivers.p4tables import (
     JOB_TABLES,
     Entity,
     compare,
-    group_message,
     job_entities,
     loss_entry,
-    loss_messages,
     loss_port,
+    port_losses,
+    printed_entry,
+    printed_group,
     switch_address_entry,
-    table_message,
     verdict_index,
 )
 from switchml.controller.errors import ConfigError, ControllerError, SwitchRefused, SwitchUnavailable
-from switchml.controller.jobs import parse_mac
-from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.version import require_same_release
 from switchml.dataplane.constants import DropReason, Verdict
 
@@ -59,7 +64,7 @@ class P4RuntimeDriver(Driver):
     exception that can be told to the user.
     """
 
-    def __init__(self, config: SwitchConfig, election_id: int = 10, security: Security | None = None) -> None:
+    def __init__(self, settings: SwitchSettings, election_id: int = 10, security: Security | None = None) -> None:
         """Read the pipeline's files.
 
         Of two controllers of one switch, that with the higher `election_id` is primary (P4Runtime, "Client
@@ -70,13 +75,13 @@ class P4RuntimeDriver(Driver):
             VersionMismatch: the P4 program is of another version.
 
         """
-        self.config = config
+        self.settings = settings
         self._election_id = election_id
         self._security = security or Security()
         self._credentials: fy.GRPCCredentialsTLS | None = None
-        self._p4info, self._schema = _load_pipeline(config)
-        require_same_release(f"the P4 program of switch {config.name}", self._p4info.pkg_info.version)
-        self._capabilities = _capabilities(config, self._p4info)
+        self._p4info, self._schema = _load_pipeline(settings)
+        require_same_release(f"the P4 program of switch {settings.name}", self._p4info.pkg_info.version)
+        self._capabilities = _capabilities(settings, self._p4info)
         self._switch: fy.Switch | None = None
         self._events: asyncio.Queue[fy.SwitchEvent | None] = asyncio.Queue()
         self._down: asyncio.Future[None] | None = None
@@ -92,7 +97,7 @@ class P4RuntimeDriver(Driver):
         """Keep the switch connected until cancelled; see Driver."""
         while True:
             # finsy cancels the task that waits for it when its own set-up fails, so that task must not be this one.
-            attempt = asyncio.create_task(self._connection(prepare), name=f"connection to {self.config.name}")
+            attempt = asyncio.create_task(self._connection(prepare), name=f"connection to {self.settings.name}")
             try:
                 await asyncio.wait({attempt})
                 self._note_failure(attempt)
@@ -108,12 +113,12 @@ class P4RuntimeDriver(Driver):
         self._down = asyncio.get_running_loop().create_future()
         self._credentials = self._read_credentials()
         options = fy.SwitchOptions(
-            p4info=_program(self.config).with_suffix(_P4INFO),
-            device_id=self.config.device,
+            p4info=_program(self.settings).with_suffix(_P4INFO),
+            device_id=self.settings.device,
             initial_election_id=self._election_id,
             channel_credentials=self._credentials,
         )
-        switch = fy.Switch(self.config.name, self.config.p4runtime, options)
+        switch = fy.Switch(self.settings.name, self.settings.control, options)
         for event in (fy.SwitchEvent.CHANNEL_DOWN, fy.SwitchEvent.BECOME_PRIMARY, fy.SwitchEvent.BECOME_BACKUP):
             switch.ee.on(event, lambda *_, event=event: self._events.put_nowait(event))
         async with contextlib.AsyncExitStack() as stack:
@@ -125,9 +130,9 @@ class P4RuntimeDriver(Driver):
                 self.primary = switch.is_primary
                 if self.primary:
                     await prepare(await self._ensure_pipeline())
-                    _LOG.info("switch %s is connected at %s", self.config.name, self.config.p4runtime)
+                    _LOG.info("switch %s is connected at %s", self.settings.name, self.settings.control)
                 else:
-                    _LOG.warning("switch %s has another primary controller; this one stands by", self.config.name)
+                    _LOG.warning("switch %s has another primary controller; this one stands by", self.settings.name)
                 self.connected, self.failure = True, ""
                 if await self._events.get() is fy.SwitchEvent.CHANNEL_DOWN:
                     raise self._unavailable("the connection was closed")
@@ -136,13 +141,13 @@ class P4RuntimeDriver(Driver):
     def _read_credentials(self) -> fy.GRPCCredentialsTLS | None:
         """Return what the certificates' files hold now; None without TLS."""
         try:
-            certificates = self._security.certificates_for(self.config.p4runtime)
+            certificates = self._security.certificates_for(self.settings.control)
             pem = certificates.read() if certificates is not None else None
         except TlsError as error:
             raise ConfigError(str(error)) from None
         if pem is None:
             return None
-        name = switch_name(self.config.name)
+        name = switch_name(self.settings.name)
         return fy.GRPCCredentialsTLS(
             cacert=pem.ca, cert=pem.certificate, private_key=pem.key, target_name_override=name
         )
@@ -165,9 +170,9 @@ class P4RuntimeDriver(Driver):
         else:
             self.failure = str(error)
             if not isinstance(error, ControllerError):
-                _LOG.error("the connection to switch %s failed", self.config.name, exc_info=error)
+                _LOG.error("the connection to switch %s failed", self.settings.name, exc_info=error)
         if self.failure != before:
-            _LOG.warning("switch %s at %s: %s", self.config.name, self.config.p4runtime, self.failure)
+            _LOG.warning("switch %s at %s: %s", self.settings.name, self.settings.control, self.failure)
 
     def prepare_again(self) -> None:
         """Let ``run`` prepare the switch once more."""
@@ -183,10 +188,10 @@ class P4RuntimeDriver(Driver):
 
         async def held(_: fy.Switch) -> p4r.ForwardingPipelineConfig:
             request = p4r.GetForwardingPipelineConfigRequest(
-                device_id=self.config.device,
+                device_id=self.settings.device,
                 response_type=p4r.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE,
             )
-            async with fy.P4Client(self.config.p4runtime, self._credentials) as client:
+            async with fy.P4Client(self.settings.control, self._credentials) as client:
                 try:
                     return (await client.request(request)).config
                 except fy.P4ClientError as error:
@@ -196,7 +201,7 @@ class P4RuntimeDriver(Driver):
 
         present = await self._call("to say its pipeline", held)
         if present.HasField("cookie") and present.cookie.cookie == self._schema.p4cookie:
-            require_same_release(f"the P4 program in switch {self.config.name}", present.p4info.pkg_info.version)
+            require_same_release(f"the P4 program in switch {self.settings.name}", present.p4info.pkg_info.version)
             return False
         if present.HasField("p4info"):
             await self._call("to delete its multicast groups", self._delete_groups)
@@ -211,21 +216,21 @@ class P4RuntimeDriver(Driver):
     async def _load(self, switch: fy.Switch) -> None:
         # BMv2 knows no RECONCILE.
         request = p4r.SetForwardingPipelineConfigRequest(
-            device_id=self.config.device,
+            device_id=self.settings.device,
             election_id=U128.encode(switch.election_id),
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
             config=self._schema.get_pipeline_config(),
         )
-        async with fy.P4Client(self.config.p4runtime, self._credentials) as client:
+        async with fy.P4Client(self.settings.control, self._credentials) as client:
             await client.request(request)
-        _LOG.info("switch %s: pipeline loaded", self.config.name)
+        _LOG.info("switch %s: pipeline loaded", self.settings.name)
 
     # ---- tables ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, jobs: Sequence[JobTables]) -> int:
         """Make the switch hold the tables of these jobs and no others; return how many updates were written."""
         wanted: list[Entity] = [entity for job in jobs for entity in job_entities(job)]
-        address = switch_address_entry(parse_mac(self.config.mac), self.config.address)
+        address = switch_address_entry(self.settings.mac, self.settings.address)
 
         async def write_difference(switch: fy.Switch) -> int:
             requests: list[Entity] = [fy.P4MulticastGroupEntry(), *(fy.P4TableEntry(name) for name in JOB_TABLES)]
@@ -243,7 +248,7 @@ class P4RuntimeDriver(Driver):
         written = await self._call("the tables of its jobs", write_difference)
         if written:
             _LOG.info(
-                "switch %s: %d updates written to hold the tables of %d jobs", self.config.name, written, len(jobs)
+                "switch %s: %d updates written to hold the tables of %d jobs", self.settings.name, written, len(jobs)
             )
         return written
 
@@ -288,11 +293,11 @@ class P4RuntimeDriver(Driver):
 
         return await self._call("to read its job counters", read)
 
-    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[pb.PortLoss]:
+    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[PortLoss]:
         """Let ports lose packets on purpose; return all ports that do now."""
         tables = [fy.P4TableEntry(table) for table in LOSS_TABLES.values()]
 
-        async def write(switch: fy.Switch) -> list[pb.PortLoss]:
+        async def write(switch: fy.Switch) -> list[PortLoss]:
             held = {(entry.table_id, loss_port(entry)) async for entry in _read(switch, tables)}
             for direction, threshold in thresholds.items():
                 table = LOSS_TABLES[direction]
@@ -303,7 +308,7 @@ class P4RuntimeDriver(Driver):
                     await _write(switch.insert, absent)
                 else:
                     await _write(switch.delete, present)
-            return loss_messages([entry async for entry in _read(switch, tables)])
+            return port_losses([entry async for entry in _read(switch, tables)])
 
         return await self._call("to lose packets on purpose", write)
 
@@ -316,19 +321,19 @@ class P4RuntimeDriver(Driver):
                 for table in self._schema.tables
             ]
             held = [entry async for entry in _read(switch, requests)]
-            entries = [table_message(entry) for entry in held]
+            entries = [printed_entry(entry) for entry in held]
             defaults = [
                 fy.P4TableEntry(table.alias, is_default_action=True)
                 for table in self._schema.tables
                 if table.alias == "switch_address_table"
             ]
-            entries += [table_message(entry) async for entry in _read(switch, defaults)]
-            groups = [group_message(group) async for group in _read(switch, [fy.P4MulticastGroupEntry()])]
+            entries += [printed_entry(entry) async for entry in _read(switch, defaults)]
+            groups = [printed_group(group) async for group in _read(switch, [fy.P4MulticastGroupEntry()])]
             drops = dict.fromkeys(DropReason, 0)
             async for counter in _read(switch, [fy.P4CounterEntry("drop_counter")]):
                 if counter.index in drops:
                     drops[DropReason(counter.index)] = counter.packet_count
-            return SwitchContents(entries, groups, drops, loss_messages(held))
+            return SwitchContents(entries, groups, drops, port_losses(held))
 
         return await self._call("to read its tables", read)
 
@@ -361,11 +366,11 @@ class P4RuntimeDriver(Driver):
             if error.code in _LOST_CODES:
                 raise self._unavailable(error.message)
             words = "; ".join(detail.message for detail in error.details.values()) or error.message
-            raise SwitchRefused(f"switch {self.config.name} refused {what}: {words} ({error.code.name})")
+            raise SwitchRefused(f"switch {self.settings.name} refused {what}: {words} ({error.code.name})")
         return task.result()
 
     def _unavailable(self, why: str) -> SwitchUnavailable:
-        return SwitchUnavailable(f"switch {self.config.name} at {self.config.p4runtime} is not available: {why}")
+        return SwitchUnavailable(f"switch {self.settings.name} at {self.settings.control} is not available: {why}")
 
 
 def _read(switch: fy.Switch, requests: Sequence[_E]) -> AsyncIterator[_E]:
@@ -395,35 +400,35 @@ def _table(entity: Entity) -> str:
     return entity.table_id if isinstance(entity, fy.P4TableEntry) else ""
 
 
-def _program(config: SwitchConfig) -> Path:
+def _program(settings: SwitchSettings) -> Path:
     """Return the path of the compiled program's files but for their suffixes; soft takes any p4info of it."""
-    return _BUILD / ("switchml_256" if config.target == "bmv2" and config.values == 256 else "switchml")
+    return _BUILD / ("switchml_256" if settings.target == "bmv2" and settings.values_per_packet == 256 else "switchml")
 
 
-def _load_pipeline(config: SwitchConfig) -> tuple[p4i.P4Info, fy.P4Schema]:
-    program = _program(config)
+def _load_pipeline(settings: SwitchSettings) -> tuple[p4i.P4Info, fy.P4Schema]:
+    program = _program(settings)
     try:
         p4info = text_format.Parse(program.with_suffix(_P4INFO).read_text(), p4i.P4Info())
-        if config.target == "soft":
-            dimensions = {"values_per_packet": config.values, "slots": config.slots}
+        if settings.target == "soft":
+            dimensions = {"values_per_packet": settings.values_per_packet, "slots": settings.slots}
             device_config = json.dumps(dimensions).encode()
         else:
             device_config = program.with_suffix(".json").read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"switch {config.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"
+            f"switch {settings.name}: {error.filename} cannot be read: {error.strerror}; the P4 program is not compiled"
         ) from None
     except text_format.ParseError as error:
-        raise ConfigError(f"switch {config.name}: the P4 program's p4info is damaged: {error}") from None
+        raise ConfigError(f"switch {settings.name}: the P4 program's p4info is damaged: {error}") from None
     return p4info, fy.P4Schema(p4info, device_config)
 
 
-def _capabilities(config: SwitchConfig, p4info: p4i.P4Info) -> Capabilities:
-    if config.target == "soft":
-        return Capabilities(config.values, config.slots)
+def _capabilities(settings: SwitchSettings, p4info: p4i.P4Info) -> Capabilities:
+    if settings.target == "soft":
+        return Capabilities(settings.values_per_packet, settings.slots)
     schema = fy.P4Schema(p4info)
     for annotation in schema.tables["worker_table"].annotations:
         if annotation.name == _VALUES_ANNOTATION:
             body = annotation.body[0] if isinstance(annotation.body, list) else annotation.body
             return Capabilities(int(str(body)), schema.registers["slot_epoch"].size // 2)
-    raise ConfigError(f"switch {config.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")
+    raise ConfigError(f"switch {settings.name}: worker_table of the P4 program has no @{_VALUES_ANNOTATION}")

@@ -10,19 +10,19 @@ from typing import Any, TypeAlias
 import finsy as fy
 from finsy.p4entity import P4Replica
 
-from switchml.controller.drivers import LOSS_TABLES, JobTables
-from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.drivers import LOSS_TABLES, JobTables, MulticastGroup, PortLoss, TableEntry
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, Verdict
 
-__all__ = ["JOB_TABLES", "MULTICAST_RANK", "Difference", "Entity", "compare", "group_message", "job_entities"]
+__all__ = ["JOB_TABLES", "MULTICAST_RANK", "Difference", "Entity", "compare", "job_entities"]
 __all__ += [
     "loss_entry",
-    "loss_messages",
     "loss_port",
     "loss_threshold",
+    "port_losses",
+    "printed_entry",
+    "printed_group",
     "replicas",
     "switch_address_entry",
-    "table_message",
 ]
 __all__ += ["verdict_index"]
 
@@ -123,16 +123,15 @@ def loss_port(entry: fy.P4TableEntry) -> int:
     return int(entry.match["port"])
 
 
-def loss_messages(entries: Iterable[fy.P4TableEntry]) -> list[pb.PortLoss]:
-    """Return what the loss tables among `entries` hold, as the northbound interface shows it, by port."""
-    found: dict[int, pb.PortLoss] = {}
+def port_losses(entries: Iterable[fy.P4TableEntry]) -> list[PortLoss]:
+    """Return what the loss tables among `entries` hold, by port."""
+    shares: dict[int, dict[str, float]] = {}
     for entry in entries:
         for direction, table in LOSS_TABLES.items():
             if entry.table_id == table:
-                port = loss_port(entry)
-                message = found.setdefault(port, pb.PortLoss(port=port))
-                setattr(message, direction, _number(_action(entry)[1]["threshold"]) / _CERTAINTY)
-    return [found[port] for port in sorted(found)]
+                share = _number(_action(entry)[1]["threshold"]) / _CERTAINTY
+                shares.setdefault(loss_port(entry), {})[direction] = share
+    return [PortLoss(port, **shares[port]) for port in sorted(shares)]
 
 
 def verdict_index(job_id: int, verdict: Verdict) -> int:
@@ -202,27 +201,24 @@ def replicas(group: fy.P4MulticastGroupEntry) -> list[tuple[int, int]]:
     return found
 
 
-def group_message(group: fy.P4MulticastGroupEntry) -> pb.MulticastGroup:
-    """Return a multicast group as the northbound interface shows it."""
-    shown = [pb.MulticastGroup.Replica(port=port, instance=rank) for port, rank in sorted(replicas(group))]
-    return pb.MulticastGroup(id=group.multicast_group_id, replicas=shown)
+def printed_group(group: fy.P4MulticastGroupEntry) -> MulticastGroup:
+    """Return a multicast group as people read it."""
+    return MulticastGroup(group.multicast_group_id, sorted(replicas(group)))
 
 
-def table_message(entry: fy.P4TableEntry) -> pb.TableEntry:
+def printed_entry(entry: fy.P4TableEntry) -> TableEntry:
     """Return a table entry as people read it."""
     name, arguments = _action(entry)
     parameters = {key: _printed(key, _number(value)) for key, value in arguments.items()}
     if name == "describe_job":
         parameters = {"slots": _printed_slots(_number(arguments["slot_value"]), _number(arguments["slot_mask"]))}
-    message = pb.TableEntry(
+    return TableEntry(
         table=entry.table_id,
         match={k: _printed(k, _number(value)) for k, value in (entry.match or {}).items() if k not in _NOT_SHOWN},
         action=name,
         parameters=parameters,
+        packets=None if entry.counter_data is None else entry.counter_data.packet_count,
     )
-    if entry.counter_data is not None:
-        message.packets = entry.counter_data.packet_count
-    return message
 
 
 def _printed(name: str, value: Any) -> str:

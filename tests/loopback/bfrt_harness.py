@@ -53,7 +53,9 @@ async def serving(
 
 
 def make_driver(address: str, ports: tuple[PortConfig, ...] = PORTS, program: str = "switchml") -> BfrtDriver:
-    return BfrtDriver(SwitchConfig("t1", "tofino", "10.0.0.254", bfrt=address, ports=ports, program=program))
+    return BfrtDriver(
+        SwitchConfig("t1", "tofino", "10.0.0.254", bfrt=address, ports=ports, program=program).driver_settings
+    )
 
 
 class Running:

@@ -19,6 +19,7 @@ from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.rpc_errors import from_rpc_error
 from switchml.dataplane.wire import Packet
 
 VALUES = 64
@@ -599,7 +600,7 @@ def test_what_agents_say_is_shown_and_does_nothing_else(running: tuple[Controlle
 def test_two_agents_of_one_name(client: ControllerClient, agent: ScriptedAgent):
     with ScriptedAgent(client.address, instance="another") as second:
         assert second.ended.wait(5)
-        raised = errors.from_rpc_error(second.error, client.address)
+        raised = from_rpc_error(second.error, client.address)
         assert isinstance(raised, errors.AgentExists)
     agent.disconnect()
     wait_until(lambda: not client.list_agents()[0].live, "the first one is gone")
@@ -608,8 +609,6 @@ def test_two_agents_of_one_name(client: ControllerClient, agent: ScriptedAgent):
 
 
 def test_a_session_without_register(client: ControllerClient, agent: ScriptedAgent):
-    from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
-
     stream = pb_grpc.AgentsStub(agent._channel).Session(iter([pb.AgentMessage(heartbeat=pb.Heartbeat())]))
     with pytest.raises(Exception, match="begins with Register, not with heartbeat"):
         list(stream)

@@ -16,9 +16,9 @@ from soft_switch import SwitchProcess, running_switch
 from switchml.common.role import Role
 from switchml.common.tls import CONTROLLER_NAME, Certificates, Pem
 from switchml.controller.client import ControllerClient
-from switchml.controller.errors import from_rpc_error
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.rpc_errors import from_rpc_error
 from switchml.ops import certificates
 
 SECONDS = 10.0

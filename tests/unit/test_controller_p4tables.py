@@ -10,13 +10,13 @@ from switchml.controller.drivers.p4tables import (
     MULTICAST_RANK,
     Entity,
     compare,
-    group_message,
     job_entities,
     loss_entry,
-    loss_messages,
     loss_threshold,
+    port_losses,
+    printed_entry,
+    printed_group,
     switch_address_entry,
-    table_message,
 )
 
 CONFIG = {"name": "s1", "p4runtime": "127.0.0.1:1", "address": "10.0.0.254", "mac": "02:00:00:00:00:fe"}
@@ -27,7 +27,7 @@ JOB = JobTables(
 
 @pytest.fixture
 def schema() -> fy.P4Schema:
-    return P4RuntimeDriver(SwitchConfig(target="soft", **CONFIG))._schema
+    return P4RuntimeDriver(SwitchConfig(target="soft", **CONFIG).driver_settings)._schema
 
 
 def as_read(entities: list[Entity], schema: fy.P4Schema) -> list[Entity]:
@@ -66,14 +66,14 @@ def test_ranks_that_listen_at_one_place_get_one_copy(schema: fy.P4Schema):
     places = ((1, 40000), (1, 40000), (1, 40001), (2, 40000), (1, 40001))
     ranks = tuple(RankPort(rank, port, 0, 0x0A000001, udp) for rank, (port, udp) in enumerate(places))
     group, *_ = as_read(job_entities(JobTables(3, 7, 0, 512, 3, ranks)), schema)
-    assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, 0), (1, 2), (2, 3)]
+    assert printed_group(group).replicas == [(1, 0), (1, 2), (2, 3)]
 
 
 def test_agents_that_joined_a_multicast_group_get_one_copy(schema: fy.P4Schema):
     ranks = tuple(RankPort(rank, 1, 0, 0x0A000001 + rank, 40000) for rank in range(3))
     group, _, together, *rest = as_read(job_entities(JobTables(3, 7, 0, 512, 3, ranks, 0xEFC00003)), schema)
-    assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, MULTICAST_RANK)]
-    assert dict(table_message(together).parameters) == {
+    assert printed_group(group).replicas == [(1, MULTICAST_RANK)]
+    assert printed_entry(together).parameters == {
         "eth_dst": "01:00:5e:40:00:03",
         "ipv4_dst": "239.192.0.3",
         "udp_dst": "48864",
@@ -81,7 +81,7 @@ def test_agents_that_joined_a_multicast_group_get_one_copy(schema: fy.P4Schema):
     assert len(rest) == 6, "each rank can still be addressed and admitted by itself"
     behind_two_ports = tuple(RankPort(rank, rank + 1, 0, 0x0A000001, 40000) for rank in range(2))
     group, *rest = as_read(job_entities(JobTables(3, 7, 0, 512, 3, behind_two_ports, 0xEFC00003)), schema)
-    assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, 0), (2, 1)]
+    assert printed_group(group).replicas == [(1, 0), (2, 1)]
     assert len(rest) == 5
 
 
@@ -92,15 +92,15 @@ def test_workers_are_admitted_last():
 
 def test_values_are_printed_as_people_write_them(schema: fy.P4Schema):
     group, described, address, _, worker, _ = as_read(job_entities(JOB), schema)
-    assert [(r.port, r.instance) for r in group_message(group).replicas] == [(1, 0), (2, 1)]
-    assert dict(table_message(described).parameters) == {"slots": "512-1023"}
-    assert dict(table_message(address).parameters) == {
+    assert printed_group(group).replicas == [(1, 0), (2, 1)]
+    assert printed_entry(described).parameters == {"slots": "512-1023"}
+    assert printed_entry(address).parameters == {
         "eth_dst": "02:00:00:00:00:01",
         "ipv4_dst": "10.0.0.1",
         "udp_dst": "1000",
     }
-    message = table_message(worker)
-    assert dict(message.match) == {
+    admitted = printed_entry(worker)
+    assert admitted.match == {
         "ingress_port": "1",
         "eth_src": "02:00:00:00:00:01",
         "ipv4_src": "10.0.0.1",
@@ -109,8 +109,8 @@ def test_values_are_printed_as_people_write_them(schema: fy.P4Schema):
         "worker": "0",
         "slot": "512-1023",
     }
-    assert dict(message.parameters) == {"worker_bit": "0x1", "job_mask": "0x3", "epoch": "7", "group": "3"}
-    assert not message.HasField("packets")
+    assert admitted.parameters == {"worker_bit": "0x1", "job_mask": "0x3", "epoch": "7", "group": "3"}
+    assert admitted.packets is None
 
 
 def test_sixty_four_ranks_fill_the_bitmap():
@@ -123,13 +123,13 @@ def test_sixty_four_ranks_fill_the_bitmap():
 
 def test_capabilities_come_from_the_configuration_or_the_program():
     soft = SwitchConfig(target="soft", values_per_packet=1024, slots=100, **CONFIG)
-    assert P4RuntimeDriver(soft).capabilities == Capabilities(1024, 100)
+    assert P4RuntimeDriver(soft.driver_settings).capabilities == Capabilities(1024, 100)
 
 
 def test_bmv2_has_one_program_for_each_number_of_values():
     for values, expected in ((0, 64), (64, 64), (256, 256)):
-        capabilities = P4RuntimeDriver(SwitchConfig(target="bmv2", values_per_packet=values, **CONFIG)).capabilities
-        assert capabilities == Capabilities(expected, 2048)
+        bmv2 = SwitchConfig(target="bmv2", values_per_packet=values, **CONFIG)
+        assert P4RuntimeDriver(bmv2.driver_settings).capabilities == Capabilities(expected, 2048)
 
 
 @pytest.mark.parametrize(("version", "field"), [("1.3.0", "egress_port"), ("1.4.1", "egress_port"), ("1.5.0", "port")])
@@ -148,6 +148,6 @@ def test_losses_are_shares_of_packets():
     assert [loss_threshold(share) for share in (0, 1e-12, 0.5, 1)] == [0, 1, 0x80000000, 0xFFFFFFFF]
     entries = [loss_entry("egress", 7, 0xFFFFFFFF), loss_entry("ingress", 7, loss_threshold(0.02))]
     entries += [loss_entry("ingress", 2, 0xFFFFFFFF), *job_entities(JOB)[1:]]
-    first, second = loss_messages(entries)
+    first, second = port_losses(entries)
     assert (first.port, first.ingress, first.egress) == (2, 1, 0)
     assert (second.port, second.ingress, second.egress) == (7, pytest.approx(0.02), 1)

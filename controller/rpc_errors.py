@@ -1,0 +1,54 @@
+"""How an exception of controller.errors travels over gRPC, and comes out as the same exception."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import grpc
+
+from switchml.controller.errors import (
+    ControllerError,
+    ControllerUnavailable,
+    DeadlineExceeded,
+    InternalError,
+    StoreInUse,
+)
+from switchml.controller.proto import switchml_pb2 as pb
+
+__all__ = ["ACTOR_KEY", "DETAIL_KEY", "abort", "from_rpc_error"]
+
+DETAIL_KEY = "switchml-error-bin"
+ACTOR_KEY = "switchml-actor-bin"
+
+_BY_NAME: dict[str, type[ControllerError]] = {
+    error.__name__: error for error in [*ControllerError.__subclasses__(), StoreInUse]
+}
+
+
+async def abort(context: grpc.aio.ServicerContext, error: ControllerError) -> NoReturn:
+    """End an RPC with the status of `error` and its detail in the trailing metadata."""
+    detail = pb.ErrorDetail(error=type(error).__name__, message=error.message, figures=error.figures)
+    await context.abort(grpc.StatusCode[error.status], error.message, ((DETAIL_KEY, detail.SerializeToString()),))
+    raise AssertionError("abort raises")
+
+
+def from_rpc_error(error: grpc.RpcError, address: str) -> ControllerError:
+    """Return the exception that the controller at `address` raised, or what kept it from answering."""
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAIL_KEY:
+            detail = pb.ErrorDetail.FromString(value)
+            raised = _BY_NAME.get(detail.error, ControllerError)(detail.message)
+            raised.figures = dict(detail.figures)
+            return raised
+    code, text = error.code(), error.details() or "no details"
+    if code is grpc.StatusCode.CANCELLED:
+        return ControllerUnavailable(f"the controller at {address} ended the call: {text}")
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return ControllerUnavailable(f"no controller answers at {address}: {text}")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceeded(f"the controller at {address} did not answer in time")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return ControllerUnavailable(
+            f"what answers at {address} is not a controller of SwitchML, or one of another version: {text}"
+        )
+    return InternalError(f"the controller at {address} answered {code.name}: {text}")
