@@ -20,7 +20,7 @@
 #   make lint        what `make test` does before the tests
 #   make format      rewrite the sources in the house style
 #   make stubs       write the type stubs of the extension modules again, after a change of their bindings
-#   make wheel-test  build a wheel, install it elsewhere, run the demo there
+#   make wheel-test  build a wheel from a source distribution, install it beside others of like names, run the demo there
 #   make test-kernels  the arithmetic of all sets of instructions compared; ARGS=--all for every float32 there is
 #   make test-neon   the same for 64-bit ARM, under qemu where this is no such machine; needs a cross compiler
 #   make sanitize    the native code under ASan and UBSan
@@ -217,15 +217,8 @@ $(TORCH_VENV)/torch.stamp: Makefile $(BUILD_INPUTS) | machine
 
 # ---- the wheel -------------------------------------------------------------------------------------------------------
 
-wheel-test: | machine
-	rm -rf build/wheel .venv-wheel
-	$(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel/dist \
-	  --config-settings build-dir=build/wheel/tree .
-	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls build/wheel/dist/switchml-*.whl)[demo]"
-	place="$$(mktemp -d)" && cp examples/*.py "$$place" && cd "$$place" && \
-	  PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" python demo.py --run-dir "$$place/run" && \
-	  "$(CURDIR)/.venv-wheel/bin/switchml-ctl" bench allreduce --workers 2 --sizes 64KiB --repetitions 1 && rm -rf "$$place"
+wheel-test: $(VENV)/dev.stamp
+	$(BIN)/pytest -v --durations 0 --durations-min 5 tests/wheel
 	@echo "make wheel-test: the wheel works without the checkout"
 
 # ---- the native code under ASan and UBSan -----------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def require_matplotlib() -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise NoMatplotlib(
-            f"plots need matplotlib ({error}); install it with `pip install 'switchml[demo]'`, or omit --plots"
+            f"plots need matplotlib ({error}); install it with `pip install 'switchml[bench]'`, or omit --plots"
         ) from error
 
 

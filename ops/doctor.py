@@ -40,7 +40,7 @@ _IPV4_UDP_HEADER_BYTES: Final = 28
 _NATIVE_MODULES: Final = ("switchml.dataplane.softswitch._native", "switchml.host_agent._engine", "switchml._native")
 _OPTIONAL_PACKAGES: Final = (
     ("torch", "torch", 'init_process_group("switchml")'),
-    ("matplotlib", "demo", "drawing pictures"),
+    ("matplotlib", "bench", "drawing pictures"),
     ("scikit-learn", "demo", "examples/train_digits.py"),
 )
 _PROGRAMS: Final = ("switchml-switch", "switchml-controller", "switchml-agent")

@@ -111,7 +111,7 @@ def picture(times: JobTimes, path: Path) -> None:
         from matplotlib.patches import Patch
     except ImportError as error:
         raise DrawingError(
-            f"pictures need matplotlib ({error}); install it with `pip install 'switchml[demo]'`"
+            f"pictures need matplotlib ({error}); install it with `pip install 'switchml[bench]'`"
         ) from error
 
     scale, unit = _unit(span[1] - span[0])

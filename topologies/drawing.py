@@ -45,7 +45,7 @@ def picture(topology: Topology, path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise DrawingError(
-            f"pictures need matplotlib ({error}); install it with `pip install 'switchml[demo]'`"
+            f"pictures need matplotlib ({error}); install it with `pip install 'switchml[bench]'`"
         ) from error
 
     count = len(topology.hosts)

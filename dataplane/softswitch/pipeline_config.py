@@ -59,7 +59,7 @@ def load_supported_p4info() -> p4i.P4Info:
 
     Raises FileNotFoundError when the file is missing from the installation.
     """
-    path = resources.files("dataplane") / "p4" / "build" / "bmv2" / "switchml.p4info.txtpb"
+    path = resources.files("switchml.dataplane") / "p4" / "build" / "bmv2" / "switchml.p4info.txtpb"
     return text_format.Parse(path.read_text(encoding="utf-8"), p4i.P4Info())
 
 

@@ -193,7 +193,7 @@ def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
 
 def test_without_matplotlib_pictures_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(NoMatplotlib, match=re.escape("pip install 'switchml[demo]'")):
+    with pytest.raises(NoMatplotlib, match=re.escape("pip install 'switchml[bench]'")):
         plots.require_matplotlib()
 
 

@@ -1,0 +1,188 @@
+"""What `pip install` of SwitchML puts where: built from the source distribution, beside packages of the same names.
+
+`make wheel-test` runs it. It compiles the native code and installs what the demo needs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(1800)
+
+CHECKOUT = Path(__file__).parents[2]
+BUILD = CHECKOUT / "build" / "wheel"
+ENVIRONMENT = CHECKOUT / ".venv-wheel"
+
+# The folders of the checkout that are packages of switchml, and cli.py: names that other distributions have as well.
+FOREIGN = sorted(link.name.removesuffix(".py") for link in (CHECKOUT / "switchml").iterdir() if link.is_symlink())
+FOREIGN_CODE = "raise ImportError('this package is of another distribution')\n"
+
+NATIVE = {
+    "switchml/_native",
+    "switchml/benchmarks/_probes",
+    "switchml/dataplane/softswitch/_native",
+    "switchml/host_agent/_engine",
+}
+OPTIONAL_NATIVE = {"switchml/dataplane/_dpdk", "switchml/dataplane/_xdp"}
+
+WORKER = """
+import numpy, switchml
+with switchml.connect() as comm:
+    values = numpy.full(1000, comm.rank + 1.0, numpy.float32)
+    comm.all_reduce(values)
+assert (values == 3).all(), values
+"""
+
+
+def pip(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
+    return subprocess.run(command, check=True, text=True, timeout=1500, **options)
+
+
+@pytest.fixture(scope="module")
+def environment() -> Path:
+    """An environment with nothing but pip."""
+    shutil.rmtree(BUILD, ignore_errors=True)
+    BUILD.mkdir(parents=True)
+    venv.create(ENVIRONMENT, clear=True, with_pip=True)
+    return ENVIRONMENT
+
+
+@pytest.fixture(scope="module")
+def source_distribution(environment: Path) -> Path:
+    program = f"from scikit_build_core.build import build_sdist; build_sdist({str(BUILD)!r})"
+    subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, check=True, timeout=300, stdout=subprocess.DEVNULL)
+    [path] = BUILD.glob("*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(source_distribution: Path) -> Path:
+    """The wheel that the source distribution makes."""
+    place = BUILD / "from_sdist"
+    options = ("--no-deps", f"--wheel-dir={place}", f"--config-settings=build-dir={BUILD}/tree")
+    pip("wheel", *options, str(source_distribution))
+    [path] = place.glob("*.whl")
+    return path
+
+
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_links_of_the_source_distribution_are_links(source_distribution: Path) -> None:
+    with tarfile.open(source_distribution) as archive:
+        links = {Path(*Path(each.name).parts[1:]): each.linkname for each in archive if each.issym() or each.islnk()}
+    expected = [each for each in (CHECKOUT / "switchml").iterdir() if each.is_symlink()]
+    assert links == {link.relative_to(CHECKOUT): str(link.readlink()) for link in expected}
+
+
+def test_a_wheel_has_one_name_at_its_top(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in contents(wheel)}
+    assert tops == {"switchml", wheel.name.split("-cp")[0] + ".dist-info"}
+
+
+def test_a_wheel_has_what_runs_and_nothing_that_only_the_checkout_needs(wheel: Path) -> None:
+    names = contents(wheel)
+    native = {name.split(".")[0] for name in names if name.endswith(".so")}
+    assert NATIVE <= native <= NATIVE | OPTIONAL_NATIVE
+    assert {"switchml/cli.py", "switchml/py.typed", "switchml/topologies/single-switch.yaml"} <= names
+    for part in ("compiler", "tofino_emulator", "ptf_tests", "tests", "generate", "README", "/ddp_", ".cc", ".h"):
+        assert not [name for name in names if name.startswith("switchml/") and part in name], part
+
+
+def test_a_wheel_of_the_checkout_has_the_same_files(wheel: Path) -> None:
+    place = BUILD / "from_checkout"
+    pip("wheel", "--no-deps", f"--wheel-dir={place}", "--config-settings=wheel.cmake=false", str(CHECKOUT))
+    [path] = place.glob("*.whl")
+
+    def own(names: set[str]) -> set[str]:
+        return {name for name in names if name.startswith("switchml/") and not name.endswith(".so")}
+
+    assert own(contents(path)) == own(contents(wheel))
+
+
+# ---- installed beside others ----------------------------------------------------------------------------------------
+
+
+def foreign_wheel(name: str) -> Path:
+    """Make the wheel of a distribution whose only package has this name."""
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}/__init__.py": FOREIGN_CODE,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in (*files, f"{info}/RECORD"))
+    path = BUILD / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def site_packages(environment: Path, wheel: Path) -> Path:
+    """The directory in which the foreign packages are installed, and then SwitchML with what the demo needs."""
+    [place] = environment.glob("lib/python*/site-packages")
+    pip("install", "--no-index", "--no-deps", *(str(foreign_wheel(name)) for name in FOREIGN))
+    before = {each.name for each in place.iterdir()}
+    pip("install", "--no-deps", str(wheel))
+    assert {each.name for each in place.iterdir()} - before == {"switchml", wheel.name.split("-cp")[0] + ".dist-info"}
+    pip("install", f"{wheel}[demo]")
+    return place
+
+
+@pytest.fixture
+def place(site_packages: Path) -> Iterator[Path]:
+    """A directory with a short path, since those of Unix sockets are."""
+    path = Path(tempfile.mkdtemp(prefix="swml-"))
+    yield path
+    run(path, "switchml-ctl", "down")
+    shutil.rmtree(path)
+
+
+def run(place: Path, *command: str) -> str:
+    """Run a program of the environment, and return its standard output."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SWITCHML"))}
+    variables |= {"PATH": f"{ENVIRONMENT}/bin:{variables['PATH']}", "SWITCHML_RUN_DIR": str(place / "run")}
+    done = subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_packages_of_others_are_what_they_were(site_packages: Path) -> None:
+    assert {"benchmarks", "cli", "controller", "dataplane", "topologies"} <= set(FOREIGN)
+    for name in FOREIGN:
+        assert [file.name for file in (site_packages / name).iterdir() if file.suffix] == ["__init__.py"]
+        assert (site_packages / name / "__init__.py").read_text() == FOREIGN_CODE
+
+
+def test_a_job_runs_beside_packages_of_others(place: Path) -> None:
+    run(place, "switchml-ctl", "up")
+    run(place, "switchml-ctl", "job", "start", "--workers", "2", "--", "python", "-c", WORKER)
+    assert "ended agent-0" in run(place, "switchml-ctl", "down")
+
+
+def test_the_demo_runs(place: Path) -> None:
+    for example in (CHECKOUT / "examples").glob("*.py"):
+        shutil.copy(example, place)
+    run(place, "python", "demo.py", "--run-dir", str(place / "run"))
+
+
+def test_a_benchmark_runs(place: Path) -> None:
+    tables = run(place, "switchml-ctl", "bench", "allreduce", "--workers=2", "--sizes=64KiB", "--repetitions=1")
+    assert "64 KiB" in tables
