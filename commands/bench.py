@@ -13,9 +13,7 @@ import click
 
 from switchml.benchmarks import options
 from switchml.benchmarks.options import PEERS, TRANSPORTS
-from switchml.commands.command import Parsed
-from switchml.commands.exit_status import ExitCode
-from switchml.commands.rendering import JsonRenderer, TextRenderer
+from switchml.commands.command import Parsed, request_json
 from switchml.commands.result import Result
 from switchml.commands.standard_streams import note
 
@@ -37,14 +35,15 @@ _STANDARD_OUTPUT: Final = "-"
 
 @dataclasses.dataclass(frozen=True)
 class Figures(Result):
-    """The measurements of one benchmark, shown to people as tables, or in Markdown."""
+    """The results of benchmarks, which text shows as tables, or in Markdown."""
 
-    result: BenchmarkResult
+    results: Sequence[BenchmarkResult]
     markdown: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as a dictionary for JSON."""
-        return self.result.as_dict()
+        """Return the only result as JSON-compatible data."""
+        [result] = self.results
+        return result.as_dict()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,36 +76,36 @@ class BenchCommand(click.Command):
             ),
         ]
 
-    def invoke(self, context: click.Context) -> int:
-        """Run the command, output its results and return the exit status."""
+    def invoke(self, context: click.Context) -> Figures | None:
+        """Run the command, and write the requested files."""
         pictures: Path | None = context.params.pop("pictures")
         markdown: bool = context.params.pop("markdown")
         json_file: str | None = context.params.pop("json_file")
         if pictures is not None:
             from switchml.benchmarks.plots import require_matplotlib
 
-            require_matplotlib()  # before the measurement
+            require_matplotlib()  # before anything is measured
         found: _ForDocument | Sequence[BenchmarkResult] = super().invoke(context)
         if isinstance(found, _ForDocument):
             _fill(found, pictures)
-            return ExitCode.OK
+            return None
         if json_file is not None and len(found) != 1:
             raise click.UsageError("--json is for one result", context)
+        if json_file == _STANDARD_OUTPUT:
+            request_json(context)
+        elif json_file is not None:
+            _save(found[0], Path(json_file))  # before anything else can fail
         for result in found:
-            _deliver(result, pictures, markdown, json_file)
-        return ExitCode.OK
+            for file in _drawn(result, pictures):
+                note(f"wrote {file}")
+        return Figures(found, markdown)
 
 
-def _deliver(result: BenchmarkResult, pictures: Path | None, markdown: bool, json_file: str | None) -> None:
-    if json_file not in (None, _STANDARD_OUTPUT):  # first, so that it exists even if writing files fails
-        from switchml.benchmarks.results import save
+def _save(result: BenchmarkResult, file: Path) -> None:
+    from switchml.benchmarks.results import save
 
-        save(result, Path(str(json_file)))
-        note(f"wrote {json_file}")
-    for file in _drawn(result, pictures):
-        note(f"wrote {file}")
-    renderer = JsonRenderer() if json_file == _STANDARD_OUTPUT else TextRenderer()
-    renderer.show(Figures(result, markdown))
+    save(result, file)
+    note(f"wrote {file}")
 
 
 def _drawn(result: BenchmarkResult, pictures: Path | None) -> Sequence[Path]:

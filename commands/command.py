@@ -7,31 +7,22 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from switchml.commands.rendering import JsonRenderer, Renderer, TextRenderer
-from switchml.commands.result import Rendered, Result
-
-__all__ = ["Command", "Group", "Parsed", "renderer", "setting"]
+__all__ = ["Command", "Group", "Parsed", "request_json", "setting", "wants_json"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_RENDERER: Final = "switchml.commands.renderer"
+_JSON: Final = "switchml.commands.json"
 
 
 class Command(click.Command):
-    """A command that returns a result. Its option --json selects the output format."""
+    """A command that returns a `Result`, and has the option --json."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        help_text = "Print one JSON object on standard output."
-        self.params.append(click.Option(["--json", "as_json"], is_flag=True, help=help_text))
-
-    def invoke(self, context: click.Context) -> int:
-        """Run the command, print its result and return the exit status."""
-        shown_by: Renderer = JsonRenderer() if context.params.pop("as_json") else TextRenderer()
-        context.meta[_RENDERER] = shown_by
-        result: Result | Rendered = super().invoke(context)
-        shown_by.show(result)
-        return result.exit_status
+        text = "Print one JSON object on standard output."
+        self.params.append(
+            click.Option(["--json"], is_flag=True, expose_value=False, callback=_request_json, help=text)
+        )
 
 
 class Group(click.Group):
@@ -40,10 +31,19 @@ class Group(click.Group):
     command_class = Command
 
 
-def renderer() -> Renderer:
-    """Return the renderer for the result of the current command."""
-    found: Renderer = click.get_current_context().meta[_RENDERER]
-    return found
+def _request_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        request_json(context)
+
+
+def request_json(context: click.Context) -> None:
+    """Have the result of the command shown as JSON."""
+    context.meta[_JSON] = True
+
+
+def wants_json(context: click.Context) -> bool:
+    """Return whether the result of the command is shown as JSON."""
+    return _JSON in context.meta
 
 
 class Parsed(click.ParamType[Any]):

@@ -98,7 +98,9 @@ def _named(
     from switchml.controller.errors import ControllerError
 
     options = context.find_root().params  # of the command line so far; its group has not been invoked
-    session = Session(*(options.get(name) for name in ("controller", "run_dir", "config_file", "tls", "insecure")))
-    with contextlib.suppress(ControllerError, OperationError), session.client(_SECONDS) as client:
+    given: dict[str, Any] = {
+        name: options.get(name) for name in ("controller", "run_dir", "config_file", "tls", "insecure")
+    }
+    with contextlib.suppress(ControllerError, OperationError), Session(**given).client(_SECONDS) as client:
         return list({item.value: item for item in ask(client) if item.value.startswith(incomplete)}.values())
     return []

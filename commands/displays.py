@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,14 +22,12 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from switchml.commands.job import JobDetached
-from switchml.commands.rendering import Renderer
 from switchml.commands.standard_streams import note
-from switchml.commands.text.jobs import slowest_rank
 from switchml.common.progress import Progress
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.launch.detached import leave_terminal
+from switchml.ops.stragglers import slowest_rank
 
 __all__ = ["DetachedJob", "JobDisplay", "ProgressBar"]
 
@@ -122,10 +120,13 @@ class JobDisplay(_Bar):
 
 
 class DetachedJob:
-    """Detach from the terminal as soon as a job is ready, so that its launcher continues in the background."""
+    """Leave the terminal as soon as a job is ready, so that its launcher continues in the background.
 
-    def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
+    `announcement` returns what is written before that about the job and its directory.
+    """
+
+    def __init__(self, announcement: Callable[[pb.Job, Path], str]) -> None:
+        self._announcement = announcement
 
     def __enter__(self) -> DetachedJob:
         return self
@@ -135,7 +136,7 @@ class DetachedJob:
 
     def started(self, job: pb.Job, run_dir: Path) -> None:
         """Print which job it is, and detach from the terminal."""
-        leave_terminal(self._renderer.rendered(JobDetached(job, run_dir, os.getpid())), run_dir)
+        leave_terminal(self._announcement(job, run_dir), run_dir)
 
     def output(self, rank: int, line: bytes) -> None:
         """Ignore the line, which is in the rank's log."""

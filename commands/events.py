@@ -57,7 +57,7 @@ def show_events(session: Session, job: str | None, last: int, follow: bool) -> E
 
     The controller keeps the latest 20,000 events. With --json --follow each event is an object on a separate line.
     """
-    client = click.get_current_context().with_resource(session.client())
+    client = session.client_until_shown()
     if follow:
         return FollowedEvents(client.read_events(job, latest=last, follow=True))
     return Events(client.read_events(job, latest=last) if last else iter(()))

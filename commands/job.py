@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchml.commands.command import Group, renderer, setting
+from switchml.commands.command import Group, setting
 from switchml.commands.completion import complete_job
 from switchml.commands.result import Rendered, Result, message_dict
 from switchml.commands.session import Session
@@ -352,7 +353,7 @@ def start_job(
     if not command and (detach or variables):
         raise click.UsageError("--detach and --env are for jobs with a COMMAND")
     if detach:
-        return _start_detached()
+        return _start_detached(session.arguments)
 
     from switchml.controller.proto import switchml_pb2 as pb
     from switchml.launch import jobs
@@ -366,20 +367,22 @@ def start_job(
 
     from switchml.commands.displays import DetachedJob, JobDisplay
 
-    with DetachedJob(renderer()) if in_background else JobDisplay() as observer:
+    def announcement(job: pb.Job, run_dir: Path) -> str:
+        return session.rendered(JobDetached(job, run_dir, os.getpid()))
+
+    with DetachedJob(announcement) if in_background else JobDisplay() as observer:
         run = jobs.run_job(settings, request, command, observer, variables=variables, background=in_background)
     return JobFinished(run)
 
 
-def _start_detached() -> Rendered:
-    """Run this command line again in the background, and return its output until the job is ready."""
-    from switchml.commands.root import cli
+def _start_detached(arguments: Sequence[str]) -> Rendered:
+    """Run a command line again in the background, and return its output up to the moment the job is ready."""
     from switchml.launch import detached
 
-    arguments = list(cli.arguments)
-    arguments[arguments.index("--detach")] = "--in-background"
-    status, said = detached.start(arguments)
-    return Rendered(said, 0 if status is None else status)
+    again = list(arguments)
+    again[again.index("--detach")] = "--in-background"
+    status, output = detached.start(again)
+    return Rendered(output, 0 if status is None else status)
 
 
 @job_group.command("list", epilog="\b\nExamples:\n  switchml-ctl job list\n  switchml-ctl job list --all --json")
@@ -426,7 +429,7 @@ def watch_job(session: Session, job: str) -> JobWatch:
 
     The exit status is 0 if the job has COMPLETED, else that of a rank that failed, or 1.
     """
-    client = click.get_current_context().with_resource(session.client())
+    client = session.client_until_shown()
     return JobWatch(client.watch_job(job))
 
 

@@ -8,12 +8,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from switchml.commands.exit_status import ExitCode
 from switchml.common.version import VERSION
+
+if TYPE_CHECKING:
+    from switchml.commands.rendering import Renderer
+    from switchml.commands.result import Rendered, Result
 
 __all__ = ["Deferred", "Root", "cli", "terminate"]
 
@@ -67,7 +71,7 @@ class Deferred(click.Command):
 
 
 class Root(click.Group):
-    """Turn exceptions into a line on standard error, an exit status and, with --json, an equivalent JSON object."""
+    """Show the results of commands, and exceptions as a line on standard error and, with --json, a JSON object."""
 
     arguments: Sequence[str] = ()
     """The arguments of the current command line."""
@@ -78,6 +82,14 @@ class Root(click.Group):
         """Return the named command, loaded, and the remaining arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, Deferred) else command, rest
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the command, show its result and return the exit status."""
+        result: Result | Rendered | None = super().invoke(ctx)
+        if result is None:
+            return ExitCode.OK
+        _renderer(ctx).show(result)
+        return result.exit_status
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
         """Run a command line and exit with its status."""
@@ -113,6 +125,13 @@ class Root(click.Group):
             content = {"error": error, "message": message, "figures": dict(figures or {}), "exit_code": int(status)}
             JsonRenderer().write(content)
         return status
+
+
+def _renderer(context: click.Context) -> Renderer:
+    from switchml.commands.command import wants_json
+    from switchml.commands.rendering import JsonRenderer, TextRenderer
+
+    return JsonRenderer() if wants_json(context) else TextRenderer()
 
 
 def _ours(arguments: Sequence[str]) -> Sequence[str]:
@@ -207,7 +226,16 @@ def cli(
     """
     from switchml.commands.session import Session
 
-    context.obj = Session(controller, run_dir, config_file, tls, insecure)
+    assert isinstance(context.command, Root)
+    context.obj = Session(
+        controller,
+        run_dir,
+        config_file,
+        tls,
+        insecure,
+        arguments=context.command.arguments,
+        rendered=lambda result: _renderer(context).rendered(result),
+    )
 
 
 for _name, (_place, _sentence) in _COMMANDS.items():

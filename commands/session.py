@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 if TYPE_CHECKING:
+    from switchml.commands.result import Result
     from switchml.controller.client import ControllerClient
     from switchml.launch.run_directory import RunDirectory
     from switchml.launch.settings import Settings
@@ -18,13 +21,18 @@ __all__ = ["Session"]
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """The options before the command."""
+    """The options before the command.
+
+    `arguments` is the whole command line; `rendered` returns a result as it is to be shown.
+    """
 
     controller: str | None
     run_dir: str | None
     config_file: str | None
     tls: str | None = None
     insecure: bool | None = None
+    arguments: Sequence[str] = ()
+    rendered: Callable[[Result], str] = repr
 
     def settings(self, **options: Any) -> Settings:
         """Return the settings; `options`, named table_key, take precedence over all others.
@@ -54,3 +62,7 @@ class Session:
         settings = self.settings()
         with fabric.connect(settings, fabric.controller_address(settings), timeout) as client:
             yield client
+
+    def client_until_shown(self) -> ControllerClient:
+        """Connect as `client` does, until the result of the command has been shown."""
+        return click.get_current_context().find_root().with_resource(self.client())

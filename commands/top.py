@@ -52,5 +52,5 @@ def show_top(session: Session, interval: float, once: bool) -> Activity:
     """
     from switchml.ops import top
 
-    client = click.get_current_context().with_resource(session.client())
+    client = session.client_until_shown()
     return Activity(itertools.islice(top.watch(client, interval), 1 if once else None))

@@ -7,7 +7,7 @@ import dataclasses
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 
-__all__ = ["Straggler", "straggler"]
+__all__ = ["Straggler", "slowest_rank", "straggler"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,3 +34,12 @@ def straggler(job: pb.Job) -> Straggler | None:
     state = enum_word(pb.RankState, slowest.state)
     behind = last - slowest.position
     return Straggler(slowest.rank, slowest.agent, slowest.host, state, behind, slowest.idle_seconds)
+
+
+def slowest_rank(job: pb.Job) -> tuple[int, int, int]:
+    """Return the lowest position of all ranks, the rank that has it, and how many chunks it is behind the first."""
+    positions = {rank.rank: rank.position for rank in job.ranks}
+    if not positions:
+        return 0, 0, 0
+    slowest = min(positions, key=lambda rank: (positions[rank], rank))
+    return positions[slowest], slowest, max(positions.values()) - positions[slowest]

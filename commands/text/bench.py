@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 @text.register(Figures)
 def _(figures: Figures) -> Iterator[Part]:
-    tables = report.tables(figures.result)
+    tables = [shown for result in figures.results for shown in report.tables(result)]
     if figures.markdown:
         yield Verbatim("\n".join(report.markdown(shown) for shown in tables) + "\n")
         return

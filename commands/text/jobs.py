@@ -24,17 +24,9 @@ from switchml.commands.text.tables import age, state_text, table
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.launch.jobs import shell_variables, switch_counters
+from switchml.ops.stragglers import slowest_rank
 
-__all__ = ["slowest_rank"]
-
-
-def slowest_rank(job: pb.Job) -> tuple[int, int, int]:
-    """Return the lowest position of all ranks, the rank that has it, and how many chunks it is behind the first."""
-    positions = {rank.rank: rank.position for rank in job.ranks}
-    if not positions:
-        return 0, 0, 0
-    slowest = min(positions, key=lambda rank: (positions[rank], rank))
-    return positions[slowest], slowest, max(positions.values()) - positions[slowest]
+__all__: list[str] = []
 
 
 @text.register(Jobs)
