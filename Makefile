@@ -1,6 +1,7 @@
 # What people type. Every target does its own set-up in .venv; the second run of each is quick.
 #   make demo        eight workers train through the embedded switch
-#   make test        lint, types, unit, loopback and fabric tests, and the packet tests
+#   make test        lint, types, native, unit, loopback and fabric tests, and the packet tests
+#   make test-native the unit tests of the native code alone; ARGS='-R Window' for some of them
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, tofino-emulator or tofino-model
 #   make test-devices  the transports over DPDK and AF_XDP at length, where their libraries are; as root also over veth
 #   make bench-devices  all-reduces over UDP, AF_XDP and DPDK in turns; as root
@@ -44,10 +45,12 @@ TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 
 CXX_SOURCES := $(shell find benchmarks dataplane host_agent native switchml -name '*.cc')
 CXX_HEADERS := $(shell find benchmarks dataplane host_agent native switchml -name '*.h')
-BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*')
+CXX_TESTS := $(shell find tests/native -name '*.cc')
+BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
+  $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo test faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
+.PHONY: help demo test test-native faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -62,7 +65,7 @@ demo: $(VENV)/demo.stamp
 # Two tests at a time. A test that fails has failed: nothing is tried again.
 pytest = $(BIN)/pytest -n 2 --dist worksteal $(1)
 
-test: lint
+test: lint test-native
 	$(call pytest,tests/unit tests/prose)
 	$(call pytest,tests/loopback)
 	$(call pytest,tests/fabric)
@@ -70,7 +73,16 @@ test: lint
 	$(MAKE) --no-print-directory ptf TARGET=bmv2
 	$(MAKE) --no-print-directory ptf TARGET=tofino-emulator
 	$(MAKE) --no-print-directory differential SEED=1
-	@echo "make test: ran lint, types, unit, loopback and fabric tests, and the packet tests on the targets that were found"
+	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
+
+ctest = $(BIN)/ctest --test-dir $(1)/tests/native --output-on-failure --no-tests=error --parallel 2 $(ARGS)
+# GoogleTest: the sources that the extra `dev` brings, or what the machine has (Debian: libgtest-dev).
+NATIVE_TESTS = -DSWITCHML_TESTS=ON -DSWITCHML_GTEST="$(wildcard $(CURDIR)/$(VENV)/src/gtest_vendor)"
+
+# Beside the extension modules, with the same libraries.
+test-native: $(VENV)/dev.stamp
+	$(BIN)/cmake --build build/cp* --target native_tests
+	$(call ctest,build/cp*)
 
 ptf: $(VENV)/dev.stamp
 	$(BIN)/python -m ptf_tests.run --target $(TARGET)
@@ -158,8 +170,8 @@ proto-lint: $(VENV)/dev.stamp
 
 native-lint: $(VENV)/dev.stamp
 	$(BIN)/python native/bindings/generate_stubs.py --check
-	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS)
-	printf '%s\n' $(CXX_SOURCES) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy --quiet -p "$$(ls -d build/cp*)"
+	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS)
+	printf '%s\n' $(CXX_SOURCES) $(CXX_TESTS) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy --quiet -p "$$(ls -d build/cp*)"
 
 docker-lint: $(VENV)/dev.stamp
 	PATH="$(BIN):$$PATH" docker/check.sh
@@ -170,7 +182,7 @@ stubs: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_HEADERS)
+	$(BIN)/clang-format -i $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS)
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
 
@@ -202,6 +214,7 @@ $(VENV)/demo.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 $(VENV)/dev.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 	@echo "make: compiling and installing into $(VENV), with what the tests need"
 	@$(PIP) install --no-build-isolation --editable '.[dev]'
+	@$(BIN)/cmake --log-level=WARNING $(NATIVE_TESTS) build/cp*
 	@touch $@ $(VENV)/demo.stamp
 
 # PyTorch is large, so it has an environment of its own. Where pip is to take another build of it than the index's (for
@@ -230,7 +243,18 @@ SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_softswitch_kernels
   tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py tests/loopback/test_collectives.py \
   tests/loopback/test_collectives_halves.py tests/loopback/test_udp_threads.py
 
-sanitize: | machine
+# sanitized-native-tests(<name>, <sanitizers>): the native unit tests, without Python.
+define sanitized-native-tests
+$(BIN)/cmake -G Ninja -S . -B build/native-$(1) --log-level=WARNING -DCMAKE_MAKE_PROGRAM=$(BIN)/ninja \
+  -DSWITCHML_MODULES=OFF -DSWITCHML_SANITIZE=$(2) $(NATIVE_TESTS)
+$(BIN)/cmake --build build/native-$(1) --target native_tests
+$(call ctest,build/native-$(1))
+endef
+
+comma := ,
+sanitize: ARGS =
+sanitize: $(VENV)/dev.stamp
+	$(call sanitized-native-tests,asan,address$(comma)undefined)
 	$(PYTHON) -m venv .venv-sanitize
 	.venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
 	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=address,undefined \
@@ -239,7 +263,8 @@ sanitize: | machine
 	  $(SANITIZED_TESTS)
 
 # The interpreter itself is not instrumented. What counts how often something timed out is left out: it takes too long.
-tsan: | machine
+tsan: $(VENV)/dev.stamp
+	$(if $(ARGS),,$(call sanitized-native-tests,tsan,thread))
 	$(PYTHON) -m venv .venv-tsan
 	.venv-tsan/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
 	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=thread \

@@ -34,25 +34,8 @@ def open_rank(engine: Engine, job: int) -> int:
     return engine.open_rank("127.0.0.1", "127.0.0.1", 9, job, 0, 1, 1, 0, SLOTS, VALUES)
 
 
-@pytest.mark.parametrize(
-    "chunk", [2**31 - SLOTS + 1, 2**31 + 1, 2**32 - SLOTS + 1, 2 * SLOTS + 1], ids=["ahead", "behind", "last", "near"]
-)
-def test_a_chunk_outside_of_the_pool_ends_the_service_of_its_rank(engine: Engine, chunk: int) -> None:
-    bystander = open_rank(engine, 2)
-    with RankProcess(engine, open_rank(engine, 1), SLOTS, VALUES) as process:
-        process.contribute_nothing(chunk % SLOTS, chunk)
-        begun = time.monotonic()
-        while time.monotonic() - begun < SECONDS:
-            engine.status(bystander)
-            engine.freeze(bystander)
-        assert time.monotonic() - begun < 2 * SECONDS
-        process.contribute_nothing(0, 0)
-        time.sleep(SECONDS / 10)  # a rank that is served takes microseconds
-        assert engine.status(process.handle)["sent"] == 0
-
-
 @pytest.mark.parametrize("chunk", [1 + 2 * SLOTS, 2 + SLOTS, 2**31 + 1])
-def test_a_switch_that_shares_memory_refuses_the_same_chunks(tmp_path: Path, engine: Engine, chunk: int) -> None:
+def test_a_switch_that_shares_memory_refuses_chunks_out_of_order(tmp_path: Path, engine: Engine, chunk: int) -> None:
     path = str(tmp_path / "shm.sock")
     switch = Switch(2 * SLOTS, VALUES)
     switch.add_shm_port(1, path, 1)
@@ -80,13 +63,6 @@ def test_an_unknown_format_is_dropped_by_the_switch(engine: Engine, format_: int
         process.submit_index(0)
         wait_until(lambda: switch.read_drop_counter(DropReason.BAD_FORMAT)[0] > 0, "it is dropped")
     switch.stop()
-
-
-def test_chunks_in_the_order_of_the_stream_are_sent(engine: Engine) -> None:
-    with RankProcess(engine, open_rank(engine, 1), SLOTS, VALUES) as process:
-        for chunk in range(SLOTS):
-            process.contribute_nothing(chunk, chunk)
-        wait_until(lambda: engine.status(process.handle)["position"] == SLOTS, "all chunks are sent")
 
 
 def test_statuses_do_not_wait_for_a_switch_that_is_stopped(tmp_path: Path, engine: Engine) -> None:

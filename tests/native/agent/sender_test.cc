@@ -1,0 +1,779 @@
+// A job's ranks on one host, as a data thread of the agent runs them: its clock and its network are the test's.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host_agent/native/job_ranks.h"
+#include "native/channel/channel.h"
+#include "native/channel/shared_memory.h"
+#include "native/wire/slot_blocks.h"
+
+namespace switchml::agent {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr uint16_t kJob = 7;
+constexpr uint16_t kEpoch = 3;
+constexpr uint32_t kSecret = 0x5EC2E7;
+constexpr uint32_t kSlots = 256;
+constexpr uint16_t kSlotBase = 512;
+constexpr uint32_t kValues = 16;
+constexpr uint32_t kSwitchAddress = 0x7F000001;
+constexpr uint16_t kSwitchPort = 48000;
+constexpr uint32_t kInitialWindow = 64;
+constexpr milliseconds kInitialTimeout{20};
+
+struct Sent {
+  wire::Header header;
+  std::vector<uint8_t> payload;
+};
+
+struct Arriving {
+  std::vector<uint8_t> bytes;
+  sockaddr_in source;
+};
+
+// Keeps what is sent, and delivers what the test puts into it.
+class FakeTransport : public JobTransport {
+ public:
+  unsigned sources() const override { return 1; }
+  int fd(unsigned /*source*/) const override { return -1; }
+  void send(net::SendBatch* batch) override {
+    batch->hand_over([this](const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes) {
+      EXPECT_EQ(header_bytes, wire::protocol::header_bytes);
+      sent.push_back({wire::load_header(header), {payload, payload + payload_bytes}});
+    });
+  }
+  bool receive(unsigned /*source*/, net::ReceiveBatch* /*batch*/) override {
+    received_ = std::exchange(arriving, {});
+    next_ = 0;
+    return !received_.empty();
+  }
+  bool next(net::ReceiveBatch* /*batch*/, net::Datagram* datagram) override {
+    if (next_ == received_.size()) return false;
+    const Arriving& packet = received_[next_++];
+    *datagram = {packet.bytes.data(), packet.bytes.size(), packet.source};
+    return true;
+  }
+
+  std::vector<Sent> sent;
+  std::vector<Arriving> arriving;
+
+ private:
+  std::vector<Arriving> received_;
+  size_t next_ = 0;
+};
+
+RankAssignment assignment(uint8_t rank = 0, uint32_t world_size = 2) {
+  return {"127.0.0.1", "127.0.0.1", kSwitchPort, kJob,    rank, kEpoch,
+          world_size,  kSlotBase,   kSlots,      kValues, "",   kSecret};
+}
+
+std::vector<uint8_t> words(uint32_t first) {
+  std::vector<uint8_t> bytes(kValues * sizeof(uint32_t));
+  for (uint32_t lane = 0; lane < kValues; ++lane) wire::store32(&bytes[lane * sizeof(uint32_t)], first + lane);
+  return bytes;
+}
+
+// A training process' end of a rank's memory.
+class Process {
+ public:
+  Process(const RankAssignment& of, uint8_t* results, unsigned threads)
+      : server_(of, results, threads),
+        descriptor_(server_.open()),
+        memory_(channel::SharedMemory::map(descriptor_, channel::SharedMemory::Others::may_write)),
+        channel_(memory_.data(), kSlots, kValues, results) {}
+  ~Process() { close(descriptor_); }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  RankChannel* server() { return &server_; }
+  channel::ChannelControl& control() { return channel_.control(); }
+
+  void submit(uint32_t chunk, uint16_t flags = 0) { submit_in(static_cast<uint16_t>(chunk % kSlots), chunk, flags); }
+  void submit_in(uint16_t slot, uint32_t chunk, uint16_t flags = 0) {
+    if (slot < kSlots) {
+      channel_.contribution_tickets()[slot] = {chunk, 100 + chunk, 9, kValues, flags, 1};
+      const std::vector<uint8_t> bytes = words(1000 * chunk);
+      std::memcpy(channel_.contribution(slot), bytes.data(), bytes.size());
+    }
+    channel_.submission_ring()[submitted_++ % kSlots] = slot;
+    control().submitted.store(submitted_, std::memory_order_release);
+  }
+  void submit_range(uint32_t first, uint32_t end) {
+    for (uint32_t chunk = first; chunk != end; ++chunk) submit(chunk);
+  }
+  // The slots that came back since the last call.
+  std::vector<uint16_t> completed() {
+    std::vector<uint16_t> slots;
+    for (const uint32_t end = control().completed.load(std::memory_order_acquire); completed_ != end; ++completed_) {
+      slots.push_back(channel_.completion_ring()[completed_ % kSlots]);
+    }
+    return slots;
+  }
+  channel::Ticket result_ticket(uint16_t slot) { return channel_.result_tickets()[slot]; }
+  uint32_t result_word(uint16_t slot, size_t lane = 0) {
+    return wire::load32(channel_.result(slot) + lane * sizeof(uint32_t));
+  }
+
+ private:
+  RankChannel server_;
+  int descriptor_;
+  channel::SharedMemory memory_;
+  channel::Channel channel_;
+  uint32_t submitted_ = 0;
+  uint32_t completed_ = 0;
+};
+
+class Sender : public testing::Test {
+ protected:
+  explicit Sender(unsigned threads = 1) : threads_(threads) {
+    auto transport = std::make_unique<FakeTransport>();
+    network_ = transport.get();
+    ranks_ = std::make_unique<JobRanks>(assignment(), 0, threads, std::move(transport), results_.data());
+    process_ = add_rank(assignment());
+  }
+
+  std::unique_ptr<Process> add_rank(const RankAssignment& of) {
+    auto process = std::make_unique<Process>(of, results_.data(), threads_);
+    ranks_->add(of, process->server());
+    return process;
+  }
+
+  // One round of a data thread. Returns what was sent in it.
+  std::vector<Sent> round(bool nothing_left = false) {
+    ranks_->take_submissions(&others_);
+    ranks_->receive(batch_, now_, &strays_);
+    ranks_->transmit(queue_, now_);
+    ranks_->publish(nothing_left);
+    return std::exchange(network_->sent, {});
+  }
+  std::vector<uint32_t> chunks(const std::vector<Sent>& sent) {
+    std::vector<uint32_t> all(sent.size());
+    std::transform(sent.begin(), sent.end(), all.begin(), [](const Sent& packet) { return packet.header.chunk; });
+    return all;
+  }
+
+  // The switch's answer to a contribution; of all lanes the first is `first`.
+  static wire::Header result_of(const wire::Header& contribution) {
+    wire::Header header = contribution;
+    header.kind = static_cast<uint8_t>(wire::Kind::result);
+    return header;
+  }
+  void arrive(const wire::Header& header, uint32_t first = 0, size_t payload_bytes = kValues * sizeof(uint32_t),
+              uint32_t address = kSwitchAddress, uint16_t port = kSwitchPort) {
+    std::vector<uint8_t> bytes(wire::protocol::header_bytes);
+    wire::store_header(bytes.data(), header);
+    std::vector<uint8_t> payload = words(first);
+    payload.resize(payload_bytes);
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    network_->arriving.push_back({std::move(bytes), net::ipv4_endpoint(address, port)});
+  }
+  void answer(const Sent& packet) { arrive(result_of(packet.header)); }
+  RankStatus status() { return process_->server()->status(); }
+
+  unsigned threads_;
+  std::vector<uint8_t> results_ = std::vector<uint8_t>(channel::Channel::result_bytes(kSlots, kValues));
+  FakeTransport* network_;
+  std::unique_ptr<JobRanks> ranks_;
+  std::unique_ptr<Process> process_;
+  // Rank::fetch() looks at the real clock, behind which this one never is.
+  Clock::time_point now_ = Clock::now() + std::chrono::hours(1);
+  net::ReceiveBatch batch_{1};
+  net::SendBatch queue_;
+  std::vector<StrayDatagram> strays_;
+  uint64_t others_ = 0;
+};
+
+TEST_F(Sender, ContributionSaysWhatTheTicketSays) {
+  process_->submit(5);
+  const std::vector<Sent> sent = round();
+  ASSERT_EQ(sent.size(), 1U);
+  const wire::Header& header = sent[0].header;
+  EXPECT_EQ(header.version, wire::protocol::version);
+  EXPECT_EQ(header.kind, static_cast<uint8_t>(wire::Kind::contribution));
+  EXPECT_EQ(header.job, kJob);
+  EXPECT_EQ(header.worker, 0);
+  EXPECT_EQ(header.epoch, kEpoch);
+  EXPECT_EQ(header.secret, kSecret);
+  EXPECT_EQ(header.slot, 2 * (kSlotBase + 5));
+  EXPECT_EQ(header.phase, 0U);
+  EXPECT_EQ(header.chunk, 5U);
+  EXPECT_EQ(header.check, 105U);
+  EXPECT_EQ(header.exponent, 9);
+  EXPECT_EQ(header.count, kValues);
+  EXPECT_EQ(header.flags, 0);
+  EXPECT_EQ(sent[0].payload, words(5000));
+}
+
+TEST_F(Sender, ContributionWithoutValuesHasNoPayload) {
+  process_->submit(0, wire::flag::without_values);
+  const std::vector<Sent> sent = round();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_TRUE(sent[0].payload.empty());
+  EXPECT_EQ(status().position, 1U);
+}
+
+TEST_F(Sender, ProcessCannotMarkItsPacketsAsRetransmitted) {
+  process_->submit(0, wire::flag::retransmission);
+  const std::vector<Sent> sent = round();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].header.flags, 0);
+}
+
+TEST_F(Sender, ResultReachesTheProcess) {
+  process_->submit(3);
+  const std::vector<Sent> sent = round();
+  wire::Header header = result_of(sent.at(0).header);
+  header.check = 4242;
+  header.exponent = 17;
+  arrive(header, 600);
+  EXPECT_TRUE(round().empty());
+  EXPECT_EQ(process_->completed(), std::vector<uint16_t>{3});
+  EXPECT_EQ(process_->result_word(3), 600U);
+  EXPECT_EQ(process_->result_word(3, kValues - 1), 600U + kValues - 1);
+  EXPECT_EQ(process_->result_ticket(3).chunk, 3U);
+  EXPECT_EQ(process_->result_ticket(3).check, 4242U);
+  EXPECT_EQ(process_->result_ticket(3).exponent, 17);
+  EXPECT_EQ(status().received, 1U);
+}
+
+TEST_F(Sender, NextUseOfASlotIsItsNextPhase) {
+  process_->submit(3);
+  answer(round().at(0));
+  round();
+  process_->submit(3 + kSlots);
+  const std::vector<Sent> sent = round();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].header.phase, 1U);
+  EXPECT_EQ(sent[0].header.slot, 2 * (kSlotBase + 3) + 1);
+  EXPECT_EQ(sent[0].header.chunk, 3 + kSlots);
+}
+
+TEST_F(Sender, WindowLimitsWhatIsInFlight) {
+  process_->submit_range(0, kSlots);
+  EXPECT_EQ(round().size(), kInitialWindow);
+  EXPECT_TRUE(round().empty());
+}
+
+TEST_F(Sender, WindowBeginsWithTheLowestChunkThatHasNoResult) {
+  process_->submit_range(0, kSlots);
+  const std::vector<Sent> sent = round();
+  answer(sent[1]);
+  EXPECT_TRUE(round().empty());
+  answer(sent[0]);
+  EXPECT_EQ(chunks(round()), (std::vector<uint32_t>{kInitialWindow, kInitialWindow + 1}));
+}
+
+TEST_F(Sender, WindowDoublesAfterARoundWithoutLosses) {
+  process_->submit_range(0, kSlots);
+  for (const Sent& packet : round()) answer(packet);
+  EXPECT_EQ(round().size(), 2 * kInitialWindow);
+}
+
+TEST_F(Sender, WindowHalvesAfterARoundWithLosses) {
+  process_->submit_range(0, kSlots);
+  std::vector<Sent> sent = round();
+  for (size_t i = 0; i < sent.size(); ++i) {
+    if (i < 5) sent[i].header.flags |= wire::flag::retransmission;
+    answer(sent[i]);
+  }
+  EXPECT_EQ(round().size(), kInitialWindow / 2);
+}
+
+TEST_F(Sender, LossesOfOtherRanksDoNotShrinkTheWindow) {
+  process_->submit_range(0, kSlots);
+  std::vector<Sent> sent = round();
+  for (Sent& packet : sent) {
+    packet.header.flags |= wire::flag::retransmission;
+    packet.header.worker = 1;
+    answer(packet);
+  }
+  EXPECT_EQ(round().size(), 2 * kInitialWindow);
+}
+
+TEST_F(Sender, NothingIsRetransmittedBeforeTheTimeout) {
+  process_->submit_range(0, 8);
+  round();
+  EXPECT_EQ(ranks_->next_deadline(), now_ + kInitialTimeout);
+  now_ += kInitialTimeout - nanoseconds(1);
+  EXPECT_TRUE(round().empty());
+}
+
+TEST_F(Sender, TimeoutRetransmitsTheTwoLowestChunks) {
+  process_->submit_range(0, 8);
+  const std::vector<Sent> first = round();
+  now_ += kInitialTimeout;
+  const std::vector<Sent> again = round();
+  ASSERT_EQ(chunks(again), (std::vector<uint32_t>{0, 1}));
+  for (size_t i = 0; i < again.size(); ++i) {
+    EXPECT_EQ(first[i].header.flags, 0);
+    EXPECT_EQ(again[i].header.flags, wire::flag::retransmission);
+    EXPECT_EQ(again[i].header.phase, first[i].header.phase);
+    EXPECT_EQ(again[i].header.check, first[i].header.check);
+    EXPECT_EQ(again[i].payload, first[i].payload);
+  }
+  EXPECT_EQ(status().retransmissions, 2U);
+  EXPECT_EQ(status().position, 8U);
+  EXPECT_EQ(status().sent, 10U);
+}
+
+TEST_F(Sender, EachTimeoutDoublesTheNext) {
+  process_->submit(0);
+  round();
+  for (const int timeout : {20, 40, 80, 160, 200, 200}) {
+    EXPECT_EQ(ranks_->next_deadline(), now_ + milliseconds(timeout));
+    now_ += milliseconds(timeout);
+    EXPECT_EQ(round().size(), 1U);
+  }
+}
+
+TEST_F(Sender, ResultEndsTheRowOfTimeouts) {
+  process_->submit_range(0, 2);
+  const std::vector<Sent> sent = round();
+  now_ += kInitialTimeout;
+  round();
+  ASSERT_EQ(ranks_->next_deadline(), now_ + 2 * kInitialTimeout);
+  answer(sent[0]);
+  round();
+  EXPECT_EQ(ranks_->next_deadline(), now_ + kInitialTimeout);
+}
+
+TEST_F(Sender, ResultOfARetransmissionAllowsTwoMore) {
+  process_->submit_range(0, 8);
+  round();
+  now_ += kInitialTimeout;
+  const std::vector<Sent> again = round();
+  answer(again.at(0));
+  EXPECT_EQ(chunks(round()), (std::vector<uint32_t>{2, 3}));
+}
+
+TEST_F(Sender, ResultOfAStragglerEndsTheRetransmissions) {
+  process_->submit_range(0, 8);
+  const std::vector<Sent> sent = round();
+  now_ += kInitialTimeout;
+  const std::vector<Sent> again = round();
+  answer(again.at(0));
+  answer(sent.at(1));  // of a packet that was sent once, by another rank: nothing was missing
+  EXPECT_TRUE(round().empty());
+}
+
+TEST_F(Sender, NoDeadlineIsLeftWhenEverythingHasItsResult) {
+  process_->submit(0);
+  answer(round().at(0));
+  round();
+  now_ += milliseconds(300);
+  EXPECT_TRUE(round().empty());
+  EXPECT_EQ(ranks_->next_deadline(), Clock::time_point::max());
+}
+
+TEST_F(Sender, RoundTripIsMeasuredOfPacketsSentOnce) {
+  process_->submit(0);
+  const std::vector<Sent> sent = round();
+  now_ += milliseconds(2);
+  answer(sent.at(0));
+  round();
+  EXPECT_DOUBLE_EQ(status().round_trip_seconds, 0.002);
+  EXPECT_EQ(ranks_->next_deadline(), now_ + milliseconds(6));  // three times the first sample (RFC 6298)
+}
+
+TEST_F(Sender, RoundTripIsNotMeasuredOfRetransmissions) {
+  process_->submit(0);
+  round();
+  now_ += kInitialTimeout;
+  const std::vector<Sent> again = round();
+  now_ += milliseconds(1);
+  answer(again.at(0));
+  round();
+  EXPECT_EQ(status().received, 1U);
+  EXPECT_EQ(status().round_trip_seconds, 0);
+}
+
+TEST_F(Sender, RoundTripIsNotMeasuredByAnotherRanksPacket) {
+  process_->submit(0);
+  Sent sent = round().at(0);
+  sent.header.worker = 1;
+  now_ += milliseconds(2);
+  answer(sent);
+  round();
+  EXPECT_EQ(status().received, 1U);
+  EXPECT_EQ(status().round_trip_seconds, 0);
+}
+
+// Half the window and one: results of that many later packets tell of a loss.
+TEST_F(Sender, PacketThatManyOthersOvertookIsRetransmittedFast) {
+  constexpr size_t kOthers = kInitialWindow / 2 + 1;
+  process_->submit_range(0, kSlots);
+  const std::vector<Sent> sent = round();
+  for (size_t i = 1; i < kOthers; ++i) answer(sent[i]);
+  EXPECT_TRUE(round().empty());
+  answer(sent[kOthers]);
+  const std::vector<Sent> again = round();
+  ASSERT_EQ(chunks(again), std::vector<uint32_t>{0});
+  EXPECT_EQ(again[0].header.flags, wire::flag::retransmission);
+  EXPECT_EQ(status().fast_retransmissions, 1U);
+  EXPECT_EQ(status().retransmissions, 0U);
+}
+
+TEST_F(Sender, FastRetransmissionIsNotRetransmittedAtOnce) {
+  process_->submit_range(0, kSlots);
+  const std::vector<Sent> sent = round();
+  for (size_t i = 1; i < sent.size() - 1; ++i) answer(sent[i]);
+  EXPECT_EQ(round().size(), 1U);
+  answer(sent.back());
+  EXPECT_TRUE(round().empty());
+}
+
+TEST_F(Sender, SecondResultOfAPhaseIsIgnored) {
+  process_->submit(0);
+  const Sent sent = round().at(0);
+  answer(sent);
+  answer(sent);
+  round();
+  EXPECT_EQ(process_->completed().size(), 1U);
+  EXPECT_EQ(status().received, 1U);
+  EXPECT_EQ(status().ignored, 1U);
+}
+
+TEST_F(Sender, ResultOfAnotherPhaseIsIgnored) {
+  process_->submit(0);
+  Sent sent = round().at(0);
+  sent.header.phase = 2;
+  arrive(result_of(sent.header), 77);
+  round();
+  EXPECT_TRUE(process_->completed().empty());
+  EXPECT_EQ(process_->result_word(0), 0U);
+  EXPECT_EQ(status().ignored, 1U);
+}
+
+TEST_F(Sender, PacketsFromOthersThanTheSwitchAreIgnored) {
+  process_->submit(0);
+  const wire::Header header = result_of(round().at(0).header);
+  const size_t payload = kValues * sizeof(uint32_t);
+  arrive(header, 1, payload, kSwitchAddress + 1);
+  arrive(header, 1, payload, kSwitchAddress, kSwitchPort + 1);
+  round();
+  EXPECT_TRUE(process_->completed().empty());
+  EXPECT_EQ(status().ignored, 2U);
+}
+
+TEST_F(Sender, ResultsOfTheWrongLengthAreIgnored) {
+  process_->submit(0);
+  wire::Header header = result_of(round().at(0).header);
+  const size_t payload = kValues * sizeof(uint32_t);
+  arrive(header, 1, payload - 4);
+  arrive(header, 1, payload + 4);
+  arrive(header, 1, 0);
+  header.flags |= wire::flag::without_values;
+  arrive(header, 1, payload);
+  network_->arriving.push_back({std::vector<uint8_t>(31), net::ipv4_endpoint(kSwitchAddress, kSwitchPort)});
+  round();
+  EXPECT_TRUE(process_->completed().empty());
+  EXPECT_EQ(status().ignored, 5U);
+}
+
+TEST_F(Sender, SeveralRanksShareAResult) {
+  const std::unique_ptr<Process> other = add_rank(assignment(1));
+  process_->submit(0);
+  other->submit(0);
+  const std::vector<Sent> sent = round();
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_EQ(sent[0].header.worker, 0);
+  EXPECT_EQ(sent[1].header.worker, 1);
+  arrive(result_of(sent[1].header), 50);
+  round();
+  EXPECT_EQ(process_->completed(), std::vector<uint16_t>{0});
+  EXPECT_EQ(other->completed(), std::vector<uint16_t>{0});
+  EXPECT_EQ(other->result_word(0), 50U);
+}
+
+TEST_F(Sender, ResultThatNotEveryRankWaitsForIsIgnored) {
+  const std::unique_ptr<Process> other = add_rank(assignment(1));
+  process_->submit(0);
+  const Sent sent = round().at(0);
+  arrive(result_of(sent.header), 50);
+  round();
+  EXPECT_TRUE(process_->completed().empty());
+  EXPECT_EQ(process_->result_word(0), 0U);
+  EXPECT_EQ(status().ignored, 1U);
+}
+
+TEST_F(Sender, RankThatHasGoneIsNotWaitedFor) {
+  const std::unique_ptr<Process> other = add_rank(assignment(1));
+  process_->submit(0);
+  const Sent sent = round().at(0);
+  ranks_->remove(1);
+  answer(sent);
+  round();
+  EXPECT_EQ(process_->completed(), std::vector<uint16_t>{0});
+  EXPECT_THROW(ranks_->held(1), std::out_of_range);
+}
+
+struct HeaderChange {
+  std::string field;
+  std::function<void(wire::Header*)> change;
+};
+
+class ForeignResult : public Sender, public testing::WithParamInterface<HeaderChange> {};
+
+TEST_P(ForeignResult, IsIgnored) {
+  process_->submit(0);
+  wire::Header header = result_of(round().at(0).header);
+  const wire::Header right = header;
+  GetParam().change(&header);
+  arrive(header, 77);
+  round();
+  EXPECT_TRUE(process_->completed().empty());
+  EXPECT_EQ(status().ignored, 1U);
+  arrive(right, 78);
+  round();
+  EXPECT_EQ(process_->completed().size(), 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, ForeignResult,
+    testing::Values(HeaderChange{"version", [](wire::Header* header) { header->version += 1; }},
+                    HeaderChange{"kind", [](wire::Header* header) { header->kind = 1; }},
+                    HeaderChange{"job", [](wire::Header* header) { header->job += 1; }},
+                    HeaderChange{"epoch", [](wire::Header* header) { header->epoch += 1; }},
+                    HeaderChange{"secret", [](wire::Header* header) { header->secret += 1; }},
+                    HeaderChange{"half", [](wire::Header* header) { header->slot ^= 1; }},
+                    HeaderChange{"slot_below", [](wire::Header* header) { header->slot = 2 * (kSlotBase - 1); }},
+                    HeaderChange{"slot_above", [](wire::Header* header) { header->slot = 2 * (kSlotBase + kSlots); }}),
+    [](const auto& each) { return each.param.field; });
+
+class SenderOfTwoThreads : public Sender {
+ protected:
+  SenderOfTwoThreads() : Sender(2) {}
+};
+
+TEST_F(SenderOfTwoThreads, SlotsAreSentByTheThreadTheyBelongTo) {
+  process_->submit(0);
+  process_->submit_in(1U << wire::kSlotBlockBits, 1U << wire::kSlotBlockBits);
+  EXPECT_EQ(chunks(round()), std::vector<uint32_t>{0});
+  EXPECT_EQ(others_, 0b10U);
+  EXPECT_TRUE(process_->server()->has_slots_for(1));
+}
+
+TEST_F(SenderOfTwoThreads, ResultsOfTheOtherThreadsSlotsArePassedOn) {
+  process_->submit(0);
+  wire::Header header = result_of(round().at(0).header);
+  header.slot = static_cast<uint16_t>(2 * (kSlotBase + (1U << wire::kSlotBlockBits)));
+  arrive(header, 5);
+  round();
+  ASSERT_EQ(strays_.size(), 1U);
+  EXPECT_EQ(strays_[0].thread, 1U);
+  EXPECT_EQ(strays_[0].bytes.size(), wire::protocol::header_bytes + kValues * sizeof(uint32_t));
+  EXPECT_EQ(status().ignored, 0U);
+}
+
+// What no process of ours writes ends the service of its rank, at once and for good.
+class HostileProcess : public Sender {
+ protected:
+  void expect_broken() {
+    EXPECT_TRUE(round().empty());
+    EXPECT_TRUE(process_->server()->broken());
+    process_->submit(1);
+    EXPECT_TRUE(round().empty());
+    EXPECT_EQ(status().sent, 0U);
+  }
+};
+
+TEST_F(HostileProcess, SlotBeyondThePool) {
+  process_->submit_in(kSlots, 0);
+  expect_broken();
+}
+
+TEST_F(HostileProcess, MoreSlotsThanThereAre) {
+  process_->control().submitted.store(kSlots + 1, std::memory_order_release);
+  expect_broken();
+}
+
+TEST_F(HostileProcess, SlotThatIsInFlight) {
+  process_->submit(0);
+  ASSERT_EQ(round().size(), 1U);
+  process_->submit(0);
+  EXPECT_TRUE(round().empty());
+  EXPECT_TRUE(process_->server()->broken());
+}
+
+class ChunkOutOfOrder : public HostileProcess, public testing::WithParamInterface<uint32_t> {};
+
+TEST_P(ChunkOutOfOrder, EndsTheServiceOfItsRank) {
+  process_->submit(GetParam());
+  expect_broken();
+}
+
+INSTANTIATE_TEST_SUITE_P(FarAndNear, ChunkOutOfOrder,
+                         testing::Values((1U << 31U) - kSlots + 1, (1U << 31U) + 1, 0U - kSlots + 1, 2 * kSlots + 1));
+
+TEST_F(HostileProcess, ChunkBehindThePool) {
+  process_->submit_range(0, 2);
+  std::vector<Sent> sent = round();
+  for (const Sent& packet : sent) answer(packet);
+  round();
+  process_->submit(1 + kSlots);  // the stream goes on without chunk 256
+  ASSERT_EQ(round().size(), 1U);
+  process_->submit(0);
+  EXPECT_TRUE(round().empty());
+  EXPECT_TRUE(process_->server()->broken());
+}
+
+TEST_F(Sender, SlotIsNotUsedBeyondTheEpoch) {
+  RankAssignment of = assignment(1);
+  of.slot_uses = 2;
+  ranks_->remove(0);
+  const std::unique_ptr<Process> other = add_rank(of);
+  for (uint32_t use = 0; use < 2; ++use) {
+    other->submit(use * kSlots);
+    answer(round().at(0));
+    round();
+  }
+  EXPECT_EQ(other->server()->status().uses, 2U);
+  other->submit(2 * kSlots);
+  EXPECT_TRUE(round().empty());
+  EXPECT_TRUE(other->server()->broken());
+}
+
+TEST_F(Sender, FrozenRankBeginsNothingAndTakesNoResult) {
+  process_->submit_range(0, 2);
+  const std::vector<Sent> sent = round();
+  ranks_->freeze(0);
+  process_->submit(2);
+  answer(sent[0]);
+  now_ += milliseconds(500);
+  EXPECT_TRUE(round().empty());
+  EXPECT_TRUE(process_->completed().empty());
+  EXPECT_EQ(ranks_->held(0), std::vector<uint32_t>(kSlots));
+  EXPECT_EQ(ranks_->next_deadline(), Clock::time_point::max());
+}
+
+TEST_F(Sender, FrozenRankFetchesWhatOthersHold) {
+  process_->submit_range(0, 3);
+  const std::vector<Sent> sent = round();
+  answer(sent[2]);
+  round();
+  ranks_->freeze(0);
+  std::vector<uint32_t> targets = ranks_->held(0);
+  ASSERT_EQ(targets[2], 1U);
+  targets[1] = 1;
+  ranks_->fetch(0, targets);
+  const std::vector<Sent> again = round();
+  ASSERT_EQ(chunks(again), std::vector<uint32_t>{1});
+  EXPECT_EQ(again[0].header.flags, wire::flag::retransmission);
+  answer(sent[0]);  // not asked for
+  answer(again[0]);
+  round();
+  EXPECT_EQ(ranks_->held(0), targets);
+  EXPECT_EQ(process_->completed(), (std::vector<uint16_t>{2, 1}));
+}
+
+TEST_F(Sender, FetchNeedsAFrozenRankAndOneTargetForEachSlot) {
+  EXPECT_THROW(ranks_->fetch(0, std::vector<uint32_t>(kSlots)), std::invalid_argument);
+  ranks_->freeze(0);
+  EXPECT_THROW(ranks_->fetch(0, std::vector<uint32_t>(kSlots - 1)), std::invalid_argument);
+  EXPECT_NO_THROW(ranks_->fetch(0, std::vector<uint32_t>(kSlots)));
+}
+
+TEST_F(Sender, SleepingProcessIsWokenAtTheCountThatItNamed) {
+  process_->submit_range(0, 3);
+  const std::vector<Sent> sent = round();
+  channel::ChannelControl& control = process_->control();
+  control.process_wakes_at.store(2);
+  control.process_sleeps.store(1);
+  answer(sent[0]);
+  round();
+  EXPECT_EQ(control.process_event.load(), 0U);
+  answer(sent[1]);
+  round();
+  EXPECT_EQ(control.process_event.load(), 1U);
+  EXPECT_EQ(control.process_sleeps.load(), 0U);
+}
+
+TEST_F(Sender, SleepingProcessIsWokenWhenNothingIsLeftToDo) {
+  process_->submit_range(0, 3);
+  const std::vector<Sent> sent = round();
+  channel::ChannelControl& control = process_->control();
+  control.process_wakes_at.store(3);
+  control.process_sleeps.store(1);
+  round(true);  // nothing new for it
+  EXPECT_EQ(control.process_event.load(), 0U);
+  answer(sent[0]);
+  round(true);
+  EXPECT_EQ(control.process_event.load(), 1U);
+}
+
+TEST_F(Sender, SubmissionsWaitUntilTheyAreTaken) {
+  EXPECT_FALSE(ranks_->submissions_wait());
+  process_->submit(0);
+  EXPECT_TRUE(ranks_->submissions_wait());
+  round();
+  EXPECT_FALSE(ranks_->submissions_wait());
+}
+
+TEST_F(Sender, SleepingThreadWantsToBeRungAtAnEighthOfThePool) {
+  ranks_->set_sleeping(true);
+  EXPECT_EQ(process_->control().server_sleeps.load(), 1U);
+  EXPECT_EQ(process_->control().server_wakes_at.load(), kSlots / 8);
+  ranks_->set_sleeping(false);
+  EXPECT_EQ(process_->control().server_sleeps.load(), 0U);
+}
+
+TEST_F(Sender, ProfileHasBytesAndRoundTrips) {
+  process_->submit(0);
+  process_->submit(1, wire::flag::without_values);
+  const std::vector<Sent> sent = round();
+  now_ += microseconds(100);
+  answer(sent[0]);
+  round();
+  RankProfile profile;
+  ranks_->add_to(0, &profile);
+  EXPECT_EQ(profile.sent_bytes, 2 * wire::protocol::header_bytes + kValues * sizeof(uint32_t));
+  EXPECT_EQ(profile.received_bytes, wire::protocol::header_bytes + kValues * sizeof(uint32_t));
+  EXPECT_EQ(std::accumulate(profile.round_trips.begin(), profile.round_trips.end(), uint64_t{0}), 1U);
+}
+
+struct AssignmentChange {
+  std::string what;
+  std::function<void(RankAssignment*)> change;
+};
+
+class BadAssignment : public testing::TestWithParam<AssignmentChange> {};
+
+TEST_P(BadAssignment, IsRefused) {
+  RankAssignment of = assignment();
+  EXPECT_NO_THROW(checked(of));
+  GetParam().change(&of);
+  EXPECT_THROW(checked(of), std::invalid_argument);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Members, BadAssignment,
+    testing::Values(AssignmentChange{"no_slots", [](RankAssignment* of) { of->slots = 0; }},
+                    AssignmentChange{"slots_not_a_power_of_two", [](RankAssignment* of) { of->slots = 96; }},
+                    AssignmentChange{"slot_base_between_pools", [](RankAssignment* of) { of->slot_base = 128; }},
+                    AssignmentChange{"range_beyond_the_field", [](RankAssignment* of) { of->slot_base = 32768; }},
+                    AssignmentChange{"no_values", [](RankAssignment* of) { of->values = 0; }},
+                    AssignmentChange{"too_many_values", [](RankAssignment* of) { of->values = 2049; }},
+                    AssignmentChange{"no_ranks", [](RankAssignment* of) { of->world_size = 0; }},
+                    AssignmentChange{"too_many_ranks", [](RankAssignment* of) { of->world_size = 65; }},
+                    AssignmentChange{"rank_beyond_the_world", [](RankAssignment* of) { of->rank = 2; }},
+                    AssignmentChange{"epoch_zero", [](RankAssignment* of) { of->epoch = 0; }}),
+    [](const auto& each) { return each.param.what; });
+
+}  // namespace
+}  // namespace switchml::agent

@@ -1,0 +1,131 @@
+#include "native/wire/wire.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "native/wire/epoch_limit.h"
+#include "native/wire/frame_headers.h"
+#include "native/wire/frame_slot.h"
+#include "native/wire/slot_blocks.h"
+#include "native/wire/udp_frame.h"
+
+namespace switchml::wire {
+namespace {
+
+TEST(Header, FieldsAreWhereTheProtocolPutsThem) {
+  Header header;
+  header.kind = 2;
+  header.job = 0x0304;
+  header.worker = 5;
+  header.format = 6;
+  header.exponent = 0x0708;
+  header.slot = 0x090A;
+  header.count = 0x0B0C;
+  header.epoch = 0x0D0E;
+  header.flags = 0x0F10;
+  header.phase = 0x11121314;
+  header.chunk = 0x15161718;
+  header.check = 0x191A1B1C;
+  header.secret = 0x1D1E1F20;
+  std::array<uint8_t, protocol::header_bytes> bytes{};
+  store_header(bytes.data(), header);
+  EXPECT_EQ(bytes[0], protocol::version);
+  for (size_t i = 1; i < bytes.size(); ++i) EXPECT_EQ(bytes[i], i + 1) << "byte " << i;
+}
+
+TEST(Header, WhatIsStoredIsLoaded) {
+  std::array<uint8_t, protocol::header_bytes> bytes{};
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(0x80 + i);
+  std::array<uint8_t, protocol::header_bytes> again{};
+  store_header(again.data(), load_header(bytes.data()));
+  EXPECT_EQ(again, bytes);
+}
+
+TEST(Numbers, FortyEightBitsAreBigEndian) {
+  std::array<uint8_t, 6> bytes{};
+  store48(bytes.data(), 0x010203040506);
+  EXPECT_EQ(bytes, (std::array<uint8_t, 6>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(load48(bytes.data()), 0x010203040506U);
+}
+
+TEST(Checksum, SumsTheExampleOfRfc1071) {
+  const std::array<uint8_t, 8> data{0x00, 0x01, 0xF2, 0x03, 0xF4, 0xF5, 0xF6, 0xF7};
+  EXPECT_EQ(ones_complement_sum(data.data(), data.size()), 0xDDF2);
+}
+
+TEST(Checksum, OddByteIsTheHighHalfOfAWord) {
+  const std::array<uint8_t, 3> data{0x00, 0x01, 0xF2};
+  EXPECT_EQ(ones_complement_sum(data.data(), data.size()), 0xF201);
+}
+
+TEST(Checksum, ManyWordsCarryAround) {
+  const std::vector<uint8_t> data(65536, 0xFF);
+  EXPECT_EQ(ones_complement_sum(data.data(), data.size()), 0xFFFF);
+}
+
+TEST(Checksum, Ipv4HeaderSumsToAllOnes) {
+  std::array<uint8_t, ipv4::bytes> header{0x45, 0,    0,    0x3C, 0x1C, 0x46, 0x40, 0,  0x40, 6,
+                                          0xAB, 0xCD, 0xAC, 16,   10,   99,   0xAC, 16, 10,   12};
+  store_ipv4_checksum(header.data());
+  EXPECT_EQ(load16(&header[ipv4::checksum]), 0xB1E6);
+  EXPECT_EQ(ones_complement_sum(header.data(), header.size()), 0xFFFF);
+}
+
+TEST(SlotBlocks, OneThreadHasAllSlots) {
+  for (const uint32_t slot : {0U, 127U, 128U, 32767U}) EXPECT_EQ(part_of_slot(slot, 1), 0U);
+}
+
+TEST(SlotBlocks, BlocksOf128SlotsGoAround) {
+  EXPECT_EQ(part_of_slot(0, 3), 0U);
+  EXPECT_EQ(part_of_slot(127, 3), 0U);
+  EXPECT_EQ(part_of_slot(128, 3), 1U);
+  EXPECT_EQ(part_of_slot(3 * 128, 3), 0U);
+  EXPECT_TRUE(in_same_block(128, 255));
+  EXPECT_FALSE(in_same_block(127, 128));
+}
+
+TEST(EpochLimit, EndsAThirtySecondBeforeTheLastUse) {
+  EXPECT_FALSE(epoch_is_spent(247, 256));
+  EXPECT_TRUE(epoch_is_spent(248, 256));
+  EXPECT_FALSE(epoch_is_spent(uint64_t{kSlotUses} - kSlotUses / 32 - 1, kSlotUses));
+  EXPECT_TRUE(epoch_is_spent(uint64_t{kSlotUses} - kSlotUses / 32, kSlotUses));
+}
+
+// A frame with a SwitchML packet about a pool index.
+std::array<uint8_t, kBytesToSlot> frame_of(uint32_t slot, uint16_t udp_src, uint16_t udp_dst) {
+  std::array<uint8_t, kBytesToSlot> frame{};
+  FrameAddresses addresses;
+  addresses.udp_src = udp_src;
+  addresses.udp_dst = udp_dst;
+  store_frame_headers(frame.data(), addresses, protocol::header_bytes);
+  Header header;
+  header.slot = static_cast<uint16_t>(slot << 1U | 1U);
+  store_header(&frame[kHeadersBeforeUdpPayload], header);
+  return frame;
+}
+
+TEST(FrameSlot, IsFoundInPacketsToAndFromTheSwitch) {
+  EXPECT_EQ(slot_of_frame(frame_of(300, 50000, protocol::udp_port).data()), 300U);
+  EXPECT_EQ(slot_of_frame(frame_of(301, protocol::udp_port, 50000).data()), 301U);
+}
+
+TEST(FrameSlot, OtherFramesHaveNone) {
+  EXPECT_FALSE(slot_of_frame(frame_of(300, 50000, 50001).data()).has_value());
+  auto frame = frame_of(300, 50000, protocol::udp_port);
+  frame[ethernet::bytes + ipv4::protocol] = 6;
+  EXPECT_FALSE(slot_of_frame(frame.data()).has_value());
+  frame = frame_of(300, 50000, protocol::udp_port);
+  frame[ethernet::bytes + ipv4::version_and_length] = 0x46;
+  EXPECT_FALSE(slot_of_frame(frame.data()).has_value());
+  frame = frame_of(300, 50000, protocol::udp_port);
+  store16(&frame[ethernet::bytes + ipv4::fragment], 1);
+  EXPECT_FALSE(slot_of_frame(frame.data()).has_value());
+  frame = frame_of(300, 50000, protocol::udp_port);
+  store16(&frame[ethernet::type], ethernet::type_vlan);
+  EXPECT_FALSE(slot_of_frame(frame.data()).has_value());
+}
+
+}  // namespace
+}  // namespace switchml::wire

@@ -1,0 +1,397 @@
+#include "dataplane/softswitch/native/pipeline/slot_store.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <stdexcept>
+#include <vector>
+
+#include "dataplane/softswitch/native/pipeline/slot_values.h"
+#include "dataplane/softswitch/native/shared_memory/shared_slot_store.h"
+#include "dataplane/softswitch/native/shared_memory/shm_job.h"
+#include "dataplane/softswitch/native/shared_memory/sum_queue.h"
+#include "native/channel/channel.h"
+#include "native/channel/shared_memory.h"
+#include "native/wire/wire.h"
+
+namespace switchml::soft {
+namespace {
+
+constexpr uint32_t kSlots = 4;
+constexpr uint16_t kSlotBase = 4;
+constexpr uint32_t kValues = 16;
+constexpr uint8_t kRanks = 3;
+constexpr uint64_t kEveryone = (1U << kRanks) - 1;
+constexpr size_t kHalf = size_t{2} * (kSlotBase + 1);  // of the job's second pool index
+
+// Big-endian words first, first + 1, ...
+std::vector<uint8_t> words(uint32_t first) {
+  std::vector<uint8_t> bytes(kValues * sizeof(uint32_t));
+  for (uint32_t lane = 0; lane < kValues; ++lane) wire::store32(&bytes[lane * sizeof(uint32_t)], first + lane);
+  return bytes;
+}
+
+uint32_t memory_word(const SlotStore& store, size_t lane = 0, size_t half = kHalf) {
+  return wire::load32(store.values(half) + lane * sizeof(uint32_t));
+}
+
+void add_packet(SlotStore* store, uint32_t first, size_t half = kHalf) {
+  const std::vector<uint8_t> bytes = words(first);
+  Values values;
+  values.words = bytes.data();
+  store->add(half, values);
+}
+
+// ---- values in packets only ----
+
+class PacketStore : public testing::Test {
+ protected:
+  PacketStore() { store_.begin(kHalf); }
+
+  PacketSlotStore store_{kSlotBase + kSlots, kValues};
+};
+
+TEST_F(PacketStore, FirstValuesOfAPhaseOverwrite) {
+  add_packet(&store_, 1000);
+  store_.begin(kHalf);
+  EXPECT_FALSE(store_.state(kHalf).filled());
+  add_packet(&store_, 5);
+  EXPECT_TRUE(store_.state(kHalf).filled());
+  EXPECT_EQ(store_.word(kHalf, 0), 5U);
+  EXPECT_EQ(store_.word(kHalf, kValues - 1), 5U + kValues - 1);
+}
+
+TEST_F(PacketStore, LaterValuesAreAddedModulo32Bits) {
+  add_packet(&store_, UINT32_MAX - 1);
+  add_packet(&store_, 3);
+  EXPECT_EQ(store_.word(kHalf, 0), 1U);
+  EXPECT_EQ(store_.word(kHalf, 2), 5U);
+}
+
+TEST_F(PacketStore, HalvesAreApart) {
+  store_.begin(kHalf + 1);
+  add_packet(&store_, 10);
+  add_packet(&store_, 20, kHalf + 1);
+  EXPECT_EQ(store_.word(kHalf, 0), 10U);
+  EXPECT_EQ(store_.word(kHalf + 1, 0), 20U);
+}
+
+TEST_F(PacketStore, SumIsThereWithTheLastPacket) {
+  add_packet(&store_, 1);
+  EXPECT_TRUE(store_.complete(kHalf, {}, {}, kEveryone));
+}
+
+TEST_F(PacketStore, LanesAreRegisters) {
+  store_.write_register("lane_3", 1, 0x01020304);
+  EXPECT_EQ(store_.values(1)[12], 0x01);
+  EXPECT_EQ(store_.values(1)[15], 0x04);
+  EXPECT_EQ(store_.read_register("lane_3", 1), 0x01020304U);
+  EXPECT_EQ(store_.read_register("lane_3", 0), 0U);
+  EXPECT_THROW(store_.read_register("lane_16", 0), std::out_of_range);
+  EXPECT_THROW(store_.read_register("lane_03", 0), std::out_of_range);
+  EXPECT_THROW(store_.read_register("lane_3", 2 * (kSlotBase + kSlots)), std::invalid_argument);
+}
+
+TEST_F(PacketStore, RegistersRefuseWhatDoesNotFit) {
+  EXPECT_THROW(store_.write_register("slot_epoch", 0, 0x10000), std::invalid_argument);
+  EXPECT_THROW(store_.write_register("slot_phase", 0, uint64_t{1} << 32U), std::invalid_argument);
+  EXPECT_THROW(store_.write_register("slot_filled", 0, 2), std::invalid_argument);
+  EXPECT_THROW(store_.write_register("slot", 0, 0), std::out_of_range);
+  store_.write_register("slot_bitmap", 0, UINT64_MAX);
+  EXPECT_EQ(store_.read_register("slot_bitmap", 0), UINT64_MAX);
+}
+
+TEST_F(PacketStore, ClearedFilledRegisterLetsTheNextValuesOverwrite) {
+  add_packet(&store_, 1000);
+  EXPECT_EQ(store_.read_register("slot_filled", kHalf), 1U);
+  store_.write_register("slot_filled", kHalf, 0);
+  add_packet(&store_, 5);
+  EXPECT_EQ(store_.word(kHalf, 0), 5U);
+}
+
+TEST(SlotMemory, ImpossibleSizesAreRefused) {
+  EXPECT_THROW(PacketSlotStore(0, 1), std::invalid_argument);
+  EXPECT_THROW(PacketSlotStore(1, 0), std::invalid_argument);
+  EXPECT_THROW(PacketSlotStore(32769, 1), std::invalid_argument);
+  EXPECT_THROW(PacketSlotStore(1, 2049), std::invalid_argument);
+}
+
+// ---- values in memory that ranks share with the switch ----
+
+// One job and its ranks' memory.
+struct Ranks {
+  std::vector<channel::SharedMemory> memory;
+  ShmJob job;
+
+  Ranks() : job(ShmJobKey{1, 1, kSlotBase, kRanks, kSlots, kValues}, false) {
+    for (uint8_t rank = 0; rank < kRanks; ++rank) {
+      memory.emplace_back("test-rank", channel::Channel::bytes(kSlots, kValues, true),
+                          channel::SharedMemory::Others::may_read);
+      job.set_contributions(rank, channel::Channel::contributions(memory.back().data(), kSlots));
+    }
+  }
+  void write(uint8_t rank, uint32_t first, size_t half = kHalf) {
+    const std::vector<uint8_t> bytes = words(first);
+    std::memcpy(job.contribution(rank, half / 2), bytes.data(), bytes.size());
+  }
+  uint32_t word(uint8_t rank, size_t lane = 0, size_t half = kHalf) const {
+    return wire::load32(job.contribution(rank, half / 2) + lane * sizeof(uint32_t));
+  }
+};
+
+class SharedStore : public testing::Test {
+ protected:
+  SharedStore() { store_.begin(kHalf); }
+
+  void add(Ranks* ranks, uint8_t rank, uint32_t first, size_t half = kHalf) {
+    ranks->write(rank, first, half);
+    const SharedValues shared{&ranks->job, rank, &sums_};
+    Values values;
+    values.shared = &shared;
+    store_.add(half, values);
+  }
+  // The last contribution was this rank's, from its buffer. Returns whether the sum is in the slot's memory.
+  bool complete(Ranks* ranks, uint8_t last, uint64_t everyone = kEveryone) {
+    const SharedValues shared{&ranks->job, last, &sums_};
+    Values values;
+    values.shared = &shared;
+    Completion completion;
+    completion.group = 77;
+    return store_.complete(kHalf, values, completion, everyone);
+  }
+  // Makes the only sum that waits.
+  SumTask run() {
+    std::vector<SumTask> made;
+    sums_.run_all(&made);
+    EXPECT_EQ(made.size(), 1U);
+    return made.at(0);
+  }
+  SlotValues state() { return store_.state(kHalf).values; }
+
+  SharedSlotStore store_{kSlotBase + kSlots, kValues};
+  SumQueue sums_;
+  Ranks ranks_;
+};
+
+TEST_F(SharedStore, BuffersAreSummedWhereTheyAre) {
+  for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 100U * (rank + 1U));
+  EXPECT_EQ(state(), SlotValues::in_buffers);
+  EXPECT_EQ(store_.word(kHalf, 1), 603U);  // before the sum is made
+  EXPECT_EQ(ranks_.word(0), 100U);         // nothing was moved
+  ASSERT_FALSE(complete(&ranks_, 2));
+  EXPECT_EQ(state(), SlotValues::summing);
+  const Completion* completion = store_.finish(run());
+  ASSERT_NE(completion, nullptr);
+  EXPECT_EQ(completion->group, 77);
+  EXPECT_EQ(ranks_.job.result(kHalf).ranks, kEveryone);
+  EXPECT_EQ(state(), SlotValues::in_results);
+  for (uint8_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(ranks_.word(rank, 1), 603U);
+  EXPECT_EQ(store_.word(kHalf, 1), 603U);
+}
+
+TEST_F(SharedStore, PacketsAndBuffersMakeOneSum) {
+  add(&ranks_, 0, 10);
+  add_packet(&store_, 1);
+  add(&ranks_, 2, 100);
+  EXPECT_EQ(state(), SlotValues::in_both);
+  EXPECT_EQ(store_.word(kHalf, 0), 111U);
+  ASSERT_FALSE(complete(&ranks_, 2));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(ranks_.job.result(kHalf).ranks, 0b101U);
+  EXPECT_EQ(ranks_.word(0), 111U);
+  EXPECT_EQ(ranks_.word(2), 111U);
+  EXPECT_EQ(memory_word(store_), 111U);  // for the rank that sends packets
+}
+
+TEST_F(SharedStore, SumIsInTheSlotWhereThePacketCameLast) {
+  add(&ranks_, 0, 10);
+  add(&ranks_, 1, 100);
+  add_packet(&store_, 1);
+  const std::vector<uint8_t> bytes = words(1);
+  Values last;
+  last.words = bytes.data();
+  EXPECT_TRUE(store_.complete(kHalf, last, {}, kEveryone));
+  EXPECT_FALSE(sums_.any_wait());
+  EXPECT_EQ(state(), SlotValues::in_memory);
+  EXPECT_EQ(memory_word(store_), 111U);
+}
+
+TEST_F(SharedStore, RankWithoutValuesGetsTheSumFromTheSlot) {
+  add_packet(&store_, 0xDEAD);
+  store_.begin(kHalf);
+  add(&ranks_, 0, 10);
+  add(&ranks_, 1, 20);
+  ASSERT_FALSE(complete(&ranks_, 1));  // rank 2 brought nothing
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(memory_word(store_), 30U);
+  EXPECT_EQ(memory_word(store_, 1), 32U);
+}
+
+TEST_F(SharedStore, SumOfAllBuffersIsNotCopiedUntilSomebodyNeedsIt) {
+  add_packet(&store_, 7);
+  store_.begin(kHalf);
+  for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
+  ASSERT_FALSE(complete(&ranks_, 2));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(memory_word(store_), 7U);  // as it was
+  store_.settle(kHalf);
+  EXPECT_EQ(memory_word(store_), 3U);
+  EXPECT_EQ(state(), SlotValues::in_memory);
+}
+
+TEST_F(SharedStore, NextPhaseMakesAnUnfinishedSumWorthless) {
+  add(&ranks_, 0, 10);
+  ASSERT_FALSE(complete(&ranks_, 0, 1));
+  const SumTask task = run();
+  store_.begin(kHalf);
+  EXPECT_EQ(store_.finish(task), nullptr);
+  EXPECT_EQ(state(), SlotValues::none);
+}
+
+TEST_F(SharedStore, ValuesAfterTheLastOnesSpoilTheCheck) {
+  for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
+  const uint32_t check = store_.state(kHalf).check;
+  ASSERT_FALSE(complete(&ranks_, 2));
+  const SumTask task = run();
+  add_packet(&store_, 5);
+  EXPECT_NE(store_.state(kHalf).check, check);
+  EXPECT_EQ(store_.finish(task), nullptr);
+}
+
+TEST_F(SharedStore, SecondCompletionOfAPhaseMakesNoSecondSum) {
+  for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
+  ASSERT_FALSE(complete(&ranks_, 2));
+  EXPECT_FALSE(complete(&ranks_, 1));
+  EXPECT_NE(store_.finish(run()), nullptr);
+}
+
+TEST_F(SharedStore, LeavingRankLeavesItsValuesBehind) {
+  add(&ranks_, 0, 10);
+  add(&ranks_, 1, 200);
+  store_.take_over(ranks_.job, 1);
+  ranks_.write(1, 9999);  // its memory is no longer the switch's
+  EXPECT_EQ(store_.ranks_with_values(kHalf), 1U);
+  EXPECT_EQ(store_.word(kHalf, 0), 210U);
+  ASSERT_FALSE(complete(&ranks_, 0, 0b11));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(ranks_.job.result(kHalf).ranks, 1U);
+  EXPECT_EQ(ranks_.word(0), 210U);
+}
+
+TEST_F(SharedStore, RanksThatLeaveBeforeTheirSumIsFinishedLeaveTheSumBehind) {
+  for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
+  ASSERT_FALSE(complete(&ranks_, 2));
+  const SumTask task = run();
+  for (uint8_t rank = 0; rank < kRanks; ++rank) store_.take_over(ranks_.job, rank);
+  ASSERT_NE(store_.finish(task), nullptr);
+  EXPECT_EQ(ranks_.job.result(kHalf).ranks, 0U);
+  EXPECT_EQ(state(), SlotValues::in_memory);
+  EXPECT_EQ(memory_word(store_), 3U);
+}
+
+TEST_F(SharedStore, SettlingBringsAllValuesIntoTheSlot) {
+  add_packet(&store_, 1);
+  add(&ranks_, 0, 10);
+  add(&ranks_, 1, 100);
+  store_.settle(kHalf);
+  EXPECT_EQ(state(), SlotValues::in_memory);
+  EXPECT_EQ(memory_word(store_), 111U);
+  EXPECT_EQ(store_.word(kHalf, 0), 111U);
+  EXPECT_EQ(store_.ranks_with_values(kHalf), 0U);
+}
+
+TEST_F(SharedStore, ForgottenJobHasNothingInAnySlot) {
+  store_.begin(kHalf + 2);
+  add(&ranks_, 0, 10);
+  add(&ranks_, 0, 20, kHalf + 2);
+  ASSERT_FALSE(complete(&ranks_, 0, 1));
+  const SumTask task = run();
+  store_.take_over(ranks_.job, 0);
+  store_.forget(ranks_.job);
+  EXPECT_EQ(store_.finish(task), nullptr);
+  EXPECT_EQ(state(), SlotValues::in_memory);
+  EXPECT_EQ(store_.ranks_with_values(kHalf + 2), 0U);
+  EXPECT_EQ(memory_word(store_, 0, kHalf + 2), 20U);
+}
+
+TEST_F(SharedStore, ValuesOfAnotherGenerationAreAddedAtOnce) {
+  Ranks next;
+  add(&ranks_, 0, 10);
+  add(&next, 1, 200);
+  next.write(1, 9999);
+  EXPECT_EQ(store_.word(kHalf, 0), 210U);
+}
+
+TEST_F(SharedStore, SumOfAnotherStoreIsNotFinished) {
+  SharedSlotStore other(kSlotBase + kSlots, kValues);
+  other.begin(kHalf);
+  add(&ranks_, 0, 10);
+  ASSERT_FALSE(complete(&ranks_, 0, 1));
+  EXPECT_EQ(other.finish(run()), nullptr);
+}
+
+TEST_F(SharedStore, WrittenLaneChangesTheSumOfAll) {
+  add(&ranks_, 0, 10);
+  add(&ranks_, 1, 100);
+  store_.write_register("lane_0", kHalf, 5);
+  EXPECT_EQ(store_.read_register("lane_0", kHalf), 5U);
+  EXPECT_EQ(store_.read_register("lane_1", kHalf), 112U);
+}
+
+TEST(SumQueue, SumsAreTakenSixteenAtATime) {
+  SumQueue queue;
+  for (size_t half = 0; half < 20; ++half) {
+    SumTask task;
+    task.half = half;
+    queue.add(task);
+  }
+  std::vector<SumTask> taken;
+  queue.exchange(0, &taken);
+  ASSERT_EQ(taken.size(), 16U);
+  EXPECT_EQ(taken[15].half, 15U);
+  EXPECT_TRUE(queue.any_wait());
+  queue.exchange(16, &taken);
+  ASSERT_EQ(taken.size(), 4U);
+  EXPECT_EQ(taken[0].half, 16U);
+  EXPECT_FALSE(queue.any_wait());
+  EXPECT_TRUE(queue.any_left());  // they are being made
+  queue.exchange(4, &taken);
+  EXPECT_FALSE(queue.any_left());
+}
+
+// ---- the states of a half's values ----
+
+TEST(SlotValues, EveryPhaseMayBegin) {
+  for (uint8_t from = 0; from < kSlotValues; ++from) {
+    EXPECT_EQ(after(static_cast<SlotValues>(from), SlotEvent::begin), SlotValues::none);
+  }
+}
+
+TEST(SlotValues, EachTransitionIsListedOnce) {
+  int legal = 0;
+  for (uint8_t from = 0; from < kSlotValues; ++from) {
+    for (uint8_t event = 0; event < kSlotEvents; ++event) {
+      legal += is_legal(static_cast<SlotValues>(from), static_cast<SlotEvent>(event)) ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(legal, static_cast<int>(std::size(kSlotTransitions)));
+}
+
+TEST(SlotValues, SumsAreHandedOverOnlyFromBuffers) {
+  for (uint8_t number = 0; number < kSlotValues; ++number) {
+    const auto from = static_cast<SlotValues>(number);
+    const bool in_buffers = from == SlotValues::in_buffers || from == SlotValues::in_both;
+    EXPECT_EQ(is_legal(from, SlotEvent::hand_over), in_buffers) << int{number};
+    EXPECT_EQ(is_legal(from, SlotEvent::finish), is_summing(from)) << int{number};
+  }
+}
+
+TEST(SlotValuesDeathTest, IllegalTransitionEndsTheProcess) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(after(SlotValues::none, SlotEvent::finish), "");
+}
+
+}  // namespace
+}  // namespace switchml::soft
