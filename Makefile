@@ -171,7 +171,14 @@ proto-lint: $(VENV)/dev.stamp
 native-lint: $(VENV)/dev.stamp
 	$(BIN)/python native/bindings/generate_stubs.py --check
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS)
-	printf '%s\n' $(CXX_SOURCES) $(CXX_TESTS) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy --quiet -p "$$(ls -d build/cp*)"
+	@$(MAKE) --no-print-directory --keep-going --jobs "$$(nproc)" $(TIDY)
+
+# A source is checked again when it, any header, or the checks have changed.
+TIDY := $(patsubst %.cc,build/tidy/%.ok,$(CXX_SOURCES) $(CXX_TESTS))
+$(TIDY): build/tidy/%.ok: %.cc $(CXX_HEADERS) .clang-tidy tests/native/.clang-tidy | $(VENV)/dev.stamp
+	@mkdir -p $(@D)
+	$(BIN)/clang-tidy --quiet -p build/cp* $<
+	@touch $@
 
 docker-lint: $(VENV)/dev.stamp
 	PATH="$(BIN):$$PATH" docker/check.sh
