@@ -181,7 +181,19 @@ SharedMemoryRank::~SharedMemoryRank() {
   }
 }
 
+void SharedMemoryRank::close() {
+  closed_ = true;
+  connector_.end();
+}
+
+void SharedMemoryRank::require_open() const {
+  if (closed_) {
+    throw std::out_of_range("the rank is closed");
+  }
+}
+
 std::vector<int> SharedMemoryRank::open_channel() {
+  require_open();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (taken_) {
     throw std::logic_error("the rank has a channel already");
@@ -192,6 +204,7 @@ std::vector<int> SharedMemoryRank::open_channel() {
 }
 
 std::vector<uint32_t> SharedMemoryRank::ask(uint32_t kind, const std::vector<uint32_t>& targets) {
+  require_open();
   const std::lock_guard<std::mutex> lock(mutex_);
   return connector_.ask(kind, slots_, targets);
 }

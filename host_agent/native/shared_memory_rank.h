@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -53,7 +54,7 @@ class SharedMemoryRank : public Rank {
   int switch_socket() const override { return connector_.fd(); }
   bool switch_ended() const override { return connector_.ended(); }
   std::vector<int> open_channel() override;
-  void close() override { connector_.end(); }
+  void close() override;
   RankStatus status() const override;
   RankProfile profile(uint64_t calls) const override;
   // The switch freezes the rank and lets it fetch. Both wait for its answer and throw what ShmConnector throws.
@@ -64,8 +65,11 @@ class SharedMemoryRank : public Rank {
 
  private:
   std::vector<uint32_t> ask(uint32_t kind, const std::vector<uint32_t>& targets);
+  // Throws std::out_of_range once the rank is closed.
+  void require_open() const;
 
   ShmConnector connector_;
+  std::atomic<bool> closed_{false};
   uint32_t slots_;
   uint32_t slot_uses_;
   uint16_t connection_ = 0;
