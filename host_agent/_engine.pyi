@@ -13,7 +13,7 @@ class RankStatus(TypedDict):
     received: int  # results taken
     retransmissions: int
     fast_retransmissions: int
-    ignored: int  # packets that were no result of a slot in flight
+    ignored: int  # packets that were not the result of a slot in flight
     gso_batch_size: int  # the most that leave in one message, over udp; 0 before that was measured
     round_trip_seconds: float
     epoch_spent: bool  # a slot was used nearly as often as an epoch allows

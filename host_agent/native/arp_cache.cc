@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kRetryInterval{20};  // while the address is
 constexpr std::chrono::seconds kReachableTime{30};       // of a resolved address, until it is asked for again
 constexpr std::chrono::seconds kRefreshInterval{1};      // of requests for it then
 constexpr uint64_t kBroadcast = 0xFFFFFFFFFFFF;
-constexpr uint16_t kDiscard = 9;  // RFC 863: a packet that nobody minds makes the kernel resolve an address
+constexpr uint16_t kDiscard = 9;  // RFC 863: a harmless packet, for which the kernel resolves the address
 
 }  // namespace
 

@@ -25,7 +25,8 @@ class ArpCache {
   // Returns the MAC address of a host on the same network, or none while it is unresolved. Sends a request over
   // `device`, the calling thread's queue, when one is due. Does not block.
   std::optional<uint64_t> resolve(uint32_t address, net::FrameDevice* device, Clock::time_point now);
-  // Takes an ARP frame that came over `device`: stores a reply to a request of ours, answers a request for our address.
+  // Takes an ARP frame that came over `device`: stores a reply to an earlier request, answers a request for our
+  // address.
   void receive(const uint8_t* frame, size_t bytes, net::FrameDevice* device, Clock::time_point now);
 
  private:

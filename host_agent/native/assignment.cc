@@ -20,7 +20,7 @@ RankAssignment checked(RankAssignment assignment) {
   require(assignment.world_size >= 1 && assignment.world_size <= wire::protocol::max_workers,
           "world_size must be 1..64");
   require(assignment.rank < assignment.world_size, "rank must be below world_size");
-  require(assignment.epoch != 0, "epoch 0 is no epoch");
+  require(assignment.epoch != 0, "epoch must not be 0");
   return assignment;
 }
 

@@ -1,4 +1,4 @@
-// What the controller assigned to an agent, and what the agent tells about it.
+// Assignments from the controller, and an agent's report of their state.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct RankStatus {
   uint64_t received = 0;  // results taken
   uint64_t retransmissions = 0;
   uint64_t fast_retransmissions = 0;
-  uint64_t ignored = 0;  // packets that were no result of a slot in flight
-  uint64_t sending = 0;  // nanoseconds of the data threads, those for looking for something to send included
+  uint64_t ignored = 0;  // packets that were not the result of a slot in flight
+  uint64_t sending = 0;  // nanoseconds of the data threads, including those spent on looking for something to send
   uint64_t receiving = 0;
   uint64_t sent_bytes = 0;  // of UDP payload
   uint64_t received_bytes = 0;

@@ -177,7 +177,7 @@ int DataThread::prepare_sleep() {
     job->publish(true);
     job->set_sleeping(true);
   }
-  // Who submitted or handed over something before it could see that did not ring.
+  // A process or thread that could not see this yet has not rung for what it submitted or handed over.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool any = !handed_over_.empty() || std::any_of(jobs_.begin(), jobs_.end(), [](const auto& each) {
     return each.second->submissions_wait();
@@ -194,7 +194,7 @@ void DataThread::sleep(int timeout) {
     const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
     uint64_t count;
     if ((tag & 1) != 0 && read(static_cast<int>(tag >> 1), &count, sizeof count) < 0) {
-      continue;  // emptied already, or its rank was closed meanwhile
+      continue;  // emptied already, or its rank was closed during the wait
     }
   }
   worker_.wake_event().end_sleep(false);

@@ -19,7 +19,7 @@ class DataThread {
   using Peers = std::vector<std::unique_ptr<DataThread>>;
   using JobKey = uint64_t;
 
-  // One of `peers`, which outlive it. With a `link` of its own, which outlives it as well, its jobs use that.
+  // One of `peers`, which outlive it. Its jobs use its `link`, where it has one, which outlives it as well.
   // Throws std::system_error.
   DataThread(const Peers* peers, FrameLink* link);
   ~DataThread();
@@ -72,7 +72,7 @@ class DataThread {
   int epoll_ = -1;
   runtime::Worker worker_;
   runtime::Mailbox<std::pair<JobKey, StrayDatagram>> handed_over_;
-  // What follows is used in turns.
+  // Members below are used in turns.
   std::map<JobKey, std::unique_ptr<JobRanks>> jobs_;
   net::ReceiveBatch receive_batch_;
   net::SendBatch send_batch_;

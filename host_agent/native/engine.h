@@ -13,8 +13,8 @@
 
 namespace switchml::agent {
 
-// Calls come from any thread. What opens, closes or stops a rank may take seconds, since it makes memory and asks the
-// switch. What only looks at a rank waits for nothing of it.
+// Calls come from any thread. Those that open, close or stop a rank may take seconds, since they make memory and ask
+// the switch. Status and profile of a rank do not wait for them.
 class Engine {
  public:
   // As PacketPath's; `slot_uses` holds for all ranks.

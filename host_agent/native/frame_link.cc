@@ -140,7 +140,7 @@ uint16_t FrameLink::reserve_port(JobLink* job) {
     port = socket.port();
     job->hold(std::move(socket));
   } catch (const std::system_error& error) {
-    if (error.code().value() != EADDRNOTAVAIL) throw;  // else the address is not the kernel's, but ours alone
+    if (error.code().value() != EADDRNOTAVAIL) throw;  // else the kernel does not know the address
     for (uint32_t tried = 0; port == 0 && tried < kEphemeralPorts; ++tried) {
       if (jobs_.count(next_port_) == 0) port = next_port_;
       next_port_ = next_port_ == UINT16_MAX ? kFirstEphemeral : static_cast<uint16_t>(next_port_ + 1);

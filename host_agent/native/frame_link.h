@@ -25,13 +25,13 @@ struct FrameLinkOptions {
   bool busy = false;                 // never sleep: for a CPU that does nothing else
 };
 
-// Frames that no job got, beside those that the device counts.
+// Frames that no job got, in addition to those that the device counts.
 struct FrameLinkCounters {
   uint64_t malformed = 0;     // shorter than their headers, or lengths that contradict each other
   uint64_t bad_checksum = 0;  // of the IPv4 header
   uint64_t not_for_us = 0;    // neither ARP nor UDP to our address
   uint64_t unknown_port = 0;  // UDP, but to no job
-  uint64_t unresolved = 0;    // packets not sent, because nobody has answered for the switch's address yet
+  uint64_t unresolved = 0;    // packets not sent, because the switch's MAC address is not known yet
 
   // Adds those of another queue of the same interface.
   void add(const FrameLinkCounters& other) {
@@ -43,7 +43,7 @@ struct FrameLinkCounters {
   }
 };
 
-// One thread at a time uses it: the data thread that the queue belongs to, or one that holds it still.
+// One thread at a time uses it: the data thread that the queue belongs to, or one that runs between two of its rounds.
 class FrameLink {
  public:
   using Clock = std::chrono::steady_clock;
@@ -56,10 +56,10 @@ class FrameLink {
   FrameLink& operator=(const FrameLink&) = delete;
 
   // A job's way to the switch; the link outlives it. At the first of an interface's links `*udp_port` is 0, and becomes
-  // the job's own UDP port, which is then given to the others. Throws std::invalid_argument when packets with so many
-  // bytes of UDP payload do not fit the device, and std::system_error when no UDP port is left.
+  // the job's own UDP port, which is then given to the others. Throws std::invalid_argument when packets of
+  // `packet_bytes` of UDP payload do not fit the device, and std::system_error when no UDP port is left.
   std::unique_ptr<JobTransport> open(const sockaddr_in& switch_endpoint, size_t packet_bytes, uint16_t* udp_port);
-  // Payloads of contributions are in this memory, or no longer: a device that can reads them there.
+  // Payloads of contributions are in this memory, or no longer. A device that can reads them from there.
   void share(const std::shared_ptr<channel::SharedMemory>& memory) {
     device_->share({memory, memory->data()}, memory->bytes());
   }
@@ -71,11 +71,11 @@ class FrameLink {
 
   // Takes a burst of frames and gives them to their jobs, until the next call. Returns whether there were any.
   bool receive(Clock::time_point now);
-  // The links that receive() gave frames to since the last call, as bits: their threads are to be woken.
+  // The links that receive() gave frames to since the last call, as bits: their threads must be woken.
   uint64_t take_handed_to() { return device_->take_handed_to(); }
-  // Whether to look again at once, `found` saying that somebody had something to do in the last round.
+  // Returns whether to poll again at once; `found` says whether the last round found anything to do.
   bool look_again(bool found, Clock::time_point now) { return schedule_.look_again(found, now); }
-  // Readable when to look again after prepare_sleep(), which returns false when that is now.
+  // A descriptor that is readable when to poll again after prepare_sleep(), which returns false when that is now.
   int fd() const { return device_->fd() >= 0 ? device_->fd() : schedule_.timer(); }
   bool prepare_sleep();
   void end_sleep();

@@ -22,14 +22,14 @@ class GsoBatchSize {
     }
   }
 
-  // The size of the batches in which so many packets are to leave now.
+  // The size of the batches in which `packets` must leave now.
   size_t for_packets(size_t packets) const {
     return settled_ || packets >= fewest_packets() ? trials_[turn_].packets : trials_.front().packets;
   }
   // The size that was chosen; 0 before that.
   size_t chosen() const { return settled_ ? trials_[turn_].packets : 0; }
 
-  // Takes the time in which so many packets left, in batches of for_packets() and a smaller last one.
+  // Takes the time in which `packets` left, in batches of for_packets() and a smaller last one.
   void sent(size_t packets, uint64_t nanoseconds) {
     if (settled_ || packets < fewest_packets()) return;
     trials_[turn_].nanoseconds[samples_] = nanoseconds / packets;

@@ -1,4 +1,4 @@
-// The ranks of one job on this host, as far as one data thread moves their packets.
+// The ranks of one job on this host, for the slots that belong to one data thread.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@
 
 namespace switchml::agent {
 
-// A datagram that came to the socket of another thread than its slot's.
+// A datagram that came to another thread's socket than that of its slot.
 struct StrayDatagram {
-  unsigned thread;  // whose it is
+  unsigned thread;  // of its slot
   sockaddr_in source;
   std::vector<uint8_t> bytes;
 };
 
-// All ranks of a job on one host have one UDP port, and one copy of each result is enough for all of them: whoever
-// waits for a phase of a slot waits for the same values. None of them can have left a phase behind that another one
-// waits for, because all get its result at the same moment. One thread uses it.
+// All ranks of a job on one host share one UDP port, and one copy of each result is enough for all of them: every rank
+// that waits for a phase of a slot waits for the same values. None of them can be a phase ahead of another one, because
+// all get its result at the same moment. One thread uses it.
 class JobRanks {
  public:
   // `assignment` is that of any of the ranks. `thread` of `threads` moves the slots that belong to it, and results of
@@ -50,17 +50,17 @@ class JobRanks {
   // are appended to `strays`.
   bool receive(net::ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays);
   void take(const net::Datagram& datagram, Clock::time_point now, std::vector<StrayDatagram>* strays);
-  // Takes what the processes submitted, of ranks whose home is here for all threads. Adds the threads that were given
-  // something to `others`, as bits. Returns whether this one was.
+  // Takes what the processes submitted; for ranks whose home is here, on behalf of all threads. Adds the threads that
+  // were given something to `others`, as bits. Returns whether this one was.
   bool take_submissions(uint64_t* others);
-  // Sends what there is to send.
+  // Sends contributions and retransmissions that are due.
   void transmit(net::SendBatch& batch, Clock::time_point now);
   // Gives the processes the results since the last call.
   void publish(bool nothing_left);
   Clock::time_point next_deadline() const;
-  // Tells processes, of ranks whose home is here, whether they must ring.
+  // Tells the processes of ranks whose home is here whether they must ring.
   void set_sleeping(bool sleeping);
-  // Whether take_submissions() would find something.
+  // Returns whether take_submissions() would find something.
   bool submissions_wait() const;
 
  private:
@@ -68,7 +68,7 @@ class JobRanks {
                     std::vector<StrayDatagram>* strays);
   RankSender& find(uint8_t rank) const;
   bool is_home(const RankSender& rank) const { return rank.rank() % threads_ == thread_; }
-  // Counts a packet that is no result in flight.
+  // Counts a packet that is not the result of a slot in flight.
   void ignore(const wire::Header& header);
 
   RankAssignment assignment_;

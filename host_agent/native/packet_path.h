@@ -50,7 +50,7 @@ class PacketPath {
 
  private:
   class PacketRank;
-  // What tells the jobs of an agent apart: addresses and port, job and epoch.
+  // The key by which an agent's jobs differ: addresses and port, job and epoch.
   using JobName = std::tuple<std::string, std::string, uint16_t, uint16_t, uint16_t>;
   struct Job {
     DataThread::JobKey key = 0;
@@ -59,17 +59,17 @@ class PacketPath {
     std::map<uint8_t, std::shared_ptr<RankChannel>> ranks;
   };
 
-  // The ways of all threads to the switch, and the UDP port that they share.
+  // Each thread's transport to the switch. Sets `*udp_port` to the port that they share.
   std::vector<std::unique_ptr<JobTransport>> open_transports(const RankAssignment& assignment, uint16_t* udp_port);
   std::vector<std::unique_ptr<JobTransport>> open_links(const RankAssignment& assignment, size_t packet_bytes,
                                                         uint16_t* udp_port);
   // Gives every thread its part of a job.
   void open_job(const RankAssignment& assignment, Job* job);
   void add_rank(const RankAssignment& assignment, Job* job);
-  // Takes a rank, or what there is of it, from all threads; the job with its last rank.
+  // Removes a rank, also one that was added in part, from all threads; the job with its last rank.
   void remove_rank(const JobName& name, uint8_t rank);
   unsigned home_of(uint8_t rank) const { return rank % static_cast<unsigned>(threads_.size()); }
-  // Calls act(link) for each link, while its thread stands still.
+  // Calls act(link) for each link, between two rounds of its thread.
   template <class Act>
   void for_each_link(Act&& act) {
     for (size_t index = 0; index < links_.size(); ++index) {
@@ -77,7 +77,7 @@ class PacketPath {
     }
   }
 
-  std::mutex operations_;  // held by the one that is under way
+  std::mutex operations_;  // held by the operation that is under way
   Links links_;            // one for each thread, or none
   DataThread::Peers threads_;
   uint32_t slot_uses_;

@@ -1,4 +1,4 @@
-// A rank that is open on this agent, whichever way its values travel.
+// The interface of a rank that is open on this agent: its values travel as packets, or over shared memory.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Rank {
   virtual bool switch_ended() const = 0;
 
   // Makes the memory that the rank shares with its process. Returns new descriptors, which the caller closes: of the
-  // memory, of the doorbell, and of the job's results where those have memory of their own. Throws std::logic_error
+  // memory, of the doorbell, and of the memory of the job's results where there is one. Throws std::logic_error
   // the second time, and std::system_error.
   virtual std::vector<int> open_channel() = 0;
   // Ends the service of the rank.

@@ -15,7 +15,7 @@ namespace switchml::agent {
 
 namespace {
 
-// What part of a pool must be there before a sleeping agent is woken for it, unless the process has no more.
+// The part of a pool, 1 / kShareOfPool, for which a sleeping agent is woken, unless the process has no more.
 constexpr uint32_t kShareOfPool = 8;
 
 std::system_error failure(const char* what) { return {errno, std::generic_category(), what}; }

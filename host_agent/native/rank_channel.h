@@ -1,4 +1,4 @@
-// The memory that one rank shares with its process, as the agent's data threads share it among themselves.
+// The memory that one rank shares with its process, divided among the agent's data threads.
 #pragma once
 
 #include <atomic>
@@ -23,32 +23,34 @@ class RankChannel {
   RankChannel(const RankChannel&) = delete;
   RankChannel& operator=(const RankChannel&) = delete;
 
-  int doorbell() const { return doorbell_; }  // eventfd that the process rings when the home sleeps
+  // The eventfd that the process rings when the home sleeps.
+  int doorbell() const { return doorbell_; }
 
   // Makes the memory and returns a new descriptor of it, for the process; the caller closes it.
   // Throws std::logic_error when it was made already and std::system_error.
   int open();
   bool is_open() const { return open_.load(std::memory_order_acquire); }
-  // Only of an open one.
+  // Precondition of both: is_open().
   const channel::Channel& channel() const { return channel_; }
   const std::shared_ptr<channel::SharedMemory>& memory() const { return memory_; }
 
-  // Of the home alone.
+  // For the home alone: returns whether take_submissions() would find something.
   bool submissions_wait() const;
   // Takes what was submitted. Returns the threads that got some of it, as bits.
   uint64_t take_submissions();
   // Tells the process whether it must ring the doorbell.
   void set_sleeping(bool sleeping);
 
-  // Of every thread. Moves the slots submitted for `thread` to the end of `slots`. Returns whether there were any.
+  // For every thread. Moves the slots submitted for `thread` to the end of `slots`. Returns whether there were any.
   bool take(unsigned thread, std::vector<uint16_t>* slots);
   bool has_slots_for(unsigned thread);
-  // Lets the process see that these slots have their results, and wakes it when it wants to be, or when there is
-  // nothing left to do here. Empties `slots`. `status` is the thread's part of the rank's.
+  // Lets the process see that these slots have their results. Wakes it if it waits for no more than those, or for any
+  // when there is nothing left to do here. Empties `slots`. `status` is the thread's part of the rank's.
   void complete(unsigned thread, const RankStatus& status, std::vector<uint16_t>* slots, bool nothing_left);
-  // The rank's status as the threads last published it. Any thread may ask, and never waits for a data thread's round.
+  // Returns the rank's status as the threads last published it. Any thread may call it, and does not wait for a data
+  // thread's round.
   RankStatus status() const;
-  // The process wrote what no process of ours writes: it is served no more.
+  // Ends the service of the process, which wrote what no process of this release writes.
   void fail() { broken_ = true; }
   bool broken() const { return broken_; }
 

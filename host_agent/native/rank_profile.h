@@ -36,7 +36,7 @@ struct RankProfile {
   uint64_t summing = 0;  // of the switch's, where it shares the rank's memory
 };
 
-// What the rank's memory says; `most` is the number of calls that are wanted.
+// Returns the profile in the rank's memory, with up to `most` of the latest calls.
 RankProfile profile_of(const channel::ChannelControl& control, uint64_t most);
 
 }  // namespace switchml::agent

@@ -8,12 +8,13 @@ namespace switchml::agent {
 
 namespace {
 
-// A contribution is lost when results of so many later ones have come before its own: the reordering threshold of
-// RFC 6675. A lower one would take the reordering of a GSO batch for a loss; half the window, where that is less, can
-// still happen. It grows where results come in another order by nature, as from a switch with several shards.
+// A contribution counts as lost when results of this number of later ones have come before its own: the reordering
+// threshold of RFC 6675. A lower one would take the reordering of a GSO batch for a loss; half the window, where that
+// is less, can still happen. It grows where results come in another order by nature, as from a switch with several
+// shards.
 constexpr uint32_t kReorderingThreshold = 64;
 constexpr uint32_t kPoolsUntilLower = 16;  // of results without a spurious fast retransmission, until it is halved
-// A timeout retransmits only so many contributions: silence is mostly a straggler's, and then all of them are
+// A timeout retransmits only a few contributions: silence is mostly a straggler's, and then all of them are
 // duplicates. Each result that a retransmission brought allows two more, so that a lost window is back in a few rounds.
 constexpr uint32_t kRetransmitsPerTimeout = 2;
 constexpr uint32_t kRetransmitsPerResult = 2;
@@ -207,7 +208,7 @@ void RankSender::fetch(const std::vector<uint32_t>& targets) {
   }
 }
 
-// What another survivor holds is full in the switch, which sends it again to who asks.
+// A phase that another survivor holds is full in the switch, which sends its result again to a rank that asks.
 void RankSender::retransmit_frozen(net::SendBatch& batch, Clock::time_point now) {
   if (now < next_deadline_) {
     return;

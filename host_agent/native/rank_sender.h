@@ -103,7 +103,7 @@ class RankSender {
   std::deque<Transmission> sent_;  // in order; finished and retransmitted ones leave from the front
   // The window is a stretch of the stream: it begins with the lowest chunk that is the agent's. Counting packets
   // instead would not do: a slot's second phase comes behind later chunks, in another order at each rank, and two ranks
-  // whose windows are full of chunks that the other one has not sent yet would wait for each other for ever.
+  // whose windows are full of chunks that the other one has not sent yet would wait for each other forever.
   uint32_t window_begin_ = 0;
   uint32_t send_from_ = 0;           // no chunk below is queued
   std::vector<uint16_t> submitted_;  // being taken
@@ -112,7 +112,7 @@ class RankSender {
   uint64_t last_number_ = 0;         // of a transmission
   uint64_t highest_answered_ = 0;    // number, of contributions sent once
 
-  uint32_t reordering_threshold_;        // a transmission is lost when so many later ones have results
+  uint32_t reordering_threshold_;        // results of later transmissions that tell of a loss
   uint64_t threshold_raised_at_ = 0;     // last number then: older transmissions raise it no further
   uint32_t results_since_spurious_ = 0;  // fast retransmission
 

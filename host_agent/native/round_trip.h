@@ -47,7 +47,7 @@ class RoundTrip {
   const std::array<uint64_t, runtime::kDurationBuckets>& histogram() const { return histogram_; }
   uint64_t nanoseconds() const { return nanoseconds_; }  // of all samples together
 
-  // How long to wait for a result, after so many timeouts in a row: each doubles it.
+  // The retransmission timeout after a number of timeouts in a row, each of which doubles it.
   Duration timeout(unsigned timeouts) const {
     const Duration first = std::max(timeout_, minimum_);
     return std::min(first * static_cast<double>(1U << std::min(timeouts, 8U)), kMaximumTimeout);

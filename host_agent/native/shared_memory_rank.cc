@@ -21,7 +21,7 @@ namespace switchml::agent {
 
 namespace {
 
-constexpr timeval kPatience{5, 0};  // the switch only makes the rank's memory meanwhile
+constexpr timeval kPatience{5, 0};  // the switch only makes the rank's memory in that time
 
 std::system_error failure(const std::string& what) { return {errno, std::generic_category(), what}; }
 
@@ -213,7 +213,7 @@ RankStatus SharedMemoryRank::status() const {
   const auto* control = std::launder(reinterpret_cast<const channel::ChannelControl*>(memory_.data()));
   RankStatus status;
   status.position = control->server.position.load(std::memory_order_relaxed);
-  // A switch that waits for another rank sleeps, and has not taken what this one has submitted meanwhile.
+  // A switch that waits for another rank sleeps, and has not taken what this one has submitted since.
   const uint32_t waiting = control->submitted.load(std::memory_order_relaxed) - static_cast<uint32_t>(status.position);
   if (waiting <= slots_) {
     status.position += waiting;

@@ -1,5 +1,5 @@
-// A rank whose process shares its memory with the switch: the agent binds it there, hands the memory on and looks at
-// the counters, but moves nothing.
+// A rank whose process shares its memory with the switch: the agent binds it there, passes the memory on and reads the
+// counters, but moves no values.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace switchml::agent {
 // An agent's connection to a shm port.
 class ShmConnector {
  public:
-  // Throw std::system_error when nobody answers at `path` in time, and std::invalid_argument when the switch refuses.
+  // Throws std::system_error when no switch answers at `path` in time, and std::invalid_argument when it refuses.
   explicit ShmConnector(const std::string& path);
   ~ShmConnector();
   ShmConnector(const ShmConnector&) = delete;

@@ -7,7 +7,7 @@
 namespace switchml::agent {
 
 // The window is judged once per round, a window's worth of results. Only losses of this rank's own packets count: those
-// are the slots that it completed, or had resent, by a retransmission. A straggler's silence is no loss. Losses of a
+// are the slots that it completed, or had resent, by a retransmission. A straggler's silence is not a loss. Losses of a
 // few packets in a hundred are noise that a fixed pool rides out (the paper's figures up to 1 %); a queue that
 // overflows loses far more.
 class Window {
@@ -38,7 +38,7 @@ class Window {
   static constexpr uint32_t kSmallest = 4;
   static constexpr uint32_t kFewest = 128;  // results of a round: the share of losses among fewer is chance
   static constexpr uint32_t kFewestLosses = 4;
-  static constexpr uint32_t kTolerated = 16;  // more than one loss in so many results shrinks the window
+  static constexpr uint32_t kTolerated = 16;  // more than one loss in this number of results shrinks the window
 
   uint32_t pool_;
   uint32_t size_;

@@ -1,7 +1,7 @@
-// What a rank's process notes about its calls, in the memory that it shares (channel.h), for the agent to read: totals,
-// and the times of the latest calls. One thread of the process writes it, after each call; nobody waits for anybody.
+// The log of a rank's calls in the memory that its process shares (channel.h), for the agent to read: totals, and the
+// times of the latest calls. One thread of the process writes it after each call. Neither side waits for the other.
 //
-// A reader takes nothing in it for true: of its numbers only those are believed that can be.
+// A reader does not trust the process: it takes only numbers that are possible.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace switchml::channel {
 
 // Times are monotonic_nanoseconds(); the last three say what the thread did between `begun` and `ended`, for this call
-// or for another one beside it.
+// or for another one at the same time.
 struct CallTimes {
   uint64_t sequence = 0;  // among the rank's calls, from 0
   uint64_t kind = 0;      // CallKind of switchml/native/codecs/make_codec.h
@@ -49,15 +49,15 @@ class CallLog {
     ended_.store(number + 1, std::memory_order_release);
   }
 
-  // ---- whoever reads ----
+  // ---- the reader ----
 
   uint64_t ended() const { return ended_.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   uint64_t nanoseconds() const { return nanoseconds_.load(std::memory_order_relaxed); }
   uint64_t took(size_t bucket) const { return took_[bucket].load(std::memory_order_relaxed); }
 
-  // The latest calls, at most `most`, oldest first, without those that were overwritten meanwhile and those whose times
-  // cannot be, as of `now`.
+  // The latest calls, at most `most`, oldest first, without those that were overwritten during the call and those whose
+  // times are impossible as of `now`.
   std::vector<CallTimes> latest(uint64_t most, uint64_t now) const {
     const uint64_t end = ended_.load(std::memory_order_acquire);
     uint64_t wanted = most < kRecords ? most : kRecords;

@@ -1,15 +1,15 @@
-// The memory that a training process shares, for one rank, with whoever moves its values: the agent, which puts them
-// into packets, or a switch on the same machine, which adds them up where they are. A contribution buffer per slot, a
-// ticket each way, and two rings.
+// The memory that a training process shares, for one rank, with the server that moves its values: the agent, which puts
+// them into packets, or a switch on the same machine, which adds them up where they are. It holds a contribution buffer
+// per slot, a ticket each way, and two rings.
 //
 // The process writes a slot's values and its Ticket, then puts the slot into the submission ring; from then on both
 // belong to the server until it puts the slot into the completion ring, with the RESULT's values and its own Ticket. A
 // slot is in at most one ring at a time, so rings of one entry per slot never overflow, and the only shared counters
 // are their tails. The memory is a sealed memfd: it has no name that another user could open, and it cannot shrink
-// under a reader. What the process writes is hostile to the server until checked; the server keeps the protocol's state
-// (phases, headers) to itself.
+// under a reader. The server trusts nothing that the process writes until it is checked; the server keeps the
+// protocol's state (phases, headers) to itself.
 //
-// An agent puts results into buffers of their own. A switch on the same machine writes them over the contributions:
+// An agent puts results into separate buffers. A switch on the same machine writes them over the contributions:
 // those lines of the cache are the switch's already after it has read them, so that a result costs no further journey
 // from core to core.
 #pragma once
@@ -30,7 +30,7 @@
 
 namespace switchml::channel {
 
-// What travels with the values of one contribution, or of its result.
+// The header fields that travel with the values of one contribution, or of its result.
 struct Ticket {
   uint32_t chunk;
   uint32_t check;
@@ -52,12 +52,12 @@ struct Geometry {
   uint32_t world_size;
   uint32_t results_apart;  // 1: results are in the job's memory, one buffer a slot; kInPlace: in place of contributions
   uint32_t streaming;      // 1: from core to core, stores that bypass the caches are faster here
-  // The processors, by number, near which the server has the values of this rank; none where first is above last.
+  // The CPUs, by number, near which the server has the values of this rank; none where first is above last.
   uint32_t first_cpu;
   uint32_t last_cpu;
 };
 
-// What the server tells about a rank; of no use to the process.
+// The server's counters of a rank; the process does not read them.
 struct ServerCounters {
   std::atomic<uint64_t> position;  // contributions taken for the first time
   std::atomic<uint64_t> sent;      // all that were put into the pipeline
@@ -109,24 +109,24 @@ class Channel {
  public:
   static constexpr size_t kAlignment = 4096;
 
-  // Of the rank's memory; with results_apart it has no result buffers.
+  // Returns the size of the rank's memory, which has result buffers unless they are `results_apart`.
   static size_t bytes(uint32_t slots, uint32_t values, bool results_apart) {
     return payload_offset(slots) + (results_apart ? 1 : 2) * static_cast<size_t>(slots) * payload_stride(values);
   }
-  // Of the job's memory.
+  // Returns the size of the job's memory for results.
   static size_t result_bytes(uint32_t slots, uint32_t values) {
     return static_cast<size_t>(slots) * payload_stride(values);
   }
-  // From buffer to buffer.
+  // Bytes from one buffer to the next.
   static size_t payload_stride(uint32_t values) { return round_up(values * sizeof(uint32_t), 64); }
 
   Channel() = default;
-  // Where the first contribution is.
+  // Returns the first contribution's buffer.
   static uint8_t* contributions(void* memory, uint32_t slots) {
     return static_cast<uint8_t*>(memory) + payload_offset(slots);
   }
   // `slots` and `values` are the caller's own, checked figures, not those that the memory claims. `results` is where
-  // results are if not in buffers of their own.
+  // results are, if not behind the contributions.
   Channel(void* memory, uint32_t slots, uint32_t values, void* results = nullptr)
       : base_(static_cast<uint8_t*>(memory)),
         results_(static_cast<uint8_t*>(results)),
@@ -173,7 +173,7 @@ class Channel {
   size_t stride_ = 0;
 };
 
-// Sleeps until somebody calls futex_wake on `word`, unless it already differs from `expected`; returns early at times.
+// Sleeps until futex_wake is called on `word`, unless it already differs from `expected`; may return early.
 inline void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, const timespec* timeout) {
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, timeout, nullptr, 0);
 }
@@ -187,7 +187,7 @@ inline void ring(int eventfd) {
   }
 }
 
-// Whether a count has come as far as somebody wants it; counts wrap around.
+// Returns whether `count` has reached `wanted`; counts wrap around.
 inline bool has_reached(uint32_t count, uint32_t wanted) { return static_cast<int32_t>(count - wanted) >= 0; }
 
 // Tells a process that may sleep on `process_event` that there is something to look at.

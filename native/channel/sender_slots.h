@@ -1,4 +1,4 @@
-// The state of a rank's slots, as whoever sends its contributions keeps it: the agent for a rank over UDP or a device,
+// The state of a rank's slots at the server that sends its contributions: the agent for a rank over UDP or a device,
 // the soft switch for a rank that shares its memory. Neither believes what the process writes.
 #pragma once
 
@@ -66,8 +66,8 @@ class SenderSlots {
   Ticket complete(uint32_t slot, const wire::Header& result);
 
   // A change of epoch (docs/protocol.md). After freeze() no result is taken; fetch() then lets results of each slot be
-  // taken until so many of its phases are held. Returns whether the targets are new, so that what is in flight must be
-  // sent again. Throws std::invalid_argument without a freeze(), or for targets that are not one for each slot.
+  // taken until the given number of its phases is held. Returns whether the targets are new, so that what is in flight
+  // must be sent again. Throws std::invalid_argument without a freeze(), or for targets that are not one for each slot.
   void freeze() { limits_ = held(); }
   bool fetch(const std::vector<uint32_t>& targets);
   bool frozen() const { return !limits_.empty(); }

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20U;
 constexpr size_t kPage = 4096;
 
-// linux/fcntl.h has it, which cannot be included beside fcntl.h. Mappings made before the seal stay writable.
+// linux/fcntl.h has it, which cannot be included together with fcntl.h. Mappings made before the seal stay writable.
 constexpr int kSealFutureWrite = 0x0010;
 
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }

@@ -25,7 +25,7 @@ class SharedMemory {
 
   uint8_t* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  // Of memory that was made here, until close_descriptor(); else -1.
+  // The descriptor of memory that was made here, until close_descriptor(); else -1.
   int fd() const { return fd_; }
   void close_descriptor();
 

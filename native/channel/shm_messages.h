@@ -1,4 +1,4 @@
-// What an agent and a switch on the same machine say to each other over the SEQPACKET socket of a shm port, once per
+// The messages between an agent and a switch on the same machine over the SEQPACKET socket of a shm port, once per
 // rank. Both are parts of one release on one machine, so these are the structures as they lie in memory.
 //
 // The agent sends a ShmRequest; the switch answers with a ShmAnswer. After a `bind` that was granted the connection

@@ -1,4 +1,4 @@
-// What a rank's progress thread has done with its time, up to now.
+// The time that a rank's progress thread has spent in each of its states, up to now.
 #pragma once
 
 #include <atomic>

@@ -125,7 +125,7 @@ const auto kRankStatus = record<RankStatus>(
     field("sent", &RankStatus::sent, "packets"), field("received", &RankStatus::received, "results taken"),
     field("retransmissions", &RankStatus::retransmissions),
     field("fast_retransmissions", &RankStatus::fast_retransmissions),
-    field("ignored", &RankStatus::ignored, "packets that were no result of a slot in flight"),
+    field("ignored", &RankStatus::ignored, "packets that were not the result of a slot in flight"),
     field("gso_batch_size", &RankStatus::gso_batch_size,
           "the most that leave in one message, over udp; 0 before that was measured"),
     field("round_trip_seconds", &RankStatus::round_trip_seconds),
@@ -231,7 +231,7 @@ NB_MODULE(_engine, module) {
       },
       nb::arg("path"),
       "Return the number of the shm port whose switch listens at `path`.\n\nRaises as Engine.open_shm_rank.");
-  // The size that a job's socket is to be given in each direction.
+  // The buffer size to ask for in each direction of a job's socket.
   module.attr("SOCKET_BUFFER_BYTES") = PacketPath::kSocketBufferBytes;
   // The uses of one slot that an epoch allows.
   module.attr("SLOT_USES") = switchml::wire::kSlotUses;
