@@ -1,1 +1,1 @@
-"""What runs in the switch: the wire format, the P4 programs and the soft switch."""
+"""The switch: the wire format, the P4 programs and the soft switch."""

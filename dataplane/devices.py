@@ -1,4 +1,4 @@
-"""Network devices whose frames a process moves itself: DPDK ports and AF_XDP sockets, where this build has them."""
+"""Network devices whose frames a process itself sends and receives: DPDK ports and AF_XDP sockets, if built."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ += ["require_built", "with_queues"]
 DEVICE_TRANSPORTS: Final = ("dpdk", "xdp")
 
 Poll: TypeAlias = Literal["adaptive", "busy"]
-"""Whether the data thread sleeps when no frames come, or keeps a processor to itself."""
+"""Polling of the data thread: adaptive sleeps when no frames arrive, busy occupies a CPU."""
 
 _PACKAGES: Final = {"dpdk": "libdpdk-dev", "xdp": "libxdp-dev libbpf-dev"}
 _PCI_ADDRESS: Final = re.compile(r"([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 _NAMES: Final = {"dpdk": "DPDK", "xdp": "AF_XDP"}
-_MEMIF_SOCKET: Final = "/run/memif.sock"  # net_memif's own default
-# Of the virtual devices that docs/transports.md names. Their drivers pass over an option that they do not know.
+_MEMIF_SOCKET: Final = "/run/memif.sock"  # net_memif's default
+# Options of the virtual devices in docs/transports.md. Their drivers silently ignore unknown options.
 _OPTIONS: Final = {
     "net_af_packet": ("iface", "qpairs", "blocksz", "framesz", "framecnt", "qdisc_bypass"),
     "net_memif": ("id", "role", "bsize", "rsize", "socket", "socket-abstract", "mac", "zero-copy", "secret"),
@@ -46,12 +46,12 @@ class Device:
 
     @property
     def mac_text(self) -> str:
-        """The MAC address as people write it."""
+        """The MAC address as text."""
         return self.mac.to_bytes(6, "big").hex(":")
 
 
 def built(kind: Literal["dpdk", "xdp"]) -> bool:
-    """Return whether this build has the transport and its libraries are there."""
+    """Return whether this build has the transport and its libraries are installed."""
     try:
         require_built(kind)
     except OSError:
@@ -60,10 +60,10 @@ def built(kind: Literal["dpdk", "xdp"]) -> bool:
 
 
 def require_built(kind: Literal["dpdk", "xdp"]) -> None:
-    """Do nothing if this build has the transport and its libraries are there.
+    """Do nothing if this build has the transport and its libraries are installed.
 
     Raises:
-        OSError: it has not; the message says what to install.
+        OSError: one of them is missing; the message says what to install.
 
     """
     _module(kind)
@@ -73,15 +73,16 @@ def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = Fal
     """Open a DPDK port.
 
     Args:
-        devargs: A PCI address, or the name of a virtual device such as ``net_memif0``, and its options after commas.
-        eal: Arguments of DPDK's environment, as in a shell; the first device of a process decides about them.
-        mtu: Bytes of IPv4 that a frame may carry; 0 leaves that to the device.
-        promiscuous: Also take frames that are addressed to others.
-        queues: How many it is to have in each direction, 1 to 64: one for each thread that will use it.
+        devargs: A PCI address, or the name of a virtual device such as ``net_memif0``, followed by comma-separated
+            options.
+        eal: Arguments of DPDK's environment, as in a shell; the first device of a process determines them.
+        mtu: Bytes of IPv4 that a frame may carry; 0 keeps the device's MTU.
+        promiscuous: Also receive frames that are addressed to others.
+        queues: Number of queues in each direction, 1 to 64: one for each thread that will use the port.
 
     Raises:
         OSError: This build has no DPDK, or DPDK refuses.
-        ValueError: There is no such device, it is open already or has fewer queues, or the arguments cannot be.
+        ValueError: There is no such device, it is open already or has fewer queues, or the arguments are invalid.
 
     """
     module = _module("dpdk")
@@ -98,13 +99,14 @@ def open_dpdk(devargs: str, eal: str = "", mtu: int = 0, promiscuous: bool = Fal
 
 
 def with_queues(devargs: str, queues: int) -> str:
-    """Tell virtual devices how many queues they are to have; network cards learn it when they are configured.
+    """Tell virtual devices their number of queues; network cards are configured later.
 
-    Between two ends of net_memif with different numbers, DPDK 22.11 takes one ring for another. They differ in their
-    secret as well, then, and do not connect.
+    If the two ends of a net_memif have different numbers, DPDK 22.11 mixes up their rings. The number is therefore made
+    part
+    of the secret, so that such ends do not connect.
 
     Raises:
-        ValueError: The device's own options say another number.
+        ValueError: The device's options give another number.
 
     """
     name, *parts = devargs.split(",")
@@ -112,8 +114,7 @@ def with_queues(devargs: str, queues: int) -> str:
     if name.startswith("net_af_packet") and options.get("qpairs", "1") != str(queues):
         if "qpairs" in options:
             raise ValueError(
-                f"{devargs} has {options['qpairs']} queues (qpairs=), and {queues} threads take one each: leave qpairs"
-                " out"
+                f"{devargs} has {options['qpairs']} queues (qpairs=), but {queues} threads need one each: omit qpairs"
             )
         return f"{devargs},qpairs={queues}"
     if name.startswith("net_memif") and queues > 1:
@@ -123,10 +124,10 @@ def with_queues(devargs: str, queues: int) -> str:
 
 
 def check_devargs(devargs: str) -> None:
-    """Check the options of net_af_packet and net_memif, of which DPDK says too little or nothing when they are wrong.
+    """Check the options of net_af_packet and net_memif, whose errors DPDK reports badly or not at all.
 
     Raises:
-        ValueError: An option is not one of the driver's, or what it names is not there.
+        ValueError: The driver has no such option, or a named object does not exist.
 
     """
     name, *parts = devargs.split(",")
@@ -137,7 +138,7 @@ def check_devargs(devargs: str) -> None:
     for key, value in options.items():
         if key not in _OPTIONS[driver] or not value:
             known = ", ".join(f"{option}=" for option in _OPTIONS[driver])
-            raise ValueError(f"{devargs}: {key!r} is no option of {driver} with a value; it has {known}")
+            raise ValueError(f"{devargs}: {key!r} is not an option of {driver} with a value; it has {known}")
     if driver == "net_af_packet":
         interface = options.get("iface", "")
         if interface not in (name for _, name in socket.if_nameindex()):
@@ -145,13 +146,13 @@ def check_devargs(devargs: str) -> None:
     elif options.get("socket-abstract") == "no":
         path = Path(options.get("socket", _MEMIF_SOCKET))
         if options.get("role") == "server" and not path.parent.is_dir():
-            raise ValueError(f"{devargs}: there is no directory {path.parent} to make the socket in")
+            raise ValueError(f"{devargs}: there is no directory {path.parent} to create the socket in")
         if options.get("role") != "server" and not path.is_socket():
-            raise ValueError(f"{devargs}: nobody has made the socket {path}; start the switch, its server, first")
+            raise ValueError(f"{devargs}: the socket {path} does not exist; start the switch, its server, first")
 
 
 def open_xdp(interface: str) -> Device:
-    """Open an AF_XDP socket on a network interface; it gets our UDP packets, and the kernel everything else.
+    """Open an AF_XDP socket on a network interface; it receives SwitchML's UDP packets, and the kernel everything else.
 
     Raises:
         OSError: This build has no AF_XDP, or the kernel refuses.
@@ -162,20 +163,20 @@ def open_xdp(interface: str) -> Device:
 
 
 def _remove_left_socket(devargs: str) -> None:
-    """Remove the socket of a net_memif server that was killed, which would keep the next one from making it."""
+    """Remove the socket of a killed net_memif server, which would prevent the next one from creating it."""
     name, *parts = devargs.split(",")
     options = dict(part.split("=", 1) for part in parts if "=" in part)
     if not name.startswith("net_memif") or options.get("role") != "server" or options.get("socket-abstract") != "no":
         return
     path = Path(options.get("socket", _MEMIF_SOCKET))
-    # Not by a connection: one that ends at once ends a process that listens there (DPDK 22.11 panics).
+    # A connection must not be used to test this: one that ends at once makes the listening process panic (DPDK 22.11).
     listened_at = {Path(word) for word in Path("/proc/net/unix").read_text(errors="replace").split()}
     if path.is_socket() and path not in listened_at:
         path.unlink(missing_ok=True)
 
 
 def _probe_nothing_else(devargs: str, arguments: list[str]) -> list[str]:
-    """Arguments that keep DPDK from taking network cards that nobody named, unless the user's own are about that."""
+    """Return arguments that keep DPDK from probing other network cards, unless the user's own concern that."""
     if any(argument in ("-a", "-b", "--allow", "--block", "--no-pci") for argument in arguments):
         return []
     if _PCI_ADDRESS.match(devargs):
@@ -193,5 +194,5 @@ def _module(kind: Literal["dpdk", "xdp"]) -> ModuleType:
         ) from None
     except ImportError as error:
         raise OSError(
-            f"the library of {_NAMES[kind]} is not there any more (Debian: apt-get install {_PACKAGES[kind]}): {error}"
+            f"the library of {_NAMES[kind]} is no longer installed (Debian: apt-get install {_PACKAGES[kind]}): {error}"
         ) from None

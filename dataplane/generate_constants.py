@@ -21,7 +21,7 @@ _NOTICE = "Generated from dataplane/constants.toml by dataplane/generate_constan
 
 # Tables whose members are the values of one field or the index of one counter.
 _ENUMS = {"kind": "Kind", "format": "Format", "verdict": "Verdict", "drop_reason": "DropReason"}
-# The width in bits that P4 gives each constant; 32 where nothing is said.
+# The width in bits that P4 gives each constant; default 32.
 _P4_WIDTHS = {
     "protocol": {"version": 8, "udp_port": 16, "ipv4_ttl": 8},
     "kind": {"*": 8},

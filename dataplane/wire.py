@@ -1,4 +1,4 @@
-"""The SwitchML packet as Python sees it: for tools and tests, never on the data path."""
+"""The SwitchML packet in Python: for tools and tests, never on the data path."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Packet:
 
     @classmethod
     def unpack(cls, data: bytes) -> Packet:
-        """Read a UDP payload.
+        """Parse a UDP payload.
 
         Raises:
             WireError: it is shorter than a header or the values are not whole words.

@@ -1,4 +1,4 @@
-"""The tables that every Tofino has, in the format of bfrt.json; see fixed_tables.json for where the facts come from."""
+"""The tables that every Tofino has, in the format of bfrt.json; fixed_tables.json names the sources of the facts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FACTS = Path(__file__).with_name("fixed_tables.json")
 
 
 def fixed_tables() -> dict[str, Any]:
-    """Return the document as a switch would send it, of the fields that are used here."""
+    """Return the document as a switch would send it, with the fields that are used here."""
     facts = json.loads(_FACTS.read_text(encoding="utf-8"))
     return {"schema_version": "1.0.0", "tables": [_table(table) for table in facts["tables"]]}
 

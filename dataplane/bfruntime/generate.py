@@ -17,7 +17,7 @@ _SOURCE = "switchml/dataplane/bfruntime/bfruntime.proto"
 
 
 def generate() -> dict[Path, str]:
-    """Return the generated files: where each belongs and its text.
+    """Return the generated files as a mapping of path to text.
 
     Raises:
         ImportError: grpcio-tools is not installed.

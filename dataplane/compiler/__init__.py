@@ -1,1 +1,1 @@
-"""Compiles the P4 program for BMv2 and Tofino and checks the results in; only for a checkout."""
+"""Compile the P4 program for BMv2 and Tofino into files that are checked in; only for a checkout."""

@@ -1,9 +1,9 @@
-"""Compile the P4 program for its targets and record what was compiled.
+"""Compile the P4 program for its targets and record the inputs and outputs.
 
 Run it as ``python -m switchml.dataplane.compiler.compile_p4 --target bmv2`` or ``tofino`` in the source tree after
-changing a P4 file or constants.toml. The outputs are checked in, so that nobody needs a P4 compiler to run a switch;
-``digest.json`` beside them tells whether they are those of the sources. They hold no path of the machine that compiled
-them.
+changing a P4 file or constants.toml. The outputs are checked in, so that a switch runs without a P4 compiler;
+``digest.json`` in the same folder tells whether they match the sources. They contain no paths of the machine that
+compiled them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CompileError(Exception):
 
 @dataclass(frozen=True)
 class Variant:
-    """One compilation of the program: what it is called and its values per packet."""
+    """One compilation of the program: its name and its values per packet."""
 
     name: str
     values: int
@@ -102,7 +102,7 @@ def read_digest(folder: Path = _HERE) -> dict[str, Any]:
 
 
 def find_stale(folder: Path = _HERE) -> list[str]:
-    """Return what in the build folder does not fit the sources, one sentence each; empty when all is fresh."""
+    """Return a sentence for each file in the build folder that does not match the sources; empty if all are fresh."""
     if not (folder / _BUILD / _DIGEST).exists():
         return [f"{_DIGEST} is missing"]
     recorded = read_digest(folder)
@@ -111,7 +111,7 @@ def find_stale(folder: Path = _HERE) -> list[str]:
         if target in recorded:
             stale += _find_stale(target, recorded[target], folder)
         else:
-            stale.append(f"{_DIGEST} does not know {target}")
+            stale.append(f"{_DIGEST} does not list {target}")
     return stale
 
 
@@ -131,10 +131,10 @@ def _find_stale(target: str, recorded: dict[str, Any], folder: Path) -> list[str
 
 
 def compiler_version() -> str | None:
-    """Return name and version of BMv2's P4 compiler on PATH, or None when there is none.
+    """Return name and version of BMv2's P4 compiler, or None if it is not on PATH.
 
     Raises:
-        CompileError: it does not tell its version.
+        CompileError: it does not print its version.
 
     """
     if shutil.which(COMPILER) is None:
@@ -142,7 +142,7 @@ def compiler_version() -> str | None:
     for line in _run(COMPILER, "--version").splitlines():
         if line.startswith("Version "):
             return f"{COMPILER} {line.split()[1]}"
-    raise CompileError(f"{COMPILER} --version names no version")
+    raise CompileError(f"{COMPILER} --version prints no version")
 
 
 def compile_variant(variant: Variant) -> dict[str, str]:
@@ -158,7 +158,7 @@ def compile_variant(variant: Variant) -> dict[str, str]:
         _run(
             COMPILER,
             "--std=p4-16",
-            "--Wdisable=unused",  # constants.p4 holds what other targets and programs use
+            "--Wdisable=unused",  # constants.p4 also has constants of other targets and programs
             f"-DVALUES={variant.values}",
             "--p4runtime-files",
             str(p4info),
@@ -203,7 +203,7 @@ def write_outputs(target: str, compiler: str, outputs: Mapping[str, str]) -> lis
 
 
 def _run(*command: str) -> str:
-    """Run the compiler in the P4 folder and return what it says (p4c writes even its version to stderr)."""
+    """Run the compiler in the P4 folder and return its output (p4c writes even its version to stderr)."""
     try:
         done = subprocess.run(command, cwd=_HERE / "p4", capture_output=True, text=True, timeout=600, check=True)
     except FileNotFoundError as error:
@@ -214,7 +214,7 @@ def _run(*command: str) -> str:
 
 
 def _without_sources(node: Any) -> Any:
-    """Return a BMv2 configuration without the places in the source: four fifths of its size, and of no effect."""
+    """Return a BMv2 configuration without source locations, which are four fifths of its size and have no effect."""
     if isinstance(node, dict):
         return {key: _without_sources(value) for key, value in node.items() if key != "source_info"}
     if isinstance(node, list):
@@ -223,7 +223,7 @@ def _without_sources(node: Any) -> Any:
 
 
 def _json_text(config: dict[str, Any]) -> str:
-    """Return compact JSON with one line for each element of each section, so that a difference can be read."""
+    """Return compact JSON with one line for each element of each section, so that differences are readable."""
     sections = []
     for key, value in config.items():
         if isinstance(value, list) and value:
@@ -243,7 +243,7 @@ def _make_bmv2() -> None:
 
 
 def _make_tofino(device: str) -> None:
-    """Compile, print the report beside the budget, and write the outputs unless a limit is passed."""
+    """Compile, print the report with the budget, and write the outputs unless a limit is exceeded."""
     compiler = compile_tofino.compiler_version()
     if compiler is None:
         raise CompileError(
@@ -267,9 +267,11 @@ def _make_tofino(device: str) -> None:
     type=click.Choice([*TARGETS, "tofino2"]),
     default="bmv2",
     show_default=True,
-    help="What to compile for. Of tofino2 only the report is printed.",
+    help="Target to compile for. For tofino2 only the report is printed.",
 )
-@click.option("--check", is_flag=True, help="Compile nothing; fail when any target's outputs are not the sources'.")
+@click.option(
+    "--check", is_flag=True, help="Compile nothing; fail if the outputs of any target do not match the sources."
+)
 def main(target: str, check: bool) -> None:
     """Compile the P4 program into dataplane/p4/build."""
     if check:

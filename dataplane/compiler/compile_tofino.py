@@ -1,7 +1,7 @@
-"""Compile the P4 program for Tofino with p4c's open back end, and read what the compiler reports.
+"""Compile the P4 program for Tofino with p4c's open back end, and read the compiler's reports.
 
 ``p4c-barefoot`` and ``bfas`` are the compiler and the assembler that p4c builds with ``-DENABLE_TOFINO=ON``; with
-``p4test`` of the same p4c they must be on PATH. The binary for the chip is not kept: whoever loads it compiles it.
+``p4test`` of the same p4c they must be on PATH. The binary for the chip is not kept: users compile it with their SDE.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ BUDGET = "tna/budget.toml"  # both relative to the P4 folder
 _VALUES = 64
 _DEVICES = {"tofino": 1, "tofino2": 2}
 _P4 = Path(__file__).parent.parent / "p4"
-_SECONDS = 3600  # a busy machine; an idle one needs less than a minute
+_SECONDS = 3600  # for a busy machine; an idle one needs less than a minute
 
 
 class TofinoCompileError(Exception):
-    """The compiler is missing, or refused the program; the text says what it said."""
+    """The compiler is missing, or refused the program; the text contains its messages."""
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """The outputs by their name in the build folder, the report, and how long the compiler took, in seconds."""
+    """The outputs by their name in the build folder, the report, and the compiler's run time in seconds."""
 
     outputs: dict[str, str]
     report: Report
@@ -57,10 +57,10 @@ class Compilation:
 
 
 def compiler_version() -> str | None:
-    """Return name and version of the compiler on PATH, or None when it or the assembler is not there.
+    """Return name and version of the compiler, or None if it or the assembler is not on PATH.
 
     Raises:
-        TofinoCompileError: it does not tell its version.
+        TofinoCompileError: it does not print its version.
 
     """
     if shutil.which(COMPILER) is None or shutil.which(ASSEMBLER) is None:
@@ -68,7 +68,7 @@ def compiler_version() -> str | None:
     for line in _run(COMPILER, "--version").splitlines():
         if line.startswith("Version "):
             return f"{COMPILER} {line.split()[1]}"
-    raise TofinoCompileError(f"{COMPILER} --version names no version")
+    raise TofinoCompileError(f"{COMPILER} --version prints no version")
 
 
 def compile_tofino(device: str = "tofino") -> Compilation:
@@ -99,7 +99,7 @@ def compile_tofino(device: str = "tofino") -> Compilation:
             "p4-16",
             "--nocpp",
             "-g",
-            "--verbose",  # both, or some reports are not written
+            "--verbose",  # both are needed, or some reports are not written
             "--Wdisable",
             "--bf-rt-schema",
             str(folder / "bfrt.json"),
@@ -129,34 +129,36 @@ def compile_tofino(device: str = "tofino") -> Compilation:
 
 
 def check_parser(assembly: str) -> None:
-    """See that the ingress parser of an assembly does what two faults of the compiler keep it from doing.
+    """Check the ingress parser of an assembly for two faults of the compiler.
 
-    p4c since 16 February 2026 (commit e3af57f, pull request 5063) forgets what a parser state selects by, says nothing,
-    and makes a parser that takes every packet for the first choice. And it may place the parser's error field somewhere
-    inside a wider container, at whose lower end the chip writes it.
+    p4c since 16 February 2026 (commit e3af57f, pull request 5063) silently omits the keys of a parser's select
+    expressions,
+    so that the parser takes every packet for the first choice. And it may place the parser's error field inside a wider
+    container, while the chip writes to the container's low end.
 
     Raises:
-        TofinoCompileError: it does not.
+        TofinoCompileError: the assembly has one of these faults.
 
     """
     parser = assembly.partition("\nparser ingress:")[2].partition("\ndeparser ingress:")[0]
     if not re.search(r"^\s+match: \[", parser, re.MULTILINE):
         raise TofinoCompileError(
-            f"{COMPILER} made a parser that selects by nothing: this p4c has the fault of its pull request 5063 "
+            f"{COMPILER} made a parser without select keys: this p4c has the fault of its pull request 5063 "
             "(bind_use in backends/tofino/bf-p4c/parde/allocate_parser_match_register.cpp keeps scratch registers "
-            "only); use an older one, or one in which it is mended"
+            "only); use an older one, or one in which it is fixed"
         )
     if not re.search(r"^\s+parser_error: M?H\d+$", parser, re.MULTILINE):
         raise TofinoCompileError(
-            f"{COMPILER} did not give the parser's error a container of 16 bits: the chip would write beside it"
+            f"{COMPILER} did not give the parser's error a container of 16 bits: the chip would write to the wrong bits"
         )
 
 
 def _schema_text(schema: dict[str, Any]) -> str:
-    """Return the BfRt schema with one line for each table, so that a difference can be read.
+    """Return the BfRt schema with one line for each table, so that differences are readable.
 
-    Without the snapshot tables: they are for debugging, nobody here uses them, and they are not the same after each
-    compilation of the same source.
+    Snapshot tables are omitted: they are for debugging, SwitchML does not use them, and they differ between
+    compilations of
+    the same source.
     """
     tables = ",\n".join(
         json.dumps(table, separators=(",", ":"))
@@ -172,7 +174,7 @@ def _schema_text(schema: dict[str, Any]) -> str:
 
 
 def _run(*command: str) -> str:
-    """Run a program of the compiler in the P4 folder and return what it says."""
+    """Run one of the compiler's programs in the P4 folder and return its output."""
     try:
         done = subprocess.run(command, cwd=_P4, capture_output=True, text=True, timeout=_SECONDS, check=True)
     except FileNotFoundError as error:
@@ -182,5 +184,5 @@ def _run(*command: str) -> str:
     except subprocess.CalledProcessError as error:
         raise TofinoCompileError(f"{command[0]} refused {ENTRY}:\n{error.stdout}{error.stderr}") from error
     except subprocess.TimeoutExpired as error:
-        raise TofinoCompileError(f"{command[0]} has not finished {ENTRY} after {_SECONDS} s") from error
+        raise TofinoCompileError(f"{command[0]} did not finish {ENTRY} within {_SECONDS} s") from error
     return done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Count how much of the P4 program its targets share: lines that are neither empty nor a comment alone."""
+"""Count how much of the P4 program its targets share, in lines that are neither empty nor only a comment."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _INCLUDE = re.compile(r'^#include "(.*)"', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of one target's program: those in common/ that it includes, and those that are its own."""
+    """Lines of one target's program: those in common/ that it includes, and those specific to the target."""
 
     shared: int
     own: int
 
     @property
     def shared_percent(self) -> float:
-        """The shared part in percent."""
+        """The percentage of shared lines."""
         return 100 * self.shared / (self.shared + self.own)
 
 

@@ -1,4 +1,4 @@
-"""What a compilation of the TNA program uses of one pipe, out of the compiler's reports, and whether that is too much.
+"""The resources that the compiled TNA program uses of one pipe, from the compiler's reports, and their limits.
 
 The reports are those of p4c's Tofino back end, called with ``-g``, and of its assembler: ``context.json``,
 ``logs/resources.json``, ``logs/phv.json`` and ``logs/power.json`` in the folder of the pipe.
@@ -32,12 +32,12 @@ __all__ = [
 
 
 class BudgetError(Exception):
-    """The program uses more than the budget allows, or the budget names other figures; the text says which."""
+    """The program exceeds the budget, or budget and report have different figures; the text says which."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """How much is used of one kind of resource; ``available`` is None where the chip sets no limit."""
+    """The amount used of one kind of resource; ``available`` is None if the chip sets no limit."""
 
     used: int
     available: int | None
@@ -45,7 +45,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one match-action stage holds, ingress and egress together; of four stateful ALUs each."""
+    """The resources of one match-action stage, ingress and egress together; each has four stateful ALUs."""
 
     number: int
     stateful_alus: int
@@ -63,7 +63,7 @@ class Report:
     stages: list[Stage]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``resources.json`` in the build folder says."""
+        """Return the content of ``resources.json`` in the build folder."""
         return {
             "figures": {
                 name: {"used": one.used, "available": one.available} for name, one in sorted(self.figures.items())
@@ -73,11 +73,11 @@ class Report:
 
 
 def read_report(pipe: Path) -> Report:
-    """Return the figures of the compilation whose outputs lie in ``pipe``.
+    """Return the figures of the compilation whose outputs are in ``pipe``.
 
     Raises:
         FileNotFoundError: a report is missing.
-        KeyError: a report has another form than those of p4c 9.13.
+        KeyError: a report does not have the form of p4c 9.13.
 
     """
     resources = _load(pipe / "logs" / "resources.json")["resources"]
@@ -107,22 +107,22 @@ def check_budget(report: Report, budget: Mapping[str, int]) -> None:
     """Compare a report with a budget.
 
     Raises:
-        BudgetError: a figure passes its limit, has none, or is not in the report.
+        BudgetError: a figure exceeds its limit, has none, or is not in the report.
 
     """
     complaints = [f"{name} has no limit" for name in sorted(report.figures.keys() - budget.keys())]
-    complaints += [f"{name} is no figure of the report" for name in sorted(budget.keys() - report.figures.keys())]
+    complaints += [f"{name} is not in the report" for name in sorted(budget.keys() - report.figures.keys())]
     complaints += [
         f"{name} is {report.figures[name].used}, the limit {budget[name]}"
         for name in sorted(report.figures.keys() & budget.keys())
         if report.figures[name].used > budget[name]
     ]
     if complaints:
-        raise BudgetError("the budget does not hold: " + "; ".join(complaints))
+        raise BudgetError("the budget is exceeded or incomplete: " + "; ".join(complaints))
 
 
 def report_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
-    """Return the report as two tables for people: the figures beside their limits, and the stages."""
+    """Return the report as two tables for people: the figures with their limits, and the stages."""
     lines = [f"{'':22}{'used':>8}{'chip':>8}{'budget':>8}"]
     for name, figure in sorted(report.figures.items()):
         available = "" if figure.available is None else figure.available
@@ -135,7 +135,7 @@ def report_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
 
 
 def markdown_lines(report: Report, budget: Mapping[str, int]) -> list[str]:
-    """Return the figures as a table in Markdown; it stands in dataplane/README.md."""
+    """Return the figures as a table in Markdown, for dataplane/README.md."""
     lines = ["| | used | chip | budget |", "|---|---|---|---|"]
     for name, figure in sorted(report.figures.items()):
         available = "" if figure.available is None else figure.available

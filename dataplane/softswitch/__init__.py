@@ -1,1 +1,1 @@
-"""The soft switch: the native aggregator and the P4Runtime server in front of it."""
+"""The soft switch: the native aggregator and its P4Runtime server."""

@@ -1,7 +1,7 @@
-"""Which client may write: client arbitration by election id, for every role of the device.
+"""Client arbitration by election id, for every role of the device: it decides which client may write.
 
 P4Runtime specification, "Client Arbitration and Controller Replication". Requests are handled one at a time and a
-Write never waits, so a write in flight while the primary changes does not exist here.
+Write never waits, so no write is in flight while the primary changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_ROLE_NAME = 256
 
 
 class Client:
-    """One stream. ``notify`` hands a message to it without waiting."""
+    """One stream. ``notify`` passes a message to it without waiting."""
 
     def __init__(self, peer: str, notify: Callable[[p4r.StreamMessageResponse], None]) -> None:
         self.peer = peer
@@ -35,7 +35,7 @@ class Client:
 
 
 class _Role:
-    """A role's live clients, its primary, and the highest election id ever seen."""
+    """A role's live clients, its primary, and the highest election id so far."""
 
     def __init__(self, device_id: int, name: str) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class _Role:
                 update.status.message = "you are the primary client"
             elif self.primary is not None:
                 update.status.code = rpc_code.ALREADY_EXISTS
-                update.status.message = "you are a backup client: another one is primary"
+                update.status.message = "you are a backup client: another client is primary"
             else:
                 update.status.code = rpc_code.NOT_FOUND
                 update.status.message = "there is no primary client"
@@ -71,7 +71,7 @@ class Arbitration:
         self._roles = {"": _Role(device_id, "")}
 
     def update(self, client: Client, message: p4r.MasterArbitrationUpdate) -> None:
-        """Take a MasterArbitrationUpdate and notify whom it concerns.
+        """Handle a MasterArbitrationUpdate and notify the clients that it concerns.
 
         Raises P4RuntimeError, which ends the client's stream.
         """
@@ -100,7 +100,7 @@ class Arbitration:
         self._elect(role, client)
 
     def close(self, client: Client) -> None:
-        """Take a client whose stream has ended off the list; its role is without a primary if it was that."""
+        """Remove a client whose stream has ended; if it was the primary, its role has no primary any more."""
         role = client.role
         if role is None:
             return
@@ -108,7 +108,7 @@ class Arbitration:
         client.role = None
         if role.primary is client:
             role.primary = None
-            _LOG.info("the primary client %s of role %r is gone", client.peer, role.name)
+            _LOG.info("the primary client %s of role %r has disconnected", client.peer, role.name)
             role.notify(role.clients)
 
     def check_device(self, device_id: int) -> None:

@@ -1,6 +1,6 @@
 """Indexed objects of the data plane: indirect counters and registers.
 
-P4Runtime specification, "CounterEntry" and "RegisterEntry". Their values live in the native switch alone.
+P4Runtime specification, "CounterEntry" and "RegisterEntry". Their values exist only in the native switch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Counters:
         }
 
     def modify(self, entry: p4r.CounterEntry) -> None:
-        """Set one cell, or all of them when the index is absent; raises P4RuntimeError."""
+        """Set one cell, or all of them if the index is absent; raises P4RuntimeError."""
         counter = self._counter(entry.counter_id)
         indexes = _indexes(counter.name, entry, counter.size)
         if not entry.HasField("data"):
@@ -44,7 +44,7 @@ class Counters:
                 write(index, packets, byte_count)
 
     def select(self, request: p4r.CounterEntry) -> Iterator[p4r.CounterEntry]:
-        """Yield the cells that a read request asks for: counter id 0 means every counter."""
+        """Yield the cells that a read request selects: counter id 0 means every counter."""
         if not request.counter_id:
             if request.HasField("index"):
                 raise invalid("a read of all counters (counter_id 0) cannot have an index")
@@ -64,7 +64,7 @@ class Counters:
 
     def _counter(self, counter_id: int) -> Counter:
         if not counter_id:
-            raise invalid("counter_id is 0, which is no counter")
+            raise invalid("counter_id is 0, which is not a valid id")
         counter = self._counters.get(counter_id)
         if counter is None:
             raise invalid(f"the pipeline has no indirect counter with id {counter_id:#x}")
@@ -82,11 +82,11 @@ class Registers:
         self._generation = 0
 
     def invalidate(self) -> None:
-        """Make reads that are under way fail: what they have returned is of an older state."""
+        """Make reads in progress fail, because the state that they have returned is no longer current."""
         self._generation += 1
 
     def modify(self, entry: p4r.RegisterEntry) -> None:
-        """Set one entry, or all of them when the index is absent; raises P4RuntimeError."""
+        """Set one entry, or all of them if the index is absent; raises P4RuntimeError."""
         register = self._register(entry.register_id)
         indexes = _indexes(register.name, entry, self._size)
         kind = entry.data.WhichOneof("data")
@@ -99,7 +99,7 @@ class Registers:
                 self._switch.write_register(register.name, index, value)
 
     def select(self, request: p4r.RegisterEntry) -> Iterator[p4r.RegisterEntry]:
-        """Yield the entries that a read request asks for: register id 0 means every register."""
+        """Yield the entries that a read request selects: register id 0 means every register."""
         if not request.register_id:
             if request.HasField("index"):
                 raise invalid("a read of all registers (register_id 0) cannot have an index")
@@ -124,7 +124,7 @@ class Registers:
 
     def _register(self, register_id: int) -> Register:
         if not register_id:
-            raise invalid("register_id is 0, which is no register")
+            raise invalid("register_id is 0, which is not a valid id")
         register = self._registers.get(register_id)
         if register is None:
             raise invalid(f"the pipeline has no register with id {register_id:#x}")
@@ -136,7 +136,7 @@ class Registers:
         return register
 
     def _exists(self, register: Register) -> bool:
-        """Whether a lane that the P4Info names is within the values per packet of the device configuration."""
+        """Return whether the device configuration's values per packet include the lane that the P4Info names."""
         lane = LANE_NAME.fullmatch(register.name)
         return lane is None or int(lane[1]) < self._dimensions.values_per_packet
 

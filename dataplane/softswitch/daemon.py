@@ -1,4 +1,4 @@
-"""``switchml-switch``: the soft switch as a process."""
+"""The soft switch as a process, ``switchml-switch``."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _STOP_GRACE_SECONDS = 0.5
 
 
 def _checked_address(text: str) -> str:
-    """Return a text that is a gRPC address. Raises ValueError when it is not."""
+    """Return a text that is a gRPC address. Raises ValueError if it is not."""
     parse_grpc_address(text)
     return text
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the process is started with. Drop, duplicate, delay and flip are fractions of the packets, 0 to 1."""
+    """The options of the process. Drop, duplicate, delay and flip are fractions of the packets, 0 to 1."""
 
     grpc: str  # HOST:PORT or unix:/PATH
     device_id: int
@@ -72,7 +72,7 @@ _T = TypeVar("_T")
 
 
 def _option(parse: Callable[[str], _T]) -> Callable[[str], _T]:
-    """Return a parser of an option's value whose ValueError click tells the user."""
+    """Return a parser of an option's value whose ValueError click reports to the user."""
 
     def parsed(text: str) -> _T:
         try:
@@ -86,11 +86,11 @@ def _option(parse: Callable[[str], _T]) -> Callable[[str], _T]:
 async def serve(options: Options) -> None:
     """Run the switch until SIGTERM or SIGINT.
 
-    Raises OSError, with a message for the user, when a port cannot be had or the ready file cannot be written, and
-    TlsError when certificates are missing or not usable.
+    Raises OSError, with a message for the user, if a port cannot be opened or the ready file cannot be written, and
+    TlsError if certificates are missing or not usable.
     """
     security = options.daemon.security
-    security.certificates_for(options.grpc)  # before anything else is there
+    security.certificates_for(options.grpc)  # before anything else is created
     stop = stop_on_signals()
     switch = Switch(options.dimensions.slots, options.dimensions.values_per_packet, options.shards)
     ports = {one.number: one.add_to(switch) for one in options.ports}
@@ -100,7 +100,7 @@ async def serve(options: Options) -> None:
     servicer = Servicer(options.device_id, device)
     metrics = None
     if options.daemon.metrics is not None:
-        # What serves them takes a tenth of a second to import.
+        # The metrics server takes a tenth of a second to import.
         from switchml.common.metrics_server import MetricsServer, on_loop
         from switchml.dataplane.softswitch.metrics import SwitchMetrics, jobs_of
 
@@ -129,20 +129,20 @@ async def serve(options: Options) -> None:
 
 
 def _remove_sockets(ports: Mapping[int, Mapping[str, str | int]]) -> None:
-    """Do what the native ports do when they are destroyed: the process ends without that."""
+    """Remove the sockets that the native ports' destructors would remove: the process exits without those."""
     for endpoint in ports.values():
         if "path" in endpoint:
             Path(str(endpoint["path"])).unlink(missing_ok=True)
 
 
 def _warn_of_small_buffers(port: int, switch: Switch) -> None:
-    """Name the limits of the system that keep the buffers of a UDP port smaller than they should be."""
+    """Warn about system limits that keep the buffers of a UDP port smaller than they should be."""
     counters = switch.port_counters(port)
     for direction, limit in (("receive", "net.core.rmem_max"), ("send", "net.core.wmem_max")):
         granted = counters["receive_buffer"] if direction == "receive" else counters["send_buffer"]
         if counters["udp_port"] and granted < UDP_PORT_BUFFER_BYTES:
             _LOG.warning(
-                "port %d: %s buffer of %d bytes, not %d: the kernel caps it and drops what arrives or leaves in larger "
+                "port %d: %s buffer of %d bytes instead of %d: the kernel limits it and drops packets in larger "
                 "bursts; as root on this machine, outside of any container: sysctl -w %s=%d",
                 *(port, direction, granted, UDP_PORT_BUFFER_BYTES, limit, UDP_PORT_BUFFER_BYTES),
             )
@@ -159,7 +159,8 @@ _FRACTION = click.FloatRange(0, 1)
     type=_option(_checked_address),
     metavar="HOST:PORT|unix:/PATH",
     default="127.0.0.1:9559",
-    help="Where the P4Runtime server listens; port 0 lets the kernel choose. A Unix socket is for this user alone.",
+    help="Address of the P4Runtime server; port 0 lets the kernel choose. A Unix socket is accessible to this "
+    "user only.",
 )
 @click.option("--device-id", type=click.IntRange(1, 2**64 - 1), default=1, help="P4Runtime device id.")
 @click.option(
@@ -169,8 +170,8 @@ _FRACTION = click.FloatRange(0, 1)
     type=_option(parse_udp_port),
     metavar="PORT=ADDRESS:UDPPORT",
     multiple=True,
-    help="A switch port and its UDP socket; repeat it for more ports. UDP port 0 lets the kernel choose. "
-    "Without a port of any kind: 1=127.0.0.1:48864.",
+    help="A switch port and its UDP socket; repeat for more ports. UDP port 0 lets the kernel choose. Default "
+    "if no port of any kind is given: 1=127.0.0.1:48864.",
 )
 @click.option(
     "--frame-port",
@@ -179,7 +180,7 @@ _FRACTION = click.FloatRange(0, 1)
     type=_option(parse_frame_port),
     metavar="PORT=PATH,PEER",
     multiple=True,
-    help="A switch port that takes Ethernet frames as datagrams on the Unix socket PATH and sends them to PEER.",
+    help="A switch port that receives Ethernet frames as datagrams on the Unix socket PATH and sends them to PEER.",
 )
 @click.option(
     "--packet-port",
@@ -197,8 +198,8 @@ _FRACTION = click.FloatRange(0, 1)
     type=_option(parse_shm_port),
     metavar="PORT=PATH",
     multiple=True,
-    help="A switch port for ranks on this machine, which share memory with the switch; agents reach it at the Unix "
-    "socket PATH.",
+    help="A switch port for ranks on this machine that share memory with the switch; agents reach it at the "
+    "Unix socket PATH.",
 )
 @click.option(
     "--dpdk-port",
@@ -217,11 +218,12 @@ _FRACTION = click.FloatRange(0, 1)
     type=_option(parse_xdp_port),
     metavar="PORT=INTERFACE",
     multiple=True,
-    help="A switch port that is an AF_XDP socket on a network interface; what is not SwitchML stays with the kernel.",
+    help="A switch port that is an AF_XDP socket on a network interface; packets other than SwitchML's stay "
+    "with the kernel.",
 )
 @click.option("--dpdk-eal", default="", metavar="ARGUMENTS", help="Arguments of DPDK's environment, in one string.")
 @click.option(
-    "--dpdk-mtu", type=click.IntRange(0, 65535), default=0, help="MTU of DPDK ports, in bytes; 0: as they have it."
+    "--dpdk-mtu", type=click.IntRange(0, 65535), default=0, help="MTU of DPDK ports, in bytes; 0: keep the port's."
 )
 @click.option(
     "--poll",
@@ -233,20 +235,20 @@ _FRACTION = click.FloatRange(0, 1)
     "--values",
     type=click.IntRange(1, PROTOCOL_MAX_VALUES),
     default=256,
-    help="Values per packet, when the device configuration does not say.",
+    help="Values per packet, unless the device configuration gives them.",
 )
 @click.option(
     "--slots",
     type=click.IntRange(1, PROTOCOL_MAX_SLOT_INDEX + 1),
     default=4096,
-    help="Pool indexes, when the device configuration does not say.",
+    help="Pool indexes, unless the device configuration gives them.",
 )
 @click.option(
     "--shards",
     type=click.IntRange(1, 64),
     default=1,
-    help="Threads that the slots are divided among, each with a socket of every UDP port and a queue of every DPDK "
-    "port; more than one only where there are no other ports.",
+    help="Threads that share the slots, each with a socket of every UDP port and a queue of every DPDK port; "
+    "more than one only with no other kinds of port.",
 )
 @click.option(
     "--shm-threads",
@@ -254,10 +256,10 @@ _FRACTION = click.FloatRange(0, 1)
     default=1,
     help="Threads of each shared-memory port, which add up; 0: one for each CPU.",
 )
-@click.option("--drop", type=_FRACTION, default=0.0, help="Fraction of packets to lose on purpose, in each direction.")
-@click.option("--duplicate", type=_FRACTION, default=0.0, help="Fraction of packets to send or take twice.")
-@click.option("--delay", type=_FRACTION, default=0.0, help="Fraction of packets to hold until later ones have passed.")
-@click.option("--flip", type=_FRACTION, default=0.0, help="Fraction of packets of whose UDP payload to flip one bit.")
+@click.option("--drop", type=_FRACTION, default=0.0, help="Fraction of packets to drop on purpose, in each direction.")
+@click.option("--duplicate", type=_FRACTION, default=0.0, help="Fraction of packets to send or receive twice.")
+@click.option("--delay", type=_FRACTION, default=0.0, help="Fraction of packets to delay until later ones have passed.")
+@click.option("--flip", type=_FRACTION, default=0.0, help="Fraction of packets in whose UDP payload to flip one bit.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, help="Seed of the injected faults.")
 @daemon_options("switchml-switch", "SWITCHML_SWITCH", "once everything listens")
 def main(
@@ -283,11 +285,11 @@ def main(
     seed: int,
     daemon: DaemonOptions,
 ) -> None:
-    """Run the SwitchML soft switch: ports in front, a P4Runtime server behind.
+    """Run the SwitchML soft switch: ports for packets, and a P4Runtime server to control it.
 
     Any P4Runtime client can drive it, with the p4info of dataplane/p4/build/bmv2/switchml.p4info.txtpb. Every option
-    is also an environment variable SWITCHML_SWITCH_<OPTION>. SIGTERM and SIGINT end it with exit status 0; a port or
-    file that cannot be had ends it with 1, a wrong option with 2.
+    is also an environment variable SWITCHML_SWITCH_<OPTION>. SIGTERM and SIGINT end it with exit status 0, a port or
+    file that cannot be opened with 1, a wrong option with 2.
 
     \b
     Examples:
@@ -297,6 +299,7 @@ def main(
       switchml-switch --packet-port 1=eth1 --packet-port 2=eth2
       switchml-switch --xdp-port 1=eth1
       switchml-switch --dpdk-port 1=0000:3b:00.0 --poll busy
+
     """  # noqa: D301 (the escape is click's: keep these lines as they are)
     shm_ports = tuple(replace(port, threads=shm_threads) for port in shm_ports)
     devices: tuple[Port, ...] = (

@@ -1,4 +1,4 @@
-"""The switch as one P4Runtime device: which pipeline configuration it runs, and which one is saved for later.
+"""The switch as one P4Runtime device: its active pipeline configuration, and a saved one.
 
 P4Runtime specification, "SetForwardingPipelineConfig RPC" and "GetForwardingPipelineConfig RPC".
 """
@@ -22,7 +22,7 @@ __all__ = ["Device"]
 
 _LOG = logging.getLogger(__name__)
 
-# How many updates may be written between VERIFY_AND_SAVE and COMMIT: they are kept for replaying.
+# Maximum number of updates between VERIFY_AND_SAVE and COMMIT, which are kept for replaying.
 _MAX_SAVED_UPDATES = 100_000
 
 _SetConfig = p4r.SetForwardingPipelineConfigRequest
@@ -30,7 +30,7 @@ _GetConfig = p4r.GetForwardingPipelineConfigRequest
 
 
 class _SavedPipeline:
-    """A configuration after VERIFY_AND_SAVE. Writes and reads go to a switch of its own, which carries no packets."""
+    """A configuration after VERIFY_AND_SAVE. Writes and reads go to a separate switch, which carries no packets."""
 
     def __init__(self, config: p4r.ForwardingPipelineConfig, dimensions: Dimensions, ports: Collection[int]) -> None:
         self._ports = ports
@@ -49,7 +49,7 @@ class _SavedPipeline:
         self._updates.append(update)
 
     def realize(self, switch: Switch) -> Pipeline:
-        """Return the same pipeline in front of ``switch``, which is reset first."""
+        """Return the same pipeline over ``switch``, which is reset first."""
         dimensions = self.pipeline.dimensions
         with native_errors("the pipeline configuration"):
             switch.reset(dimensions.slots, dimensions.values_per_packet)
@@ -62,8 +62,8 @@ class _SavedPipeline:
 class Device:
     """One device: the native switch that carries packets, and its forwarding-pipeline configuration.
 
-    Everything here runs in the server's event loop and never waits, so no two requests overlap: that is the lock.
-    ``default`` are the dimensions that an empty device configuration means.
+    Everything here runs in the server's event loop and never waits, so requests never overlap and no lock is needed.
+    ``default`` are the dimensions for an empty device configuration.
     """
 
     def __init__(self, switch: Switch, ports: Collection[int], default: Dimensions) -> None:
@@ -76,7 +76,7 @@ class Device:
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline that reads refer to. Raises P4RuntimeError FAILED_PRECONDITION while there is none."""
+        """The pipeline that reads refer to. Raises P4RuntimeError FAILED_PRECONDITION while there is no pipeline."""
         if self._saved is not None:
             return self._saved.pipeline
         if self._running is None:
@@ -87,19 +87,19 @@ class Device:
         return self._running
 
     def write(self, update: p4r.Update) -> None:
-        """Do one update of a WriteRequest; raises P4RuntimeError."""
+        """Execute one update of a WriteRequest; raises P4RuntimeError."""
         if self._saved is not None:
             self._saved.write(update)
         else:
             self.pipeline.write(update)
 
     def set_config(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
-        """Do what SetForwardingPipelineConfig asks for; raises P4RuntimeError and changes nothing when it cannot."""
+        """Handle SetForwardingPipelineConfig; raises P4RuntimeError, and then changes nothing."""
         if request.action == _SetConfig.COMMIT:
             self._commit(request)
             return
         if request.action not in _SetConfig.Action.values() or request.action == _SetConfig.UNSPECIFIED:
-            raise invalid(f"action {request.action} is none of SetForwardingPipelineConfigRequest.Action")
+            raise invalid(f"action {request.action} is not one of SetForwardingPipelineConfigRequest.Action")
         if not request.HasField("config"):
             raise invalid("the request has no config")
         config = p4r.ForwardingPipelineConfig()
@@ -115,10 +115,12 @@ class Device:
     def get_config(
         self, response_type: p4r.GetForwardingPipelineConfigRequest.ResponseType.ValueType
     ) -> p4r.GetForwardingPipelineConfigResponse:
-        """Return the parts of the configuration that are asked for; no config at all while none is set."""
+        """Return the requested parts of the configuration; no config at all while none is set."""
         response = p4r.GetForwardingPipelineConfigResponse()
         if response_type not in _GetConfig.ResponseType.values():
-            raise invalid(f"response type {response_type} is none of GetForwardingPipelineConfigRequest.ResponseType")
+            raise invalid(
+                f"response type {response_type} is not one of GetForwardingPipelineConfigRequest.ResponseType"
+            )
         if self._saved is None and self._running is None:
             return response
         response.config.CopyFrom(self.pipeline.config)
@@ -130,7 +132,7 @@ class Device:
 
     def _commit(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
         if request.HasField("config"):
-            raise invalid("COMMIT takes the saved config: the request must not have one")
+            raise invalid("COMMIT uses the saved config: the request must not have one")
         if self._saved is None:
             raise P4RuntimeError(
                 grpc.StatusCode.NOT_FOUND, "there is no saved config to commit: call VERIFY_AND_SAVE first"
@@ -159,9 +161,9 @@ class Device:
         if dimensions != self._running.dimensions or config.p4info != self._running.config.p4info:
             changed = "p4info" if dimensions == self._running.dimensions else "device config"
             raise invalid(
-                f"the forwarding state cannot be preserved, because the {changed} is another one: "
-                f"the pipeline runs with {self._running.dimensions}, the request asks for {dimensions}; "
-                "use VERIFY_AND_COMMIT, which clears the state"
+                f"the forwarding state cannot be preserved, because the {changed} differs: the pipeline runs with "
+                f"{self._running.dimensions}, the request asks for {dimensions}; use VERIFY_AND_COMMIT, which "
+                "clears the state"
             )
         self._running.config = config
         self._saved = None

@@ -1,4 +1,4 @@
-"""How the server says that a request failed: one exception, and its form in gRPC trailing metadata.
+"""Errors of requests: one exception, and its encoding in gRPC trailing metadata.
 
 P4Runtime specification, "Error Reporting Messages".
 """
@@ -13,16 +13,16 @@ from finsy.proto import p4r, rpc_status
 __all__ = ["ERROR_SPACE", "P4RuntimeError", "status_details"]
 
 ERROR_SPACE = "soft-v1model-switchml"
-"""The ``space`` of our ``p4.v1.Error`` messages: <target>-<arch>-<vendor>."""
+"""The ``space`` of this switch's ``p4.v1.Error`` messages: <target>-<arch>-<vendor>."""
 
 # A client accepts 8 KiB of metadata by default and gets RESOURCE_EXHAUSTED, without any detail, beyond that
-# (specification, "gRPC Metadata Maximum Size"). Messages are left out once they fill this much: the codes stay.
+# (specification, "gRPC Metadata Maximum Size"). Beyond this size messages are omitted; their codes are kept.
 _MESSAGE_BUDGET = 4096
 _MESSAGE_LIMIT = 500
 
 
 class P4RuntimeError(Exception):
-    """A request, or one entity of it, cannot be done.
+    """A request, or one entity of it, cannot be executed.
 
     ``code`` is the canonical gRPC code that the specification gives for the case, ``message`` is for a person.
     """
@@ -47,8 +47,9 @@ def canonical_code(code: grpc.StatusCode) -> int:
 def status_details(message: str, errors: Sequence[P4RuntimeError | None]) -> bytes:
     """Return a serialized google.rpc.Status UNKNOWN with one p4.v1.Error for each element of a batch.
 
-    It travels as ``grpc-status-details-bin``. ``None`` is an element that succeeded. The last messages of a long
-    list are left out so that the whole fits into a client's default metadata limit as long as it can.
+    It is sent as ``grpc-status-details-bin``. ``None`` is an element that succeeded. The last messages of a long list
+    are
+    omitted so that the whole fits into a client's default metadata limit if possible.
     """
     status = rpc_status.Status(code=canonical_code(grpc.StatusCode.UNKNOWN), message=message)
     budget = _MESSAGE_BUDGET

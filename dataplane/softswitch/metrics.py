@@ -20,7 +20,7 @@ _FAULTS: Final = tuple((fault, f"injected_{fault}") for fault in ("drop", "dupli
 
 
 def jobs_of(device: Device) -> list[int]:
-    """Return the ids of the jobs in its tables; call it on the event loop of the P4Runtime server."""
+    """Return the ids of the jobs in the device's tables; call it on the event loop of the P4Runtime server."""
     try:
         pipeline = device.pipeline
     except P4RuntimeError:
@@ -31,7 +31,7 @@ def jobs_of(device: Device) -> list[int]:
 
 
 class SwitchMetrics:
-    """Reads the native switch, from any thread; `jobs` says which jobs it has."""
+    """Read the native switch, from any thread; `jobs` returns the ids of its jobs."""
 
     def __init__(self, switch: Switch, ports: Collection[int], version: str, jobs: Callable[[], list[int]]) -> None:
         self._switch = switch
@@ -40,22 +40,27 @@ class SwitchMetrics:
         self._jobs = jobs
 
     def __call__(self, families: Families) -> None:
-        """Put in what there is now."""
+        """Add the current values."""
         families.gauge("switchml_softswitch_info", "Version of the soft switch.", 1, version=self._version)
         for number in self._ports:
             counters, port = self._switch.port_counters(number), str(number)
             for name, help_text, value in (
-                ("received_packets", "Packets that came in.", counters["received"]),
-                ("sent_packets", "Packets that left.", counters["sent"]),
-                ("receive_overflows", "Packets that the full receive buffer lost.", counters["receive_overflow"]),
-                ("receive_errors", "Frames in which a device found something wrong.", counters["receive_errors"]),
-                ("handed_over_frames", "Frames that came to another shard than their slot's.", counters["handed_over"]),
+                ("received_packets", "Packets received.", counters["received"]),
+                ("sent_packets", "Packets sent.", counters["sent"]),
+                (
+                    "receive_overflows",
+                    "Packets lost because the receive buffer was full.",
+                    counters["receive_overflow"],
+                ),
+                ("receive_errors", "Frames in which a device detected an error.", counters["receive_errors"]),
+                ("handed_over_frames", "Frames received by a shard other than their slot's.", counters["handed_over"]),
                 ("send_errors", "Packets that the kernel or a device refused to send.", counters["send_errors"]),
             ):
                 families.counter(f"switchml_softswitch_port_{name}_total", help_text, value, port=port)
             for fault, key in _FAULTS:
                 families.counter(
-                    "switchml_softswitch_port_injected_faults_total", "Faults on purpose (--drop and the like).",
+                    "switchml_softswitch_port_injected_faults_total",
+                    "Faults injected on purpose (--drop and similar options).",
                     counters[key], port=port, fault=fault,  # type: ignore[literal-required]
                 )  # fmt: skip
         for reason in DropReason:
@@ -67,6 +72,6 @@ class SwitchMetrics:
             for verdict in Verdict:
                 packets, _ = self._switch.read_job_counter(job << 4 | verdict)
                 families.counter(
-                    "switchml_softswitch_job_packets_total", "Contributions, by what became of them.", packets,
+                    "switchml_softswitch_job_packets_total", "Contributions by verdict.", packets,
                     job_id=str(job), verdict=verdict.name.lower(),
                 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The P4 tables as the native switch knows them: one class for each table, each entry one typed native call."""
+"""The P4 tables in the native switch: one class for each table, one typed native call for each entry."""
 
 # ruff: noqa: ARG002 - one interface, of which each table uses what it needs
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = Mapping[str, tuple[int, int]]
 
 @contextmanager
 def native_errors(what: str) -> Iterator[None]:
-    """Turn what a native call raises into the P4Runtime error that a client can act on."""
+    """Translate exceptions of a native call to P4Runtime errors that a client can act on."""
     try:
         yield
     except MemoryError:
@@ -35,7 +35,7 @@ def native_errors(what: str) -> Iterator[None]:
 
 
 class NativeTable:
-    """The native side of a table; each class has what its table can be asked to do.
+    """The native side of a table; each class implements the operations that its table supports.
 
     ``action`` is an action's name, ``arguments`` are in the order of its parameter ids.
     """
@@ -173,5 +173,5 @@ _TABLES: dict[str, type[NativeTable]] = {
 
 
 def native_table(name: str, switch: Switch) -> NativeTable:
-    """Return the native side of the P4 table ``name``. Raises KeyError for a table that is not in our pipeline."""
+    """Return the native side of the P4 table ``name``. Raises KeyError for a table that is not in the pipeline."""
     return _TABLES[name](switch)

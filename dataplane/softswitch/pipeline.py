@@ -1,4 +1,4 @@
-"""A realized forwarding pipeline: every entity that a client can write and read, in front of one native switch."""
+"""A realized forwarding pipeline: every entity that a client can write and read, over one native switch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from switchml.dataplane.softswitch.tables import Tables
 
 __all__ = ["Pipeline"]
 
-# What the pipeline has none of, and the field whose default value asks a read for all of them.
+# Entities that the pipeline does not have, and the field whose default value means all of them in a read.
 _UNSUPPORTED = {
     "extern_entry": ("extern entries", "extern_type_id"),
     "action_profile_member": ("action profiles", "action_profile_id"),
@@ -50,14 +50,14 @@ class Pipeline:
         self._registers = Registers(schema, switch, dimensions)
 
     def retire(self) -> None:
-        """Say that ``switch`` is about to belong to another pipeline: reads that are under way fail."""
+        """Make reads in progress fail, because ``switch`` is about to belong to another pipeline."""
         self._registers.invalidate()
 
     def write(self, update: p4r.Update) -> None:
-        """Do one update of a WriteRequest. Raises P4RuntimeError and changes nothing when it cannot be done."""
+        """Execute one update of a WriteRequest. Raises P4RuntimeError, and then changes nothing."""
         kind = update.entity.WhichOneof("entity")
         if update.type not in (p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE):
-            raise invalid(f"update type {update.type} is none of INSERT, MODIFY and DELETE")
+            raise invalid(f"update type {update.type} is not one of INSERT, MODIFY and DELETE")
         if kind == "table_entry":
             self._write_table_entry(update)
         elif kind == "packet_replication_engine_entry":
@@ -75,7 +75,7 @@ class Pipeline:
             raise _unsupported(kind)
 
     def read(self, request: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield what one entity of a ReadRequest asks for. Raises P4RuntimeError when it cannot be read."""
+        """Yield what one entity of a ReadRequest selects. Raises P4RuntimeError if it cannot be read."""
         kind = request.WhichOneof("entity")
         if kind == "table_entry":
             for entry in self._tables.select(request.table_entry):
@@ -125,7 +125,7 @@ class Pipeline:
 
 
 def _check_reads_all(request: p4r.Entity | p4r.PacketReplicationEngineEntry, kind: str | None) -> None:
-    """Let a client that reads the whole state ask for all of what does not exist; refuse to look for one."""
+    """Accept a wildcard read of entities that the pipeline does not have; refuse a read of a particular one."""
     if kind not in _UNSUPPORTED:
         raise _unsupported(kind)
     _, identity = _UNSUPPORTED[kind]

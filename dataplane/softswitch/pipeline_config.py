@@ -1,7 +1,7 @@
-"""Which forwarding-pipeline configurations this switch can realize, and why it refuses the others.
+"""The forwarding-pipeline configurations that this switch can realize, and the reasons to refuse others.
 
-The pipeline is native code, so there is one: that of the P4 program whose P4Info stands in
-dataplane/p4/build/bmv2/switchml.p4info.txtpb. What can be chosen is its dimensions, in the device configuration.
+The pipeline is native code, so there is only one: that of the P4 program whose P4Info is
+dataplane/p4/build/bmv2/switchml.p4info.txtpb. The device configuration selects its dimensions.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _EXPECTED = (
     'the soft switch takes JSON such as {"values_per_packet": 256, "slots": 4096}, or nothing;'
     " a program compiled for BMv2 or Tofino is not for it"
 )
-_MAX_P4INFO_BYTES = 1024 * 1024  # ours has a few hundred bytes for each value of a packet
+_MAX_P4INFO_BYTES = 1024 * 1024  # SwitchML's P4Info has a few hundred bytes for each value of a packet
 _VALUES_ANNOTATION = "switchml_values_per_packet"
 _MAX_DIFFERENCES = 5
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """What the device configuration chooses.
+    """The dimensions that the device configuration selects.
 
     Values per packet, 1..2048; slots (pool indexes), 1..32768: a register has twice as many entries.
     """
@@ -57,14 +57,14 @@ class Dimensions:
 def load_supported_p4info() -> p4i.P4Info:
     """Return the P4Info of the pipeline that this switch implements, as the P4 compiler wrote it.
 
-    Raises FileNotFoundError when the file is missing from the installation.
+    Raises FileNotFoundError if the file is missing from the installation.
     """
     path = resources.files("switchml.dataplane") / "p4" / "build" / "bmv2" / "switchml.p4info.txtpb"
     return text_format.Parse(path.read_text(encoding="utf-8"), p4i.P4Info())
 
 
 def parse_device_config(data: bytes, default: Dimensions) -> Dimensions:
-    """Return what a ``p4_device_config`` chooses: JSON with values_per_packet and slots, each optional.
+    """Return the dimensions in a ``p4_device_config``: JSON with values_per_packet and slots, each optional.
 
     Empty bytes mean the default. Raises P4RuntimeError INVALID_ARGUMENT for anything else.
     """
@@ -80,7 +80,9 @@ def parse_device_config(data: bytes, default: Dimensions) -> Dimensions:
         raise _refused(f"p4_device_config must be a JSON object, not {type(parsed).__name__}")
     unknown = sorted(set(parsed) - {"values_per_packet", "slots"})
     if unknown:
-        raise _refused(f"p4_device_config has unknown keys: {_listed(unknown)}; known are values_per_packet and slots")
+        raise _refused(
+            f"p4_device_config has unknown keys: {_listed(unknown)}; known keys are values_per_packet and slots"
+        )
     try:
         return Dimensions(
             parsed.get("values_per_packet", default.values_per_packet), parsed.get("slots", default.slots)
@@ -92,7 +94,7 @@ def parse_device_config(data: bytes, default: Dimensions) -> Dimensions:
 def verify(config: p4r.ForwardingPipelineConfig, supported: p4i.P4Info, default: Dimensions) -> Dimensions:
     """Return the dimensions of a configuration that this switch can realize.
 
-    Raises P4RuntimeError INVALID_ARGUMENT, which says what differs, for any other.
+    Raises P4RuntimeError INVALID_ARGUMENT, which names the difference, for any other.
     """
     if not config.HasField("p4info"):
         raise _refused("the request has no p4info")
@@ -110,10 +112,10 @@ def verify(config: p4r.ForwardingPipelineConfig, supported: p4i.P4Info, default:
 
 
 def describe_difference(expected: p4i.P4Info, given: p4i.P4Info) -> str | None:
-    """Return in words what differs between two P4Infos, or None when they describe the same pipeline.
+    """Return a text about the differences between two P4Infos, or None if they describe the same pipeline.
 
-    Register sizes, the number of lane registers and the values-per-packet annotation are dimensions: the device
-    configuration says them, so they are not compared. Neither is documentation nor the package's version.
+    Register sizes, the number of lane registers and the values-per-packet annotation are dimensions, which the device
+    configuration gives, so they are not compared. Neither are documentation and the package's version.
     """
     left, right = _without_dimensions(expected), _without_dimensions(given)
     differences: list[str] = []
@@ -184,7 +186,7 @@ def _by_name(objects: Iterable[Message]) -> dict[str, Message]:
     named: dict[str, Message] = {}
     for position, message in enumerate(objects):
         name = message.preamble.name if hasattr(message, "preamble") else ""
-        if not name or name in named:  # nameless, or a second object of the same name: neither is in our P4Info
+        if not name or name in named:  # nameless, or a second object of the same name: the expected P4Info has neither
             name = f"{name or 'nameless object'} (number {position + 1})"
         named[name] = message
     return named
@@ -209,7 +211,7 @@ def _first_difference(expected: Message, given: Message) -> str | None:
         for index, (one, other) in enumerate(zip(left, right, strict=True)):
             if one != other:
                 return f"{descriptor.name}[{index}].{_first_difference(one, other)}"
-    return "a field that is set in one of them only, or that this switch does not know"
+    return "a field that is set in only one of them, or that this switch does not know"
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The kinds of port that the soft switch can have, as the command line names them."""
+"""The kinds of port that the soft switch can have, as given on the command line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class UdpPort:
 class FramePort:
     """A switch port that is a Unix datagram socket bound to ``path``; each datagram is an Ethernet frame.
 
-    Frames leave to the socket that is bound to ``peer``. One that nobody is there to take is lost.
+    Frames are sent to the socket bound to ``peer``, and are lost if there is no such socket.
     """
 
     number: int
@@ -92,7 +92,7 @@ class ShmPort:
 class DpdkPort:
     """A switch port that is a DPDK port: ``devargs`` are a PCI address or a virtual device, and its options.
 
-    ``eal`` are the arguments of DPDK's environment; ``mtu`` is in bytes, 0 for the device's own. It has so many
+    ``eal`` are the arguments of DPDK's environment; ``mtu`` is in bytes, 0 for the device's own. It has this many
     ``queues``, one for each shard of the switch.
     """
 
@@ -111,7 +111,7 @@ class DpdkPort:
 
 @dataclass(frozen=True)
 class XdpPort:
-    """A switch port that is an AF_XDP socket on a network interface; what is not SwitchML stays with the kernel."""
+    """A switch port that is an AF_XDP socket on a network interface; the kernel keeps packets other than SwitchML's."""
 
     number: int
     interface: str
@@ -136,13 +136,13 @@ Port: TypeAlias = UdpPort | FramePort | PacketPort | ShmPort | DpdkPort | XdpPor
 
 
 def parse_udp_port(text: str) -> UdpPort:
-    """Read ``PORT=ADDRESS:UDPPORT``. Raises ValueError."""
+    """Parse ``PORT=ADDRESS:UDPPORT``. Raises ValueError."""
     number, endpoint = _split(text, "PORT=ADDRESS:UDPPORT")
     return UdpPort(number, *parse_host_port(endpoint))
 
 
 def parse_frame_port(text: str) -> FramePort:
-    """Read ``PORT=PATH,PEER``. Raises ValueError."""
+    """Parse ``PORT=PATH,PEER``. Raises ValueError."""
     number, paths = _split(text, "PORT=PATH,PEER")
     path, comma, peer = paths.partition(",")
     if not (path and comma and peer) or path == peer:
@@ -151,7 +151,7 @@ def parse_frame_port(text: str) -> FramePort:
 
 
 def parse_packet_port(text: str) -> PacketPort:
-    """Read ``PORT=INTERFACE``. Raises ValueError."""
+    """Parse ``PORT=INTERFACE``. Raises ValueError."""
     number, interface = _split(text, "PORT=INTERFACE")
     if not interface:
         raise ValueError(f"{text!r} names no interface")
@@ -159,7 +159,7 @@ def parse_packet_port(text: str) -> PacketPort:
 
 
 def parse_dpdk_port(text: str) -> DpdkPort:
-    """Read ``PORT=DEVARGS``. Raises ValueError."""
+    """Parse ``PORT=DEVARGS``. Raises ValueError."""
     number, devargs = _split(text, "PORT=DEVARGS")
     if not devargs:
         raise ValueError(f"{text!r} names no device")
@@ -167,7 +167,7 @@ def parse_dpdk_port(text: str) -> DpdkPort:
 
 
 def parse_xdp_port(text: str) -> XdpPort:
-    """Read ``PORT=INTERFACE``. Raises ValueError."""
+    """Parse ``PORT=INTERFACE``. Raises ValueError."""
     number, interface = _split(text, "PORT=INTERFACE")
     if not interface:
         raise ValueError(f"{text!r} names no interface")
@@ -175,7 +175,7 @@ def parse_xdp_port(text: str) -> XdpPort:
 
 
 def parse_shm_port(text: str) -> ShmPort:
-    """Read ``PORT=PATH``. Raises ValueError."""
+    """Parse ``PORT=PATH``. Raises ValueError."""
     number, path = _split(text, "PORT=PATH")
     if not path:
         raise ValueError(f"{text!r} names no socket")

@@ -24,7 +24,7 @@ _MAX_REPLICAS = 512
 class MulticastGroups:
     """The multicast groups of the packet replication engine, by id.
 
-    ``ports`` are the ports that the switch has; a replica to any other is refused.
+    ``ports`` are the ports of the switch; a replica to any other port is refused.
     """
 
     def __init__(self, switch: Switch, ports: Collection[int]) -> None:
@@ -33,19 +33,19 @@ class MulticastGroups:
         self._groups: dict[int, p4r.MulticastGroupEntry] = {}
 
     def insert(self, entry: p4r.MulticastGroupEntry) -> None:
-        """Add a group; raises P4RuntimeError, ALREADY_EXISTS among others."""
+        """Add a group; raises P4RuntimeError, for example ALREADY_EXISTS."""
         _check_id(entry)
         if entry.multicast_group_id in self._groups:
             raise P4RuntimeError(grpc.StatusCode.ALREADY_EXISTS, f"{_name(entry)} already exists")
         self._put(entry)
 
     def modify(self, entry: p4r.MulticastGroupEntry) -> None:
-        """Replace a group's replicas and metadata; raises P4RuntimeError, NOT_FOUND among others."""
+        """Replace a group's replicas and metadata; raises P4RuntimeError, for example NOT_FOUND."""
         self._check_exists(entry)
         self._put(entry)
 
     def delete(self, entry: p4r.MulticastGroupEntry) -> None:
-        """Remove a group; raises P4RuntimeError, NOT_FOUND among others."""
+        """Remove a group; raises P4RuntimeError, for example NOT_FOUND."""
         self._check_exists(entry)
         with native_errors(_name(entry)):
             self._switch.delete_group(entry.multicast_group_id)
@@ -65,7 +65,7 @@ class MulticastGroups:
         if len(entry.replicas) > _MAX_REPLICAS:
             raise P4RuntimeError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{_name(entry)} has {len(entry.replicas)} replicas; this switch makes at most {_MAX_REPLICAS}",
+                f"{_name(entry)} has {len(entry.replicas)} replicas; this switch supports at most {_MAX_REPLICAS}",
             )
         stored = p4r.MulticastGroupEntry(multicast_group_id=entry.multicast_group_id, metadata=entry.metadata)
         replicas: list[tuple[int, int]] = []
@@ -74,7 +74,8 @@ class MulticastGroups:
             if (port, replica.instance) in replicas:
                 raise invalid(f"{_name(entry)} has port {port}, instance {replica.instance} twice")
             replicas.append((port, replica.instance))
-            # A client reads back the form of port that it wrote: clients older than P4Runtime 1.4 know only the first.
+            # A client reads back the form of port that it wrote, because clients older than P4Runtime 1.4 know only the
+            # first.
             if replica.HasField("egress_port"):
                 stored.replicas.add(egress_port=port, instance=replica.instance)
             else:

@@ -1,4 +1,4 @@
-"""What a P4Info says, in the form that validating writes needs: tables, fields, actions, counters, registers."""
+"""The contents of a P4Info in the form that validating writes needs: tables, fields, actions, counters, registers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from finsy.proto import p4i
 __all__ = ["Action", "Counter", "Field", "LANE_NAME", "Parameter", "Register", "Schema", "Table", "short_name"]
 
 LANE_NAME = re.compile(r"lane_(0|[1-9][0-9]{0,3})")
-"""The name, without its control, of the register that holds one value of every slot."""
+"""The name, without its control, of a register that holds one value of every slot."""
 
 
 def short_name(name: str) -> str:
-    """Return a P4 object's name without the control that it stands in."""
+    """Return a P4 object's name without the name of its control."""
     return name.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
 class Field:
-    """A match key field; ``ternary`` or else exact."""
+    """A match key field, which is ``ternary`` or exact."""
 
     id: int
     name: str
@@ -49,7 +49,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. ``entry_actions`` and ``default_actions`` are what the scopes in the P4Info allow where."""
+    """A table. ``entry_actions`` and ``default_actions`` are the actions that their scopes in the P4Info allow."""
 
     id: int
     name: str
@@ -63,7 +63,7 @@ class Table:
 
     @property
     def ternary(self) -> bool:
-        """Whether entries have a priority."""
+        """True if entries have a priority."""
         return any(field.ternary for field in self.fields.values())
 
     @property
@@ -83,7 +83,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Register:
-    """A register array. How long it is, the device configuration says, not the P4Info."""
+    """A register array. Its length is given by the device configuration rather than the P4Info."""
 
     id: int
     name: str

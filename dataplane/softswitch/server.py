@@ -1,4 +1,4 @@
-"""The gRPC server around the P4Runtime service: where it listens and what it lets a client do."""
+"""The gRPC server of the P4Runtime service: its address, limits and access control."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["create_server"]
 
 _LOG = logging.getLogger(__name__)
 
-# The specification wants at least gRPC's default limit for a message ("gRPC Server Maximum Receive Message Size").
+# The specification requires at least gRPC's default limit for a message ("gRPC Server Maximum Receive Message Size").
 _MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # Streams and unary calls together; gRPC refuses more with RESOURCE_EXHAUSTED.
 _MAX_CONCURRENT_RPCS = 256
 
-_ROLES = (Role.CONTROLLER, Role.ADMIN)  # who may drive the switch
+_ROLES = (Role.CONTROLLER, Role.ADMIN)  # the roles that may drive the switch
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
     # Otherwise a second server on the same port would silently share it.
     ("grpc.so_reuseport", 0),
-    # A primary whose host has vanished is found out and loses its stream.
+    # A primary whose host has vanished is detected and loses its stream.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -41,10 +41,10 @@ _OPTIONS = (
 
 
 def create_server(servicer: Servicer, address: str, security: Security | None = None) -> tuple[grpc.aio.Server, str]:
-    """Return a server, still to be started, and the address that it listens on; port 0 lets the kernel choose.
+    """Return a server, not started yet, and the address that it listens on; port 0 lets the kernel choose.
 
     With TLS it serves controllers and administrators. Must run in the event loop that will serve. Raises OSError with
-    the address in its message, and TlsError when certificates are missing or not usable.
+    the address in its message, and TlsError if certificates are missing or not usable.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(_without_needless_traceback)
     server = grpc.aio.server(
@@ -68,9 +68,9 @@ async def _require_role(_method: str, context: grpc.aio.ServicerContext) -> cont
 
 
 def _without_needless_traceback(record: logging.LogRecord) -> bool:
-    """Drop or shorten what gRPC logs with a traceback although it is no defect.
+    """Drop or shorten records that gRPC logs with a traceback although there is no defect.
 
-    That is an RPC which the end of the process cancels, and a client that sends bytes that are no message.
+    These are RPCs cancelled by the end of the process, and clients that send invalid messages.
     """
     if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
         return False

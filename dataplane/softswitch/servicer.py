@@ -1,6 +1,6 @@
-"""The P4Runtime service of one device: what each RPC does, and how its errors reach the client.
+"""The P4Runtime service of one device: the RPCs, and the form in which their errors reach the client.
 
-Every handler runs in the event loop and touches the state without waiting in between, so requests never overlap.
+Every handler runs in the event loop and accesses the state without waiting in between, so requests never overlap.
 """
 
 # ruff: noqa: N802 (the methods bear the names of the RPCs)
@@ -27,7 +27,7 @@ API_VERSION = "1.5.0"
 _LOG = logging.getLogger(__name__)
 
 _RESPONSE_ENTITIES = 256  # far below a client's default limit of 4 MiB for a message
-_MAX_READ_ENTITIES = 65_536  # registers, which are read piece by piece, apart
+_MAX_READ_ENTITIES = 65_536  # not counting registers, which are read piece by piece
 _MAX_ARRAY_UPDATES = 128  # whole arrays set by one Write, each up to 65,536 entries
 
 
@@ -40,12 +40,12 @@ class Servicer(p4r_grpc.P4RuntimeServicer):
         self._streams: set[Stream] = set()
 
     def end_streams(self) -> None:
-        """End every stream because the switch stops: clients learn it at once."""
+        """End every stream because the switch stops, so that clients notice at once."""
         for stream in self._streams:
             stream.fail(P4RuntimeError(grpc.StatusCode.UNAVAILABLE, "the switch is stopping"))
 
     async def Write(self, request: p4r.WriteRequest, context: grpc.aio.ServicerContext) -> p4r.WriteResponse:
-        """Update entities. A batch in which one fails ends with UNKNOWN and one p4.v1.Error for each update."""
+        """Update entities. A batch with a failed update ends with UNKNOWN and one p4.v1.Error for each update."""
         try:
             self._arbitration.check_primary(request)
             _ = self._device.pipeline
@@ -63,7 +63,7 @@ class Servicer(p4r_grpc.P4RuntimeServicer):
     async def Read(
         self, request: p4r.ReadRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[p4r.ReadResponse]:
-        """Read entities. A request of the batch that fails does not keep the others from being answered."""
+        """Read entities. A failed request of the batch does not prevent the others from being answered."""
         try:
             self._arbitration.check_device(request.device_id)
             pipeline = self._device.pipeline
@@ -87,8 +87,8 @@ class Servicer(p4r_grpc.P4RuntimeServicer):
                 found += answer
         for start in range(0, len(found), _RESPONSE_ENTITIES):
             yield p4r.ReadResponse(entities=found[start : start + _RESPONSE_ENTITIES])
-        # Millions of register entries are not collected first: the data plane changes them meanwhile as it likes, and
-        # the iterator itself fails when a client does.
+        # Register entries, which may be millions, are not collected first: the data plane changes them during the read,
+        # and the iterator fails if a client changes them.
         for position, entries in registers:
             while errors[position] is None:
                 answer, errors[position] = _take(entries, _RESPONSE_ENTITIES)
@@ -120,7 +120,8 @@ class Servicer(p4r_grpc.P4RuntimeServicer):
         except P4RuntimeError as error:
             await _abort(context, error)
 
-    # grpc.aio takes a coroutine that writes as well as a generator that yields; the generated base class does not know.
+    # grpc.aio accepts a coroutine that writes as well as a generator that yields; the generated base class does not say
+    # so.
     async def StreamChannel(  # type: ignore[override]
         self, request_iterator: AsyncIterator[p4r.StreamMessageRequest], context: grpc.aio.ServicerContext
     ) -> None:

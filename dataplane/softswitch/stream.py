@@ -1,4 +1,4 @@
-"""One StreamChannel: a client's arbitration messages in, notifications out.
+"""One StreamChannel: receives a client's arbitration messages and sends notifications.
 
 P4Runtime specification, "P4Runtime Stream Messages".
 """
@@ -30,12 +30,12 @@ class Stream:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def serve(self, requests: AsyncIterator[p4r.StreamMessageRequest]) -> None:
-        """Serve until the client ends the stream; a primary is no longer primary then.
+        """Serve until the client ends the stream; a primary then is no longer primary.
 
-        Raises P4RuntimeError when the stream must end with an error.
+        Raises P4RuntimeError if the stream must end with an error.
         """
-        # Now, and not with the first message: an error that ends the stream while that message is being sent would send
-        # the metadata twice, which gRPC refuses.
+        # Sent now rather than with the first message: an error that ends the stream during that message would send the
+        # metadata twice, which gRPC refuses.
         await self._context.send_initial_metadata(())
         reader = asyncio.ensure_future(self._read(requests))
         writer = asyncio.ensure_future(self._write())
@@ -75,7 +75,7 @@ class Stream:
 
 
 def _refusal(request: p4r.StreamMessageRequest) -> p4r.StreamError:
-    """Return the answer to a message that is no arbitration: this pipeline has neither packet I/O nor digests."""
+    """Return the answer to a message other than arbitration: this pipeline has neither packet I/O nor digests."""
     error = p4r.StreamError(space=ERROR_SPACE)
     kind = request.WhichOneof("update")
     if kind == "packet":

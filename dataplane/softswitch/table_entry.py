@@ -1,4 +1,4 @@
-"""Table entries between the wire and the tables: what a TableEntry message must look like, and its canonical form.
+"""Conversion of table entries: checks of TableEntry messages, and their canonical form.
 
 P4Runtime specification, "TableEntry": match format, action specification, default entry.
 """
@@ -33,15 +33,15 @@ __all__ = [
 ]
 
 MAX_METADATA_BYTES = 4096
-"""How much opaque metadata the switch keeps for one entity."""
+"""Maximum size of the opaque metadata of one entity."""
 
 Match = tuple[int, int, int]
-"""Field id, value and mask; of an exact field the mask is all ones."""
+"""Field id, value and mask; for an exact field the mask is all ones."""
 
 
 @dataclass(frozen=True)
 class EntryKey:
-    """What identifies an entry within its table. A ternary field that is not matched has mask 0."""
+    """The identity of an entry in its table. A ternary field that is not matched has mask 0."""
 
     match: tuple[Match, ...]
     priority: int
@@ -126,7 +126,7 @@ def encode_match(table: Table, key: EntryKey) -> list[p4r.FieldMatch]:
 
 
 def decode_action(schema: Schema, table: Table, message: p4r.TableAction, *, default: bool) -> ActionCall:
-    """Return the action of an entry, or of the default entry. Raises P4RuntimeError when the table cannot have it."""
+    """Return the action of an entry, or of the default entry. Raises P4RuntimeError if the table cannot have it."""
     given = message.WhichOneof("type")
     if given != "action":
         raise invalid(f"{table.name} is a direct table: its action must be an action, not {given or 'unset'}")
@@ -185,13 +185,13 @@ def check_entry_fields(table: Table, entry: p4r.TableEntry) -> None:
 
 
 def check_default_key(table: Table, entry: p4r.TableEntry) -> None:
-    """Refuse a key in a message that means the default entry."""
+    """Refuse a key in a message about the default entry."""
     if entry.match or entry.priority:
         raise invalid(f"the default entry of {table.name} has neither match fields nor a priority")
 
 
 def check_metadata(what: str, metadata: bytes) -> None:
-    """Refuse more opaque metadata than the switch keeps."""
+    """Refuse opaque metadata above the maximum size."""
     if len(metadata) > MAX_METADATA_BYTES:
         raise P4RuntimeError(
             grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -200,7 +200,7 @@ def check_metadata(what: str, metadata: bytes) -> None:
 
 
 def read_counter_data(what: str, data: p4r.CounterData) -> tuple[int, int]:
-    """Return (packets, bytes) of a CounterData message. Raises P4RuntimeError when one is negative."""
+    """Return (packets, bytes) of a CounterData message. Raises P4RuntimeError if one is negative."""
     if data.packet_count < 0 or data.byte_count < 0:
         raise invalid(f"{what}: a counter cannot be negative")
     return data.packet_count, data.byte_count

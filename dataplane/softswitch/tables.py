@@ -1,4 +1,4 @@
-"""The match-action tables: what a client wrote, kept for reading back, and passed on to the native switch.
+"""The match-action tables: the entries that clients wrote, kept for reading back, and passed to the native switch.
 
 P4Runtime specification, "TableEntry", "DirectCounterEntry" and "Wildcard Reads".
 """
@@ -100,7 +100,7 @@ class _TableState:
             self._write_counter(key, read_counter_data(self.table.name, message.data))
 
     def select(self, request: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
-        """Yield the entries that a read request of this table asks for."""
+        """Yield the entries that a read request of this table selects."""
         table = self.table
         if request.HasField("time_since_last_hit"):
             raise invalid(f"{table.name} does not support idle timeouts")
@@ -123,7 +123,7 @@ class _TableState:
             yield self._encode(key, entry, with_counter=request.HasField("counter_data"))
 
     def select_counters(self, request: p4r.TableEntry) -> Iterator[p4r.DirectCounterEntry]:
-        """Yield the direct counters that a read request of this table asks for."""
+        """Yield the direct counters that a read request of this table selects."""
         self._check_direct_counter(request)
         keys = list(self._matching(request))
         if request.match and not keys:
@@ -221,7 +221,7 @@ class Tables:
         self._states = {table.id: _TableState(schema, table, switch) for table in schema.tables.values()}
 
     def insert(self, entry: p4r.TableEntry) -> None:
-        """Insert an entry; raises P4RuntimeError as the specification's "TableEntry" says."""
+        """Insert an entry; raises P4RuntimeError as the specification's "TableEntry" requires."""
         state = self._state(entry.table_id)
         if entry.is_default_action:
             raise invalid(f"{state.table.name}: the default entry always exists; it can only be modified")
@@ -240,7 +240,7 @@ class Tables:
         self._state(message.table_entry.table_id).modify_counter(message)
 
     def select(self, request: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
-        """Yield what a TableEntry in a ReadRequest asks for; table id 0 means every table."""
+        """Yield what a TableEntry in a ReadRequest selects; table id 0 means every table."""
         if request.table_id:
             yield from self._state(request.table_id).select(request)
             return
@@ -251,7 +251,7 @@ class Tables:
             yield from state.select(request)
 
     def select_counters(self, request: p4r.TableEntry) -> Iterator[p4r.DirectCounterEntry]:
-        """Yield what a DirectCounterEntry in a ReadRequest asks for; table id 0 means every table."""
+        """Yield what a DirectCounterEntry in a ReadRequest selects; table id 0 means every table."""
         if request.table_id:
             yield from self._state(request.table_id).select_counters(request)
             return
@@ -263,7 +263,7 @@ class Tables:
 
     def _state(self, table_id: int) -> _TableState:
         if not table_id:
-            raise invalid("table_id is 0, which is no table")
+            raise invalid("table_id is 0, which is not a valid id")
         state = self._states.get(table_id)
         if state is None:
             raise invalid(f"the pipeline has no table with id {table_id:#x}")

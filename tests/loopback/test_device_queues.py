@@ -208,7 +208,7 @@ def test_virtual_devices_are_told_how_many_queues_they_have(devargs: str, queues
 
 
 def test_queues_that_nobody_would_look_at_are_refused() -> None:
-    with pytest.raises(ValueError, match="has 4 queues \\(qpairs=\\), and 1 threads take one each"):
+    with pytest.raises(ValueError, match="has 4 queues \\(qpairs=\\), but 1 threads need one each"):
         with_queues("net_af_packet0,iface=lo,qpairs=4", 1)
 
 

@@ -78,7 +78,7 @@ def test_changed_output_is_noticed(folder: Path) -> None:
         "tofino/bfrt.json was not made by this compilation",
     ]
     (build / "digest.json").write_text("{}")
-    assert find_stale(folder) == ["digest.json does not know bmv2", "digest.json does not know tofino"]
+    assert find_stale(folder) == ["digest.json does not list bmv2", "digest.json does not list tofino"]
     (build / "digest.json").unlink()
     assert find_stale(folder) == ["digest.json is missing"]
 
