@@ -91,7 +91,7 @@ def test_a_socket_that_a_killed_switch_left_is_no_obstacle(tmp_path: Path) -> No
     [
         ("net_memif0,rol=server", "'rol' is not an option of net_memif with a value; it has id=, role="),
         ("net_memif0,role", "'role' is not an option of net_memif with a value"),
-        ("net_memif0,role=server,socket=/nowhere/s,socket-abstract=no", "no directory /nowhere to create the socket in"),
+        ("net_memif0,role=server,socket=/nowhere/s,socket-abstract=no", "no directory /nowhere to create"),
         ("net_memif0,socket=/nowhere/s,socket-abstract=no", "the socket /nowhere/s does not exist; start the switch"),
         ("net_af_packet0,iface=nosuch0", "there is no network interface 'nosuch0'"),
         ("net_af_packet0", "there is no network interface ''"),
