@@ -159,6 +159,7 @@ lint: python-lint proto-lint native-lint docker-lint
 python-lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 	$(BIN)/mypy tests/prose native/bindings/generate_stubs.py
 	$(BIN)/python tests/prose/prose_check.py
