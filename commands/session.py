@@ -23,7 +23,7 @@ __all__ = ["Session"]
 class Session:
     """The options before the command.
 
-    `arguments` is the whole command line; `rendered` returns a result as it is to be shown.
+    `arguments` is the whole command line; `rendered` returns the text of a result.
     """
 
     controller: str | None

@@ -73,9 +73,9 @@ class PacketPort:
 
 @dataclass(frozen=True)
 class ShmPort:
-    """A switch port for ranks on this machine: agents bind them at the Unix socket ``path``, and they share memory.
+    """A switch port for ranks on this machine: agents register them at the Unix socket ``path``, and they share memory.
 
-    It has so many ``threads``; 0 is one for each CPU.
+    It has this many ``threads``; 0 means one for each CPU.
     """
 
     number: int
