@@ -25,7 +25,7 @@ from switchml.common.processes import ProcessRecord
 from switchml.controller.client import ControllerClient
 from switchml.launch import fabric
 from switchml.launch.fabric_state import Fabric
-from switchml.launch.jobs import attach_environment
+from switchml.launch.job_start import attach_environment
 from switchml.launch.launcher import reserved_port
 from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
 from switchml.launch.settings import FabricOptions

@@ -19,7 +19,7 @@ from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 
 if TYPE_CHECKING:
     from switchml.controller.proto import switchml_pb2 as pb
-    from switchml.launch.jobs import JobRun, JobStarted
+    from switchml.launch.job_start import JobRun, JobStarted
     from switchml.ops.profiles import JobTimes
     from switchml.ops.stragglers import Straggler
 
@@ -61,7 +61,7 @@ class JobEnd(JobFound):
     @property
     def exit_status(self) -> int:
         """0 if the job has COMPLETED, else the status of a rank that failed, or 1."""
-        from switchml.launch.jobs import exit_status
+        from switchml.launch.job_start import exit_status
 
         return exit_status(self.job)
 
@@ -115,7 +115,7 @@ class JobReady(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dictionary for JSON."""
-        from switchml.launch.jobs import attach_environment, switch_counters
+        from switchml.launch.job_start import attach_environment, switch_counters
 
         job = self.started.job
         ranks = sorted(job.ranks, key=lambda rank: rank.rank)
@@ -356,14 +356,14 @@ def start_job(
         return _start_detached(session.arguments)
 
     from switchml.controller.proto import switchml_pb2 as pb
-    from switchml.launch import jobs
+    from switchml.launch import job_start
 
     settings = session.settings(**options)
     policies = {"abort": pb.ON_FAILURE_ABORT, "shrink": pb.ON_FAILURE_SHRINK, "restart": pb.ON_FAILURE_RESTART}
     policy = policies[on_failure]
-    request = jobs.JobRequest(workers, name, settings.job_slots, settings.job_switch, policy, restarts)
+    request = job_start.JobRequest(workers, name, settings.job_slots, settings.job_switch, policy, restarts)
     if not command:
-        return JobReady(jobs.start_job(settings, request, note))
+        return JobReady(job_start.start_job(settings, request, note))
 
     from switchml.commands.displays import DetachedJob, JobDisplay
 
@@ -371,7 +371,7 @@ def start_job(
         return session.rendered(JobDetached(job, run_dir, os.getpid()))
 
     with DetachedJob(announcement) if in_background else JobDisplay() as observer:
-        run = jobs.run_job(settings, request, command, observer, variables=variables, background=in_background)
+        run = job_start.run_job(settings, request, command, observer, variables=variables, background=in_background)
     return JobFinished(run)
 
 
@@ -453,10 +453,10 @@ def wait_job(session: Session, job: str, timeout: float | None) -> JobEnd:
 
     The exit status is 0 if the job has COMPLETED, else that of a rank that failed, or 1; 124 after --timeout.
     """
-    from switchml.launch import jobs
+    from switchml.launch import job_start
 
     with session.client() as client:
-        return JobEnd(jobs.wait_job(client, job, timeout))
+        return JobEnd(job_start.wait_job(client, job, timeout))
 
 
 @job_group.command(

@@ -16,7 +16,7 @@ from switchml.commands.switch import Agents
 from switchml.commands.text.printing import Frame, print_text, text
 from switchml.controller.proto import events_pb2
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.launch.jobs import JobStarted, attach_environment
+from switchml.launch.job_start import JobStarted, attach_environment
 
 SOCKET = "/run/my agents/$(touch evil)'\";a.sock"
 

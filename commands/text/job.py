@@ -23,7 +23,7 @@ from switchml.commands.text.printing import Frame, Part, Verbatim, text
 from switchml.commands.text.tables import age, state_text, table
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
-from switchml.launch.jobs import shell_variables, switch_counters
+from switchml.launch.job_start import shell_variables, switch_counters
 from switchml.ops.stragglers import slowest_rank
 
 __all__: list[str] = []

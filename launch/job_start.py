@@ -1,4 +1,4 @@
-"""Run a whole job: create it at the controller, run its workers on this machine, and report the outcome."""
+"""Start jobs: create one at the controller, run its workers on this machine, and report the outcome."""
 
 from __future__ import annotations
 
