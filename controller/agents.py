@@ -10,20 +10,19 @@ from ipaddress import AddressValueError, IPv4Address
 from typing import Protocol
 
 from switchml.common.clock import Clock, stood_still
+from switchml.common.names import is_name
 from switchml.common.version import VERSION
-from switchml.controller.admission import NAME
+from switchml.controller.config import EVERY_AGENT
 from switchml.controller.errors import AgentExists, InvalidRequest, NoRoom, VersionMismatch
-from switchml.controller.jobs import parse_mac
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import parse_mac
 from switchml.controller.version import require_same_release
 from switchml.dataplane.constants import PROTOCOL_VERSION
 
-__all__ = ["EVERY_AGENT", "HEARTBEAT_SECONDS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]
+__all__ = ["HEARTBEAT_SECONDS", "SILENCE_SECONDS", "AgentSession", "Agents", "welcome"]
 
 _LOG = logging.getLogger(__name__)
 
-EVERY_AGENT = "*"
-"""Stands for all agents among those that are shared."""
 HEARTBEAT_SECONDS = 1.0
 SILENCE_SECONDS = 4.0
 _CHECK_SECONDS = 0.5
@@ -212,7 +211,7 @@ def _validate(registration: pb.Register) -> None:
             ours=PROTOCOL_VERSION,
         )
     require_same_release(f"agent {registration.name!r}", registration.version)
-    if not NAME.fullmatch(registration.name):
+    if not is_name(registration.name):
         raise InvalidRequest(f"agent name {registration.name!r} must be 1 to 64 of A-Z a-z 0-9 _ . -")
     for field in ("host", "socket", "instance"):
         if not getattr(registration, field):

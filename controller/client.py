@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from switchml.common.job_reference import parse_job_reference
+from switchml.common.names import parse_job_reference
 from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.common.tls import CONTROLLER_NAME, Security, TlsError, speaks_tls
 from switchml.controller.errors import (

@@ -65,17 +65,16 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from switchml.common.grpc_address import parse_grpc_address
+from switchml.common.names import is_name
 from switchml.common.port_numbers import highest_port
+from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.common.tls import Security
-from switchml.controller.agents import EVERY_AGENT
 from switchml.controller.drivers import PortSettings, SwitchSettings
 from switchml.controller.errors import ConfigError
-from switchml.controller.jobs import parse_mac
-from switchml.controller.quotas import TenantConfig
-from switchml.controller.slots import MINIMUM_SLOTS, is_power_of_two
+from switchml.controller.records import parse_mac
 from switchml.dataplane.constants import (
     PROTOCOL_MAX_JOBS,
     PROTOCOL_MAX_SLOT_INDEX,
@@ -89,9 +88,22 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["ControllerConfig", "PortConfig", "SwitchConfig", "load_config"]
+__all__ = [
+    "EVERYBODY",
+    "EVERY_AGENT",
+    "ControllerConfig",
+    "PortConfig",
+    "SwitchConfig",
+    "TenantConfig",
+    "load_config",
+]
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+EVERYBODY: Final = "*"
+"""The name of the quota of all tenants that have none of their own, each for itself."""
+EVERY_AGENT: Final = "*"
+"""Stands for all agents among those that are shared."""
+
+
 _DEFAULT_POOL = {"soft": 512, "bmv2": 32, "tofino": 256}
 _DEFAULT_VALUES = {"soft": 256, "bmv2": 64, "tofino": 0}
 _DEFAULT_DEVICE = {"soft": 1, "bmv2": 1, "tofino": 0}
@@ -172,7 +184,7 @@ class SwitchConfig:
 
         """
         where = f"switch {self.name!r}"
-        _require(bool(_NAME.fullmatch(self.name)), f"{where}: name must be 1 to 64 of A-Z a-z 0-9 _ . -")
+        _require(is_name(self.name), f"{where}: name must be 1 to 64 of A-Z a-z 0-9 _ . -")
         _require(self.target in _DEFAULT_POOL, f"{where}: target {self.target!r} is none of {', '.join(_DEFAULT_POOL)}")
         self._check_interface(where)
         _require(self.tls in _TLS, f"{where}: tls is {self.tls!r} and must be {', '.join(_TLS)}")
@@ -280,6 +292,33 @@ class SwitchConfig:
 
 
 @dataclass(frozen=True)
+class TenantConfig:
+    """One [[tenants]] table: limits of what lives at once, 0 for none.
+
+    `members` are the names (CN) of certificates that belong to the tenant, whatever organization they say.
+    """
+
+    name: str
+    jobs: int = 0
+    workers: int = 0
+    slots: int = 0
+    members: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the limits.
+
+        Raises:
+            ConfigError: one is negative, or everybody has members.
+
+        """
+        for what in ("jobs", "workers", "slots"):
+            if getattr(self, what) < 0:
+                raise ConfigError(f"tenant {self.name!r}: {what} is {getattr(self, what)} and must be 0 or more")
+        if self.name == EVERYBODY and self.members:
+            raise ConfigError(f"tenant {EVERYBODY!r} stands for all others and has no members")
+
+
+@dataclass(frozen=True)
 class ControllerConfig:
     """The whole file; `listen` is host:port with port 0 for any free one, or unix:PATH.
 
@@ -369,7 +408,7 @@ def _shared_agents(table: Any) -> tuple[str, ...]:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(_NAME.fullmatch(value))
+    return isinstance(value, str) and is_name(value)
 
 
 def _switch(table: Any) -> SwitchConfig:

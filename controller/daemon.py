@@ -22,23 +22,29 @@ from switchml.common.grpc_guard import Guard
 from switchml.common.grpc_stop import stop_server
 from switchml.common.tls import TlsError
 from switchml.common.version import VERSION
-from switchml.controller.agent_messages import AgentMessages
+from switchml.controller.admission.quotas import Quotas
 from switchml.controller.agents import Agents
-from switchml.controller.call_limits import CALLS_AT_ONCE
 from switchml.controller.config import ControllerConfig, load_config
-from switchml.controller.connections import Connections
 from switchml.controller.errors import ConfigError, ControllerError
-from switchml.controller.events import EventKind
-from switchml.controller.lifecycle import Lifecycle
-from switchml.controller.lost_switches import LostSwitches
-from switchml.controller.profiles import Profiles
+from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.jobs.lost_switches import LostSwitches
+from switchml.controller.jobs.rendezvous import Rendezvous
+from switchml.controller.northbound.agent_messages import AgentMessages
+from switchml.controller.northbound.call_limits import CALLS_AT_ONCE
+from switchml.controller.northbound.connections import Connections
+from switchml.controller.northbound.profiles import Profiles
+from switchml.controller.northbound.roles import Access
+from switchml.controller.northbound.services import (
+    AgentsService,
+    ControlService,
+    EventsService,
+    JobsService,
+    SwitchesService,
+)
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
-from switchml.controller.quotas import Quotas
-from switchml.controller.rendezvous import Rendezvous
-from switchml.controller.roles import Access
-from switchml.controller.service import AgentsService, ControlService, EventsService, JobsService, SwitchesService
-from switchml.controller.store import Store, stand_by
+from switchml.controller.store.database import Store, stand_by
+from switchml.controller.store.events import EventKind
 from switchml.controller.switches import Switches
 
 __all__ = ["main", "serve"]

@@ -8,9 +8,9 @@ from collections import Counter
 from switchml.common.metrics_server import Families
 from switchml.common.version import VERSION
 from switchml.controller.agents import Agents
-from switchml.controller.events import EventKind, EventLog
-from switchml.controller.jobs import JobState
-from switchml.controller.lifecycle import Lifecycle
+from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.records import JobState
+from switchml.controller.store.events import EventKind, EventLog
 from switchml.controller.switches import Switches
 
 __all__ = ["ControllerMetrics"]

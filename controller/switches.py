@@ -10,17 +10,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from switchml.common.port_numbers import highest_port
 from switchml.common.tls import Security, TlsError, is_local
+from switchml.controller.admission.slots import SlotAllocator
 from switchml.controller.config import SwitchConfig
 from switchml.controller.drivers import LOSS_TABLES, Driver, JobTables, PortLoss
 from switchml.controller.drivers.bfrt import BfrtDriver
 from switchml.controller.drivers.p4runtime import P4RuntimeDriver
 from switchml.controller.drivers.p4tables import loss_threshold
 from switchml.controller.errors import ConfigError, InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
-from switchml.controller.events import EventKind
-from switchml.controller.jobs import JobSwitch
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.slots import SlotAllocator
-from switchml.controller.store import Store
+from switchml.controller.records import JobSwitch
+from switchml.controller.store.database import Store
+from switchml.controller.store.events import EventKind
 from switchml.dataplane.constants import Verdict
 
 __all__ = ["MAX_EPOCH", "ManagedSwitch", "Switches"]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from switchml.common.errors import ConfigurationError, ProgramNotFoundError, TopologyFileError
 from switchml.common.processes import find_program
-from switchml.controller.slots import MINIMUM_SLOTS
+from switchml.common.slot_counts import MINIMUM_SLOTS
 from switchml.dataplane.constants import PROTOCOL_HEADER_BYTES, PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT
 from switchml.launch.settings import (
     DEFAULT_SLOTS,

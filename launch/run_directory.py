@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchml.common.errors import RunDirectoryError
-from switchml.common.job_reference import parse_job_reference
+from switchml.common.names import parse_job_reference
 from switchml.common.run_directory import require_private
 
 __all__ = ["UNIX_PATH_LIMIT", "RunDirectory"]

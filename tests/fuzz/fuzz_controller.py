@@ -21,16 +21,16 @@ import atheris
 import our_sources  # noqa: F401 - before our modules
 
 with atheris.instrument_imports(include=["controller"]):
-    from switchml.controller.agent_messages import AgentMessages
+    from switchml.controller.admission.quotas import Quotas
     from switchml.controller.agents import Agents, AgentSession
     from switchml.controller.config import SwitchConfig
     from switchml.controller.drivers import Capabilities, Driver, JobTables, SwitchContents
     from switchml.controller.errors import ControllerError
-    from switchml.controller.lifecycle import Lifecycle
-    from switchml.controller.profiles import Profiles
-    from switchml.controller.quotas import Quotas
-    from switchml.controller.rendezvous import Rendezvous
-    from switchml.controller.store import Store
+    from switchml.controller.jobs.lifecycle import Lifecycle
+    from switchml.controller.jobs.rendezvous import Rendezvous
+    from switchml.controller.northbound.agent_messages import AgentMessages
+    from switchml.controller.northbound.profiles import Profiles
+    from switchml.controller.store.database import Store
     from switchml.controller.switches import ManagedSwitch, Switches
 
 from changed_messages import change

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import switchml
-from switchml.controller.calls import judge
 from switchml.controller.drivers.p4tables import MULTICAST_RANK
+from switchml.controller.jobs.verdict import judge
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_UDP_PORT, Verdict
 from switchml.dataplane.softswitch._native import Switch

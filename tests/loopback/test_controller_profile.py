@@ -14,7 +14,7 @@ from soft_switch import SwitchProcess, running_switch
 
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
-from switchml.controller.profiles import ANSWER_SECONDS
+from switchml.controller.northbound.profiles import ANSWER_SECONDS
 from switchml.controller.proto import switchml_pb2 as pb
 
 

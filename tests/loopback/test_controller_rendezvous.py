@@ -11,8 +11,8 @@ from controller_harness import ScriptedAgent, configuration, running_controller,
 from soft_switch import SwitchProcess, running_switch
 
 from switchml.controller.client import ControllerClient
+from switchml.controller.jobs.rendezvous import MAX_KEYS_OF_AGENT, MAX_KEYS_OF_TENANT, job_name
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.rendezvous import MAX_KEYS_OF_AGENT, MAX_KEYS_OF_TENANT, job_name
 
 SLOTS = 1024
 

@@ -21,11 +21,11 @@ from switchml.controller.errors import (
     PermissionDenied,
     QuotaExceeded,
 )
+from switchml.controller.jobs.rendezvous import job_name
+from switchml.controller.northbound.roles import RIGHTS
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
-from switchml.controller.rendezvous import job_name
-from switchml.controller.roles import RIGHTS
 from switchml.ops.certificates import issue
 
 SHARED = """

@@ -30,8 +30,8 @@ from flatness import Verdict, judge
 from sampling import ALLOWANCES, KIB, MIB, Holding, Sample, holding_of, mean
 
 from switchml.controller.client import ControllerClient
-from switchml.controller.events import EVENTS_KEPT
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.store.events import EVENTS_KEPT
 from switchml.launch.settings import EMBEDDED_VALUES
 
 JOBS = 16

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchml.common.clock import TEST_VARIABLE, chosen_clock, stood_still
-from switchml.controller.store_lock import BEAT_SECONDS, LEASE_SECONDS, StoreLock, Watch
+from switchml.controller.store.lock import BEAT_SECONDS, LEASE_SECONDS, StoreLock, Watch
 
 STEP = 0.2
 

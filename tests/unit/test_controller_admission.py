@@ -1,6 +1,7 @@
 import pytest
 
-from switchml.controller.admission import AgentRoom, next_job_id, place_ranks, validate_job
+from switchml.controller.admission.placement import AgentRoom, place_ranks
+from switchml.controller.admission.request import next_job_id, validate_job
 from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom
 
 

@@ -1,4 +1,4 @@
-from switchml.controller.calls import judge
+from switchml.controller.jobs.verdict import judge
 from switchml.controller.proto import switchml_pb2 as pb
 
 USUAL = pb.Call(sequence=5, operation="all_reduce", dtype="float32", elements=100)

@@ -6,9 +6,18 @@ import pytest
 from switchml.controller import version
 from switchml.controller.drivers import JobTables
 from switchml.controller.errors import InvalidRequest, VersionMismatch
-from switchml.controller.jobs import Job, JobState, JobSwitch, OnFailure, Rank, RankState, counters_by_name, parse_mac
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
+from switchml.controller.records import (
+    Job,
+    JobState,
+    JobSwitch,
+    OnFailure,
+    Rank,
+    RankState,
+    counters_by_name,
+    parse_mac,
+)
 from switchml.dataplane.constants import Verdict
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from switchml.controller.jobs import Job, JobState, JobSwitch, Rank, RankState
-from switchml.controller.lost_switches import ANSWER_SECONDS, LostSwitches, all_wait
+from switchml.controller.jobs.lost_switches import ANSWER_SECONDS, LostSwitches, all_wait
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import Job, JobState, JobSwitch, Rank, RankState
 
 
 def job_of(*ranks: tuple[int, int], state: JobState = JobState.RUNNING) -> Job:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchml.controller.admission import NAME
-from switchml.controller.rendezvous import MAX_KEY, job_name
+from switchml.common.names import is_job_name
+from switchml.controller.jobs.rendezvous import MAX_KEY, job_name
 
 
 @given(st.text(min_size=1, max_size=MAX_KEY))
 def test_every_key_makes_a_name_that_jobs_may_have(key: str) -> None:
-    assert NAME.fullmatch(job_name(key))
+    assert is_job_name(job_name(key))
     assert job_name(key) == job_name(key)
 
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from switchml.controller.admission.slots import SlotAllocator
 from switchml.controller.errors import NoRoom
-from switchml.controller.slots import SlotAllocator
 
 
 def test_ranges_are_aligned_and_lowest_first():

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from switchml.controller.errors import StoreError
-from switchml.controller.jobs import EpochChange, Job, JobState, JobSwitch, OnFailure, Rank, RankState
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.store import _MIGRATIONS, Store
+from switchml.controller.records import EpochChange, Job, JobState, JobSwitch, OnFailure, Rank, RankState
+from switchml.controller.store.database import Store
+from switchml.controller.store.migrations import MIGRATIONS
 
 
 def job(name: str = "j", job_id: int = 1, epoch: int = 1, **values: object) -> Job:
@@ -48,7 +49,7 @@ def test_a_job_comes_back_as_it_was_written(path: Path):
 
 
 def test_ended_jobs_are_forgotten_and_live_ones_are_not(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("switchml.controller.store_limits.ENDED_JOBS_KEPT", 10)
+    monkeypatch.setattr("switchml.controller.store.limits.ENDED_JOBS_KEPT", 10)
     store = Store(path)
     lasting = job("lasting", 1)
     store.create_job(lasting)
@@ -185,14 +186,14 @@ def test_it_is_written_ahead(path: Path):
     store = Store(path)
     with sqlite3.connect(path) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert other.execute("PRAGMA user_version").fetchone() == (len(_MIGRATIONS),)
+        assert other.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     store.close()
 
 
 def test_a_store_of_the_schema_before_is_brought_up_to_date(path: Path):
     path.parent.mkdir()
     with sqlite3.connect(path) as database:
-        for script in _MIGRATIONS[:2]:
+        for script in MIGRATIONS[:2]:
             database.executescript(script)
         database.execute("PRAGMA user_version = 2")
         database.execute(
@@ -220,7 +221,7 @@ def test_a_store_of_the_schema_before_is_brought_up_to_date(path: Path):
     assert [(rank.rank, rank.worker) for rank in old.ranks] == [(0, 0), (1, 1)]
     store.close()
     with sqlite3.connect(path) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (len(_MIGRATIONS),)
+        assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
 
 
 @pytest.fixture

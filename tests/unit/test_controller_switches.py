@@ -10,7 +10,7 @@ from switchml.common.tls import Security
 from switchml.controller.config import SwitchConfig
 from switchml.controller.errors import InvalidRequest, SwitchUnavailable
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.store import Store
+from switchml.controller.store.database import Store
 from switchml.controller.switches import Switches
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from switchml.controller.errors import StoreError
-from switchml.controller.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog
-from switchml.controller.jobs import Job, JobSwitch
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.store import Store
+from switchml.controller.records import Job, JobSwitch
+from switchml.controller.store.database import Store
+from switchml.controller.store.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog
 
 
 def job(name: str, job_id: int) -> Job:

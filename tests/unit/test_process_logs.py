@@ -32,7 +32,7 @@ def test_json_lines() -> None:
     stream = io.StringIO()
     handler = LimitedHandler(stream)
     handler.setFormatter(JsonFormatter())
-    logger = logger_of(handler, "switchml.controller.jobs")
+    logger = logger_of(handler, "switchml.controller.records")
     logger.warning("job %s:\n%d ranks", "ä", 3)
     try:
         raise ValueError("no")
@@ -42,7 +42,7 @@ def test_json_lines() -> None:
     assert first.keys() == {"time", "level", "logger", "message", "pid"}
     assert (first["level"], first["logger"], first["message"]) == (
         "warning",
-        "switchml.controller.jobs",
+        "switchml.controller.records",
         "job ä:\n3 ranks",
     )
     assert time.strptime(first["time"][:19], "%Y-%m-%dT%H:%M:%S")
@@ -54,7 +54,7 @@ def test_a_line_of_text_shows_what_others_said_and_does_nothing_else() -> None:
     stream = io.StringIO()
     handler = LimitedHandler(stream)
     handler.setFormatter(TextFormatter("%(levelname)s %(name)s: %(message)s"))
-    logger = logger_of(handler, "switchml.controller.jobs")
+    logger = logger_of(handler, "switchml.controller.records")
     logger.warning("agent %s says: %s", "größe", "no\nERROR controller: forged\x1b]0;title\x07\x9b2J\u202e")
     try:
         raise ValueError("no")
@@ -62,8 +62,8 @@ def test_a_line_of_text_shows_what_others_said_and_does_nothing_else() -> None:
         logger.exception("it failed")
     first, second, *traceback = stream.getvalue().splitlines()
     said = r"no\nERROR controller: forged\x1b]0;title\x07\x9b2J\u202e"
-    assert first == f"WARNING switchml.controller.jobs: agent größe says: {said}"
-    assert second == "ERROR switchml.controller.jobs: it failed"
+    assert first == f"WARNING switchml.controller.records: agent größe says: {said}"
+    assert second == "ERROR switchml.controller.records: it failed"
     assert traceback[-1] == "ValueError: no"
 
 

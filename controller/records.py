@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import IPv4Address
 
-from switchml.common.job_reference import parse_job_reference
+from switchml.common.names import parse_job_reference
 from switchml.controller.drivers import JobTables, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Verdict

@@ -17,9 +17,9 @@ from typing import Final
 
 from switchml.common.printable import printable
 from switchml.controller.errors import StoreError
-from switchml.controller.jobs import Job, referred_to
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import Job, referred_to
 
 __all__ = ["ACTOR", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level"]
 

@@ -13,9 +13,9 @@ import time
 from typing import Final
 
 from switchml.common.clock import Clock, stood_still
-from switchml.controller.jobs import Job, JobState
-from switchml.controller.lifecycle import Lifecycle
+from switchml.controller.jobs.lifecycle import Lifecycle
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import Job, JobState
 
 __all__ = ["ANSWER_SECONDS", "LostSwitches"]
 

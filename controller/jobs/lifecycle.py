@@ -7,11 +7,11 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
-from switchml.controller.admission import next_job_id, validate_job
+from switchml.controller.admission.placement import Placement, require_one_pipe, require_room, require_width
+from switchml.controller.admission.quotas import Quotas
+from switchml.controller.admission.request import next_job_id, validate_job
 from switchml.controller.agents import Agents
-from switchml.controller.assignments import Assignments
 from switchml.controller.drivers import JobTables
-from switchml.controller.epoch_change import EpochChanges
 from switchml.controller.errors import (
     ControllerError,
     InvalidRequest,
@@ -24,8 +24,11 @@ from switchml.controller.errors import (
     SwitchRefused,
     SwitchUnavailable,
 )
-from switchml.controller.events import EventKind
-from switchml.controller.jobs import (
+from switchml.controller.jobs.assignments import Assignments
+from switchml.controller.jobs.epoch_change import EpochChanges
+from switchml.controller.jobs.live import LiveJob, revocation, why_not_taken_over
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import (
     Job,
     JobState,
     JobSwitch,
@@ -37,12 +40,8 @@ from switchml.controller.jobs import (
     printed_ranks,
     referred_to,
 )
-from switchml.controller.live_job import LiveJob, revocation, why_not_taken_over
-from switchml.controller.pipes import require_one_pipe, require_width
-from switchml.controller.placement import Placement, require_room
-from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.quotas import Quotas
-from switchml.controller.store import Store
+from switchml.controller.store.database import Store
+from switchml.controller.store.events import EventKind
 from switchml.controller.switches import ManagedSwitch, Switches
 
 __all__ = ["RECOVERY_SECONDS", "Lifecycle"]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from switchml.common.role import Role
-from switchml.controller.connections import Peer, peer_of
 from switchml.controller.errors import TooManyCalls
+from switchml.controller.northbound.connections import Peer, peer_of
 
 __all__ = ["CALLS_AT_ONCE", "CALLS_OF_A_CALLER", "CALLS_OF_OTHERS", "CallLimits"]
 

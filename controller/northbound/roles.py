@@ -17,12 +17,12 @@ import grpc
 
 from switchml.common.role import Role
 from switchml.common.tls import Identity, identity_of
-from switchml.controller.call_limits import CallLimits
+from switchml.controller.admission.quotas import Quotas
 from switchml.controller.errors import PermissionDenied, TooManyCalls
-from switchml.controller.events import ACTOR, EventKind, EventLog
-from switchml.controller.jobs import Job
-from switchml.controller.quotas import Quotas
+from switchml.controller.northbound.call_limits import CallLimits
+from switchml.controller.records import Job
 from switchml.controller.rpc_errors import ACTOR_KEY, abort
+from switchml.controller.store.events import ACTOR, EventKind, EventLog
 
 __all__ = ["CALLER", "RIGHTS", "Access", "Caller", "require_agent", "require_tenant"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchml.common.job_reference import is_job_name, parse_job_reference
+from switchml.common.names import is_job_name, parse_job_reference
 
 
 @pytest.mark.parametrize(("text", "job"), [("2", 2), ("0", 0), ("007", 7), ("4294967296", 2**32)])

@@ -3,43 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
 
-from switchml.controller.errors import ConfigError, QuotaExceeded
-from switchml.controller.jobs import Job
+from switchml.controller.config import EVERYBODY, TenantConfig
+from switchml.controller.errors import QuotaExceeded
+from switchml.controller.records import Job
 
-__all__ = ["EVERYBODY", "Quotas", "TenantConfig"]
-
-EVERYBODY: Final = "*"
-"""The name of the quota of all tenants that have none of their own, each for itself."""
-
-
-@dataclass(frozen=True)
-class TenantConfig:
-    """One [[tenants]] table: limits of what lives at once, 0 for none.
-
-    `members` are the names (CN) of certificates that belong to the tenant, whatever organization they say.
-    """
-
-    name: str
-    jobs: int = 0
-    workers: int = 0
-    slots: int = 0
-    members: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Check the limits.
-
-        Raises:
-            ConfigError: one is negative, or everybody has members.
-
-        """
-        for what in ("jobs", "workers", "slots"):
-            if getattr(self, what) < 0:
-                raise ConfigError(f"tenant {self.name!r}: {what} is {getattr(self, what)} and must be 0 or more")
-        if self.name == EVERYBODY and self.members:
-            raise ConfigError(f"tenant {EVERYBODY!r} stands for all others and has no members")
+__all__ = ["Quotas"]
 
 
 class Quotas:

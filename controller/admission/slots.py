@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
+from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.controller.errors import NoRoom
 
-__all__ = ["MINIMUM_SLOTS", "SlotAllocator", "is_power_of_two"]
-
-MINIMUM_SLOTS = 2
-
-
-def is_power_of_two(number: int) -> bool:
-    """Say whether `number` is 1, 2, 4, 8..."""
-    return number > 0 and number & (number - 1) == 0
+__all__ = ["SlotAllocator"]
 
 
 class SlotAllocator:

@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from switchml.controller.admission.placement import rank_at
 from switchml.controller.agents import Agents, AgentSession
 from switchml.controller.errors import AgentFailed, ControllerError, NoAgent
-from switchml.controller.events import EventKind
-from switchml.controller.jobs import EpochChange, Job, OnFailure, Rank, RankState, new_secret, printed_ranks
-from switchml.controller.live_job import LiveJob
-from switchml.controller.placement import rank_at
+from switchml.controller.jobs.live import LiveJob
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.store import Store
+from switchml.controller.records import EpochChange, Job, OnFailure, Rank, RankState, new_secret, printed_ranks
+from switchml.controller.store.database import Store
+from switchml.controller.store.events import EventKind
 from switchml.controller.switches import Switches
 
 __all__ = ["ANSWER_SECONDS", "RETURN_SECONDS", "Change", "EpochChanges", "target_phases"]

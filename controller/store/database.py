@@ -14,12 +14,13 @@ from pathlib import Path
 
 from switchml.common.clock import Clock
 from switchml.controller.errors import StoreError, StoreInUse
-from switchml.controller.events import Event, EventLog
-from switchml.controller.jobs import EpochChange, Job, JobState, JobSwitch, OnFailure, Rank, RankState
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.store_errors import require_sound, sound_rows, store_errors
-from switchml.controller.store_limits import forget_old_jobs
-from switchml.controller.store_lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
+from switchml.controller.records import EpochChange, Job, JobState, JobSwitch, OnFailure, Rank, RankState
+from switchml.controller.store.errors import require_sound, sound_rows, store_errors
+from switchml.controller.store.events import Event, EventLog
+from switchml.controller.store.limits import forget_old_jobs
+from switchml.controller.store.lock import BEAT_SECONDS, LockHeld, StoreLock, Watch
+from switchml.controller.store.migrations import MIGRATIONS
 
 __all__ = ["Store", "Transition", "stand_by"]
 
@@ -28,159 +29,6 @@ _STANDBY_SECONDS = 0.2
 Transition = tuple[JobState | None, JobState, str, float]
 """(from, to, reason, seconds since 1970); a job comes from nothing."""
 
-# Schema n is made by the first n of these; PRAGMA user_version says which one a file has.
-_MIGRATIONS = (
-    """
-    CREATE TABLE jobs (
-        key INTEGER PRIMARY KEY AUTOINCREMENT,
-        id INTEGER NOT NULL,
-        name TEXT NOT NULL,
-        workers INTEGER NOT NULL,
-        switch TEXT NOT NULL,
-        epoch INTEGER NOT NULL,
-        slot_base INTEGER NOT NULL,
-        slots INTEGER NOT NULL,
-        values_per_packet INTEGER NOT NULL,
-        created REAL NOT NULL,
-        state INTEGER NOT NULL,
-        failure TEXT NOT NULL,
-        ended REAL NOT NULL
-    );
-    CREATE INDEX jobs_by_id ON jobs (id);
-    CREATE INDEX jobs_by_name ON jobs (name);
-    CREATE INDEX jobs_by_state ON jobs (state);
-    CREATE TABLE ranks (
-        job INTEGER NOT NULL REFERENCES jobs (key),
-        rank INTEGER NOT NULL,
-        agent TEXT NOT NULL,
-        instance TEXT NOT NULL,
-        host TEXT NOT NULL,
-        socket TEXT NOT NULL,
-        switch_port INTEGER NOT NULL,
-        mac TEXT NOT NULL,
-        state INTEGER NOT NULL,
-        address TEXT NOT NULL,
-        udp_port INTEGER NOT NULL,
-        position INTEGER NOT NULL,
-        exit_code INTEGER,
-        counters BLOB NOT NULL,
-        PRIMARY KEY (job, rank)
-    ) WITHOUT ROWID;
-    CREATE TABLE transitions (
-        job INTEGER NOT NULL REFERENCES jobs (key),
-        from_state INTEGER,
-        to_state INTEGER NOT NULL,
-        reason TEXT NOT NULL,
-        time REAL NOT NULL
-    );
-    CREATE INDEX transitions_by_job ON transitions (job);
-    CREATE TABLE counters (
-        job INTEGER NOT NULL REFERENCES jobs (key),
-        name TEXT NOT NULL,
-        packets INTEGER NOT NULL,
-        PRIMARY KEY (job, name)
-    ) WITHOUT ROWID;
-    CREATE TABLE epochs (
-        switch TEXT PRIMARY KEY,
-        last INTEGER NOT NULL
-    ) WITHOUT ROWID;
-    """,
-    """
-    CREATE TABLE events (
-        number INTEGER PRIMARY KEY,
-        time REAL NOT NULL,
-        kind TEXT NOT NULL,
-        level TEXT NOT NULL,
-        job_key INTEGER NOT NULL,
-        job INTEGER NOT NULL,
-        job_name TEXT NOT NULL,
-        epoch INTEGER NOT NULL,
-        rank INTEGER,
-        agent TEXT NOT NULL,
-        switch TEXT NOT NULL,
-        actor TEXT NOT NULL,
-        detail TEXT NOT NULL
-    );
-    """,
-    """
-    ALTER TABLE jobs ADD COLUMN on_failure INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE jobs ADD COLUMN generation INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE jobs ADD COLUMN changing INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE ranks ADD COLUMN worker INTEGER NOT NULL DEFAULT 0;
-    UPDATE ranks SET worker = rank;
-    CREATE TABLE epoch_changes (
-        job INTEGER NOT NULL REFERENCES jobs (key),
-        epoch INTEGER NOT NULL,
-        workers INTEGER NOT NULL,
-        lost TEXT NOT NULL,
-        joined TEXT NOT NULL,
-        reason TEXT NOT NULL,
-        time REAL NOT NULL
-    );
-    CREATE INDEX epoch_changes_by_job ON epoch_changes (job);
-    CREATE TABLE drained_switches (
-        switch TEXT PRIMARY KEY
-    ) WITHOUT ROWID;
-    CREATE TABLE leadership (
-        term INTEGER NOT NULL
-    );
-    INSERT INTO leadership VALUES (0);
-    """,
-    """
-    ALTER TABLE jobs ADD COLUMN tenant TEXT NOT NULL DEFAULT '';
-    CREATE TABLE configuration (
-        content TEXT NOT NULL
-    );
-    """,
-    """
-    ALTER TABLE jobs ADD COLUMN secret INTEGER NOT NULL DEFAULT 0;
-    """,
-    """
-    UPDATE jobs SET on_failure = on_failure + 1;
-    """,
-    """
-    CREATE TABLE job_switches (
-        job INTEGER NOT NULL REFERENCES jobs (key),
-        position INTEGER NOT NULL,
-        switch TEXT NOT NULL,
-        epoch INTEGER NOT NULL,
-        slot_base INTEGER NOT NULL,
-        slots INTEGER NOT NULL,
-        multicast_group INTEGER NOT NULL,
-        upstream TEXT NOT NULL,
-        PRIMARY KEY (job, position)
-    ) WITHOUT ROWID;
-    CREATE INDEX job_switches_by_switch ON job_switches (switch);
-    INSERT INTO job_switches SELECT key, 0, switch, epoch, slot_base, slots, id, '' FROM jobs;
-    ALTER TABLE ranks ADD COLUMN switch TEXT NOT NULL DEFAULT '';
-    UPDATE ranks SET switch = (SELECT switch FROM jobs WHERE key = ranks.job);
-    CREATE TABLE jobs_without_switch (
-        key INTEGER PRIMARY KEY AUTOINCREMENT,
-        id INTEGER NOT NULL,
-        name TEXT NOT NULL,
-        workers INTEGER NOT NULL,
-        values_per_packet INTEGER NOT NULL,
-        created REAL NOT NULL,
-        state INTEGER NOT NULL,
-        failure TEXT NOT NULL,
-        ended REAL NOT NULL,
-        on_failure INTEGER NOT NULL,
-        generation INTEGER NOT NULL,
-        changing INTEGER NOT NULL,
-        tenant TEXT NOT NULL,
-        secret INTEGER NOT NULL
-    );
-    INSERT INTO jobs_without_switch
-        SELECT key, id, name, workers, values_per_packet, created, state, failure, ended, on_failure, generation,
-            changing, tenant, secret
-        FROM jobs;
-    DROP TABLE jobs;
-    ALTER TABLE jobs_without_switch RENAME TO jobs;
-    CREATE INDEX jobs_by_id ON jobs (id);
-    CREATE INDEX jobs_by_name ON jobs (name);
-    CREATE INDEX jobs_by_state ON jobs (state);
-    """,
-)
 _JOB_COLUMNS = (
     "key, id, name, workers, values_per_packet, created, state, failure, ended, on_failure, generation, changing,"
     " tenant, secret"
@@ -270,12 +118,12 @@ class Store:
 
     def _migrate(self) -> None:
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        if version > len(_MIGRATIONS):
+        if version > len(MIGRATIONS):
             raise StoreError(
-                f"store {self.path} has schema {version} and this controller knows up to {len(_MIGRATIONS)}:"
+                f"store {self.path} has schema {version} and this controller knows up to {len(MIGRATIONS)}:"
                 " it was written by a newer version; install that one or give another --store"
             )
-        for number, script in enumerate(_MIGRATIONS[version:], version + 1):
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
             self._database.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
 
     @contextmanager

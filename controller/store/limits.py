@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from switchml.controller.jobs import JobState
+from switchml.controller.records import JobState
 
 __all__ = ["ENDED_JOBS_KEPT", "forget_old_jobs"]
 

@@ -13,12 +13,12 @@ from switchml.common.printable import printable
 from switchml.controller.agents import Agents
 from switchml.controller.drivers import JobTables
 from switchml.controller.errors import ControllerError
-from switchml.controller.jobs import Job, JobState, JobSwitch, Rank, RankState
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import Job, JobState, JobSwitch, Rank, RankState
 from switchml.controller.switches import ManagedSwitch, Switches
 
 if TYPE_CHECKING:
-    from switchml.controller.epoch_change import Change
+    from switchml.controller.jobs.epoch_change import Change
 
 __all__ = ["Changes", "LiveJob", "revocation", "why_not_taken_over"]
 

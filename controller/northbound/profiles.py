@@ -11,8 +11,8 @@ from typing import Any, Final
 from switchml.common.printable import printable
 from switchml.controller.agents import Agents, AgentSession
 from switchml.controller.errors import JobEnded, NoRoom
-from switchml.controller.jobs import Job, Rank, RankState
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import Job, Rank, RankState
 
 __all__ = ["ANSWER_SECONDS", "MOST_CALLS", "Profiles"]
 

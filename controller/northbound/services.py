@@ -13,19 +13,19 @@ import grpc
 
 from switchml.common.deadline import within
 from switchml.common.version import VERSION
-from switchml.controller.agent_messages import AgentMessages
 from switchml.controller.agents import Agents, AgentSession, welcome
 from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, StoreError
-from switchml.controller.events import EventKind, EventLog
-from switchml.controller.lifecycle import Lifecycle
-from switchml.controller.profiles import Profiles
+from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.northbound.agent_messages import AgentMessages
+from switchml.controller.northbound.profiles import Profiles
+from switchml.controller.northbound.roles import CALLER, require_agent, require_tenant
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
-from switchml.controller.roles import CALLER, require_agent, require_tenant
 from switchml.controller.rpc_errors import abort
-from switchml.controller.store import Store
+from switchml.controller.store.database import Store
+from switchml.controller.store.events import EventKind, EventLog
 from switchml.controller.switches import Switches
 from switchml.dataplane.constants import PROTOCOL_VERSION
 

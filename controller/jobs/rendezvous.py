@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from switchml.controller.admission import validate_job
+from switchml.controller.admission.placement import Placement
+from switchml.controller.admission.request import validate_job
 from switchml.controller.agents import AgentSession
 from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, JobExists, NoRoom
-from switchml.controller.events import EventKind
-from switchml.controller.jobs import Job, OnFailure, printed_ranks
-from switchml.controller.lifecycle import Lifecycle
-from switchml.controller.live_job import Changes, LiveJob
-from switchml.controller.placement import Placement
+from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.jobs.live import Changes, LiveJob
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import Job, OnFailure, printed_ranks
+from switchml.controller.store.events import EventKind
 
 __all__ = ["MAX_KEY", "MAX_KEYS_OF_AGENT", "MAX_KEYS_OF_TENANT", "MAX_SECONDS", "Rendezvous", "job_name"]
 

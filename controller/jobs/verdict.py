@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from switchml.controller.jobs import printed_ranks
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import printed_ranks
 
 __all__ = ["Judgement", "judge"]
 

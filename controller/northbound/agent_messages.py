@@ -7,16 +7,16 @@ import logging
 
 from switchml.common.printable import printable
 from switchml.controller.agents import AgentSession
-from switchml.controller.calls import judge
 from switchml.controller.errors import AgentFailed
-from switchml.controller.events import EventKind
-from switchml.controller.jobs import JobState, Rank, RankState
-from switchml.controller.lifecycle import Lifecycle
-from switchml.controller.live_job import LiveJob, revocation
-from switchml.controller.profiles import Profiles
+from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.jobs.live import LiveJob, revocation
+from switchml.controller.jobs.rendezvous import Rendezvous
+from switchml.controller.jobs.verdict import judge
+from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.rendezvous import Rendezvous
-from switchml.controller.store import Store
+from switchml.controller.records import JobState, Rank, RankState
+from switchml.controller.store.database import Store
+from switchml.controller.store.events import EventKind
 
 __all__ = ["CHECK_SECONDS", "AgentMessages"]
 

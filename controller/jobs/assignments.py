@@ -6,11 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Container
 
+from switchml.controller.admission.placement import Placement, choose_in_one_pipe
 from switchml.controller.agents import Agents
 from switchml.controller.errors import AgentFailed, AgentTimeout, NoAgent
-from switchml.controller.live_job import LiveJob, revocation
-from switchml.controller.pipes import choose_in_one_pipe
-from switchml.controller.placement import Placement
+from switchml.controller.jobs.live import LiveJob, revocation
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.switches import ManagedSwitch
 

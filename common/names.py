@@ -1,0 +1,29 @@
+"""The names of jobs, agents and switches, and how people and programs refer to a job.
+
+A job is referred to by its id or by its name, by one rule wherever a job is named: digits alone are an id, so that no
+job may have such a name; anything else is a name.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["is_job_name", "is_name", "parse_job_reference"]
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_ID = re.compile(r"[0-9]{1,64}")
+
+
+def is_name(text: str) -> bool:
+    """Return whether an agent or a switch may have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
+def is_job_name(text: str) -> bool:
+    """Return whether a job may have this name."""
+    return is_name(text) and isinstance(parse_job_reference(text), str)
+
+
+def parse_job_reference(text: str) -> int | str:
+    """Return the id that `text` is, or the name."""
+    return int(text) if _ID.fullmatch(text) else text

@@ -1,0 +1,1 @@
+"""Whether a job can be had, and which slots and agents it gets."""

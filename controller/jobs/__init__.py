@@ -1,0 +1,1 @@
+"""The jobs: how they start, go on and end."""

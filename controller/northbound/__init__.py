@@ -1,0 +1,1 @@
+"""What clients and agents ask of the controller, over gRPC."""
