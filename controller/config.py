@@ -59,7 +59,6 @@ Example::
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ from switchml.common.names import is_name
 from switchml.common.port_numbers import highest_port
 from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.common.tls import Security
-from switchml.controller.drivers import PortSettings, SwitchSettings
+from switchml.controller.drivers import SwitchSettings
 from switchml.controller.errors import ConfigError
 from switchml.controller.records import parse_mac
 from switchml.dataplane.constants import (
@@ -82,6 +81,7 @@ from switchml.dataplane.constants import (
     PROTOCOL_MAX_WORKERS,
     PROTOCOL_UDP_PORT,
 )
+from switchml.dataplane.tofino_port import TofinoPort
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -92,7 +92,6 @@ __all__ = [
     "EVERYBODY",
     "EVERY_AGENT",
     "ControllerConfig",
-    "PortConfig",
     "SwitchConfig",
     "TenantConfig",
     "load_config",
@@ -110,39 +109,6 @@ _DEFAULT_DEVICE = {"soft": 1, "bmv2": 1, "tofino": 0}
 _COMPILED_VALUES = (64, 256)  # dataplane/p4/build/bmv2
 _TYPES: dict[str, type] = {"int": int, "bool": bool}
 _TLS = ("auto", "on", "off")
-_PORT_NAME = re.compile(r"[0-9]{1,3}/[0-7]")
-_PORT_CHOICES = {
-    "speed": ("1G", "10G", "25G", "40G", "50G", "100G"),
-    "fec": ("none", "firecode", "rs"),
-    "autonegotiation": ("default", "on", "off"),
-    "role": ("host", "recirculation"),
-}
-
-
-@dataclass(frozen=True)
-class PortConfig(PortSettings):
-    """One [[switches.ports]] table of a Tofino; a port in the role of recirculation needs no number."""
-
-    def __post_init__(self) -> None:
-        """Check every value.
-
-        Raises:
-            ConfigError: one is not allowed.
-
-        """
-        where = f"port {self.name!r}"
-        _require(
-            self.internal or bool(_PORT_NAME.fullmatch(self.name)),
-            f"{where}: name must be CONNECTOR/CHANNEL of the front panel, as 1/0, or the number of an internal port",
-        )
-        for key, allowed in _PORT_CHOICES.items():
-            value = getattr(self, key)
-            unset = key == "speed" and self.internal and not value
-            _require(unset or value in allowed, f"{where}: {key} is {value!r} and must be {', '.join(allowed)}")
-        if self.role == "host":
-            _require(not self.internal, f"{where} is internal, and only a port of the front panel has a host")
-            highest = highest_port("tofino")
-            _require(1 <= self.number <= highest, f"{where}: number is {self.number} and must be 1 to {highest}")
 
 
 @dataclass(frozen=True)
@@ -163,7 +129,7 @@ class SwitchConfig:
     p4runtime: str = ""
     bfrt: str = ""
     program: str = "switchml"
-    ports: tuple[PortConfig, ...] = ()
+    ports: tuple[TofinoPort, ...] = ()
     device_id: int = -1
     udp_port: int = PROTOCOL_UDP_PORT
     mac: str = "00:00:00:00:00:00"
@@ -413,8 +379,16 @@ def _is_name(value: object) -> bool:
 
 def _switch(table: Any) -> SwitchConfig:
     values = _values(SwitchConfig, table, "[[switches]]", also={"ports": list})
-    ports = [PortConfig(**_values(PortConfig, port, "[[switches.ports]]")) for port in values.pop("ports", ())]
-    return SwitchConfig(**values, ports=tuple(ports))
+    ports = tuple(map(_port, values.pop("ports", ())))
+    return SwitchConfig(**values, ports=ports)
+
+
+def _port(table: Any) -> TofinoPort:
+    values = _values(TofinoPort, table, "[[switches.ports]]")
+    try:
+        return TofinoPort(**values)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _tenant(table: Any) -> TenantConfig:

@@ -12,7 +12,7 @@ from switchml.common.port_numbers import highest_port
 from switchml.common.tls import Security, TlsError, is_local
 from switchml.controller.admission.slots import SlotAllocator
 from switchml.controller.config import SwitchConfig
-from switchml.controller.drivers import LOSS_TABLES, Driver, JobTables, PortLoss
+from switchml.controller.drivers import Driver, JobTables, PortLoss
 from switchml.controller.drivers.bfrt import BfrtDriver
 from switchml.controller.drivers.p4runtime import P4RuntimeDriver
 from switchml.controller.drivers.p4tables import loss_threshold
@@ -22,6 +22,7 @@ from switchml.controller.records import JobSwitch
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
 from switchml.dataplane.constants import Verdict
+from switchml.dataplane.table_names import LOSS_TABLES
 
 __all__ = ["MAX_EPOCH", "ManagedSwitch", "Switches"]
 

@@ -6,14 +6,13 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
+from switchml.dataplane.table_names import WORKER_TABLE
 
 __all__ = ["PortActivity", "look_twice"]
-
-_WORKER_TABLE: Final = "worker_table"
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def _look(client: ControllerClient, name: str) -> _Look:
             ports[registration.name] = registration.switch_port
     contributions: dict[int, dict[str, int]] = defaultdict(dict)
     for entry in detail.entries:
-        if entry.table == _WORKER_TABLE:
+        if entry.table == WORKER_TABLE:
             matched = str(sorted(entry.match.items()))
             contributions[int(entry.match["ingress_port"])][matched] = entry.packets
     results: dict[int, dict[str, int]] = defaultdict(dict)

@@ -35,9 +35,8 @@ import yaml
 
 from switchml.common.errors import TopologyFileError
 from switchml.common.port_numbers import highest_port
-from switchml.controller.config import PortConfig
-from switchml.controller.errors import ConfigError
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
+from switchml.dataplane.tofino_port import TofinoPort
 from switchml.topologies.targets import TARGETS, TOFINO
 
 __all__ = ["PACKAGED", "Host", "Switch", "Topology", "load", "single_switch"]
@@ -66,7 +65,7 @@ class Switch:
     target: str = "soft"
     bfrt: str = ""
     program: str = ""
-    ports: tuple[PortConfig, ...] = ()
+    ports: tuple[TofinoPort, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,8 +251,8 @@ def _switch_as_dict(switch: Switch) -> dict[str, Any]:
     return {key: value for key, value in content.items() if value}
 
 
-def _port(reader: _Reader) -> PortConfig:
-    fields = {field.name: field for field in dataclasses.fields(PortConfig)}
+def _port(reader: _Reader) -> TofinoPort:
+    fields = {field.name: field for field in dataclasses.fields(TofinoPort)}
     reader.only(*fields)
     values: dict[str, Any] = {
         name: reader.take(name, _whole(1, _MAX_PORT) if field.type == "int" else _text)
@@ -261,14 +260,14 @@ def _port(reader: _Reader) -> PortConfig:
         if reader.has(name) or field.default is dataclasses.MISSING
     }
     try:
-        return PortConfig(**values)
-    except ConfigError as error:
+        return TofinoPort(**values)
+    except ValueError as error:
         raise reader.error(str(error)) from None
 
 
-def _port_as_dict(port: PortConfig) -> dict[str, Any]:
+def _port_as_dict(port: TofinoPort) -> dict[str, Any]:
     """Return the port's identification and the values that are not defaults."""
-    defaults = {field.name: field.default for field in dataclasses.fields(PortConfig)}
+    defaults = {field.name: field.default for field in dataclasses.fields(TofinoPort)}
     return {name: value for name, value in dataclasses.asdict(port).items() if value != defaults[name]}
 
 

@@ -11,9 +11,9 @@ from rich.text import Text
 from switchml.commands.switch import AgentFound, Agents, Losses, Ports, SwitchEntries, Switches, SwitchFound
 from switchml.commands.text.printing import Part, text
 from switchml.commands.text.tables import age, ranges, table
-from switchml.controller.drivers import LOSS_TABLES
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
+from switchml.dataplane.table_names import LOSS_TABLES
 
 __all__: list[str] = []
 

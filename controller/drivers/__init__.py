@@ -5,44 +5,21 @@ from __future__ import annotations
 import abc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from switchml.common.port_numbers import HIGHEST_PORT
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, DropReason, Verdict
+from switchml.dataplane.tofino_port import TofinoPort
 
 __all__ = [
-    "LOSS_TABLES",
     "Capabilities",
     "Driver",
     "JobTables",
     "MulticastGroup",
     "PortLoss",
-    "PortSettings",
     "RankPort",
     "SwitchContents",
     "SwitchSettings",
     "TableEntry",
 ]
-
-LOSS_TABLES: Final[dict[str, str]] = {"ingress": "loss_ingress_table", "egress": "loss_egress_table"}
-"""The tables of the ports that lose packets on purpose, by direction."""
-
-
-@dataclass(frozen=True)
-class PortSettings:
-    """A port of a Tofino that the driver sets up; one in the role of recirculation has no number."""
-
-    name: str
-    number: int = 0
-    speed: str = ""
-    fec: str = "none"
-    autonegotiation: str = "default"
-    role: str = "host"
-
-    @property
-    def internal(self) -> bool:
-        """Whether it has no place on the front panel; its name is then its device port."""
-        return self.name.isascii() and self.name.isdigit() and int(self.name) <= HIGHEST_PORT
 
 
 @dataclass(frozen=True)
@@ -58,7 +35,7 @@ class SwitchSettings:
     values_per_packet: int
     slots: int
     program: str = ""
-    ports: tuple[PortSettings, ...] = ()
+    ports: tuple[TofinoPort, ...] = ()
 
 
 @dataclass(frozen=True)

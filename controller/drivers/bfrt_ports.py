@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import grpc
 
-from switchml.controller.drivers import PortSettings
 from switchml.controller.drivers.bfrt_entities import TableNames
 from switchml.controller.drivers.bfrt_schema import BadAnswer, Schema, SchemaMismatch, Table, Value
 from switchml.controller.drivers.bfrt_session import BfrtError, Session
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
+from switchml.dataplane.tofino_port import TofinoPort
 
 __all__ = ["PORT_METADATA", "PORT_TABLES", "RECIRCULATION_PORT", "Ports", "pipe_of", "port_metadata_values"]
 
@@ -56,7 +56,7 @@ def pipe_of(device_port: int) -> int:
 class _Place:
     """A configured port and its device port."""
 
-    settings: PortSettings
+    settings: TofinoPort
     device_port: int
 
 
@@ -66,7 +66,7 @@ class Ports:
     Methods raise BfrtError, SchemaMismatch and BadAnswer; their messages name the port.
     """
 
-    def __init__(self, schema: Schema, ports: Sequence[PortSettings]) -> None:
+    def __init__(self, schema: Schema, ports: Sequence[TofinoPort]) -> None:
         self._settings = ports
         self._port = schema.find("$PORT")
         self._metadata = _port_metadata_table(schema)
@@ -115,7 +115,7 @@ class Ports:
     def _hosts(self) -> list[_Place]:
         return [place for place in self._places.values() if place.settings.role == "host"]
 
-    async def _find(self, session: Session, port: PortSettings) -> int:
+    async def _find(self, session: Session, port: TofinoPort) -> int:
         if port.internal:
             return int(port.name)
         key: dict[str, Value] = {"$PORT_NAME": port.name}

@@ -18,7 +18,6 @@ from switchml import dataplane
 from switchml.common.deadline import within
 from switchml.common.tls import Security, TlsError, switch_name
 from switchml.controller.drivers import (
-    LOSS_TABLES,
     Capabilities,
     Driver,
     JobTables,
@@ -42,6 +41,7 @@ from switchml.controller.drivers.p4tables import (
 from switchml.controller.errors import ConfigError, ControllerError, SwitchRefused, SwitchUnavailable
 from switchml.controller.version import require_same_release
 from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.table_names import LOSS_TABLES
 
 __all__ = ["P4RuntimeDriver"]
 

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import finsy as fy
 from finsy.p4entity import P4Replica
 
-from switchml.controller.drivers import LOSS_TABLES, JobTables, MulticastGroup, PortLoss, TableEntry
+from switchml.controller.drivers import JobTables, MulticastGroup, PortLoss, TableEntry
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS, PROTOCOL_UDP_PORT, Verdict
+from switchml.dataplane.table_names import LOSS_TABLES
 
 __all__ = ["JOB_TABLES", "MULTICAST_RANK", "Difference", "Entity", "compare", "job_entities"]
 __all__ += [

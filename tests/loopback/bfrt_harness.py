@@ -13,16 +13,17 @@ from ptf_tests.tofino_emulator.chassis import Chassis
 from ptf_tests.tofino_emulator.daemon import DEFAULT_BFRT
 from switchml.common.grpc_stop import stop_server
 from switchml.common.tls import Security
-from switchml.controller.config import PortConfig, SwitchConfig
+from switchml.controller.config import SwitchConfig
 from switchml.controller.drivers import JobTables, RankPort
 from switchml.controller.drivers.bfrt import BfrtDriver
+from switchml.dataplane.tofino_port import TofinoPort
 
 PORTS = (
-    PortConfig("1/0", 1, "100G", "rs", "off"),
-    PortConfig("2/0", 2, "100G"),
-    PortConfig("20/1", 3, "25G"),
-    PortConfig("15/0", speed="100G", role="recirculation"),
-    PortConfig("196", role="recirculation"),
+    TofinoPort("1/0", 1, "100G", "rs", "off"),
+    TofinoPort("2/0", 2, "100G"),
+    TofinoPort("20/1", 3, "25G"),
+    TofinoPort("15/0", speed="100G", role="recirculation"),
+    TofinoPort("196", role="recirculation"),
 )
 
 
@@ -52,7 +53,7 @@ async def serving(
         await stop_server(server, 0)
 
 
-def make_driver(address: str, ports: tuple[PortConfig, ...] = PORTS, program: str = "switchml") -> BfrtDriver:
+def make_driver(address: str, ports: tuple[TofinoPort, ...] = PORTS, program: str = "switchml") -> BfrtDriver:
     return BfrtDriver(
         SwitchConfig("t1", "tofino", "10.0.0.254", bfrt=address, ports=ports, program=program).driver_settings
     )

@@ -12,11 +12,11 @@ from bfrt_harness import PORTS, make_device, make_driver, make_job, running, ser
 from ptf_tests.tofino_emulator.bfrt_device import Device
 from ptf_tests.tofino_emulator.bfrt_tables import RegisterHandler
 from ptf_tests.tofino_emulator.chassis import ALL_PIPES
-from switchml.controller.config import PortConfig
 from switchml.controller.drivers import bfrt
 from switchml.controller.errors import NoAgent, SwitchRefused
 from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 from switchml.dataplane.constants import DropReason, Verdict
+from switchml.dataplane.tofino_port import TofinoPort
 
 
 @pytest.fixture(autouse=True)
@@ -257,17 +257,17 @@ async def test_names_of_other_releases(old: str, new: str):
 @pytest.mark.parametrize(
     ("ports", "words"),
     [
-        ((PortConfig("99/0", 1, "100G"), *PORTS[3:]), "knows no port 99/0 on its front panel"),
-        ((PortConfig("20/1", 1, "25G"), PORTS[3]), "lies in pipe 1, for which no recirculation port is configured"),
-        ((*PORTS, PortConfig("60", role="recirculation")), "are the same device port 60"),
+        ((TofinoPort("99/0", 1, "100G"), *PORTS[3:]), "knows no port 99/0 on its front panel"),
+        ((TofinoPort("20/1", 1, "25G"), PORTS[3]), "lies in pipe 1, for which no recirculation port is configured"),
+        ((*PORTS, TofinoPort("60", role="recirculation")), "are the same device port 60"),
         (
-            (PORTS[0], PortConfig("16/0", speed="100G", role="recirculation")),
+            (PORTS[0], TofinoPort("16/0", speed="100G", role="recirculation")),
             "is device port 0, which the program takes",
         ),
         ((dataclasses.replace(PORTS[0], speed="1G"), PORTS[3]), ""),
     ],
 )
-async def test_ports_that_cannot_be(ports: tuple[PortConfig, ...], words: str):
+async def test_ports_that_cannot_be(ports: tuple[TofinoPort, ...], words: str):
     device = make_device()
     if not words:
         words = "knows no $SPEED BF_SPEED_1G, only BF_SPEED_100G"
