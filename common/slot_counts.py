@@ -1,4 +1,4 @@
-"""How many slots a job may have: its range is aligned, so that a switch matches it with one ternary key."""
+"""The number of slots of a job, a power of two, so that a switch matches its aligned range with one ternary key."""
 
 from __future__ import annotations
 
