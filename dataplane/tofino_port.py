@@ -54,5 +54,5 @@ class TofinoPort:
 
     @property
     def internal(self) -> bool:
-        """Whether it has no place on the front panel; its name is then its device port."""
+        """True if it has no place on the front panel; its name is then its device port."""
         return self.name.isascii() and self.name.isdigit() and int(self.name) <= HIGHEST_PORT
