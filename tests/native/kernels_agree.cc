@@ -41,9 +41,13 @@ uint32_t random32() { return static_cast<uint32_t>(generator()); }
 template <typename T>
 void expect_equal(const std::vector<T>& found, const std::vector<T>& expected, const char* what,
                   kernels::Instructions instructions) {
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (std::memcmp(&found[i], &expected[i], sizeof(T)) != 0) fail(what, instructions, i);
-  }
+  // Bits are compared: a NaN is to be the same NaN, and -0 is not 0.
+  const auto* found_bytes = reinterpret_cast<const unsigned char*>(found.data());
+  const auto* expected_bytes = reinterpret_cast<const unsigned char*>(expected.data());
+  const size_t bytes = found.size() * sizeof(T);
+  if (std::memcmp(found_bytes, expected_bytes, bytes) == 0) return;
+  const auto* differs = std::mismatch(found_bytes, found_bytes + bytes, expected_bytes).first;
+  fail(what, instructions, static_cast<size_t>(differs - found_bytes) / sizeof(T));
 }
 
 void expect_equal(uint32_t found, uint32_t expected, const char* what, kernels::Instructions instructions) {
