@@ -77,7 +77,7 @@ class NamespaceError(OperationError):
 
 
 class DrawingError(OperationError):
-    """A topology cannot be drawn as a picture: matplotlib is missing, or the file cannot be written."""
+    """A picture cannot be drawn: matplotlib is missing, there is nothing to draw, or the file cannot be written."""
 
 
 class CertificateError(OperationError):

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from switchml.common.errors import DrawingError
+from switchml.common.pictures import write_picture
 from switchml.ops.profiles import CallTimes, JobTimes, RankTimes
 
-__all__ = ["COLOURS", "PICTURE_SUFFIXES", "SIGNS", "picture", "rows", "window"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-PICTURE_SUFFIXES: Final = (".png", ".svg")
+__all__ = ["COLOURS", "SIGNS", "picture", "rows", "window"]
+
 COLOURS: Final = {"queued": "#d0d0d0", "quantize": "#1f77b4", "wait": "#ffbf4d", "dequantize": "#2ca02c"}
 SIGNS: Final = {"queued": ".", "quantize": "q", "wait": "-", "dequantize": "d"}
 _PARTS: Final = ("quantize", "wait", "dequantize")
@@ -99,21 +102,18 @@ def _lanes(calls: Iterable[CallTimes]) -> list[list[CallTimes]]:
 def picture(times: JobTimes, path: Path) -> None:
     """Write the timeline as a picture; the file's suffix, .png or .svg, selects the format.
 
-    Raises DrawingError: another suffix, no calls to draw, matplotlib is missing, or the file cannot be written.
+    Raises DrawingError if no call has ended, and what `write_picture` raises.
     """
-    if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise DrawingError(f"{path}: the file name of a picture must end in {' or '.join(PICTURE_SUFFIXES)}")
+    write_picture(path, lambda: _figure(times))
+
+
+def _figure(times: JobTimes) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
     span = window(times)
     if span is None:
         raise DrawingError(f"no call of job {times.name} ended in that time: there is nothing to draw")
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise DrawingError(
-            f"pictures need matplotlib ({error}); install it with `pip install 'switchml[bench]'`"
-        ) from error
-
     scale, unit = _unit(span[1] - span[0])
     figure = Figure(figsize=(11.0, 1.6 + 0.5 * len(times.ranks)), layout="constrained")
     axes = figure.subplots()
@@ -135,10 +135,7 @@ def picture(times: JobTimes, path: Path) -> None:
         handles=[Patch(color=colour, label=state) for state, colour in COLOURS.items()], loc="outside lower center",
         ncols=len(COLOURS), frameon=False,
     )  # fmt: skip
-    try:
-        figure.savefig(path, dpi=120)
-    except OSError as error:
-        raise DrawingError(f"{path} cannot be written: {error.strerror}") from error
+    return figure
 
 
 def _spans(lane: Sequence[CallTimes], first: float, scale: float) -> dict[str, list[tuple[float, float]]]:

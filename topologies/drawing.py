@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from switchml.common.errors import DrawingError
+from switchml.common.pictures import write_picture
 from switchml.topologies.topology import Switch, Topology
 
-__all__ = ["PICTURE_SUFFIXES", "picture", "text"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-PICTURE_SUFFIXES: Final = (".png", ".svg")
+__all__ = ["picture", "text"]
+
 _HOSTS_IN_A_ROW: Final = 16
 
 
@@ -37,16 +39,13 @@ def text(topology: Topology) -> str:
 def picture(topology: Topology, path: Path) -> None:
     """Write the topology as a picture; the file's suffix, .png or .svg, selects the format.
 
-    Raises DrawingError: another suffix, matplotlib is missing, or the file cannot be written.
+    Raises what `write_picture` raises.
     """
-    if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise DrawingError(f"{path}: the file name of a picture must end in {' or '.join(PICTURE_SUFFIXES)}")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise DrawingError(
-            f"pictures need matplotlib ({error}); install it with `pip install 'switchml[bench]'`"
-        ) from error
+    write_picture(path, lambda: _figure(topology))
+
+
+def _figure(topology: Topology) -> Figure:
+    from matplotlib.figure import Figure
 
     count = len(topology.hosts)
     columns = min(count, _HOSTS_IN_A_ROW)
@@ -70,10 +69,7 @@ def picture(topology: Topology, path: Path) -> None:
         _node(axes, *places[switch.name], _label(switch), "#fde2c4")
     axes.set_xlim(0, columns)
     axes.set_ylim(-rows - 0.5, 0.5)
-    try:
-        figure.savefig(path, dpi=120)
-    except OSError as error:
-        raise DrawingError(f"{path} cannot be written: {error.strerror}") from error
+    return figure
 
 
 def _place(index: int, topology: Topology) -> tuple[float, float]:

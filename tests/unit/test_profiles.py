@@ -118,5 +118,5 @@ def test_another_kind_of_file_and_no_matplotlib(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(DrawingError, match=r"must end in \.png or \.svg"):
         profile_drawing.picture(times, tmp_path / "t.gif")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(DrawingError, match=r"pip install 'switchml\[demo\]'"):
+    with pytest.raises(DrawingError, match=r"pip install 'switchml\[bench\]'"):
         profile_drawing.picture(times, tmp_path / "t.png")

@@ -57,5 +57,5 @@ def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(DrawingError, match=r"pip install 'switchml\[demo\]'"):
+    with pytest.raises(DrawingError, match=r"pip install 'switchml\[bench\]'"):
         picture(single_switch(4), tmp_path / "topology.png")
