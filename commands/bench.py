@@ -16,6 +16,7 @@ from switchml.benchmarks.options import PEERS, TRANSPORTS
 from switchml.commands.command import Parsed, request_json
 from switchml.commands.result import Result
 from switchml.commands.standard_streams import note
+from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 
 if TYPE_CHECKING:
     from switchml.benchmarks.results import Result as BenchmarkResult
@@ -162,9 +163,13 @@ _torch_python = click.option(
     callback=lambda _context, _option, program: str(Path(program).absolute()) if os.sep in program else program,
     help="A Python interpreter that has torch and numpy, for Gloo.  [default: this one]",
 )
-_repetitions = click.option(
-    "--repetitions", type=click.IntRange(1, 1000), default=5, show_default=True, help="Turns of each system."
-)
+
+
+def _count(*names: str, low: int = 1, high: int, default: int, help_text: str) -> Callable[[F], F]:
+    return click.option(*names, type=click.IntRange(low, high), default=default, show_default=True, help=help_text)
+
+
+_repetitions = _count("--repetitions", high=1000, default=5, help_text="Turns of each system.")
 _calls = click.option(
     "--iterations",
     "calls",
@@ -244,8 +249,7 @@ def bench_group() -> None:
 
     Everything that is measured is started on this machine and ended afterwards: a separate fabric, ranks, peers. Every
     result is verified. Close other programs first; as root the measured processes get a fair share of the CPUs when
-    other
-    programs run.
+    other programs run.
     """
 
 
@@ -280,26 +284,13 @@ Examples:
 )
 @_workers("8")
 @_size("4KiB")
-@click.option(
-    "--tensors",
-    type=click.IntRange(2, 100_000),
-    default=1000,
-    show_default=True,
-    help="Tensors that are queued together.",
-)
+@_count("--tensors", low=2, high=100_000, default=1000, help_text="Tensors that are queued together.")
 @_transports()
 @_peers("gloo,mpi-tcp")
 @_repetitions
-@click.option(
-    "--iterations", "calls", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Calls per turn."
-)
-@click.option(
-    "--queue-iterations",
-    "queue_calls",
-    type=click.IntRange(1, 10_000),
-    default=3,
-    show_default=True,
-    help="How often all tensors are queued in a turn.",
+@_count("--iterations", "calls", high=100_000, default=200, help_text="Calls per turn.")
+@_count(
+    "--queue-iterations", "queue_calls", high=10_000, default=3, help_text="How often all tensors are queued in a turn."
 )
 @_torch_python
 def bench_latency(size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
@@ -327,9 +318,7 @@ Examples:
     help="Fractions of the packets to drop in each direction; 0 is always included.",
 )
 @_repetitions
-@click.option(
-    "--iterations", "calls", type=click.IntRange(1, 100_000), default=5, show_default=True, help="Calls per turn."
-)
+@_count("--iterations", "calls", high=100_000, default=5, help_text="Calls per turn.")
 def bench_loss(size: int, shares: list[float], **chosen: Any) -> Sequence[BenchmarkResult]:
     """Time all-reduces over udp while the switch drops single packets on purpose."""
     from switchml.benchmarks import loss
@@ -345,23 +334,9 @@ Examples:
   switchml-ctl bench jobs --jobs 100 --at-once 10 --json""",
 )
 @_workers("8,64")
-@click.option(
-    "--starts", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Jobs of each number of workers."
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 30_000),
-    default=1000,
-    show_default=True,
-    help="Jobs of two workers, started and stopped one after the other.",
-)
-@click.option(
-    "--at-once",
-    type=click.IntRange(1, 1000),
-    default=100,
-    show_default=True,
-    help="Jobs of two workers, started together.",
-)
+@_count("--starts", high=10_000, default=20, help_text="Jobs of each number of workers.")
+@_count("--jobs", high=30_000, default=1000, help_text="Jobs of two workers, started and stopped one after the other.")
+@_count("--at-once", high=1000, default=100, help_text="Jobs of two workers, started together.")
 @click.option(
     "--transport", type=click.Choice(TRANSPORTS), default="shm", show_default=True, help="How ranks reach the switch."
 )
@@ -391,12 +366,10 @@ def bench_kernels(**chosen: Any) -> Sequence[BenchmarkResult]:
 
 
 @bench_group.command("memory", epilog="\b\nExample:\n  switchml-ctl bench memory --sizes 64MiB,1GiB")
-@click.option("--workers", type=click.IntRange(2, 64), default=2, show_default=True, help="Number of workers.")
+@_count("--workers", low=2, high=PROTOCOL_MAX_WORKERS, default=2, help_text="Number of workers.")
 @_sizes("64MiB,4GiB")
 @_transports()
-@click.option(
-    "--iterations", "calls", type=click.IntRange(1, 1000), default=1, show_default=True, help="Calls with each size."
-)
+@_count("--iterations", "calls", high=1000, default=1, help_text="Calls with each size.")
 def bench_memory(**chosen: Any) -> Sequence[BenchmarkResult]:
     """Measure the memory of agent and switch while tensors of different sizes are summed."""
     from switchml.benchmarks import memory
@@ -405,7 +378,7 @@ def bench_memory(**chosen: Any) -> Sequence[BenchmarkResult]:
 
 
 @bench_group.command("python", epilog="\b\nExample:\n  switchml-ctl bench python --transport shm")
-@click.option("--workers", type=click.IntRange(2, 64), default=2, show_default=True, help="Number of workers.")
+@_count("--workers", low=2, high=PROTOCOL_MAX_WORKERS, default=2, help_text="Number of workers.")
 @_sizes("4KiB,64MiB")
 @_transports()
 @_calls

@@ -347,8 +347,7 @@ def start_job(
     `job logs` the workers' output, and `job stop` ends it.
 
     The first rank that fails ends the job. With --on-failure shrink or restart the others continue in a new epoch:
-    calls
-    that were in flight raise switchml.WorldChanged (docs/reliability.md).
+    calls that were in flight raise switchml.WorldChanged (docs/reliability.md).
     """
     if not command and (detach or variables):
         raise click.UsageError("--detach and --env are for jobs with a COMMAND")
@@ -525,10 +524,8 @@ def profile_job(session: Session, job: str, seconds: float | None, calls: int, p
     """Show how a job spends its time: each rank's thread, its agent and the switch, and the latest calls.
 
     quantize, wait and dequantize are the time of the rank's own thread, as the average of a call and the percentage.
-    send
-    and receive are the agent's time, sum is that of a switch that shares the ranks' memory: these run at the same time.
-    A
-    rank that waits less than the others is the one that they wait for.
+    send and receive are the agent's time, sum is that of a switch that shares the ranks' memory: these run at the same
+    time. A rank that waits less than the others is the one that they wait for.
     """
     from switchml.ops import profile_drawing, profiles
 

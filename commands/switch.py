@@ -184,8 +184,7 @@ def set_loss(
     """Let a switch drop packets on purpose, at random, and show which ports do.
 
     A direction that is not given keeps its setting. `all` ports are those that live agents are attached to and those
-    that
-    drop packets now. The setting holds until the switch restarts.
+    that drop packets now. The setting holds until the switch restarts.
     """
     if off == (ingress is not None or egress is not None):
         raise click.UsageError("give --ingress, --egress or both, or --off")

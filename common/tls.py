@@ -310,8 +310,7 @@ class Identity:
     """The subject of a certificate (RFC 5280, 4.1.2.6).
 
     It consists of the common name, a Role as organizational unit, and the tenant as organization. `subject` is the
-    whole
-    subject as text (RFC 4514). A field that is missing, unknown or given twice is None or empty.
+    whole subject as text (RFC 4514). A field that is missing, unknown or given twice is None or empty.
     """
 
     subject: str
