@@ -76,8 +76,8 @@ def test_profile_and_metrics_count_what_goes_over_devices(tmp_path: Path) -> Non
         switch = samples(fabric.metrics[0])
     assert sorted(profile.rank for profile in profiles) == [0, 1]
     for profile in profiles:
-        assert profile.send > 0
-        assert profile.receive > 0
+        assert profile.send_ns > 0
+        assert profile.receive_ns > 0
         assert profile.received_bytes >= elements * 4
         counted, rank = agents[int(profile.agent.removeprefix("a"))], str(profile.rank)
         assert counted["switchml_rank_received_packets_total", rank] >= packets
