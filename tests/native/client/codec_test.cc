@@ -269,6 +269,20 @@ TEST(Codecs, ExponentBelowOurOwnIsAContradiction) {
   EXPECT_FALSE(codec->begin(&chunk));
 }
 
+TEST(Codecs, NextChunkOfASlotBeginsWithoutNamedPlaces) {
+  std::vector<uint8_t> memory = bytes_of(floats(kValues, 8, 0));
+  const std::unique_ptr<Codec> codec = make_codec(CallKind::float32_sum, memory.data(), kValues, true, geometry(2));
+  Chunk chunk;
+  chunk.named = {3};  // of the chunk before
+  chunk.told.own = codec->exponent_of(0);
+  chunk.told.all = chunk.told.own;
+  ASSERT_TRUE(codec->begin(&chunk));
+  std::vector<uint8_t> words(kPacketBytes);
+  codec->encode(chunk, words.data());
+  codec->decode(chunk, words.data());
+  EXPECT_EQ(elements_of<float>(memory), floats(kValues, 8, 0));
+}
+
 TEST(Codecs, ElementsHaveTheirSizes) {
   EXPECT_EQ(element_bytes(CallKind::float32_average), 4U);
   EXPECT_EQ(element_bytes(CallKind::int32_sum), 4U);

@@ -68,6 +68,10 @@ TEST(WorkerTable, RemovedEntryIsGoneThoughItWasTheLastOneFound) {
   ASSERT_EQ(epoch_of(&table, kKey, 0), 1);
   table.remove(kKey, {0, kAnySlot, 1});
   EXPECT_EQ(table.find(kKey, 0), nullptr);
+  WorkerKey other = kKey;
+  other.worker = 4;
+  table.set(other, {0, kAnySlot, 1}, admission(2));  // likely where the removed one was
+  EXPECT_EQ(table.find(kKey, 0), nullptr);
 }
 
 TEST(WorkerTable, RepeatedLookUpsDoNotMixUpSenders) {
