@@ -121,7 +121,7 @@ def test_up_replaces_a_fabric_whose_state_is_lost(fabric: Ctl) -> None:
 def test_up_twice_is_one_fabric(fabric: Ctl) -> None:
     before = fabric.processes()
     again = fabric.run("up", "--agents", "3")
-    assert "runs already" in again.stderr
+    assert "already runs" in again.stderr
     assert "`switchml-ctl down` first" in again.stderr
     assert fabric.processes() == before
 
