@@ -149,7 +149,7 @@ hosts:
     before = tuple(map(int, switch["control_version"].split("."))) < (1, 5, 0)
     assert before == (target == "bmv2")
     again = ctl.run("up", "--switch", target, "--topology", str(path))
-    assert "runs already" in again.stderr
+    assert "already runs" in again.stderr
     assert "its options differ" not in again.stderr
 
 
