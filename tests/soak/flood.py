@@ -102,7 +102,7 @@ def flooder_beside(system: SwitchML, neighbour: pb.Job) -> Iterator[tuple[Floode
 
         agent.answer = ready
         with agent, system.client() as client:
-            key = pb.RankAnnouncement(announcement=1, key="flood", rank=0, world_size=1, seconds=30, slots=2)
+            key = pb.RankAnnouncement(announcement=1, key="flood", rank=0, world_size=1, wait_seconds=30, slots=2)
             agent.send(pb.AgentMessage(rank_announcement=key))
             agent.wait_for("activation")
             own = next(job for job in client.list_jobs() if job.name.startswith("flood-"))
