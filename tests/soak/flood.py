@@ -108,7 +108,7 @@ def flooder_beside(system: SwitchML, neighbour: pb.Job) -> Iterator[tuple[Floode
             own = next(job for job in client.list_jobs() if job.name.startswith("flood-"))
             [switch] = client.list_switches()
             flooder.prepare(own, neighbour)
-            yield flooder, switch.udp_port
+            yield flooder, switch.data_udp_port
             client.stop_job(own.id)
     finally:
         flooder.close()
