@@ -368,7 +368,7 @@ def test_a_newcomer_installs_and_trains(ctl: Ctl, tmp_path: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     for name in filter(None, listed.decode().split("\0")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, tmp_path / name)
+        shutil.copy2(ROOT / name, tmp_path / name, follow_symlinks=False)
     blocks = blocks_of("README.md")
     place = next(number for number, block in enumerate(blocks) if "newcomer" in block.rest)
     script = "set -euo pipefail\n" + blocks[place].text + blocks[place + 1].text
