@@ -64,7 +64,7 @@ _COLUMNS = (
     "fault",
     "runs",
     "ranks done",
-    "went on",
+    "continued",
     "errors",
     "noticed after",
     "stood still",
