@@ -12,7 +12,7 @@ __all__ = ["median_ratio", "percentile"]
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that at least `share` (0 to 1) of the values do not exceed: the nearest rank."""
     if not values:
-        raise ValueError("there is no percentile of no values")
+        raise ValueError("a percentile needs at least one value")
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 

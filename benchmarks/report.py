@@ -52,7 +52,7 @@ def _line(cells: Sequence[str]) -> str:
 def fill(document: str, results: Sequence[tuple[Result, Sequence[str]]]) -> str:
     """Return `document` with tables and plots of each result between `<!-- bench: NAME -->` and `<!-- end -->`.
 
-    A plot is given by its address, relative to the document. Raises ValueError if there is no such place for a result.
+    A plot is given by its address, relative to the document. Raises ValueError for a result that has no plot there.
     """
     for result, pictures in results:
         begin, end = f"<!-- bench: {result.benchmark} -->", "<!-- end -->"

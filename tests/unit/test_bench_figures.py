@@ -81,7 +81,7 @@ def test_percentile_is_the_nearest_rank() -> None:
     assert percentile(values, 0.5) == 50
     assert percentile([3, 1, 2], 0.99) == 3
     assert percentile([7], 0) == 7
-    with pytest.raises(ValueError, match="no values"):
+    with pytest.raises(ValueError, match="at least one value"):
         percentile([], 0.5)
 
 
