@@ -106,6 +106,28 @@ def test_each_port_has_its_own_number_of_threads(tmp_path: Path) -> None:
             np.testing.assert_array_equal(process.result(3), total)
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_ranks_of_a_job_at_two_ports(tmp_path: Path, last: int) -> None:
+    """The worker of the last contribution's port makes the sum, while the other port's worker sleeps."""
+    other_path = str(tmp_path / "other.sock")
+    with running_bench(tmp_path) as bench:
+        bench.switch.add_shm_port(SHM + 1, other_path, 1)
+        processes = [
+            bench.stack.enter_context(ShmProcess(bench.engine, path, JOB, rank, 2, 0, SLOTS, VALUES))
+            for rank, path in enumerate([bench.path, other_path])
+        ]
+        bench.endpoints = [(SHM + rank, process.connection) for rank, process in enumerate(processes)]
+        bench.write_tables()
+        first = processes[1 - last]
+        for slot in range(3):
+            first.contribute(slot, slot, values_of(1 - last))
+            wait_until(lambda: first.asked_to_ring, "the first rank's worker sleeps")
+            processes[last].contribute(slot, slot, values_of(last))
+            for process in processes:
+                process.wait_completed(slot + 1)
+                np.testing.assert_array_equal(process.result(slot), values_of(0) + values_of(1))
+
+
 @pytest.mark.parametrize("udp", [0, 1])
 @pytest.mark.parametrize("owner", [0, 1, 2])
 def test_a_rank_without_values_gets_the_sum_of_the_others(bench: Bench, udp: int, owner: int) -> None:

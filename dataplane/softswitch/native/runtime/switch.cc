@@ -179,12 +179,16 @@ void Switch::stop() {
   for (ShmPort* port : shm_ports_) port->stop();
 }
 
+void Switch::publish_except(const ShmPort* except, std::vector<channel::ChannelControl*>* sleepers) {
+  for (ShmPort* port : shm_ports_) {
+    // A port without new results is left out: publishing there would wake ranks that sleep until there are more.
+    if (port != except && port->has_results()) port->publish(true, sleepers);
+  }
+}
+
 void Switch::publish() {
   std::vector<channel::ChannelControl*> sleepers;
-  for (ShmPort* port : shm_ports_) {
-    // Or else each packet that completes nothing would wake ranks that sleep until there is more.
-    if (port->has_results()) port->publish(true, &sleepers);
-  }
+  publish_except(nullptr, &sleepers);
   for (channel::ChannelControl* sleeper : sleepers) channel::wake_process(*sleeper);
 }
 

@@ -117,6 +117,7 @@ class Switch : private ShmHost, private PipelineHost {
   runtime::Turns& turns() override { return first().turns(); }
   Pipeline& pipeline() override { return first().pipeline(); }
   SharedSlotStore& slots() override { return *shared_slots_; }
+  void publish_except(const ShmPort* except, std::vector<channel::ChannelControl*>* sleepers) override;
 
   std::mutex ports_;  // held while ports are added to all shards, or looked up in them
   std::vector<std::unique_ptr<Shard>> shards_;

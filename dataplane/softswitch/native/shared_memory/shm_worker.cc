@@ -100,6 +100,7 @@ bool ShmWorker::turn() {
     port_->sums().exchange(made_.size(), &tasks_);
     port_->wake_for_sums();
     port_->publish(any && ++passes_ % kTurnsPerWake == 0, &sleepers_);
+    host_->publish_except(port_, &sleepers_);
     values_ = worker_.turns().work_outside();
   }
   wake_sleepers();

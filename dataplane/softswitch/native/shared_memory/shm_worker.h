@@ -30,6 +30,8 @@ class PipelineHost {
   // The pipeline and its slots, which may be others in another turn.
   virtual Pipeline& pipeline() = 0;
   virtual SharedSlotStore& slots() = 0;
+  // Lets the ranks of all ports but `port` see their results, and appends those that must be woken to `sleepers`.
+  virtual void publish_except(const ShmPort* port, std::vector<channel::ChannelControl*>* sleepers) = 0;
 };
 
 class ShmWorker {
