@@ -33,7 +33,7 @@ _HALF: Final = {
     kernels.Type.BFLOAT16: b"\x00\x3f" if sys.byteorder == "little" else b"\x3f\x00",
     kernels.Type.INT32: np.array([1], np.int32).tobytes(),
 }
-_NOT_KERNELS: Final = ("best_instructions", "processor_has", "use_instructions", "run")
+_NOT_KERNELS: Final = ("best_instructions", "cpu_has", "use_instructions", "run")
 _STREAMING: Final = ("quantize", "pack")  # kernels that can write past the caches
 _ALIGNMENT: Final = 64
 _FEWEST: Final = 3  # minimum number of passes
@@ -63,7 +63,7 @@ def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
         for name in (name for name, value in vars(kernels).items() if callable(value) and not isinstance(value, type)):
             if name in _NOT_KERNELS or not _offered(name, kind):
                 continue
-            for instructions in filter(kernels.processor_has, kernels.Instructions):
+            for instructions in filter(kernels.cpu_has, kernels.Instructions):
                 for streaming in (False, True) if name in _STREAMING else (False,):
                     label = f"{name} {kind.name.lower()}{', streaming' if streaming else ''}"
                     yield label, instructions.name.lower(), _pass(name, kind, instructions, values, words, streaming)

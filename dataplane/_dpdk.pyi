@@ -5,19 +5,20 @@ from collections.abc import Sequence
 
 def start_eal(arguments: Sequence[str], defaults: Sequence[str]) -> None:
     """
-    Start DPDK's environment with `arguments` and then `defaults`, once in a process; the same again change nothing.
+    Start DPDK's environment with `arguments` and then `defaults`; no effect if it runs with the same `arguments`.
 
-    Raises ValueError for arguments that cannot be, and OSError when DPDK refuses: then it can be tried again in
-    a new process only.
+    Raises ValueError for arguments that are not allowed or differ from those that it runs with, and OSError if DPDK
+    fails to start: then only a new process can start it.
     """
 
 def stop_eal() -> None:
-    """End DPDK's environment, once all devices are closed."""
+    """Close all devices and end DPDK's environment."""
 
 def open_device(devargs: str, mtu: int, promiscuous: bool, queues: int) -> tuple[list[object], int, int, str]:
     """
     Return the device's queues for an Engine or a Switch, its MAC address, the bytes of its largest frame, and a
-    description of its offloads. `mtu` 0 leaves that as it is.
+    description of its offloads. `mtu` 0 leaves the MTU as it is.
 
-    Raises ValueError when there is no such device, it is open or has fewer than `queues`, and OSError when DPDK refuses.
+    Raises ValueError if there is no such device, it is open already or has fewer than `queues`, and OSError if DPDK
+    reports an error.
     """

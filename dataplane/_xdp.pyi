@@ -6,6 +6,6 @@ def open_device(interface: str) -> tuple[list[object], int, int, str]:
     Return the device's only queue, for an Engine or a Switch, its MAC address, the bytes of its largest frame, and a
     description of its offloads.
 
-    Raises ValueError when there is no such interface, or one with several receive queues, and OSError when the
-    kernel refuses.
+    Raises ValueError if there is no such interface or it has several receive queues, and OSError if the kernel
+    reports an error.
     """

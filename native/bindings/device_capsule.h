@@ -1,4 +1,4 @@
-// Passes the queues of a device from the module that opened them to the one that uses them, by way of Python.
+// Passes the queues of a device through Python, from the module that opened them to the module that uses them.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -24,12 +24,12 @@ inline nanobind::list to_capsules(std::vector<DeviceHolder> queues) {
   return capsules;
 }
 
-// Throws std::invalid_argument when one is no such capsule or was taken before.
+// Throws std::invalid_argument for an object that is not such a capsule or was taken before.
 inline std::vector<DeviceHolder> take_devices(const nanobind::sequence& capsules) {
   std::vector<DeviceHolder*> holders;
   for (const nanobind::handle capsule : capsules) {
     if (PyCapsule_IsValid(capsule.ptr(), net::kFrameDeviceCapsule) == 0) {
-      throw std::invalid_argument("this is no frame device");
+      throw std::invalid_argument("this is not a frame device");
     }
     holders.push_back(static_cast<DeviceHolder*>(PyCapsule_GetPointer(capsule.ptr(), net::kFrameDeviceCapsule)));
     if (*holders.back() == nullptr) throw std::invalid_argument("the frame device is in use already");

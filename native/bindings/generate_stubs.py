@@ -1,7 +1,8 @@
 """Write the type stubs of the extension modules from the modules themselves.
 
-Run as ``python native/bindings/generate_stubs.py`` where SwitchML is installed; ``--check`` writes nothing, and fails
-where a stub is not what its module says. A module that is only built where its library exists keeps its stub elsewhere.
+Run as ``python native/bindings/generate_stubs.py`` where SwitchML is installed; ``--check`` writes nothing and fails if
+a stub differs from its module. Some modules are built only where their library is installed; elsewhere their stubs are
+left as they are.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def stubs_of(module: ModuleType) -> dict[Path, str]:
 
 
 def _path_of(name: str) -> str:
-    """Return where a module lies: the folders of the repository are subpackages of `switchml`."""
+    """Return the path of a module in the repository, whose folders are the subpackages of `switchml`."""
     _, *parts = name.split(".")
     return "/".join(parts) if len(parts) > 1 else f"switchml/{parts[0]}"
 
@@ -86,7 +87,7 @@ def _formatted(text: str) -> str:
 def main() -> None:
     """Write or check all stubs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, and fail where a stub is not fresh")
+    parser.add_argument("--check", action="store_true", help="write nothing, and fail if a stub is out of date")
     check = parser.parse_args().check
     stale = False
     for name in (*MODULES, *OPTIONAL_MODULES):
@@ -95,7 +96,7 @@ def main() -> None:
         except ModuleNotFoundError:
             if name in MODULES:
                 raise
-            sys.stderr.write(f"{name} is not built here; its stub stays as it is\n")
+            sys.stderr.write(f"{name} is not built here; its stub is left as it is\n")
             continue
         for path, text in stubs_of(module).items():
             found = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -111,9 +112,9 @@ def main() -> None:
             else:
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-                sys.stderr.write(f"{shown} is new\n")
+                sys.stderr.write(f"{shown} is written\n")
     if check and stale:
-        sys.exit("stubs are not what the extension modules say; run `make stubs`")
+        sys.exit("stubs differ from the extension modules; run `make stubs`")
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ inline void wake_process(ChannelControl& control) {
   }
 }
 
-// Whether the process sleeps until `completed` slots are back, or fewer when nothing else is left to do here.
+// Returns whether the process sleeps until `completed` slots are back, or fewer when nothing else is left to do here.
 inline bool sleeps_until(const ChannelControl& control, uint32_t completed, bool nothing_left) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return control.process_sleeps.load(std::memory_order_relaxed) != 0 &&

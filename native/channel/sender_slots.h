@@ -15,7 +15,7 @@ namespace switchml::channel {
 // contributions as bad_format, as it does those in any other format that it does not know.
 constexpr uint8_t kNoFormat = UINT8_MAX;
 
-// The part of a rank's headers that its process has no say in.
+// The fields of a rank's headers that its process cannot choose.
 struct Sender {
   uint16_t job = 0;
   uint8_t rank = 0;

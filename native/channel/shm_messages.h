@@ -1,12 +1,12 @@
 // The messages between an agent and a switch on the same machine over the SEQPACKET socket of a shm port, once per
-// rank. Both are parts of one release on one machine, so these are the structures as they lie in memory.
+// rank. Both ends are of one release and on one machine, so a message is the structure as it is in memory.
 //
 // The agent sends a ShmRequest; the switch answers with a ShmAnswer. After a `bind` that was granted the connection
 // stands for the rank: its number takes the place of the UDP source port in worker_table and rank_table, and the rank
-// is served until the connection is closed. Over it the agent may send `freeze`, and then `fetch` with one uint32_t for
-// each slot behind the request (docs/protocol.md, "A change of epoch"); behind the answer to either come as many: how
-// many phases of each slot the rank holds. Two descriptors come with the answer to `bind`: the rank's memory
-// (channel.h) and its doorbell, an eventfd.
+// is served until the connection is closed. Over it the agent may send `freeze`, and then `fetch`, which is followed by
+// one uint32_t for each slot (docs/protocol.md, "A change of epoch"). The answer to either is followed by one uint32_t
+// for each slot: the number of its phases that the rank holds. Two descriptors come with the answer to `bind`: the
+// rank's memory (channel.h) and its doorbell, an eventfd.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace switchml::channel {
 
 struct ShmRequest {
   static constexpr uint64_t kMagic = 0x53574D4C53523032;  // "SWMLSR02"
-  static constexpr uint32_t kWhoAreYou = 1;               // which port of which switch this is
+  static constexpr uint32_t kWhoAreYou = 1;               // asks for the switch and the number of its port
   static constexpr uint32_t kBind = 2;
   static constexpr uint32_t kFreeze = 3;
   static constexpr uint32_t kFetch = 4;
@@ -38,7 +38,7 @@ struct ShmAnswer {
   static constexpr uint64_t kMagic = 0x53574D4C53413031;  // "SWMLSA01"
 
   uint64_t magic;
-  uint32_t granted;  // 0: no, for the reason that follows
+  uint32_t granted;  // 0: refused; `reason` says why
   uint16_t port;     // of the switch
   uint16_t connection;
   std::array<char, 240> reason;  // ends with a zero

@@ -24,7 +24,7 @@ uint32_t word_at(const uint8_t* words, size_t index) {
   return __builtin_bswap32(word);
 }
 
-// Compilers turn this loop into SSE2 as it stands.
+// Compilers vectorize this loop with SSE2 by themselves.
 void add_portable(uint8_t* sums, const uint8_t* values, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const uint32_t sum = __builtin_bswap32(word_at(sums, i) + word_at(values, i));
@@ -71,7 +71,7 @@ __attribute__((target("avx512f,avx512bw,prfchw"))) void add_avx512(uint8_t* sums
   add_portable(sums + 4 * i, values + 4 * i, count - i);
 }
 
-// How many bytes before its use a cache line is fetched: buffers are many, short, and in other cores' caches.
+// Prefetch distance in bytes. Explicit prefetches help because the buffers are many, short, and in other cores' caches.
 constexpr size_t kAhead = 1024;
 
 __attribute__((target("avx2,prfchw"))) void sum_avx2(uint8_t* const* buffers, size_t buffer_count, size_t count,
@@ -98,7 +98,7 @@ __attribute__((target("avx2,prfchw"))) void sum_avx2(uint8_t* const* buffers, si
   sum_from(buffers, buffer_count, i, count);
 }
 
-// Whether the buffers are to be fetched as the writer's own or, where the stores bypass the caches, to be read only.
+// Prefetches a cache line for writing, or only for reading if the stores will bypass the caches.
 template <bool kStreaming>
 inline void fetch(const uint8_t* at) {
   if (kStreaming) {
@@ -206,7 +206,7 @@ Functions in_use = functions_for(chosen);
 Instructions instructions_to_add() { return chosen; }
 
 void use_instructions_to_add(Instructions instructions) {
-  if (!processor_has(instructions)) throw std::invalid_argument("this processor does not have these instructions");
+  if (!cpu_has(instructions)) throw std::invalid_argument("this CPU does not have these instructions");
   chosen = instructions;
   in_use = functions_for(instructions);
 }

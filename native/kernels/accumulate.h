@@ -1,4 +1,4 @@
-// The one operation on values: adding them up.
+// Addition, the only operation on values.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ namespace switchml::kernels {
 // `values` anywhere.
 void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count);
 
-// Replaces the i-th word of each of `buffer_count` buffers, of which there is at least one, and of `kept`, where that
-// is not null, by their sum modulo 2^32, in one pass. All start at a multiple of 64 bytes. With `streaming` the sums
-// bypass the caches, where that can be done: they are seen by others after a release store only if
-// fence_streaming_stores() comes before it.
+// Adds up the i-th words of `buffer_count` buffers (at least one) and of `kept` (may be null) modulo 2^32, and writes
+// the sum over each of those words, in one pass. All buffers start at a multiple of 64 bytes. With `streaming` the sums
+// bypass the caches where the CPU can do that: other threads then see them after a release store only if
+// fence_streaming_stores() was called before it.
 void sum_in_place(uint8_t* const* buffers, size_t buffer_count, uint8_t* kept, size_t count, bool streaming);
 
-// What is used, and what is used from now on (for tests and benchmarks; nothing else may be running). Throws
-// std::invalid_argument for what the processor lacks.
+// Returns, and sets, the instructions in use. Setting is for tests and benchmarks: no other thread may be adding.
+// Throws std::invalid_argument if the CPU does not have the instructions.
 Instructions instructions_to_add();
 void use_instructions_to_add(Instructions instructions);
 

@@ -1,4 +1,4 @@
-// The two floating-point types of 16 bits, as bits, and what one of their values is.
+// The two 16-bit floating-point types, stored as bits, and their conversions.
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@ inline float float_of(uint32_t bits) {
   return value;
 }
 
-// Exact. A signalling NaN of Float16 comes out quiet, as processors do it.
+// Converts to float32 exactly. A signalling NaN of Float16 becomes a quiet one, as in the conversions of CPUs.
 inline float widen(float value) { return value; }
 
 inline float widen(BFloat16 value) { return float_of(static_cast<uint32_t>(value.bits) << 16); }
@@ -41,7 +41,7 @@ inline float widen(Float16 value) {
   if (magnitude == 0x7C00) {
     return float_of(sign | 0x7F800000);
   }
-  if (magnitude < 0x0400) {  // subnormal: so many times 2^-24
+  if (magnitude < 0x0400) {  // subnormal: a multiple of 2^-24
     const float value_of = static_cast<float>(magnitude) * 0x1p-24F;
     return float_of(sign | bits_of(value_of));
   }
@@ -52,8 +52,8 @@ inline bool is_finite(float value) { return std::isfinite(value); }
 inline bool is_finite(Float16 value) { return (value.bits & 0x7C00) != 0x7C00; }
 inline bool is_finite(BFloat16 value) { return (value.bits & 0x7F80) != 0x7F80; }
 
-// Rounds to nearest even, to infinity beyond the largest number. A NaN keeps its sign and the upper bits of its payload
-// and comes out quiet.
+// Rounds to nearest even; values beyond the largest number become infinity. A NaN keeps its sign and the upper bits of
+// its payload, and becomes quiet.
 inline void narrow(float value, BFloat16* to) {
   const uint32_t bits = bits_of(value);
   to->bits = static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? (bits >> 16) | 0x40
@@ -79,8 +79,9 @@ inline void narrow(float value, Float16* to) {
 
 inline void narrow(float value, float* to) { *to = value; }
 
-// To float32 so that rounding once more, to fewer bits, rounds right: what is no float32 becomes that neighbour whose
-// last bit is 1, and so never a number that is halfway between two of the shorter type.
+// Rounds to float32 such that a second rounding, to fewer bits, gives the same result as rounding once: a value that
+// float32 cannot represent becomes its neighbour whose last bit is 1, which is never halfway between two numbers of the
+// shorter type.
 inline float round_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   const uint32_t bits = bits_of(nearest);

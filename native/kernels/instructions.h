@@ -1,4 +1,4 @@
-// Which vector instructions this processor has.
+// The vector instructions that this CPU has.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@ namespace switchml::kernels {
 
 enum class Instructions : uint8_t { portable, neon, avx2, avx512 };
 
-// From the least to the best.
+// From the slowest to the fastest.
 constexpr std::array kAllInstructions = {Instructions::portable, Instructions::neon, Instructions::avx2,
                                          Instructions::avx512};
 
-inline bool processor_has(Instructions instructions) {
+inline bool cpu_has(Instructions instructions) {
   switch (instructions) {
     case Instructions::portable:
       return true;
@@ -50,7 +50,7 @@ inline bool processor_has(Instructions instructions) {
 inline Instructions best_of_processor() {
   Instructions best = Instructions::portable;
   for (const Instructions instructions : kAllInstructions) {
-    if (processor_has(instructions)) best = instructions;
+    if (cpu_has(instructions)) best = instructions;
   }
   return best;
 }

@@ -1,5 +1,5 @@
-// What the files with one set of instructions each have in common, and the table through which kernels.cc uses them.
-// The parameters are those of kernels.h.
+// Declarations shared by the files that implement one instruction set each, and the table through which kernels.cc
+// calls them. The parameters are those of kernels.h.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace switchml::kernels {
 
-// Odd weights of the linear check (constants.toml). A little longer than a block, so that vectors may read past its
-// end.
+// Odd weights of the linear check (constants.toml). The array is a little longer than a block, so that a vector may
+// read past the end of the block.
 struct Weights {
   alignas(64) std::array<uint32_t, wire::protocol::max_values + 16> of{};
   constexpr Weights() {
@@ -26,11 +26,13 @@ inline constexpr Weights kWeights;
 
 constexpr int kLargestFactor = 126;  // 2^126 and 2^-126 are normal float32 numbers
 
-// For an exponent of a normal number; a call of the library would take as long as a part of a block.
+// Returns 2^exponent, which must be a normal number. A call of the math library would take about as long as the
+// arithmetic on part of a block.
 inline float power_of_two(int exponent) { return float_of(static_cast<uint32_t>(exponent + 127) << 23); }
 
-// A factor 2^shift, of at most twice kLargestFactor, as two factors that are normal numbers each. Multiplying by the
-// first loses no bit that matters: either it enlarges, exactly, or the result rounds to zero as an integer anyway.
+// A factor 2^shift, where |shift| is at most twice kLargestFactor, split into two factors that are normal numbers.
+// Multiplying by the first one loses no bit that matters: either it enlarges the value, which is exact, or the result
+// rounds to the integer zero anyway.
 struct Factors {
   float first;
   float second;
@@ -41,25 +43,25 @@ struct Factors {
   }
 };
 
-// For values of one type.
+// The functions for values of one type.
 template <typename Value>
 struct ValueFunctions {
   uint16_t (*block_exponent)(const Value* values, size_t count);
-  // `next` is never null: what is in the cache already costs nothing to fetch.
+  // `next` is never null: prefetching memory that is already in the cache costs nothing.
   uint32_t (*quantize)(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
                        const uint8_t* next);
-  // A shift of at most kLargestShift, or else only the portable one serves.
+  // Precondition: the shift is at most kLargestShift; the portable function takes any.
   uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, Value* values);
-  // To float32 and back; of float32 itself, null.
+  // Conversions to float32 and back; null for float32 itself.
   void (*widen)(const Value* values, size_t count, float* floats);
   void (*narrow)(const float* floats, size_t count, Value* values);
 };
 
-// A float32 product is exact but for overflow unless it can be subnormal, and the smallest is 1 * 2^-shift. Before it
-// is rounded to a half the quotient must not be subnormal either.
+// The product of a word and 2^-shift in float32 is exact (except for overflow) as long as it cannot be subnormal; the
+// smallest one is 1 * 2^-shift. For 16-bit types the quotient must not be subnormal either before it is rounded.
 template <typename Value>
 constexpr int kLargestShift = sizeof(Value) == sizeof(float) ? kLargestFactor : kLargestFactor - 6;
-static_assert(wire::protocol::max_workers <= 1 << 6, "an average divides by no more");
+static_assert(wire::protocol::max_workers <= 1 << 6, "an average divides by at most max_workers");
 
 struct Functions {
   ValueFunctions<float> float32;
@@ -82,8 +84,8 @@ extern const Functions kAvx512;
 extern const Functions kNeon;
 #endif
 
-// The meaning of each, from value `first` of the block on: also what vectors leave over at the end of a block. The
-// templates are there for float, Float16 and BFloat16.
+// The reference implementation of each function, from value `first` of the block on. The other files use it also for
+// the values at the end of a block that do not fill a vector. The templates exist for float, Float16 and BFloat16.
 namespace portable {
 
 template <typename Value>
@@ -98,10 +100,10 @@ template <typename Half>
 void narrow(const float* floats, size_t first, size_t count, Half* values);
 uint32_t pack(const uint8_t* values, size_t first, size_t count, uint8_t* words);
 uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* values);
-// words[i] for i in [begin, end) weigh weight_(first + i).
+// Returns the sum of weight_(first + i) * words[i] for i in [begin, end).
 uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end);
 
-// The exponent field, as a float32, of the largest of some magnitudes, which are bits without their sign.
+// Returns the float32 exponent field of a magnitude: the bits of a value without its sign.
 inline uint16_t exponent_of(uint32_t magnitude, const float* /*type*/) {
   return static_cast<uint16_t>(magnitude >> 23);
 }

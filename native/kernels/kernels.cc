@@ -1,4 +1,4 @@
-// Chooses among the sets of instructions, once.
+// Chooses the instruction set, once per process.
 #include "native/kernels/kernels.h"
 
 #include <cmath>
@@ -36,8 +36,8 @@ Instructions best_instructions() { return best_of_processor(); }
 Instructions instructions_in_use() { return chosen; }
 
 void use_instructions(Instructions instructions) {
-  if (!processor_has(instructions)) {
-    throw std::invalid_argument("this processor does not have these instructions");
+  if (!cpu_has(instructions)) {
+    throw std::invalid_argument("this CPU does not have these instructions");
   }
   chosen = instructions;
   in_use = functions_for(instructions);

@@ -52,10 +52,10 @@ SWITCHML_AVX2 inline uint32_t sum_of(__m256i lanes) {
   return static_cast<uint32_t>(_mm_cvtsi128_si32(two)) + static_cast<uint32_t>(_mm_extract_epi32(two, 1));
 }
 
-// The sum of weight_(first + i) * word_i without a multiplication for each. A weight is (place * weight_multiplier) |
-// 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier times the sum of place *
-// word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n * all - running, where
-// `running` adds up what `all` is after each vector.
+// Computes the sum of weight_(first + i) * word_i without one multiplication per word. A weight is (place *
+// weight_multiplier) | 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier
+// times the sum of place * word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n
+// * all - running, where `running` adds up what `all` is after each vector.
 class Weigher {
  public:
   SWITCHML_AVX2 Weigher() : all_(_mm256_setzero_si256()), running_(_mm256_setzero_si256()) {}
@@ -99,7 +99,7 @@ SWITCHML_AVX2 inline void store_values(Float16* to, __m256 values) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
 }
 
-// Of numbers, but no NaN.
+// Precondition: no NaN.
 SWITCHML_AVX2 inline __m256i rounded_to_upper_half(__m256i bits) {
   const __m256i last = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   return _mm256_add_epi32(_mm256_add_epi32(bits, last), _mm256_set1_epi32(0x7FFF));
@@ -118,7 +118,7 @@ SWITCHML_AVX2 inline void store_values(BFloat16* to, __m256 values) {
   store_upper_halves(to, _mm256_blendv_epi8(rounded_to_upper_half(bits), quiet, nan));
 }
 
-// Of values that are not NaN.
+// Precondition: no NaN.
 template <typename Value>
 SWITCHML_AVX2 inline void store_numbers(Value* to, __m256 values) {
   if constexpr (std::is_same_v<Value, BFloat16>) {
@@ -128,7 +128,7 @@ SWITCHML_AVX2 inline void store_numbers(Value* to, __m256 values) {
   }
 }
 
-// As a float32: the nearest, or, where it is to be rounded once more, the odd one (half.h).
+// Returns the words as float32: rounded to nearest, or to odd if they will be rounded once more to Value (half.h).
 template <typename Value>
 SWITCHML_AVX2 inline __m256 float_of_words(__m256i words) {
   const __m256 nearest = _mm256_cvtepi32_ps(words);
@@ -146,14 +146,15 @@ SWITCHML_AVX2 inline __m256 float_of_words(__m256i words) {
   }
 }
 
-// words / parts * factor in double, whose rounding to float32 is that of the exact quotient (kernels_portable.cc).
+// Returns words / parts * factor, computed in double: rounding it to float32 gives the same number as rounding the
+// exact quotient (kernels_portable.cc).
 SWITCHML_AVX2 inline __m128 divided(__m128i words, __m256 factor, __m256 parts) {
   const __m256d quotient = _mm256_div_pd(_mm256_cvtepi32_pd(words), _mm256_cvtps_pd(_mm256_castps256_ps128(parts)));
   return _mm256_cvtpd_ps(_mm256_mul_pd(quotient, _mm256_cvtps_pd(_mm256_castps256_ps128(factor))));
 }
 
-// words * factor / parts, ready to be rounded to Value. A quotient is scaled last, so that no product overflows whose
-// quotient does not.
+// Returns words * factor / parts, ready to be rounded to Value. It divides first and scales last, so that no
+// intermediate result overflows unless the final one does.
 template <typename Value>
 SWITCHML_AVX2 inline __m256 scaled(__m256i words, __m256 factor, bool divides, __m256 parts) {
   if constexpr (std::is_same_v<Value, float>) {
@@ -166,7 +167,7 @@ SWITCHML_AVX2 inline __m256 scaled(__m256i words, __m256 factor, bool divides, _
   return _mm256_mul_ps(divides ? _mm256_div_ps(value, parts) : value, factor);
 }
 
-// The largest magnitude, sign bits cleared, of as many whole vectors as there are; `done` values are in them.
+// Returns the largest magnitude (sign bits cleared) of the values in whole vectors, and sets `done` to their number.
 SWITCHML_AVX2 uint32_t largest_of(const float* values, size_t count, size_t* done) {
   __m256i largest = _mm256_setzero_si256();
   const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);

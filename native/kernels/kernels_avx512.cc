@@ -14,8 +14,8 @@ namespace {
 // NOLINTBEGIN(portability-simd-intrinsics)
 #define SWITCHML_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,prfchw")))
 
-// How many bytes before its use a cache line is fetched. The processor sees by itself where reading goes on, but not
-// across a page, and not that a line will be written which another core has.
+// Prefetch distance in bytes. The CPU prefetches sequential reads by itself, but not across a page boundary, and it
+// does not request ownership of a line in another core's cache that will be written.
 constexpr size_t kAhead = 2048;
 constexpr size_t kLanes = 16;
 
@@ -33,7 +33,7 @@ SWITCHML_AVX512 inline void store(uint8_t* to, __m512i words) {
   }
 }
 
-// The compiler's own reduction adds signed integers, which must not wrap.
+// The compiler's own reduction adds signed integers, whose overflow is undefined.
 SWITCHML_AVX512 inline uint32_t sum_of(__m512i lanes) {
   const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
   const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
@@ -41,10 +41,10 @@ SWITCHML_AVX512 inline uint32_t sum_of(__m512i lanes) {
   return static_cast<uint32_t>(_mm_cvtsi128_si32(two)) + static_cast<uint32_t>(_mm_extract_epi32(two, 1));
 }
 
-// The sum of weight_(first + i) * word_i without a multiplication for each. A weight is (place * weight_multiplier) |
-// 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier times the sum of place *
-// word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n * all - running, where
-// `running` adds up what `all` is after each vector.
+// Computes the sum of weight_(first + i) * word_i without one multiplication per word. A weight is (place *
+// weight_multiplier) | 1, where place counts from 1, and weight_multiplier is odd: so the sum is weight_multiplier
+// times the sum of place * word, plus the words in even places. With vector number k of n: the sum of k * vector_k is n
+// * all - running, where `running` adds up what `all` is after each vector.
 class Weigher {
  public:
   SWITCHML_AVX512 Weigher() : all_(_mm512_setzero_si512()), running_(_mm512_setzero_si512()) {}
@@ -87,7 +87,7 @@ SWITCHML_AVX512 inline void store_values(Float16* to, __m512 values) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
 }
 
-// Of numbers, but no NaN.
+// Precondition: no NaN.
 SWITCHML_AVX512 inline __m512i rounded_to_upper_half(__m512i bits) {
   const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   return _mm512_add_epi32(_mm512_add_epi32(bits, last), _mm512_set1_epi32(0x7FFF));
@@ -105,7 +105,7 @@ SWITCHML_AVX512 inline void store_values(BFloat16* to, __m512 values) {
   store_upper_halves(to, _mm512_mask_or_epi32(rounded_to_upper_half(bits), nan, bits, quiet));
 }
 
-// Of values that are not NaN.
+// Precondition: no NaN.
 template <typename Value>
 SWITCHML_AVX512 inline void store_numbers(Value* to, __m512 values) {
   if constexpr (std::is_same_v<Value, BFloat16>) {
@@ -115,7 +115,7 @@ SWITCHML_AVX512 inline void store_numbers(Value* to, __m512 values) {
   }
 }
 
-// As a float32: the nearest, or, where it is to be rounded once more, the odd one (half.h).
+// Returns the words as float32: rounded to nearest, or to odd if they will be rounded once more to Value (half.h).
 template <typename Value>
 SWITCHML_AVX512 inline __m512 float_of_words(__m512i words) {
   if constexpr (std::is_same_v<Value, float>) {
@@ -128,14 +128,15 @@ SWITCHML_AVX512 inline __m512 float_of_words(__m512i words) {
   }
 }
 
-// words / parts * factor in double, whose rounding to float32 is that of the exact quotient (kernels_portable.cc).
+// Returns words / parts * factor, computed in double: rounding it to float32 gives the same number as rounding the
+// exact quotient (kernels_portable.cc).
 SWITCHML_AVX512 inline __m256 divided(__m256i words, __m512 factor, __m512 parts) {
   const __m512d quotient = _mm512_div_pd(_mm512_cvtepi32_pd(words), _mm512_cvtps_pd(_mm512_castps512_ps256(parts)));
   return _mm512_cvtpd_ps(_mm512_mul_pd(quotient, _mm512_cvtps_pd(_mm512_castps512_ps256(factor))));
 }
 
-// words * factor / parts, ready to be rounded to Value. A quotient is scaled last, so that no product overflows whose
-// quotient does not.
+// Returns words * factor / parts, ready to be rounded to Value. It divides first and scales last, so that no
+// intermediate result overflows unless the final one does.
 template <typename Value>
 SWITCHML_AVX512 inline __m512 scaled(__m512i words, __m512 factor, bool divides, __m512 parts) {
   if constexpr (std::is_same_v<Value, float>) {
@@ -149,7 +150,7 @@ SWITCHML_AVX512 inline __m512 scaled(__m512i words, __m512 factor, bool divides,
   return _mm512_mul_ps(divides ? _mm512_div_ps(value, parts) : value, factor);
 }
 
-// The largest magnitude, sign bits cleared, of as many whole vectors as there are; `done` values are in them.
+// Returns the largest magnitude (sign bits cleared) of the values in whole vectors, and sets `done` to their number.
 SWITCHML_AVX512 uint32_t largest_of(const float* values, size_t count, size_t* done) {
   __m512i largest = _mm512_setzero_si512();
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
@@ -191,7 +192,7 @@ SWITCHML_AVX512 uint32_t quantize_to(const Value* values, size_t count, Factors 
   for (; i + kLanes <= count; i += kLanes) {
     _mm_prefetch(next + sizeof(Value) * i, _MM_HINT_T1);
     _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, _MM_HINT_T0);
-    if (!kStreaming) {  // else nothing is fetched before it is written
+    if (!kStreaming) {  // streaming stores do not read the line that they write
       __builtin_prefetch(words + 4 * i + kAhead, 1);
     }
     __m512 scaled = _mm512_mul_ps(load_values(values + i), first);

@@ -48,7 +48,7 @@ inline void store_values(BFloat16* to, float32x4_t values) {
   vst1_u16(&to->bits, vmovn_u32(vbslq_u32(number, rounded, vorrq_u32(upper, vdupq_n_u32(0x40)))));
 }
 
-// words * factor / divisor, ready to be rounded to Value.
+// Returns words * factor / divisor, ready to be rounded to Value.
 template <typename Value>
 inline float32x4_t scaled_words(int32x4_t words, float factor, float divisor) {
   const bool whole = divisor == 1.0F;
@@ -58,15 +58,15 @@ inline float32x4_t scaled_words(int32x4_t words, float factor, float divisor) {
   const float64x2_t parts = vdupq_n_f64(divisor);
   const float64x2_t low = vmulq_n_f64(vcvtq_f64_s64(vmovl_s32(vget_low_s32(words))), factor);
   const float64x2_t high = vmulq_n_f64(vcvtq_f64_s64(vmovl_high_s32(words)), factor);
-  if constexpr (std::is_same_v<Value, float>) {  // from double it is rounded as the exact quotient is
+  if constexpr (std::is_same_v<Value, float>) {  // rounding the double gives the same as rounding the exact quotient
     return vcvt_high_f32_f64(vcvt_f32_f64(vdivq_f64(low, parts)), vdivq_f64(high, parts));
-  } else {  // in double, and from there to the odd float32 (half.h)
+  } else {  // computed in double, then rounded to odd in float32 (half.h)
     return whole ? vcvtx_high_f32_f64(vcvtx_f32_f64(low), high)
                  : vcvtx_high_f32_f64(vcvtx_f32_f64(vdivq_f64(low, parts)), vdivq_f64(high, parts));
   }
 }
 
-// The largest magnitude, sign bits cleared, of as many whole vectors as there are; `done` values are in them.
+// Returns the largest magnitude (sign bits cleared) of the values in whole vectors, and sets `done` to their number.
 uint32_t largest_of(const float* values, size_t count, size_t* done) {
   uint32x4_t largest = vdupq_n_u32(0);
   for (; *done + kLanes <= count; *done += kLanes) {

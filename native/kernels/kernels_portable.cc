@@ -13,7 +13,7 @@ namespace portable {
 namespace {
 
 int32_t round_to_integer(float value) {
-  // Out of range is the caller's fault, but must not be undefined behaviour.
+  // A value out of range is the caller's error, but must not be undefined behaviour.
   return value >= 2147483648.0F || value < -2147483648.0F || std::isnan(value)
              ? INT32_MIN
              : static_cast<int32_t>(std::nearbyint(value));
@@ -57,9 +57,11 @@ uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift,
   for (size_t i = first; i < count; ++i) {
     const uint32_t word = wire::load32(words + 4 * i);
     sum += kWeights.of[i] * word;
-    // In double, an integer times a power of two is exact, so that float32 rounds once, among subnormals too.
+    // In double, an integer times a power of two is exact, so the conversion to float32 is the only rounding, also for
+    // subnormal results.
     const double exact = static_cast<double>(static_cast<int32_t>(word)) * factor;
-    // A quotient of 31 by 7 bits in double is so near to the exact one that nothing halfway lies between.
+    // The double quotient of a 31-bit by a 7-bit integer is so close to the exact one that no midpoint between two
+    // float32 numbers lies between them.
     const double quotient = exact / static_cast<double>(divisor);
     if constexpr (std::is_same_v<Value, float>) {
       values[i] = static_cast<float>(quotient);

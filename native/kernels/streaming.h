@@ -3,7 +3,7 @@
 
 namespace switchml::kernels {
 
-// Such stores are seen by others after a release store only if this comes before it.
+// Other threads see such stores after a release store only if this function was called before it.
 void fence_streaming_stores();
 
 }  // namespace switchml::kernels

@@ -1,6 +1,6 @@
-// A network interface whose Ethernet frames this process makes and takes itself: a queue of a DPDK port, or an AF_XDP
-// socket. Implementations are extension modules of their own (dataplane._dpdk, dataplane._xdp), which are there only
-// where their libraries were found at build time; Python passes what they open to the agent or to the switch.
+// A network interface whose Ethernet frames this process sends and receives itself: a queue of a DPDK port, or an
+// AF_XDP socket. The implementations are separate extension modules (dataplane._dpdk, dataplane._xdp), built only if
+// their libraries are found; Python passes the devices that they open to the agent or to the switch.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 namespace switchml::net {
 
 enum class Checksums : uint8_t {
-  finished,      // the frame leaves as it is
-  ipv4,          // the IPv4 header's is to be filled in; UDP has none (RFC 768: 0)
-  ipv4_and_udp,  // UDP's as well, where hardware computes it; else it has none: values are covered by our own check
+  finished,      // the frame is sent as it is
+  ipv4,          // the device fills in that of the IPv4 header; UDP has none (RFC 768: 0)
+  ipv4_and_udp,  // also that of UDP if hardware computes it; otherwise none: SwitchML's own check covers the values
 };
 
-// Headers of frames that have the same payload: `count` times `bytes`, one behind the other. They begin with Ethernet,
-// IPv4 without options and UDP where checksums are to be filled in.
+// Headers of frames that have the same payload: `count` headers of `bytes` each, one after another. If checksums must
+// be filled in, they begin with Ethernet, IPv4 without options and UDP.
 struct FrameHeaders {
   const uint8_t* first;
   size_t bytes;
@@ -28,13 +28,13 @@ struct FrameHeaders {
 
 struct FrameDeviceCounters {
   uint64_t received = 0;          // frames
-  uint64_t receive_overflow = 0;  // dropped by the device, because nobody took them in time
+  uint64_t receive_overflow = 0;  // dropped by the device because they were not received in time
   uint64_t receive_errors = 0;    // dropped because the device found a wrong checksum or length
-  uint64_t uncopied = 0;          // frames sent whose payload the device read from where it was
-  uint64_t handed_over = 0;       // frames received that another queue of the port was given
+  uint64_t uncopied = 0;          // frames sent whose payload the device read from its original place
+  uint64_t handed_over = 0;       // frames received and passed to another queue of the port
   SendCounters sending;
 
-  // Adds those of another queue of the same port.
+  // Adds the counters of another queue of the same port.
   void add(const FrameDeviceCounters& other) {
     received += other.received;
     receive_overflow += other.receive_overflow;
@@ -47,8 +47,8 @@ struct FrameDeviceCounters {
   }
 };
 
-// One queue of an interface. Several of one interface belong to a thread each: whatever queue a frame comes to, the one
-// that its slot belongs to gets it (part_of_slot() in slot_blocks.h); frames without a slot stay where they come.
+// One queue of an interface; each queue is served by one thread. A frame that arrives at a queue is passed to the queue
+// that its slot belongs to (part_of_slot() in slot_blocks.h); a frame without a slot stays at the queue it came to.
 class FrameDevice {
  public:
   static constexpr size_t kBurst = 64;
@@ -60,36 +60,37 @@ class FrameDevice {
   virtual const std::string& name() const = 0;
   virtual uint64_t mac() const = 0;
   virtual size_t largest_frame() const = 0;  // bytes, without the frame check sequence
-  // The kernel's interface that keeps what accept_udp_port() does not name, ARP among it; empty where every frame comes
-  // here.
+  // The kernel's interface that gets all frames that accept_udp_port() does not name, such as ARP; empty if every frame
+  // comes here.
   virtual const std::string& kernel_interface() const = 0;
-  // UDP packets to this destination port come here, or no longer. Throws std::system_error. Any thread.
+  // Starts or stops receiving UDP packets to this destination port. Throws std::system_error. Called from any thread.
   virtual void accept_udp_port(uint16_t port, bool accept) = 0;
   virtual FrameDeviceCounters counters() const = 0;
 
-  // The thread that moves frames says when it begins and ends to do so. Any other thread may send while it is kept from
-  // doing so.
+  // The thread that moves frames calls these when it begins and when it stops. Another thread may send only while this
+  // thread is kept from doing so.
   virtual void enter_thread() = 0;
   virtual void leave_thread() = 0;
 
-  // Takes up to kBurst frames without blocking, and returns how many: they are valid until the next call and have no
-  // source address.
+  // Receives up to kBurst frames without blocking, and returns their number. They are valid until the next call and
+  // have no source address.
   virtual size_t receive(Datagram* frames) = 0;
-  // The queues that receive() gave frames to since the last call, as bits: their threads are to be woken.
+  // Returns the queues that receive() passed frames to since the last call, as bits; the caller wakes their threads.
   virtual uint64_t take_handed_to() = 0;
   // Queues a frame for each of the headers. The payload may change afterwards, unless it is in shared memory.
   virtual void send(const FrameHeaders& headers, const uint8_t* payload, size_t payload_bytes, Checksums checksums) = 0;
-  // Sends what is queued, without blocking. What the device has no room for stays queued for the next flush(), up to a
-  // bound; the rest is counted as lost.
+  // Sends the queued frames without blocking. Those that the device has no room for stay queued for the next flush(),
+  // up to a limit; the others are counted as lost.
   virtual void flush() = 0;
 
-  // Payloads inside this memory may be read by the device until they have left, and keep it alive so long.
+  // Lets the device read payloads inside this memory directly; a frame keeps the memory alive until it was sent.
   virtual void share(const std::shared_ptr<void>& memory, size_t bytes) = 0;
   virtual void unshare(const void* memory) = 0;
 
-  // Readable when frames wait, between prepare_sleep() and end_sleep(); -1 where only receive() can tell.
+  // Returns a descriptor that is readable when frames wait, between prepare_sleep() and end_sleep(); -1 if only
+  // receive() can find out.
   virtual int fd() const = 0;
-  // Returns false when there is something to do at once.
+  // Returns false if there is work to do at once.
   virtual bool prepare_sleep() = 0;
   virtual void end_sleep() = 0;
 
@@ -97,7 +98,8 @@ class FrameDevice {
   FrameDevice() = default;
 };
 
-// How Python passes a queue: a capsule of this name around a std::unique_ptr<FrameDevice>, which the receiver empties.
+// The name of the capsule in which Python passes a queue. It holds a std::unique_ptr<FrameDevice>, which the receiver
+// takes.
 constexpr const char* kFrameDeviceCapsule = "switchml.FrameDevice";
 
 }  // namespace switchml::net

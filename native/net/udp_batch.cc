@@ -21,15 +21,15 @@ namespace switchml::net {
 namespace {
 
 constexpr size_t kMaxUdpPayload = 65507;  // IPv4's 65535 less the smallest IPv4 header and the UDP header
-constexpr size_t kReceiveBuffer = 65536;  // a run never exceeds one IPv4 datagram
+constexpr size_t kReceiveBuffer = 65536;  // a GRO batch never exceeds one IPv4 datagram
 constexpr size_t kMaxPacketsPerGso = 64;  // UDP_MAX_SEGMENTS of kernels before 6.9
-constexpr size_t kMaxMessages = 1024;     // what one sendmmsg call takes (UIO_MAXIOV)
+constexpr size_t kMaxMessages = 1024;     // the limit of one sendmmsg call (UIO_MAXIOV)
 constexpr size_t kPiecesPerPacket = 2;    // header and payload
-constexpr size_t kTypicalPackets = 64;    // queue depth that needs no growth
-constexpr unsigned kSlotFieldOffset = 8;  // of a SwitchML header
+constexpr size_t kTypicalPackets = 64;    // packets for which memory is reserved
+constexpr unsigned kSlotFieldOffset = 8;  // in a SwitchML header
 
-// Whether a kernel that cannot send this run in one message may still take its packets one by one: no checksum
-// offload at the interface, a segment above the MTU (EMSGSIZE since Linux 6.14), or no UDP_SEGMENT at all.
+// Returns whether the kernel may still send the packets of this batch one by one after this error: the interface has no
+// checksum offload, a segment exceeds the MTU (EMSGSIZE since Linux 6.14), or the kernel has no UDP_SEGMENT.
 bool refuses_gso(int error) {
   return error == EIO || error == EINVAL || error == EMSGSIZE || error == ENOPROTOOPT || error == EOPNOTSUPP;
 }
@@ -38,17 +38,17 @@ std::system_error socket_error(int error, const std::string& what) {
   return std::system_error(error, std::generic_category(), what);
 }
 
-// Asks for a socket buffer, past the system's limit where we may, and returns what there is.
+// Asks for a socket buffer, beyond the system's limit if this process may, and returns the size that the kernel gave.
 size_t set_buffer(int fd, int force_option, int option, size_t bytes) {
   const int wanted = static_cast<int>(std::min<size_t>(bytes, INT_MAX / 2));
   if (setsockopt(fd, SOL_SOCKET, force_option, &wanted, sizeof wanted) != 0) {
-    // Not privileged: the kernel cuts the request to its limit, which is no error.
+    // Without the privilege the kernel reduces the request to its limit, without an error.
     setsockopt(fd, SOL_SOCKET, option, &wanted, sizeof wanted);
   }
   int got = 0;
   socklen_t length = sizeof got;
   getsockopt(fd, SOL_SOCKET, option, &got, &length);
-  return static_cast<size_t>(got) / 2;  // the kernel tells twice the usable size, socket(7)
+  return static_cast<size_t>(got) / 2;  // the kernel reports twice the usable size, socket(7)
 }
 
 }  // namespace
@@ -88,8 +88,8 @@ UdpSocket::UdpSocket(const std::string& address, uint16_t port, size_t buffer_by
   }
   port_ = ntohs(local.sin_port);
   if (address_ != 0) {
-    // What is sent to a multicast group leaves through the same interface as the rest. Where that cannot be set, the
-    // routing table decides.
+    // Packets to a multicast group leave through the same interface as the others. If this cannot be set, the routing
+    // table decides.
     const in_addr interface{htonl(address_)};
     setsockopt(fd_, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface);
   }
@@ -134,7 +134,7 @@ UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
 
 size_t largest_datagram(const std::string& address, const sockaddr_in& destination) {
   constexpr size_t kIpv4AndUdpHeaders = 28;
-  const UdpSocket socket(address, 0, 0);  // one of its own: connecting it would change what it receives
+  const UdpSocket socket(address, 0, 0);  // a separate socket, because a connected one receives only from its peer
   int mtu = 0;
   socklen_t length = sizeof mtu;
   if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&destination), sizeof destination) != 0 ||
@@ -156,7 +156,7 @@ std::unique_ptr<UdpSocket> bind_everywhere(const std::string& address, uint16_t 
     const bool taken = error.code().value() == EADDRINUSE;
     throw socket_error(error.code().value(),
                        "cannot bind UDP " + address + ":" + std::to_string(port) +
-                           (taken ? ", whose port must be free on all addresses of this machine" : ""));
+                           (taken ? ": the port must be free on all addresses of this machine" : ""));
   }
   std::array<sock_filter, 1> drop_all{{{BPF_RET | BPF_K, 0, 0, 0}}};
   const sock_fprog filter{static_cast<unsigned short>(drop_all.size()), drop_all.data()};
@@ -180,7 +180,8 @@ std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t por
   }
   sockets.front().keep(std::move(guard));
   if (count > 1) {
-    // The slot field of the header, without its lowest bit, the half. What is too short for it goes to the first.
+    // Takes the slot field of the header without its lowest bit, which is the half of the pool. Packets too short to
+    // have the field go to the first socket.
     std::array<sock_filter, 4> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kSlotFieldOffset},
                                         {BPF_ALU | BPF_RSH | BPF_K, 0, 0, wire::kSlotBlockBits + 1},
                                         {BPF_ALU | BPF_MOD | BPF_K, 0, 0, count},
@@ -200,7 +201,7 @@ UdpSocket join_multicast_group(const sockaddr_in& group, const std::string& inte
   const int on = 1;
   const int off = 0;
   const ip_mreq membership{group.sin_addr, {htonl(parse_ipv4(interface))}};
-  // All bytes of a packet, or none of them: those of other threads' slots.
+  // Keeps all bytes of a packet whose slot belongs to this thread, and none of other packets.
   constexpr unsigned kUdpHeader = 8;
   std::array<sock_filter, 6> program{{{BPF_LD | BPF_H | BPF_ABS, 0, 0, kUdpHeader + kSlotFieldOffset},
                                       {BPF_ALU | BPF_RSH | BPF_K, 0, 0, wire::kSlotBlockBits + 1},
@@ -259,7 +260,7 @@ bool ReceiveBatch::next(Datagram* datagram) {
     mmsghdr& message = messages_[message_];
     const size_t length = message.msg_len;
     if (segment_ == 0) {
-      segment_ = std::max<size_t>(length, 1);  // an empty datagram is one datagram, too
+      segment_ = std::max<size_t>(length, 1);  // an empty datagram counts as one
       cmsghdr* control = CMSG_FIRSTHDR(&message.msg_hdr);
       if (control != nullptr && control->cmsg_level == SOL_UDP && control->cmsg_type == UDP_GRO) {
         int size = 0;
@@ -382,7 +383,7 @@ void SendBatch::send_singly(const UdpSocket& socket, const Run& run, const socka
     message.msg_iovlen = end_piece - packets_[i].first_piece;
     if (sendmsg(socket.fd(), &message, MSG_DONTWAIT) >= 0) {
       ++counters_.sent;
-      gso_ = false;  // it was the run that the kernel refused, not the destination or the packet
+      gso_ = false;  // the kernel refused the batch, not the destination or the packet
     } else {
       count_lost(1, errno);
     }

@@ -1,8 +1,8 @@
 // Many datagrams per system call over one UDP socket, in both directions.
 //
-// A system call per packet is what limits UDP on a host. Linux takes and gives runs of equal datagrams as one buffer
-// (UDP_SEGMENT and UDP_GRO, udp(7)), and sendmmsg and recvmmsg carry several such buffers. All of it is optional:
-// without it the same calls work one datagram at a time.
+// The throughput of UDP on a host is limited by the system calls, one per packet. Linux sends and receives several
+// datagrams of equal size as one buffer (UDP_SEGMENT and UDP_GRO, udp(7)), and sendmmsg and recvmmsg carry several such
+// buffers. All of this is optional: without it the same calls work one datagram at a time.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,10 +17,10 @@
 
 namespace switchml::net {
 
-// Both in host byte order.
+// Returns the socket address; both parameters are in host byte order.
 sockaddr_in ipv4_endpoint(uint32_t address, uint16_t port);
 
-// The dotted quad in host byte order. Throws std::invalid_argument.
+// Returns the address of a dotted quad in host byte order. Throws std::invalid_argument.
 uint32_t parse_ipv4(const std::string& text);
 
 // A nonblocking IPv4 UDP socket. It never fragments (DF is set): a switch cannot put fragments together, so a packet
@@ -28,9 +28,9 @@ uint32_t parse_ipv4(const std::string& text);
 class UdpSocket {
  public:
   // Binds to `address` (dotted quad) and `port` (0: the kernel picks one) and asks for socket buffers of
-  // `buffer_bytes` in each direction; receive_buffer() and send_buffer() tell what the kernel gave. A `shared` port may
-  // be bound by several sockets of this user, each of which must be.
-  // Throws std::invalid_argument for a bad address and std::system_error when the socket cannot be had.
+  // `buffer_bytes` in each direction; receive_buffer() and send_buffer() return the sizes that the kernel gave. Several
+  // sockets of this user may bind the same port if all of them are `shared`.
+  // Throws std::invalid_argument for a bad address and std::system_error if the socket cannot be opened or bound.
   UdpSocket(const std::string& address, uint16_t port, size_t buffer_bytes, bool shared = false);
   ~UdpSocket();
   UdpSocket(UdpSocket&& other) noexcept;
@@ -38,7 +38,7 @@ class UdpSocket {
   UdpSocket(const UdpSocket&) = delete;
   UdpSocket& operator=(const UdpSocket&) = delete;
 
-  // A socket that is open already, bound to a multicast group and port.
+  // Takes over a socket that is open already and bound to a multicast group and port.
   UdpSocket(int fd, const sockaddr_in& group, size_t buffer_bytes);
 
   int fd() const { return fd_; }
@@ -46,11 +46,12 @@ class UdpSocket {
   uint16_t port() const { return port_; }
   size_t receive_buffer() const { return receive_buffer_; }  // bytes
   size_t send_buffer() const { return send_buffer_; }        // bytes
-  bool gro() const { return gro_; }                          // the kernel hands over runs of datagrams in one buffer
+  bool gro() const { return gro_; }                          // the kernel passes several datagrams in one buffer
   // Keeps `guard` open as long as this socket.
   void keep(std::unique_ptr<UdpSocket> guard) { guard_ = std::move(guard); }
 
-  // Datagrams (modulo 2^32) that the kernel dropped because the receive buffer was full; 0 where it does not tell.
+  // Returns the number (modulo 2^32) of datagrams that the kernel dropped because the receive buffer was full; 0 if it
+  // does not report it.
   uint32_t receive_drops() const;
 
  private:
@@ -65,23 +66,23 @@ class UdpSocket {
   std::unique_ptr<UdpSocket> guard_;
 };
 
-// The most bytes of a datagram that the way from `address` to `destination` takes in one piece, by what the kernel
-// knows of it: its interface's MTU, or what a router has said. SIZE_MAX where it knows no way. Throws as UdpSocket
-// does.
+// Returns the size of the largest UDP payload that the path from `address` to `destination` takes without
+// fragmentation, as far as the kernel knows: from the interface's MTU, or from a router's message. SIZE_MAX if there is
+// no route. Throws as UdpSocket does.
 size_t largest_datagram(const std::string& address, const sockaddr_in& destination);
 
-// Binds `count` sockets to one address and port, a thread's each: the slot in a SwitchML header decides which of them
-// gets a packet, as part_of_slot() says (slot_blocks.h). Of packets that the kernel has put together on the way (GRO)
-// the first decides, so a thread may get those of others, too.
+// Binds `count` sockets, one per thread, to one address and port. The slot in the SwitchML header of a packet decides
+// which socket gets it (part_of_slot() in slot_blocks.h). If the kernel has joined packets (GRO), the first one decides
+// for all of them, so a thread may also get packets of other threads.
 //
-// As long as they live, the port cannot be bound on any other address of this machine. Another user could otherwise
-// bind it there and send with `address` as the source (IP_PKTINFO), which no receiver could tell apart. Throws as
-// UdpSocket does, with EADDRINUSE where another program has the port on any address.
+// While the sockets are open, the port cannot be bound on any other address of this machine. Otherwise another user
+// could bind it there and send packets with `address` as the source (IP_PKTINFO), which no receiver could recognize as
+// forged. Throws as UdpSocket does, with EADDRINUSE if another program has the port on any address.
 std::vector<UdpSocket> open_udp_sockets(const std::string& address, uint16_t port, size_t buffer_bytes, unsigned count);
 
-// A socket that gets what is sent to an IPv4 multicast group on the segment of the interface with address `interface`:
-// of the slots that belong to `thread` of `threads`, for every thread gets all of it otherwise. Others on this machine
-// may join the same group and port. Throws as UdpSocket does.
+// Returns a socket that receives the packets to an IPv4 multicast group on the interface with address `interface`, if
+// their slots belong to `thread` of `threads`; without this filter every thread would get all of them. Other sockets on
+// this machine may join the same group and port. Throws as UdpSocket does.
 UdpSocket join_multicast_group(const sockaddr_in& group, const std::string& interface, size_t buffer_bytes,
                                unsigned thread, unsigned threads);
 
@@ -95,17 +96,17 @@ struct Datagram {
 // Buffers for one recvmmsg call. One thread uses a batch.
 class ReceiveBatch {
  public:
-  // Room for `buffers` runs of datagrams of up to 64 KB each.
+  // Reserves `buffers` buffers of 64 KB each; one holds a datagram or a GRO batch.
   explicit ReceiveBatch(size_t buffers = 8);
   ReceiveBatch(const ReceiveBatch&) = delete;
   ReceiveBatch& operator=(const ReceiveBatch&) = delete;
 
-  // Forgets the datagrams of the call before and takes what waits at the socket, without blocking. Returns whether
-  // there was anything; when every buffer was used (full()) more may wait. Does not throw.
+  // Discards the datagrams of the previous call and receives those that wait at the socket, without blocking. Returns
+  // whether there were any; if every buffer was used (full()), more may wait. Does not throw.
   bool receive(const UdpSocket& socket);
-  // Whether the last receive() used every buffer.
+  // Returns whether the last receive() used every buffer.
   bool full() const { return filled_ == messages_.size(); }
-  // Steps to the next datagram, in order of arrival. False at the end.
+  // Sets `datagram` to the next one, in order of arrival. Returns false after the last one.
   bool next(Datagram* datagram);
 
  private:
@@ -124,32 +125,31 @@ class ReceiveBatch {
   size_t segment_ = 0;  // bytes of each datagram in it but the last; 0 before its control data was read
 };
 
-// What became of datagrams that a SendBatch was told to send.
+// The outcomes of sending the datagrams of a SendBatch.
 struct SendCounters {
   uint64_t sent = 0;
-  uint64_t lost = 0;   // refused by the kernel (EAGAIN, ENOBUFS, EMSGSIZE, ...): as good as lost on the way
-  int last_error = 0;  // errno of the last refusal; 0 when there was none
+  uint64_t lost = 0;   // refused by the kernel (EAGAIN, ENOBUFS, EMSGSIZE, ...), like lost on the way
+  int last_error = 0;  // errno of the last refusal; 0 if nothing was refused
 };
 
-// Packets on their way out. Only pointers are queued: the memory behind them must stay valid and unchanged until
+// A queue of packets to send. It stores only pointers: the memory behind them must stay valid and unchanged until
 // flush() or clear(). One thread uses a batch.
 class SendBatch {
  public:
-  // The most packets of `packet_bytes` in one GSO batch: at most 64, at most 65507 bytes.
+  // Returns the largest GSO batch of packets of `packet_bytes`: at most 64 packets and 65507 bytes.
   static size_t largest_gso_batch(size_t packet_bytes);
 
-  // Queues one packet made of a header and a payload (which may be empty). Packets of equal size that follow each
-  // other leave together.
+  // Queues one packet made of a header and a payload (which may be empty). Successive packets of equal size are sent as
+  // one GSO batch.
   void add(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes);
-  // The next packet does not leave together with those before.
+  // Makes the next packet start a new GSO batch.
   void end_run() { ends_run_ = true; }
   size_t size() const { return packets_.size(); }
   bool empty() const { return packets_.empty(); }
   void clear();
-  // From now on a GSO batch has no more packets than this.
+  // Limits the packets in each later GSO batch to this number.
   void limit_gso_batches(size_t packets) { most_packets_ = packets; }
-  // Calls send(header, header_bytes, payload, payload_bytes) for every queued packet, instead of sending it here, and
-  // empties the queue.
+  // Calls send(header, header_bytes, payload, payload_bytes) for every queued packet, and empties the queue.
   template <class Send>
   void hand_over(Send&& send) {
     for (size_t i = 0; i < packets_.size(); ++i) {
@@ -168,7 +168,8 @@ class SendBatch {
   void flush(const UdpSocket& socket, const sockaddr_in* destinations, size_t destination_count);
 
   const SendCounters& counters() const { return counters_; }
-  // Whether runs leave as one buffer. Goes off for good when the kernel refuses one and takes its parts.
+  // Returns whether GSO is used. It is switched off permanently when the kernel refuses a batch and then accepts its
+  // packets one by one.
   bool gso() const { return gso_; }
 
  private:
@@ -177,7 +178,7 @@ class SendBatch {
     size_t bytes;
     bool begins_run;
   };
-  // Packets of equal size that follow each other: one message when GSO is on.
+  // Successive packets of equal size, sent as one message if GSO is on.
   struct Run {
     size_t first_packet;
     size_t packet_count;

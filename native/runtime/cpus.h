@@ -1,4 +1,4 @@
-// The CPUs that this process may use, and shares of them.
+// The CPUs that this process may use, and how they are divided.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,14 @@
 
 namespace switchml::runtime {
 
-// In ascending order; empty where the system does not say.
+// Returns their numbers in ascending order; empty if the system does not report them.
 std::vector<int> cpus();
 
-// The `share`-th of `shares` about equal, contiguous parts of them; at least one CPU unless there are none.
+// Returns part `share` (from 0) of `shares` contiguous parts of about equal size; at least one CPU unless cpus() is
+// empty.
 std::vector<int> cpus_of(size_t share, size_t shares);
 
-// Keeps the calling thread on these. No effect where the system does not allow it.
+// Restricts the calling thread to these CPUs. No effect if the system does not allow it.
 void stay_on(const std::vector<int>& cpus);
 
 }  // namespace switchml::runtime

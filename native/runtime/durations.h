@@ -1,4 +1,4 @@
-// Durations counted by size: bucket i holds those below 2^i times 1.024 microseconds, the last one all others.
+// A histogram of durations: bucket i counts those below 2^i * 1.024 microseconds, the last bucket all others.
 #pragma once
 
 #include <cstddef>

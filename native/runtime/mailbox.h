@@ -15,12 +15,12 @@ class Mailbox {
  public:
   static constexpr size_t kCapacity = 4096;
 
-  // `owner` belongs to the thread that takes the messages, and outlives the mailbox.
+  // `owner` wakes the thread that takes the messages; it must outlive the mailbox.
   explicit Mailbox(const WakeEvent* owner) : owner_(owner) {}
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // Any thread. A full mailbox loses the message, as a socket does whose buffer is full.
+  // Called from any thread. A full mailbox drops the message, like a socket whose buffer is full.
   void put(Message message) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -30,7 +30,7 @@ class Mailbox {
     owner_->nudge();
   }
 
-  // Returns the messages in the order in which they came, and leaves none.
+  // Removes all messages and returns them in the order in which they came.
   std::vector<Message> take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(messages_, {});

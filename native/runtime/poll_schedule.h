@@ -1,4 +1,4 @@
-// When to look at a device again that cannot say that frames wait, and how long to look before going to sleep.
+// Decides when to poll a device again that cannot signal waiting frames, and how long to poll before going to sleep.
 #pragma once
 
 #include <sys/timerfd.h>
@@ -12,8 +12,9 @@
 
 namespace switchml::runtime {
 
-// Adaptive: after traffic, look on for a few microseconds, then sleep: until the device's descriptor wakes the thread,
-// or, where it has none, for a hundredth of the time that it has been quiet. Busy: never sleep. One thread uses it.
+// Adaptive: after traffic, the thread polls for a few more microseconds and then sleeps, until the device's descriptor
+// wakes it or, if the device has none, for a hundredth of the time since the last traffic. Busy: the thread never
+// sleeps. One thread uses a schedule.
 class PollSchedule {
  public:
   using Clock = std::chrono::steady_clock;
@@ -29,8 +30,8 @@ class PollSchedule {
   // Readable when a pause is over.
   int timer() const { return timer_; }
 
-  // Says whether the last look found anything, and returns whether to look again at once. A busy schedule lets its
-  // thread look at descriptors once in so many looks.
+  // `found` tells whether the last poll found anything; returns whether to poll again at once. A busy schedule returns
+  // false once in a fixed number of polls, so that its thread looks at descriptors too.
   bool look_again(bool found, Clock::time_point now) {
     now_ = now;
     if (found) {

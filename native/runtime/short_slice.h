@@ -1,4 +1,4 @@
-// How threads that are woken often for a little work ask the scheduler to be let in soon.
+// Lets threads that are woken often for little work ask the scheduler to run soon after they wake up.
 #pragma once
 
 #include <sys/syscall.h>
@@ -8,8 +8,8 @@
 
 namespace switchml::runtime {
 
-// struct sched_attr of sched_setattr(2), in its first version: the C library has none, and the kernel's header cannot
-// be included beside <sched.h>.
+// struct sched_attr of sched_setattr(2), in its first version: the C library does not define it, and the kernel's
+// header cannot be included together with <sched.h>.
 struct SchedulingAttributes {
   uint32_t size;
   uint32_t policy;
@@ -21,14 +21,14 @@ struct SchedulingAttributes {
   uint64_t period;
 };
 
-// Asks for short time slices for the calling thread. Its share of the processor remains the same; what changes (from
-// Linux 6.12 on) is that a thread with long slices makes way when it wakes up, instead of milliseconds later. Where
-// the kernel does not know this, nothing changes.
+// Asks for short time slices for the calling thread. Its share of CPU time remains the same; but from Linux 6.12 on,
+// when it wakes up, it preempts a thread with long slices at once instead of milliseconds later. Older kernels ignore
+// the request.
 inline void ask_for_short_slices() {
-  constexpr uint64_t kSliceNanoseconds = 100'000;  // the shortest that it grants
+  constexpr uint64_t kSliceNanoseconds = 100'000;  // the shortest that the kernel grants
   SchedulingAttributes attributes{};
   if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
-  if (attributes.policy != 0) return;  // SCHED_OTHER: anything else somebody chose
+  if (attributes.policy != 0) return;  // another policy than SCHED_OTHER was chosen on purpose
   attributes.runtime = kSliceNanoseconds;
   [[maybe_unused]] const long result = syscall(SYS_sched_setattr, 0, &attributes, 0);
 }

@@ -6,7 +6,8 @@
 
 namespace switchml::runtime {
 
-// Nanoseconds of the clock that all processes of a machine share; for spans and comparisons, not a time of day.
+// Returns nanoseconds of a clock that all processes of a machine share; for durations and comparisons, not a time of
+// day.
 inline uint64_t monotonic_nanoseconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());

@@ -1,4 +1,4 @@
-// Who may touch a state that data threads and control operations share, and when.
+// A lock around a state that data threads and control operations share.
 #pragma once
 
 #include <mutex>
@@ -6,12 +6,12 @@
 
 namespace switchml::runtime {
 
-// Data threads and control operations take turns. Whoever holds `next_` is next, so a data thread under load, which
-// asks again at once, does not keep the others out. Between its turns a data thread may still work on what nobody else
-// will touch (work_outside()); a control operation waits until no thread does.
+// Data threads and control operations take turns. The thread that holds `next_` has the next turn, so a data thread
+// under load, which asks again at once, does not keep the others out. Between its turns a data thread may still work on
+// data that no other thread touches (work_outside()); a control operation waits until no thread does so.
 class Turns {
  public:
-  // The turn of a data thread, as long as it lives.
+  // The turn of a data thread, which lasts as long as this object.
   class Data {
    public:
     explicit Data(Turns* turns) : lock_(turns->state_, std::defer_lock) {

@@ -21,7 +21,8 @@ void WakeEvent::wake() const {
   [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof one);
 }
 
-// Either this sees that the owner sleeps, or the owner, which looks for work after it has said so, sees the work.
+// The owner announces its sleep before it looks for work. So either this call sees that the owner sleeps, or the owner
+// sees the work.
 void WakeEvent::nudge() const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleeping_.load(std::memory_order_relaxed)) wake();

@@ -1,4 +1,4 @@
-// How other threads wake one that sleeps in poll(2) or epoll_wait(2).
+// An event through which other threads wake one that sleeps in poll(2) or epoll_wait(2).
 #pragma once
 
 #include <atomic>
@@ -16,15 +16,15 @@ class WakeEvent {
 
   // Wakes the owner unconditionally: an owner that is awake returns at once from its next sleep.
   void wake() const;
-  // Wakes the owner only if it is asleep: for work that an owner awake finds by itself.
+  // Wakes the owner only if it is asleep: for work that it finds by itself when it is awake.
   void nudge() const;
 
-  // What follows is the owner's. Readable once somebody has woken it.
+  // The members below are for the owner. Its descriptor is readable once another thread has woken it.
   int fd() const { return fd_; }
-  // Announces that the owner is about to sleep, so that nudge() wakes it from now on. Work that was left before is not
-  // announced: look for it after this call, and sleep only if there is none.
+  // Announces that the owner is about to sleep, so that nudge() wakes it from now on. Work that arrived before this
+  // call does not wake it: look for work after this call, and do not sleep if there is any.
   void prepare_sleep();
-  // Ends what prepare_sleep() began. `woken`: fd() is readable, and becomes unreadable.
+  // Ends the sleep that prepare_sleep() announced. With `woken`, fd() is readable and is read.
   void end_sleep(bool woken);
 
  private:

@@ -10,7 +10,7 @@
 namespace switchml::runtime {
 namespace {
 
-// A thread begins with the signal mask of the one that makes it.
+// Blocks all signals in this thread while it exists; a thread started then inherits the mask.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

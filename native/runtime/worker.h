@@ -1,4 +1,4 @@
-// A thread that serves a state of its own, and the one way in for everybody else.
+// A thread that owns a state, and the interface through which other threads use that state.
 #pragma once
 
 #include <atomic>
@@ -12,28 +12,28 @@
 
 namespace switchml::runtime {
 
-// The thread touches the state in its turns only, one after another, and sleeps between two of them. A control
-// operation runs between two turns, in the caller's thread. start() and stop() are for one thread at a time; everything
-// else is for any thread.
+// The thread touches the state only during its turns, and sleeps between them. A control operation runs between two
+// turns, in the caller's thread. start() and stop() may be called by one thread at a time, everything else by any
+// thread.
 class Worker {
  public:
-  // `name` has at most 15 characters. Workers that serve one state together share `turns`, which outlive them; without
-  // them the worker has its own. Throws std::system_error.
+  // `name` has at most 15 characters. Workers that share a state also share `turns`, which must outlive them; if it is
+  // null, the worker has its own. Throws std::system_error.
   explicit Worker(std::string name, Turns* turns = nullptr)
       : name_(std::move(name)), turns_(turns == nullptr ? &own_turns_ : turns) {}
-  // `body` uses members of its owner, so the owner stops its worker before those go away.
+  // `body` uses members of its owner, so the owner must stop its worker before it destroys them.
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Calls `body` in a new thread, which returns soon after stopping() has become true. No effect while one runs.
+  // Calls `body` in a new thread; `body` must return soon after stopping() becomes true. No effect while a thread runs.
   void start(std::function<void()> body);
-  // Ends the thread and waits for it; no effect without one.
+  // Ends the thread and waits for it; no effect if it does not run.
   void stop();
-  // For the body: whether to return.
+  // For the body: returns whether it must return.
   bool stopping() const { return stopping_.load(std::memory_order_acquire); }
 
-  // For the body: its next turn, which lasts as long as the result lives.
+  // For the body: waits for its next turn, which lasts as long as the result exists.
   Turns::Data turn() { return Turns::Data(turns_); }
   // Runs `operation` between two turns and returns what it returns.
   template <class Operation>
@@ -41,7 +41,7 @@ class Worker {
     const Turns::Control turn(turns_);
     return operation();
   }
-  // The same for an operation that changes what the thread must look at: wakes it afterwards.
+  // Does the same, and then wakes the thread, for an operation that gives it something to do.
   template <class Operation>
   auto control_and_wake(Operation&& operation) {
     const WakeAtEnd wakes{wake_event_};

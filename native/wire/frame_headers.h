@@ -19,12 +19,12 @@ constexpr uint16_t type_arp = 0x0806;
 constexpr uint16_t type_vlan = 0x8100;
 }  // namespace ethernet
 
-// RFC 826, as it is when it resolves IPv4 addresses to MACs.
+// RFC 826, for IPv4 over Ethernet.
 namespace arp {
 constexpr size_t bytes = 28;
 constexpr size_t hardware_type = 0;
 constexpr size_t protocol_type = 2;
-constexpr size_t lengths = 4;  // of a hardware address, of a protocol address: 8 bits each
+constexpr size_t lengths = 4;  // 8 bits each: of a hardware address and of a protocol address
 constexpr size_t operation = 6;
 constexpr size_t sender_mac = 8;
 constexpr size_t sender_ip = 14;
@@ -73,7 +73,8 @@ constexpr size_t length = 4;
 constexpr size_t checksum = 6;
 }  // namespace udp
 
-// What comes before a UDP payload. A UDP port has no frames of its own: its packets count as the frames they stand for.
+// Bytes in front of the UDP payload in a frame. A UDP port sees only payloads; its counters add these bytes, so that
+// they count frames like those of the other ports.
 constexpr size_t kHeadersBeforeUdpPayload = ethernet::bytes + ipv4::bytes + udp::bytes;
 
 inline uint64_t load48(const uint8_t* p) { return static_cast<uint64_t>(load16(p)) << 32U | load32(p + 2); }
@@ -83,7 +84,7 @@ inline void store48(uint8_t* p, uint64_t v) {
   store32(p + 2, static_cast<uint32_t>(v));
 }
 
-// The sum in ones' complement of big-endian 16-bit words (RFC 1071), an odd last byte being the high half of a word.
+// Returns the ones' complement sum of big-endian 16-bit words (RFC 1071); an odd last byte is the high half of a word.
 inline uint16_t ones_complement_sum(const uint8_t* data, size_t bytes) {
   uint64_t sum = 0;
   for (; bytes >= 4; data += 4, bytes -= 4) sum += load32(data);

@@ -1,4 +1,5 @@
-// Which slot a frame is about, before anybody has looked at it: so that a queue's thread can hand it to another's.
+// Reads the slot from a frame that has not been parsed yet, so that the thread of a queue can pass the frame to the
+// thread that serves the slot.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +12,12 @@
 
 namespace switchml::wire {
 
-// So much of a frame is looked at.
+// The number of bytes that slot_of_frame() reads.
 constexpr size_t kBytesToSlot = kHeadersBeforeUdpPayload + protocol::header_bytes;
 
-// The slot of a frame that has our UDP port at either end, whose first kBytesToSlot bytes are at `frame`; nothing of
-// any other. What the soft switch takes for a contribution (view_of_frame) has a slot here, or is too short for one: no
-// slot is ever served by two threads.
+// Returns the slot of a frame whose source or destination is the SwitchML UDP port, and nothing for other frames. The
+// first kBytesToSlot bytes of the frame are at `frame`. Every frame that the soft switch treats as a contribution
+// (view_of_frame) has a slot here or is too short to have one, so no slot is ever served by two threads.
 inline std::optional<uint32_t> slot_of_frame(const uint8_t* frame) {
   if (load16(frame + ethernet::type) != ethernet::type_ipv4) return std::nullopt;
   const uint8_t* ip = frame + ethernet::bytes;

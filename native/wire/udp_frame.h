@@ -1,4 +1,4 @@
-// The headers of our packets where this process makes whole Ethernet frames.
+// The headers of SwitchML packets, for ports on which this process builds whole Ethernet frames.
 #pragma once
 
 #include "native/wire/constants.h"
@@ -17,9 +17,9 @@ struct FrameAddresses {
   uint8_t traffic_class = 0;
 };
 
-// Writes kHeadersBeforeUdpPayload bytes (DESIGN: "The wire"; ResultHeaders in p4/common/aggregation.p4). The checksum
-// of IPv4 is 0: store_ipv4_checksum() or the device fills it in. UDP has none (RFC 768): the values are covered by our
-// own check.
+// Writes kHeadersBeforeUdpPayload bytes (docs/protocol.md; ResultHeaders in p4/common/aggregation.p4). The IPv4
+// checksum is 0; store_ipv4_checksum() or the device fills it in. UDP has no checksum (RFC 768), because the check of
+// the SwitchML header covers the values.
 inline void store_frame_headers(uint8_t* frame, const FrameAddresses& addresses, size_t udp_payload_bytes) {
   store48(frame + ethernet::dst, addresses.eth_dst);
   store48(frame + ethernet::src, addresses.eth_src);

@@ -1,4 +1,4 @@
-// The SwitchML header as it travels: 32 bytes, big-endian (docs/protocol.md has the table of fields).
+// The SwitchML header in a packet: 32 bytes, big-endian (docs/protocol.md has the table of fields).
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ inline void store32(uint8_t* p, uint32_t v) {
   std::memcpy(p, &v, sizeof v);
 }
 
-// Reads protocol::header_bytes bytes at p. Nothing is checked here.
+// Reads protocol::header_bytes bytes at p, without any check.
 inline Header load_header(const uint8_t* p) {
   Header h;
   h.version = p[0];

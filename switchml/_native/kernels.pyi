@@ -12,7 +12,7 @@ import numpy
 from numpy.typing import NDArray
 
 class Instructions(enum.Enum):
-    """Sets of instructions; `processor_has` tells whether one is there."""
+    """Sets of instructions; `cpu_has` tells whether one is there."""
 
     PORTABLE = 0
 
@@ -34,7 +34,7 @@ class Type(enum.Enum):
     INT32 = 3
 
 def best_instructions() -> Instructions: ...
-def processor_has(instructions: Instructions) -> bool: ...
+def cpu_has(instructions: Instructions) -> bool: ...
 def use_instructions(instructions: Instructions) -> None: ...
 def block_exponent(
     dtype: Type, values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)]

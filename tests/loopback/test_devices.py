@@ -51,7 +51,7 @@ print("->", os.sched_getaffinity(0) == before, os.getpid())
     assert told[0].startswith("software checksums")
     assert told[1] == "ValueError DPDK's net_null0 is open already in this process"
     assert "MTU of 9000" in told[2] or told[2].startswith("software checksums")
-    assert told[3] == f"ValueError DPDK runs in this process with `{EAL}` and takes no others"
+    assert told[3] == (f"ValueError DPDK already runs in this process, with `{EAL}`; its arguments cannot be changed")
     assert told[4].startswith("ValueError DPDK cannot open net_nothing0; its own messages above say why. Give a PCI")
     same, pid = told[5].split()
     assert same == "True"

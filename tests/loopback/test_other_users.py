@@ -222,7 +222,7 @@ def test_the_udp_ports_of_agents_and_switch_cannot_be_bound_by_another_user(plac
             assert as_nobody(_BIND, str(port)) == ""
         # Nor by another of our programs: packets would be divided between the two.
         with pytest.raises(
-            OSError, match=f"cannot bind UDP 127.0.0.1:{of_rank}, whose port must be free on all addresses"
+            OSError, match=f"cannot bind UDP 127.0.0.1:{of_rank}: the port must be free on all addresses"
         ):
             switch.add_udp_port(2, "127.0.0.1", of_rank)
     finally:
@@ -233,7 +233,5 @@ def test_a_port_that_is_taken_on_another_address_is_refused() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.2", 0))
         port = other.getsockname()[1]
-        with pytest.raises(
-            OSError, match=f"cannot bind UDP 127.0.0.1:{port}, whose port must be free on all addresses"
-        ):
+        with pytest.raises(OSError, match=f"cannot bind UDP 127.0.0.1:{port}: the port must be free on all addresses"):
             Switch(slots=64, values=64).add_udp_port(1, "127.0.0.1", port)

@@ -224,7 +224,7 @@ int main(int argc, char** argv) {
   const bool all = argc == 2 && std::string(argv[1]) == "--all";
   std::printf("compared with the portable kernels:");
   for (const kernels::Instructions instructions : switchml::kernels::kAllInstructions) {
-    if (instructions == kernels::Instructions::portable || !switchml::kernels::processor_has(instructions)) continue;
+    if (instructions == kernels::Instructions::portable || !switchml::kernels::cpu_has(instructions)) continue;
     for (size_t count = 0; count <= kMost; count = count < 70 ? count + 1 : (count < 256 ? 256 : count + 1792)) {
       compare_values<float>(instructions, count);
       compare_values<kernels::Float16>(instructions, count);

@@ -13,8 +13,8 @@ from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
 def test_every_kernel_of_the_library_is_timed_with_all_instructions() -> None:
     offered = {name for name, value in vars(kernels).items() if callable(value) and not isinstance(value, type)}
     timed = {(name.split()[0], instructions) for name, instructions, _ in kernel_loop.passes(PROTOCOL_MAX_VALUES)}
-    here = {each.name.lower() for each in kernels.Instructions if kernels.processor_has(each)}
-    names = offered - {"best_instructions", "processor_has", "use_instructions", "run"}
+    here = {each.name.lower() for each in kernels.Instructions if kernels.cpu_has(each)}
+    names = offered - {"best_instructions", "cpu_has", "use_instructions", "run"}
     assert timed >= {(name, instructions) for name in names for instructions in here}
     assert timed >= {(name, instructions) for name in ("add", "sum") for instructions in here}
 

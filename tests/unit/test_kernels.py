@@ -18,7 +18,7 @@ from switchml.dataplane.wire import check_of
 
 Type = kernels.Type
 
-AVAILABLE = [i for i in kernels.Instructions if kernels.processor_has(i)]
+AVAILABLE = [i for i in kernels.Instructions if kernels.cpu_has(i)]
 
 examples = settings(max_examples=100, deadline=None)
 

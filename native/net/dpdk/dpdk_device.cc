@@ -20,8 +20,8 @@
 namespace switchml::net {
 namespace {
 
-// All frames that wait are as good as lost when the device's ring has been full for so long: nobody is there to empty
-// it.
+// If the device's ring has been full for this long, the other end does not empty it, and all waiting frames are
+// dropped.
 constexpr std::chrono::milliseconds kLongestStall{50};
 
 }  // namespace
@@ -66,7 +66,7 @@ FrameDeviceCounters DpdkDevice::counters() const {
 
 void DpdkDevice::enter_thread() {
   if (rte_lcore_id() != LCORE_ID_ANY) return;
-  // Where DPDK has no lcore left the thread works all the same, without a cache of packets.
+  // If DPDK has no lcore left, the thread works as well, but without a packet cache.
   registered_lcore_ = rte_thread_register() == 0;
 }
 
@@ -100,7 +100,7 @@ size_t DpdkDevice::receive(Datagram* frames) {
 void DpdkDevice::take_handed_over() {
   rte_ring* ring = port_->handed_to(index_);
   if (ring == nullptr) return;
-  constexpr size_t kMost = kBurst / 2;  // so that the device's own ring has its turn
+  constexpr size_t kMost = kBurst / 2;  // leaves room for frames from the device's own ring
   std::array<void*, kMost> taken;
   const unsigned count = rte_ring_dequeue_burst(ring, taken.data(), kMost, nullptr);
   for (unsigned i = 0; i < count; ++i) received_.push_back(static_cast<rte_mbuf*>(taken[i]));
@@ -162,7 +162,7 @@ const uint8_t* DpdkDevice::contents_of(const rte_mbuf* frame, size_t index) {
   if (rte_pktmbuf_is_contiguous(frame) != 0) return rte_pktmbuf_mtod(frame, const uint8_t*);
   std::vector<uint8_t>& whole = joined_[index];
   whole.resize(rte_pktmbuf_pkt_len(frame));
-  // Null when its segments are shorter than it says.
+  // Null if the segments are shorter than the frame's length field.
   return static_cast<const uint8_t*>(rte_pktmbuf_read(frame, 0, rte_pktmbuf_pkt_len(frame), whole.data()));
 }
 
@@ -209,7 +209,7 @@ rte_mbuf* DpdkDevice::attach(SharedRegion* region, const uint8_t* payload, size_
   return piece;
 }
 
-// With L3 and L4 in front of a device that computes both, the UDP field holds the sum of the pseudo-header.
+// If the device computes the UDP checksum, DPDK requires the sum of the pseudo-header in its field.
 void DpdkDevice::fill_checksums(rte_mbuf* frame, Checksums checksums) const {
   if (checksums == Checksums::finished) return;
   auto* ip = rte_pktmbuf_mtod_offset(frame, rte_ipv4_hdr*, wire::ethernet::bytes);
@@ -307,7 +307,7 @@ void DpdkDevice::unshare(const void* memory) {
 bool DpdkDevice::prepare_sleep() {
   const rte_ring* ring = port_->handed_to(index_);
   if (!queue_.empty() || (ring != nullptr && rte_ring_empty(ring) == 0)) return false;
-  // What came before the interrupt was enabled raises none.
+  // Frames that came before the interrupt was enabled do not raise it.
   return interrupt_fd_ < 0 || (rte_eth_dev_rx_intr_enable(port_->number(), index_) == 0 &&
                                rte_eth_rx_queue_count(port_->number(), index_) <= 0);
 }

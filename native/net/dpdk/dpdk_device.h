@@ -26,7 +26,7 @@ class DpdkDevice : public FrameDevice {
   size_t largest_frame() const override { return port_->largest_frame(); }
   const std::string& kernel_interface() const override { return kernel_interface_; }
   void accept_udp_port(uint16_t /*port*/, bool /*accept*/) override {}  // every frame comes
-  // What the driver counts for the port as a whole is queue 0's.
+  // The counters that the driver keeps for the whole port are added to those of queue 0.
   FrameDeviceCounters counters() const override;
   void enter_thread() override;
   void leave_thread() override;
@@ -40,7 +40,8 @@ class DpdkDevice : public FrameDevice {
   bool prepare_sleep() override;
   void end_sleep() override;
 
-  // The port closes; nothing else is called afterwards. First what DPDK has given, then what it was given.
+  // Called when the port closes; nothing else is called afterwards. release_frames() comes first and frees the packets
+  // of DPDK; release_regions() then frees the memory that was shared with it.
   void release_frames();
   void release_regions();
 
@@ -50,40 +51,41 @@ class DpdkDevice : public FrameDevice {
   void release_received();
   void take_handed_over();
   void receive_burst();
-  // Gives those of received_ from `first` on to other queues that belong there.
+  // Passes the frames in received_, from `first` on, whose slots belong to other queues to those queues.
   void hand_over(size_t first);
   uint16_t owner_of(const rte_mbuf* frame) const;
-  // The frame's bytes, in one piece, or null when it is not to be used; `index` is where it is joined if need be.
+  // Returns the frame's bytes in one piece, or null if the frame must be dropped. A frame of several segments is copied
+  // into joined_[index].
   const uint8_t* contents_of(const rte_mbuf* frame, size_t index);
-  // The shared region that holds all of the payload, or null.
+  // Returns the shared region that holds all of the payload, or null.
   SharedRegion* region_of(const uint8_t* payload, size_t bytes) const;
   rte_mbuf* make_whole(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes);
-  // A header in front of `payload`, of which it takes one reference.
+  // Returns a frame that is a header followed by `payload`; it takes over one reference to `payload`.
   rte_mbuf* make_chain(const uint8_t* header, size_t header_bytes, rte_mbuf* payload);
   rte_mbuf* attach(SharedRegion* region, const uint8_t* payload, size_t bytes);
   void fill_checksums(rte_mbuf* frame, Checksums checksums) const;
   bool offloads(uint64_t what) const { return (port_->transmit_offloads() & what) != 0; }
-  // Gives frames up that have waited for too long.
+  // Drops frames that have waited for too long.
   void drop_stalled(Clock::time_point now);
   void enqueue(rte_mbuf* frame, Checksums checksums);
   void count_lost(size_t frames, int error);
 
   std::shared_ptr<DpdkPort> port_;
   uint16_t index_;
-  std::string kernel_interface_;  // none: DPDK gives every frame
+  std::string kernel_interface_;  // empty, because DPDK delivers every frame
   int interrupt_fd_;
   bool registered_lcore_ = false;
-  Clock::time_point stalled_since_ = Clock::time_point::max();  // queue_
+  Clock::time_point stalled_since_ = Clock::time_point::max();  // for how long queue_ could not be sent
   std::vector<rte_mbuf*> received_;
-  std::vector<std::vector<uint8_t>> joined_;         // of frames that came in several segments
-  std::vector<std::vector<rte_mbuf*>> others_;       // being handed over, by queue
+  std::vector<std::vector<uint8_t>> joined_;         // copies of frames that came in several segments
+  std::vector<std::vector<rte_mbuf*>> others_;       // frames to hand over, by queue
   uint64_t handed_to_ = 0;                           // see take_handed_to()
-  std::vector<rte_mbuf*> queue_;                     // to be sent
+  std::vector<rte_mbuf*> queue_;                     // frames to send
   std::map<const uint8_t*, SharedRegion*> regions_;  // by the first byte
   FrameDeviceCounters counters_;
 };
 
-// All queues of a port, in order. Throws what DpdkPort throws.
+// Returns all queues of a port, in order. Throws what DpdkPort throws.
 std::vector<std::unique_ptr<FrameDevice>> queues_of(const std::shared_ptr<DpdkPort>& port);
 
 }  // namespace switchml::net

@@ -23,11 +23,11 @@ namespace {
 constexpr uint16_t kReceiveDescriptors = 1024;
 constexpr uint16_t kTransmitDescriptors = 1024;
 constexpr std::chrono::milliseconds kLookAtLink{1000};
-constexpr std::chrono::milliseconds kConnects{2000};  // net_memif, with somebody who listens
+constexpr std::chrono::milliseconds kConnects{2000};  // a client of net_memif whose server listens
 constexpr std::chrono::milliseconds kLookAtConnection{1};
 constexpr unsigned kPoolCache = 256;
 constexpr size_t kSmallestFrameRoom = 2048;
-constexpr size_t kBeyondMtu = wire::ethernet::bytes + 8;  // and two VLAN tags
+constexpr size_t kBeyondMtu = wire::ethernet::bytes + 8;  // with two VLAN tags
 
 std::system_error failure(int error, const std::string& what) {
   return std::system_error(error != 0 ? error : EINVAL, std::generic_category(), what);
@@ -37,7 +37,7 @@ void require(int result, const std::string& what) {
   if (result < 0) throw failure(-result, what);
 }
 
-// Names of pools are of the process, and short.
+// A pool's name must be unique in the process, and short.
 rte_mempool* make_pool(uint16_t port, const char* kind, unsigned mbufs, size_t room, int socket) {
   const std::string name = "sml" + std::to_string(port) + kind;
   rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), mbufs, kPoolCache, 0,
@@ -83,18 +83,19 @@ void DpdkPort::probe(const std::string& devargs) {
   const std::string name = devargs.substr(0, devargs.find(','));
   if (rte_eth_dev_get_port_by_name(name.c_str(), &port_) == 0 && rte_eth_dev_is_valid_port(port_) != 0) {
     rte_eth_dev_info info{};
-    // DPDK finds network cards by itself; one that is configured is somebody's.
+    // DPDK finds network cards by itself; one that has queues already was configured by another DpdkPort.
     if (rte_eth_dev_info_get(port_, &info) == 0 && info.nb_rx_queues != 0) {
       throw std::invalid_argument("DPDK's " + name + " is open already in this process");
     }
     return;
   }
   if (rte_dev_probe(devargs.c_str()) < 0) {
-    // Its number would mislead: most drivers return the same for whatever went wrong.
+    // The error number would mislead: most drivers return the same one for every failure.
     throw std::invalid_argument("DPDK cannot open " + devargs +
-                                "; its own messages above say why. Give a PCI address, such as 0000:3b:00.0, whose "
-                                "card is bound to a driver such as vfio-pci (dpdk-devbind.py --status), or a virtual "
-                                "device, such as net_memif0 or net_af_packet0, with its options");
+                                "; DPDK's own messages above say why. Name a network card by its PCI address, such as "
+                                "0000:3b:00.0, after binding it to a driver such as vfio-pci (dpdk-devbind.py "
+                                "--status), or a virtual device, such as net_memif0 or net_af_packet0, with its "
+                                "options");
   }
   port_ = find_port(devargs);
 }
@@ -112,7 +113,7 @@ void DpdkPort::close() {
   rte_device* device = rte_eth_dev_info_get(port_, &info) == 0 ? info.device : nullptr;
   rte_eth_dev_stop(port_);
   rte_eth_dev_close(port_);
-  // So that a virtual device can be opened again under its name.
+  // After this a virtual device can be opened again under its name.
   if (device != nullptr && on_virtual_bus_) rte_dev_remove(device);
   for (DpdkDevice* queue : devices_) queue->release_regions();
   rte_mempool_free(frames_);
@@ -130,18 +131,18 @@ void DpdkPort::free_rings() {
 
 void DpdkPort::configure(const Options& options) {
   rte_eth_dev_info info{};
-  require(rte_eth_dev_info_get(port_, &info), "DPDK says nothing about " + name_);
+  require(rte_eth_dev_info_get(port_, &info), "DPDK reports no properties of " + name_);
   const rte_bus* bus = info.device != nullptr ? rte_bus_find_by_device(info.device) : nullptr;
   on_virtual_bus_ = bus != nullptr && std::strcmp(rte_bus_name(bus), "vdev") == 0;
   require_queues(info);
   transmit_offloads_ = info.tx_offload_capa &
                        (RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
   uint16_t mtu = options.mtu;
-  if (mtu == 0) require(rte_eth_dev_get_mtu(port_, &mtu), "DPDK does not tell the MTU of " + name_);
+  if (mtu == 0) require(rte_eth_dev_get_mtu(port_, &mtu), "DPDK does not report the MTU of " + name_);
   make_memory(mtu);
   try {
     start(info, true);
-  } catch (const std::system_error&) {  // some drivers refuse to start with interrupts that they do not have
+  } catch (const std::system_error&) {  // some drivers without interrupts refuse to start if these are requested
     start(info, false);
   }
   if (options.mtu != 0) require(rte_eth_dev_set_mtu(port_, mtu), name_ + " refuses an MTU of " + std::to_string(mtu));
@@ -149,10 +150,10 @@ void DpdkPort::configure(const Options& options) {
   reconnects_ = name_.rfind("net_memif", 0) == 0 && name_.find("role=server") == std::string::npos;
   if (reconnects_) await_connection();
   looked_at_link_ = Clock::now();
-  // Not every driver has the two; af_packet's interface and memif take all frames anyway.
+  // Not every driver can do this; those of af_packet and memif receive all frames anyway.
   if (options.promiscuous) rte_eth_promiscuous_enable(port_);
   rte_ether_addr address{};
-  require(rte_eth_macaddr_get(port_, &address), "DPDK does not tell the MAC address of " + name_);
+  require(rte_eth_macaddr_get(port_, &address), "DPDK does not report the MAC address of " + name_);
   mac_ = wire::load48(address.addr_bytes);
 }
 
@@ -160,7 +161,7 @@ void DpdkPort::require_queues(const rte_eth_dev_info& info) const {
   if (queues_ <= info.max_rx_queues && queues_ <= info.max_tx_queues) return;
   throw std::invalid_argument(name_ + " has " + std::to_string(info.max_rx_queues) + " receive and " +
                               std::to_string(info.max_tx_queues) + " send queues, and " + std::to_string(queues_) +
-                              " threads take one of each: give it fewer threads (--threads, --shards)");
+                              " threads need one of each: use fewer threads (--threads, --shards)");
 }
 
 void DpdkPort::make_memory(uint16_t mtu) {
@@ -172,7 +173,8 @@ void DpdkPort::make_memory(uint16_t mtu) {
   headers_ = make_pool(port_, "headers", queues_ * 2 * sent, kHeaderRoom, socket);
   for (unsigned queue = 0; queues_ > 1 && queue < queues_; ++queue) {
     const std::string name = "sml" + std::to_string(port_) + "for" + std::to_string(queue);
-    // Not one that spins until an interrupted thread has finished: threads are pinned nowhere.
+    // The default kind of ring spins until a preempted thread has finished; this kind does not, because our threads are
+    // not pinned and may be preempted.
     rte_ring* ring = rte_ring_create(name.c_str(), kMostHandedOver, socket, RING_F_MP_RTS_ENQ | RING_F_SC_DEQ);
     if (ring == nullptr) throw failure(rte_errno, "DPDK has no memory for the rings between the threads of " + name_);
     rings_.push_back(ring);
@@ -180,12 +182,12 @@ void DpdkPort::make_memory(uint16_t mtu) {
 }
 
 void DpdkPort::start(const rte_eth_dev_info& info, bool interrupts) {
-  rte_eth_conf configuration{};  // NOLINT(bugprone-invalid-enum-default-initialization): DPDK wants zeros
+  rte_eth_conf configuration{};  // NOLINT(bugprone-invalid-enum-default-initialization): DPDK needs zeros
   configuration.rxmode.offloads = info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM |
                                                           RTE_ETH_RX_OFFLOAD_SCATTER);
   configuration.txmode.offloads = transmit_offloads_;
   configuration.intr_conf.rxq = interrupts ? 1 : 0;
-  // By addresses and ports, which are the same in all packets of a job and a host: jobs and hosts are spread.
+  // RSS by addresses and ports, which are the same in all packets of one job and host: it spreads jobs and hosts.
   const uint64_t spread_by = info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP);
   spreads_ = queues_ > 1 && spread_by != 0;
   if (spreads_) {
@@ -196,31 +198,34 @@ void DpdkPort::start(const rte_eth_dev_info& info, bool interrupts) {
   uint16_t receive_descriptors = kReceiveDescriptors;
   uint16_t transmit_descriptors = kTransmitDescriptors;
   require(rte_eth_dev_adjust_nb_rx_tx_desc(port_, &receive_descriptors, &transmit_descriptors),
-          name_ + " takes no such number of descriptors");
+          name_ + " refuses the numbers of descriptors");
   const unsigned socket = static_cast<unsigned>(std::max(rte_eth_dev_socket_id(port_), 0));
   for (uint16_t queue = 0; queue < queues_; ++queue) {
     require(rte_eth_rx_queue_setup(port_, queue, receive_descriptors, socket, nullptr, frames_),
-            "a receive queue of " + name_);
-    require(rte_eth_tx_queue_setup(port_, queue, transmit_descriptors, socket, nullptr), "a send queue of " + name_);
+            "cannot set up a receive queue of " + name_);
+    require(rte_eth_tx_queue_setup(port_, queue, transmit_descriptors, socket, nullptr),
+            "cannot set up a send queue of " + name_);
   }
   if (const int error = rte_eth_dev_start(port_); error < 0) {
     if (name_.rfind("net_memif", 0) == 0) {
-      throw std::invalid_argument(name_ + " cannot be started: nobody listens at its socket; start the server first, " +
-                                  "which is the switch, and give both the same socket and socket-abstract");
+      throw std::invalid_argument(name_ +
+                                  " cannot be started: no server listens at its socket. Start the switch, which " +
+                                  "is the server, first, and give both the same socket and socket-abstract options");
     }
     throw failure(-error, name_ + " cannot be started");
   }
   interrupts_ = interrupts && info.device != nullptr && !on_virtual_bus_;
 }
 
-// The two ends agree in a thread of DPDK's own, which says nothing when they do not.
+// A thread of DPDK negotiates the connection with the other end; it reports no error if they do not agree.
 void DpdkPort::await_connection() const {
   const auto give_up = Clock::now() + kConnects;
   rte_eth_link link{};
   while (rte_eth_link_get_nowait(port_, &link) != 0 || link.link_status != RTE_ETH_LINK_UP) {
     if (Clock::now() >= give_up) {
-      throw std::invalid_argument(name_ + " does not connect: the switch needs a port with this id and secret that " +
-                                  "nobody else uses, and as many shards (--shards) as there are threads here " +
+      throw std::invalid_argument(name_ +
+                                  " does not connect: the switch needs a port with this id and secret that no " +
+                                  "other process uses, and as many shards (--shards) as there are threads here " +
                                   "(--threads), which is " + std::to_string(queues_));
     }
     std::this_thread::sleep_for(kLookAtConnection);

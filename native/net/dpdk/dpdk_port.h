@@ -1,4 +1,4 @@
-// A DPDK port (ethdev) with its queues, a DpdkDevice each.
+// A DPDK port (ethdev); each of its queues is a DpdkDevice.
 #pragma once
 
 #include <rte_mbuf.h>
@@ -24,19 +24,19 @@ class DpdkDevice;
 class DpdkPort {
  public:
   struct Options {
-    std::string devargs;       // as of rte_dev_probe(): a PCI address or the name of a virtual device, and its options
-    uint16_t mtu = 0;          // 0: as the device has it
-    bool promiscuous = false;  // frames to other MAC addresses come as well
+    std::string devargs;       // for rte_dev_probe(): a PCI address or the name of a virtual device, and its options
+    uint16_t mtu = 0;          // 0: leave the device's MTU as it is
+    bool promiscuous = false;  // receive frames to other MAC addresses as well
     uint16_t queues = 1;       // in each direction
   };
-  // A burst that finds the device's ring full waits for the next flush; more than so many frames are as good as lost.
+  // The most frames that wait for the next flush() while the device's ring is full; further ones are dropped.
   static constexpr size_t kLongestQueue = 2048;
-  // So are more that wait for the thread that they belong to.
+  // The most frames that wait for the thread that serves their slots; further ones are dropped.
   static constexpr unsigned kMostHandedOver = 2048;
   static constexpr size_t kHeaderRoom = 128;
 
-  // start_eal() comes first. Throws std::invalid_argument for a device that is not there, is open already or has fewer
-  // queues, and std::system_error when the driver refuses.
+  // start_eal() must have been called. Throws std::invalid_argument for a device that does not exist, is open already
+  // or has fewer queues, and std::system_error if the driver reports an error.
   explicit DpdkPort(const Options& options);
   ~DpdkPort();
   DpdkPort(const DpdkPort&) = delete;
@@ -48,33 +48,35 @@ class DpdkPort {
   uint64_t mac() const { return mac_; }
   size_t largest_frame() const { return largest_frame_; }
   uint64_t transmit_offloads() const { return transmit_offloads_; }
-  // Readable when frames wait at the queue while its interrupt is enabled; -1 where the driver has none.
+  // Returns a descriptor that is readable when frames wait at the queue while its interrupt is enabled; -1 if the
+  // driver has no interrupts.
   int interrupt_fd(uint16_t queue) const;
-  // What the device does for us, for a person: "hardware checksums, payloads copied, receive interrupts".
+  // Returns the offloads in words: "hardware checksums, payloads copied, receive interrupts".
   std::string description() const;
 
   rte_mempool* frames() const { return frames_; }    // mbufs with room for a frame
-  rte_mempool* headers() const { return headers_; }  // with room for headers, and those that point to shared memory
-  // Frames for a queue that other queues got; null where there are no others.
+  rte_mempool* headers() const { return headers_; }  // mbufs with room for headers, or that point to shared memory
+  // Returns the ring of frames for this queue that other queues received; null if it is the only queue.
   rte_ring* handed_to(uint16_t queue) const { return rings_.empty() ? nullptr : rings_[queue]; }
 
-  // Every DpdkDevice while it is there.
+  // Each DpdkDevice calls add() when it is created and remove() when it is destroyed.
   void add(DpdkDevice* queue) { devices_.push_back(queue); }
   void remove(DpdkDevice* queue);
 
-  // Held by the thread of a queue while it uses the device, which may be started again otherwise.
+  // The thread of a queue holds this lock while it uses the device, which is not restarted during that time.
   std::unique_lock<std::mutex> use(uint16_t queue) {
     return reconnects_ ? std::unique_lock<std::mutex>(in_use_[queue]) : std::unique_lock<std::mutex>();
   }
-  // Whether there is a device to use; ask while use() is held.
+  // Returns whether the device runs; call it while use() is held.
   bool started() const { return started_; }
-  // For the thread of queue 0: whether the other end is there, as far as that matters and is known. Tries to reach it
-  // again from time to time.
+  // For the thread of queue 0: if the device must reconnect by itself and its other end is gone, tries from time to
+  // time to reach it again.
   void look_at_link();
 
-  // What the driver counts for all queues together.
+  // Adds the counters that the driver keeps for all queues together.
   void add_counters(FrameDeviceCounters* counters) const;
-  // A region for the packets of one queue, or null when the device cannot reach the memory. Any thread.
+  // Returns a region for the packets of one queue, or null if the device cannot reach the memory. Called from any
+  // thread.
   SharedRegion* reach(const std::shared_ptr<void>& memory, size_t bytes);
 
  private:
@@ -99,10 +101,10 @@ class DpdkPort {
   bool on_virtual_bus_ = false;
   bool interrupts_ = false;
   bool closed_ = false;
-  bool reconnects_ = false;  // a client of net_memif, which does not do so by itself when its server was gone
+  bool reconnects_ = false;  // a client of net_memif: its driver does not reconnect when its server was gone
   bool started_ = true;
   Clock::time_point looked_at_link_;
-  std::vector<std::mutex> in_use_;  // of each queue, where the device may be started again
+  std::vector<std::mutex> in_use_;  // one per queue; used only if `reconnects_`
   rte_mempool* frames_ = nullptr;
   rte_mempool* headers_ = nullptr;
   std::vector<rte_ring*> rings_;

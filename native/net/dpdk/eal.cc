@@ -25,8 +25,8 @@ enum class State { stopped, running, spent };
 struct Eal {
   std::mutex mutex;
   State state = State::stopped;
-  std::vector<std::string> arguments;                    // as they were asked for
-  std::vector<std::string> complete;                     // as DPDK got them, which keeps pointers to them
+  std::vector<std::string> arguments;                    // those that start_eal() was called with
+  std::vector<std::string> complete;                     // those passed to DPDK, which keeps pointers to them
   std::map<const void*, std::function<void()>> devices;  // how to close them
 };
 
@@ -43,12 +43,12 @@ bool given(const std::vector<std::string>& arguments, const std::string& option)
   });
 }
 
-int first_allowed_processor() {
+int first_allowed_cpu() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;
-  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
-    if (CPU_ISSET(processor, &allowed)) return processor;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) return cpu;
   }
   return 0;
 }
@@ -57,15 +57,15 @@ std::vector<std::string> completed(const std::vector<std::string>& arguments) {
   for (const char* ends_the_process : {"-h", "--help"}) {
     if (given(arguments, ends_the_process)) {
       throw std::invalid_argument(std::string("DPDK's ") + ends_the_process +
-                                  " would end this process; `dpdk-testpmd --help` prints the EAL's options");
+                                  " would end this process; `dpdk-testpmd --help` prints the options of the EAL");
     }
   }
   std::vector<std::string> complete{"switchml"};
-  // One lcore, so that DPDK starts no worker threads: ours register themselves.
+  // One lcore, so that DPDK starts no worker threads: SwitchML's threads register themselves.
   if (!given(arguments, "-l") && !given(arguments, "-c") && !given(arguments, "--lcores")) {
-    complete.insert(complete.end(), {"-l", std::to_string(first_allowed_processor())});
+    complete.insert(complete.end(), {"-l", std::to_string(first_allowed_cpu())});
   }
-  // Several agents and switches of one machine are no multi-process application.
+  // Several agents and switches on one machine must not join into one multi-process application of DPDK.
   if (!given(arguments, "--file-prefix")) complete.push_back("--file-prefix=switchml-" + std::to_string(getpid()));
   if (!given(arguments, "--no-telemetry")) complete.emplace_back("--no-telemetry");
   complete.insert(complete.end(), arguments.begin(), arguments.end());
@@ -78,13 +78,13 @@ std::string joined(const std::vector<std::string>& arguments) {
   return text;
 }
 
-// Returns what rte_eal_init does, and rte_errno, which is of that thread.
+// Runs rte_eal_init() in a new thread; returns its result and the rte_errno of that thread.
 std::pair<int, int> initialize(std::vector<std::string>* complete) {
   std::vector<char*> argv;
   for (std::string& argument : *complete) argv.push_back(argument.data());
   argv.push_back(nullptr);
   std::pair<int, int> outcome;
-  // DPDK's threads inherit the mask: signals belong to the interpreter's main thread.
+  // DPDK's threads inherit the mask: only the interpreter's main thread may get signals.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -97,7 +97,7 @@ std::pair<int, int> initialize(std::vector<std::string>* complete) {
   return outcome;
 }
 
-// DPDK leaves them to the next process of the same name, which there is none of where the prefix is ours.
+// DPDK leaves its files for the next process with the same prefix. A prefix made by completed() is never used again.
 void remove_files(const Eal& eal) {
   if (given(eal.arguments, "--file-prefix")) return;
   std::error_code ignored;
@@ -111,7 +111,8 @@ void start_eal(const std::vector<std::string>& arguments, const std::vector<std:
   const std::lock_guard<std::mutex> lock(eal.mutex);
   if (eal.state == State::running) {
     if (arguments == eal.arguments) return;
-    throw std::invalid_argument("DPDK runs in this process with `" + joined(eal.arguments) + "` and takes no others");
+    throw std::invalid_argument("DPDK already runs in this process, with `" + joined(eal.arguments) +
+                                "`; its arguments cannot be changed");
   }
   if (eal.state == State::spent) {
     throw std::invalid_argument("DPDK was ended, or failed to start, in this process and cannot be started again");
@@ -126,8 +127,8 @@ void start_eal(const std::vector<std::string>& arguments, const std::vector<std:
     throw std::system_error(
         error != 0 ? error : EINVAL, std::generic_category(),
         "DPDK does not start with `" + joined(eal.complete) +
-            "`; its own messages above say why. Without huge pages it takes --no-huge (--dpdk-eal '--no-huge -m 256'), "
-            "network cards take a driver such as vfio-pci and root. It can be tried again in a new process only");
+            "`; its own messages above say why. Without huge pages it needs --no-huge (--dpdk-eal '--no-huge -m 256'); "
+            "network cards need a driver such as vfio-pci, and root. Only a new process can try again");
   }
   eal.state = State::running;
 }

@@ -1,4 +1,4 @@
-// switchml.dataplane._dpdk: DPDK for Python; only there where libdpdk was found at build time.
+// switchml.dataplane._dpdk: DPDK for Python; built only if libdpdk is found.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -28,7 +28,7 @@ void translate(const std::exception_ptr& failure, void* /*payload*/) {
   }
 }
 
-// The queues, the MAC address, the bytes of the largest frame and a description.
+// Returns the queues, the MAC address, the bytes of the largest frame and a description.
 nb::tuple open_device(const std::string& devargs, uint16_t mtu, bool promiscuous, uint16_t queues) {
   std::shared_ptr<switchml::net::DpdkPort> port;
   std::vector<switchml::bindings::DeviceHolder> devices;
@@ -51,16 +51,16 @@ NB_MODULE(_dpdk, module) {
   module.def(
       "start_eal", &switchml::net::start_eal, nb::arg("arguments"), nb::arg("defaults"),
       nb::call_guard<nb::gil_scoped_release>(),
-      "Start DPDK's environment with `arguments` and then `defaults`, once in a process; the same again change "
-      "nothing.\n\nRaises ValueError for arguments that cannot be, and OSError when DPDK refuses: then it can be "
-      "tried again in\na new process only.");
+      "Start DPDK's environment with `arguments` and then `defaults`; no effect if it runs with the same `arguments`."
+      "\n\nRaises ValueError for arguments that are not allowed or differ from those that it runs with, and OSError "
+      "if DPDK\nfails to start: then only a new process can start it.");
   module.def("stop_eal", &switchml::net::stop_eal, nb::call_guard<nb::gil_scoped_release>(),
-             "End DPDK's environment, once all devices are closed.");
+             "Close all devices and end DPDK's environment.");
   module.def(
       "open_device", &open_device, nb::arg("devargs"), nb::arg("mtu"), nb::arg("promiscuous"), nb::arg("queues"),
       nb::sig("def open_device(devargs: str, mtu: int, promiscuous: bool, queues: int) -> "
               "tuple[list[object], int, int, str]"),
       "Return the device's queues for an Engine or a Switch, its MAC address, the bytes of its largest frame, and "
-      "a\ndescription of its offloads. `mtu` 0 leaves that as it is.\n\nRaises ValueError when there is no such "
-      "device, it is open or has fewer than `queues`, and OSError when DPDK refuses.");
+      "a\ndescription of its offloads. `mtu` 0 leaves the MTU as it is.\n\nRaises ValueError if there is no such "
+      "device, it is open already or has fewer than `queues`, and OSError if DPDK\nreports an error.");
 }

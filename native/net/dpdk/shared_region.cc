@@ -7,7 +7,7 @@
 namespace switchml::net {
 
 std::shared_ptr<DmaMapping> DmaMapping::make(const std::shared_ptr<void>& memory, size_t bytes, rte_device* device) {
-  if (rte_eal_iova_mode() != RTE_IOVA_VA) return nullptr;  // ordinary pages have no address that a device knows
+  if (rte_eal_iova_mode() != RTE_IOVA_VA) return nullptr;  // a device cannot address ordinary pages without an IOMMU
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t whole = bytes / page * page;
   if (rte_extmem_register(memory.get(), whole, nullptr, 0, page) != 0) return nullptr;
@@ -32,7 +32,7 @@ SharedRegion::SharedRegion(const std::shared_ptr<void>& memory, const uint8_t* f
 
 void SharedRegion::attach(rte_mbuf* mbuf, const uint8_t* payload, size_t bytes) {
   rte_mbuf_ext_refcnt_update(&references_, 1);
-  // The driver only reads what is to be sent.
+  // The driver only reads the payload.
   rte_pktmbuf_attach_extbuf(mbuf, const_cast<uint8_t*>(payload), reinterpret_cast<uintptr_t>(payload),
                             static_cast<uint16_t>(bytes), &references_);
   mbuf->data_off = 0;

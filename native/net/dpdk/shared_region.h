@@ -1,4 +1,4 @@
-// Memory of ours that DPDK's packets point into: external buffers of mbufs.
+// Memory outside of DPDK's pools that its packets point into: external buffers of mbufs.
 #pragma once
 
 #include <rte_dev.h>
@@ -10,10 +10,10 @@
 
 namespace switchml::net {
 
-// Memory that a device reads by DMA, for as long as this is there.
+// A mapping of memory that a device reads by DMA; the destructor removes it.
 class DmaMapping {
  public:
-  // Returns null when the device cannot reach the memory (no IOMMU).
+  // Returns null if the device cannot reach the memory (no IOMMU).
   static std::shared_ptr<DmaMapping> make(const std::shared_ptr<void>& memory, size_t bytes, rte_device* device);
   ~DmaMapping();
   DmaMapping(const DmaMapping&) = delete;
@@ -30,10 +30,11 @@ class DmaMapping {
   rte_device* device_;
 };
 
-// What packets of one queue point into. Ends itself once it was let go and no packet points into it any more.
+// A range of memory that packets of one queue point into. It deletes itself after let_go(), once no packet points into
+// it any more.
 class SharedRegion {
  public:
-  // `bytes` at `first`, which are there as long as `memory` is.
+  // Makes a region of `bytes` at `first`; `memory` keeps them alive.
   static SharedRegion* make(const std::shared_ptr<void>& memory, const void* first, size_t bytes) {
     return new SharedRegion(memory, static_cast<const uint8_t*>(first), bytes);
   }
@@ -41,7 +42,7 @@ class SharedRegion {
   bool contains(const uint8_t* payload, size_t bytes) const {
     return payload >= first_ && payload + bytes <= first_ + bytes_;
   }
-  // Makes `bytes` at `payload` all that the mbuf holds; it holds the region until it is freed.
+  // Makes `bytes` at `payload` the contents of the mbuf, which keeps the region until it is freed.
   void attach(rte_mbuf* mbuf, const uint8_t* payload, size_t bytes);
   void let_go();
 
@@ -52,7 +53,7 @@ class SharedRegion {
   std::shared_ptr<void> memory_;
   const uint8_t* first_;
   size_t bytes_;
-  rte_mbuf_ext_shared_info references_{};  // our own is the first
+  rte_mbuf_ext_shared_info references_{};  // the first one is the owner's, until let_go()
 };
 
 }  // namespace switchml::net

@@ -1,4 +1,4 @@
-// switchml.dataplane._xdp: AF_XDP for Python; only there where libxdp and libbpf were found at build time.
+// switchml.dataplane._xdp: AF_XDP for Python; built only if libxdp and libbpf are found.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -25,7 +25,7 @@ void translate(const std::exception_ptr& failure, void* /*payload*/) {
   }
 }
 
-// The queues, the MAC address, the bytes of the largest frame and a description.
+// Returns the queues, the MAC address, the bytes of the largest frame and a description.
 nb::tuple open_device(const std::string& interface) {
   std::unique_ptr<switchml::net::XdpDevice> device;
   {
@@ -50,6 +50,6 @@ NB_MODULE(_xdp, module) {
       "open_device", &open_device, nb::arg("interface"),
       nb::sig("def open_device(interface: str) -> tuple[list[object], int, int, str]"),
       "Return the device's only queue, for an Engine or a Switch, its MAC address, the bytes of its largest frame, "
-      "and a\ndescription of its offloads.\n\nRaises ValueError when there is no such interface, or one with "
-      "several receive queues, and OSError when the\nkernel refuses.");
+      "and a\ndescription of its offloads.\n\nRaises ValueError if there is no such interface or it has several "
+      "receive queues, and OSError if the kernel\nreports an error.");
 }

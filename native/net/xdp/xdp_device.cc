@@ -25,20 +25,20 @@ namespace {
 
 constexpr uint32_t kRing = 2048;
 constexpr uint32_t kFrameBytes = 4096;
-constexpr uint32_t kFrames = 2 * kRing;  // half of them to receive into
+constexpr uint32_t kFrames = 2 * kRing;  // half of them for receiving
 constexpr size_t kMemoryBytes = size_t{kFrames} * kFrameBytes;
-constexpr size_t kHeadroom = 256;  // XDP_PACKET_HEADROOM: what the kernel keeps free in front of a frame
+constexpr size_t kHeadroom = 256;  // XDP_PACKET_HEADROOM: bytes that the kernel keeps free in front of a frame
 constexpr uint32_t kQueue = 0;
-constexpr std::chrono::milliseconds kBusyInterface{500};  // what a socket that was just closed may take to go away
+constexpr std::chrono::milliseconds kBusyInterface{500};  // the time until a closed socket releases its queue
 constexpr std::chrono::milliseconds kRetryInterval{5};
 
 std::system_error failure(int error, const std::string& what) { return {error, std::generic_category(), what}; }
 
-// What an interface is asked by ioctl(2).
+// Reads properties of a network interface with ioctl(2).
 class InterfaceQuery {
  public:
   explicit InterfaceQuery(const std::string& interface) : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-    if (socket_ < 0) throw failure(errno, "a socket to ask about " + interface);
+    if (socket_ < 0) throw failure(errno, "cannot open a socket to query " + interface);
     interface.copy(request_.ifr_name, IFNAMSIZ - 1);
   }
   ~InterfaceQuery() { close(socket_); }
@@ -46,14 +46,14 @@ class InterfaceQuery {
   InterfaceQuery& operator=(const InterfaceQuery&) = delete;
 
   uint64_t mac() {
-    ask(SIOCGIFHWADDR, "the MAC address of");
+    ask(SIOCGIFHWADDR, "the MAC address");
     return wire::load48(reinterpret_cast<const uint8_t*>(request_.ifr_hwaddr.sa_data));
   }
   size_t mtu() {
-    ask(SIOCGIFMTU, "the MTU of");
+    ask(SIOCGIFMTU, "the MTU");
     return static_cast<size_t>(request_.ifr_mtu);
   }
-  // Receive queues; 1 where the driver does not tell.
+  // Returns the number of receive queues; 1 if the driver does not report it.
   uint32_t queues() {
     ethtool_channels channels{};
     channels.cmd = ETHTOOL_GCHANNELS;
@@ -64,7 +64,8 @@ class InterfaceQuery {
 
  private:
   void ask(unsigned long what, const char* name) {
-    if (ioctl(socket_, what, &request_) != 0) throw failure(errno, std::string(name) + " " + request_.ifr_name);
+    if (ioctl(socket_, what, &request_) != 0)
+      throw failure(errno, std::string("cannot read ") + name + " of " + request_.ifr_name);
   }
 
   int socket_;
@@ -82,7 +83,7 @@ XdpDevice::XdpDevice(const std::string& interface) : interface_(interface) {
   largest_frame_ = std::min(query.mtu() + wire::ethernet::bytes, kFrameBytes - kHeadroom);
   if (const uint32_t queues = query.queues(); queues != 1) {
     throw std::invalid_argument(interface + " spreads packets over " + std::to_string(queues) +
-                                " receive queues, and AF_XDP takes one: `ethtool -L " + interface +
+                                " receive queues, but AF_XDP needs a single one: run `ethtool -L " + interface +
                                 " combined 1` (or rx 1 tx 1)");
   }
   try {
@@ -97,15 +98,15 @@ XdpDevice::~XdpDevice() { close(); }
 
 void XdpDevice::open() {
   void* memory = mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED) throw failure(errno, "memory for frames");
+  if (memory == MAP_FAILED) throw failure(errno, "cannot allocate memory for frames");
   memory_ = static_cast<uint8_t*>(memory);
   xsk_umem_config config{};
   config.fill_size = kRing;
   config.comp_size = kRing;
   config.frame_size = kFrameBytes;
   if (const int error = xsk_umem__create(&umem_, memory_, kMemoryBytes, &fill_, &completion_, &config); error != 0) {
-    throw failure(-error, "AF_XDP memory for " + interface_ +
-                              "; it takes CAP_NET_RAW, and as a user other than root enough of RLIMIT_MEMLOCK");
+    throw failure(-error, "cannot register AF_XDP memory for " + interface_ +
+                              "; this needs CAP_NET_RAW and, for users other than root, a sufficient RLIMIT_MEMLOCK");
   }
   bind();
   filter_ = std::make_unique<XdpFilter>(interface_, if_nametoindex(interface_.c_str()));
@@ -115,7 +116,7 @@ void XdpDevice::open() {
   refill();
 }
 
-// A socket that was closed a moment ago still holds its queue, and says EBUSY.
+// A socket that was closed a moment ago still holds its queue; binding then fails with EBUSY.
 void XdpDevice::bind() {
   const auto give_up = std::chrono::steady_clock::now() + kBusyInterface;
   for (;;) {
@@ -133,8 +134,8 @@ void XdpDevice::bind() {
       if (error == -EBUSY) break;
     }
     if (error != -EBUSY || std::chrono::steady_clock::now() >= give_up) {
-      throw failure(-error,
-                    "an AF_XDP socket on " + interface_ + (error == -EBUSY ? ": another one has its queue" : ""));
+      throw failure(-error, "cannot open an AF_XDP socket on " + interface_ +
+                                (error == -EBUSY ? ": another AF_XDP socket uses its queue" : ""));
     }
     std::this_thread::sleep_for(kRetryInterval);
   }
@@ -166,7 +167,7 @@ FrameDeviceCounters XdpDevice::counters() const {
 void XdpDevice::refill() {
   uint32_t at = 0;
   const auto count = static_cast<uint32_t>(received_.size());
-  // There is room for all frames to receive into, so this gives either none or all.
+  // The ring has room for all receive frames, so this reserves either none or all of them.
   if (count == 0 || xsk_ring_prod__reserve(&fill_, count, &at) != count) return;
   for (const uint64_t address : received_) *xsk_ring_prod__fill_addr(&fill_, at++) = address;
   xsk_ring_prod__submit(&fill_, count);
@@ -222,7 +223,7 @@ void XdpDevice::send(const FrameHeaders& headers, const uint8_t* payload, size_t
   }
 }
 
-// In copy mode a call sends a few frames and then says EAGAIN.
+// In copy mode a call sends a few frames and then fails with EAGAIN.
 void XdpDevice::flush() {
   reclaim();
   for (uint32_t before = unsent_ + 1; unsent_ > 0 && unsent_ < before;) {

@@ -1,4 +1,4 @@
-// An AF_XDP socket as a FrameDevice: our UDP packets of one interface, past the kernel's network stack.
+// An AF_XDP socket as a FrameDevice: the SwitchML packets of one interface bypass the kernel's network stack.
 #pragma once
 
 #include <xdp/xsk.h>
@@ -15,8 +15,8 @@ namespace switchml::net {
 
 class XdpDevice : public FrameDevice {
  public:
-  // Throws std::invalid_argument when there is no such interface, or one with several receive queues, and
-  // std::system_error when the kernel refuses.
+  // Throws std::invalid_argument if there is no such interface or it has several receive queues, and std::system_error
+  // if the kernel reports an error.
   explicit XdpDevice(const std::string& interface);
   ~XdpDevice() override;
 
@@ -39,7 +39,7 @@ class XdpDevice : public FrameDevice {
   bool prepare_sleep() override;
   void end_sleep() override {}
 
-  // "zero-copy" or "copies", and who runs the XDP program.
+  // Returns "zero-copy" or "copy mode", and whether the driver or the kernel runs the XDP program.
   std::string description() const;
 
  private:
@@ -48,7 +48,7 @@ class XdpDevice : public FrameDevice {
   void close();
   // Gives the frames of the last receive() back to the kernel.
   void refill();
-  // Takes back what the kernel has sent.
+  // Takes back the frames that the kernel has sent.
   void reclaim();
   uint8_t* frame_at(uint64_t address) const { return memory_ + address; }
 
@@ -56,7 +56,7 @@ class XdpDevice : public FrameDevice {
   uint64_t mac_ = 0;
   size_t largest_frame_ = 0;
   bool zero_copy_ = false;
-  uint8_t* memory_ = nullptr;  // kFrames frames, some the kernel's and some ours
+  uint8_t* memory_ = nullptr;  // kFrames frames; at any time the kernel owns some of them
   xsk_umem* umem_ = nullptr;
   xsk_socket* socket_ = nullptr;
   xsk_ring_prod fill_{};
@@ -64,9 +64,9 @@ class XdpDevice : public FrameDevice {
   xsk_ring_cons receive_{};
   xsk_ring_prod transmit_{};
   std::unique_ptr<XdpFilter> filter_;
-  std::vector<uint64_t> free_;      // frames to send with
+  std::vector<uint64_t> free_;      // frames free for sending
   std::vector<uint64_t> received_;  // frames that receive() has lent out
-  uint32_t unsent_ = 0;             // in the transmit ring, when the kernel was last asked
+  uint32_t unsent_ = 0;             // frames in the transmit ring after the last system call
   FrameDeviceCounters counters_;
 };
 

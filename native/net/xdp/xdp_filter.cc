@@ -55,7 +55,7 @@ class Program {
     append(instruction(BPF_LD | BPF_DW | BPF_IMM, to, BPF_PSEUDO_MAP_FD, 0, descriptor));
     append({});
   }
-  // Jumps that lead to where finish() is called.
+  // The jumps of the next three lead to the instructions that finish() appends, which pass the packet to the kernel.
   void pass_unless_equal(Register what, int32_t value) {
     jumps_.push_back(instructions_.size());
     append(instruction(BPF_JMP | BPF_JNE | BPF_K, what, 0, 0, value));
@@ -80,7 +80,7 @@ class Program {
   std::vector<size_t> jumps_;
 };
 
-// What is ours is said as in the pipeline's parser: UDP right after 20 bytes of IPv4, no fragment.
+// Redirects the packets that the pipeline's parser also accepts: UDP right after 20 bytes of IPv4, not a fragment.
 std::vector<bpf_insn> make_program(int ports, int sockets) {
   constexpr size_t kIp = wire::ethernet::bytes;
   constexpr size_t kUdp = kIp + wire::ipv4::bytes;
@@ -125,7 +125,7 @@ XdpFilter::XdpFilter(const std::string& interface, unsigned interface_index) {
         bpf_map_create(BPF_MAP_TYPE_HASH, "switchml_ports", sizeof(uint32_t), sizeof(uint32_t), kMostPorts, nullptr);
     sockets_ =
         bpf_map_create(BPF_MAP_TYPE_XSKMAP, "switchml_xsks", sizeof(uint32_t), sizeof(int), kMostQueues, nullptr);
-    if (ports_ < 0 || sockets_ < 0) throw failure(errno, "the kernel gives no BPF map; AF_XDP takes root");
+    if (ports_ < 0 || sockets_ < 0) throw failure(errno, "cannot create a BPF map; AF_XDP needs root");
     program = load();
     attach(interface, interface_index, program);
   } catch (...) {
@@ -133,7 +133,7 @@ XdpFilter::XdpFilter(const std::string& interface, unsigned interface_index) {
     close();
     throw;
   }
-  ::close(program);  // the link holds it
+  ::close(program);  // the link keeps it loaded
 }
 
 XdpFilter::~XdpFilter() { close(); }
@@ -148,8 +148,7 @@ int XdpFilter::load() const {
   const std::vector<bpf_insn> instructions = make_program(ports_, sockets_);
   const int program =
       bpf_prog_load(BPF_PROG_TYPE_XDP, "switchml", "Apache-2.0", instructions.data(), instructions.size(), nullptr);
-  if (program < 0)
-    throw failure(errno, "the kernel does not take the XDP program (CAP_BPF and CAP_NET_ADMIN, or root)");
+  if (program < 0) throw failure(errno, "cannot load the XDP program; this needs CAP_BPF and CAP_NET_ADMIN, or root");
   return program;
 }
 
@@ -167,7 +166,7 @@ void XdpFilter::attach(const std::string& interface, unsigned interface_index, i
   }
   throw failure(refused, "the XDP program cannot be attached to " + interface +
                              (refused == EBUSY || refused == EEXIST
-                                  ? ": another one is there already; `ip link show " + interface + "` names it"
+                                  ? ", which has another one; `ip link show " + interface + "` names it"
                                   : ""));
 }
 

@@ -1,4 +1,4 @@
-// The XDP program that takes our UDP packets off an interface and leaves everything else to the kernel.
+// The XDP program that redirects SwitchML packets of an interface and leaves all others to the kernel.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +6,20 @@
 
 namespace switchml::net {
 
-// Attached as long as it lives, and no longer: the kernel takes it off when the process ends in whatever way.
+// The program is attached while this object exists; the kernel detaches it when the process ends, also by a crash.
 class XdpFilter {
  public:
-  // Nothing is redirected yet. Throws std::system_error.
+  // Attaches the program, which redirects nothing yet. Throws std::system_error.
   XdpFilter(const std::string& interface, unsigned interface_index);
   ~XdpFilter();
   XdpFilter(const XdpFilter&) = delete;
   XdpFilter& operator=(const XdpFilter&) = delete;
 
-  // Packets of the receive queue go to the socket (AF_XDP). Throws std::system_error.
+  // Sends redirected packets of the receive queue to the AF_XDP socket. Throws std::system_error.
   void connect(uint32_t queue, int socket) const;
-  // UDP packets to this port are redirected, or no longer. Throws std::system_error.
+  // Starts or stops redirecting UDP packets to this port. Throws std::system_error.
   void redirect(uint16_t udp_port, bool on) const;
-  // Whether the driver runs the program; else the kernel does, on packets that it has buffers for already.
+  // Returns whether the driver runs the program; otherwise the kernel does, after it has allocated a buffer.
   bool native() const { return native_; }
 
  private:

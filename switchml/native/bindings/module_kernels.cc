@@ -173,7 +173,7 @@ void run(const std::string& kernel, Type type, kernels::Instructions instruction
 
 void define_kernels(nb::module_ module) {
   nb::enum_<kernels::Instructions>(module, "Instructions",
-                                   "Sets of instructions; `processor_has` tells whether one is there.")
+                                   "Sets of instructions; `cpu_has` tells whether one is there.")
       .value("PORTABLE", kernels::Instructions::portable)
       .value("NEON", kernels::Instructions::neon)
       .value("AVX2", kernels::Instructions::avx2)
@@ -184,7 +184,7 @@ void define_kernels(nb::module_ module) {
       .value("BFLOAT16", Type::bfloat16)
       .value("INT32", Type::int32);
   module.def("best_instructions", &kernels::best_instructions);
-  module.def("processor_has", &kernels::processor_has, nb::arg("instructions"));
+  module.def("cpu_has", &kernels::cpu_has, nb::arg("instructions"));
   module.def("use_instructions", &kernels::use_instructions, nb::arg("instructions"));
   module.def("block_exponent", &block_exponent, nb::arg("dtype"), nb::arg("values"));
   module.def("quantize", &quantize, nb::arg("dtype"), nb::arg("values"), nb::arg("shift"), nb::arg("words"),

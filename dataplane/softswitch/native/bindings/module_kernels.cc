@@ -36,7 +36,7 @@ const std::vector<std::pair<std::string, kernels::Instructions>>& names() {
 std::vector<std::string> instructions_of_processor() {
   std::vector<std::string> found;
   for (const auto& [name, instructions] : names()) {
-    if (kernels::processor_has(instructions)) found.push_back(name);
+    if (kernels::cpu_has(instructions)) found.push_back(name);
   }
   return found;
 }
