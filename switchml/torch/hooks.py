@@ -2,8 +2,10 @@
 
     model.register_comm_hook(None, hooks.all_reduce_hook)
     model.register_comm_hook(hooks.PriorityState(), hooks.priority_hook)
+    model.register_comm_hook(hooks.InOrder(state, powerSGD_hook.powerSGD_hook), hooks.in_order_hook)
 
-Both average the gradients over the ranks and end with the same bits; `priority_hook` chooses what travels first.
+The first two average the gradients over the ranks and end with the same bits; `priority_hook` chooses what travels
+first. `in_order_hook` runs a hook of another library for one bucket after another.
 
 DDP checks the annotations of hooks at run time, so this file does without postponed evaluation of annotations.
 """
@@ -11,9 +13,10 @@ DDP checks the annotations of hooks at run time, so this file does without postp
 import torch
 import torch.distributed as dist
 
+from switchml.torch.in_order import InOrder
 from switchml.torch.priority import PriorityState
 
-__all__ = ["PriorityState", "all_reduce_hook", "priority_hook"]
+__all__ = ["InOrder", "PriorityState", "all_reduce_hook", "in_order_hook", "priority_hook"]
 
 
 def all_reduce_hook(
@@ -29,4 +32,9 @@ def all_reduce_hook(
 
 def priority_hook(state: PriorityState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average `bucket` over the ranks; what the next forward pass needs first overtakes, see `PriorityState`."""
+    return state.submit(bucket)
+
+
+def in_order_hook(state: InOrder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Run the hook of `state` for `bucket` when it has ended for the bucket before, see `InOrder`."""
     return state.submit(bucket)

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch_harness import Ranks
 
 import switchml.torch
 from switchml.torch.agreed_order import AgreedOrder
-from switchml.torch.hooks import PriorityState, all_reduce_hook, priority_hook
+from switchml.torch.hooks import InOrder, PriorityState, all_reduce_hook, in_order_hook, priority_hook
 from switchml.torch.priority import PriorityScheduler
 from switchml.torch.scheduler import Bucket, Partition
 
@@ -309,6 +310,68 @@ def wrong_arguments(rank: int) -> None:
 
 def test_arguments_are_checked_before_anything_is_made(ranks: Ranks) -> None:
     ranks.run(2, wrong_arguments)
+
+
+def deep_model() -> DistributedDataParallel:
+    """Return a model whose gradients make one bucket for each of its layers."""
+    torch.manual_seed(3)
+    layers = [layer for _ in range(10) for layer in (torch.nn.Linear(64, 64), torch.nn.Tanh())]
+    return DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)
+
+
+def backward(model: DistributedDataParallel, rank: int, step: int) -> None:
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    model(torch.randn(16, 64, generator=generator)).square().sum().backward()
+
+
+def power_sgd(rank: int) -> tuple[int, list[bytes]]:
+    """Train with the hook that makes its second collective from a callback of its first one."""
+    model = deep_model()
+    state = powerSGD_hook.PowerSGDState(
+        None, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=1
+    )
+    buckets = set()
+
+    def hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        buckets.add(bucket.index())
+        return powerSGD_hook.powerSGD_hook(state, bucket)
+
+    model.register_comm_hook(InOrder(state, hook), in_order_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    for step in range(40):
+        optimizer.zero_grad()
+        backward(model, rank, step)
+        optimizer.step()
+    return len(buckets), [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
+
+
+def test_power_sgd_with_many_buckets_runs_in_one_order(ranks: Ranks) -> None:
+    results = ranks.run(3, power_sgd)
+    for buckets, parameters in results:
+        assert buckets > 5
+        assert parameters == results[0][1]
+
+
+def failing_hook(rank: int) -> None:
+    calls: list[int] = []
+
+    def hook(calls: list[int], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        calls.append(bucket.index())
+        if bucket.index() == 2:
+            raise ValueError("no room for a third bucket")
+        return all_reduce_hook(None, bucket)
+
+    model = deep_model()
+    model.register_comm_hook(InOrder(calls, hook), in_order_hook)
+    backward(model, rank, 0)  # in one bucket: DDP makes the buckets of the given size after its first pass
+    calls.clear()
+    with pytest.raises(RuntimeError, match="no room for a third bucket"):
+        backward(model, rank, 1)
+    assert calls == [0, 1, 2]  # none was called after the error
+
+
+def test_the_error_of_a_hook_that_runs_in_order_is_raised(ranks: Ranks) -> None:
+    ranks.run(2, failing_hook)
 
 
 def on_cuda(rank: int) -> None:
