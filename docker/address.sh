@@ -1,5 +1,5 @@
 #!/bin/sh
-# address.sh NAME: prints the first IPv4 address that NAME stands for; an IPv4 address stands for itself.
+# address.sh NAME: prints the first IPv4 address of a host name; an IPv4 address is printed unchanged.
 set -eu
 address=$(getent ahostsv4 "$1" | head -n 1 | cut -d ' ' -f 1)
 if [ -z "$address" ]; then

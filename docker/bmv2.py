@@ -1,12 +1,12 @@
-"""BMv2 and its cables: a veth pair for each host of topologies/single-switch.yaml, then ``simple_switch_grpc``.
+"""Create a veth pair for each host of topologies/single-switch.yaml, then run BMv2 (``simple_switch_grpc``) on them.
 
-All of it is in the network namespace that this process is started in, the hosts' ends too. A host's address has a
-routing table of its own, so that whatever is sent from it leaves through its own cable and no other way: agents bind
-to it and need neither privileges nor a namespace of their own. That takes CAP_NET_ADMIN, BMv2's ports CAP_NET_RAW.
+Both ends of each pair are in the network namespace of this process. Each host's address has a separate routing table,
+so that packets from it always leave through the host's veth pair: agents bind to the address and need neither
+privileges nor a separate namespace. Creating the pairs needs CAP_NET_ADMIN, BMv2's ports need CAP_NET_RAW.
 
-The cables outlive BMv2 where the namespace does: a BMv2 that is started again finds and keeps them.
+The pairs exist as long as the namespace does: a restarted BMv2 finds and keeps them.
 
-P4Runtime is on 127.0.0.1:9559, without a pipeline: the controller loads our program.
+P4Runtime listens on 127.0.0.1:9559, without a pipeline: the controller loads the program.
 """
 
 import os
@@ -21,7 +21,7 @@ P4RUNTIME = "127.0.0.1:9559"
 
 
 def cables(topology: Topology) -> Iterator[str]:
-    """Yield what ``ip -batch`` is to do."""
+    """Yield the commands for ``ip -batch``."""
     switch = topology.switch
     yield "link set lo up"
     for host in topology.hosts:
@@ -36,7 +36,7 @@ def cables(topology: Topology) -> Iterator[str]:
 
 
 def main() -> None:
-    """Lay the cables, unless they are there, and become BMv2."""
+    """Create the veth pairs, unless they exist, and replace this process by BMv2."""
     topology = load(PACKAGED)
     if topology.hosts[-1].name not in (name for _, name in socket.if_nameindex()):
         subprocess.run(["ip", "-batch", "-"], input="\n".join(cables(topology)) + "\n", text=True, check=True)
@@ -47,7 +47,7 @@ def main() -> None:
             for interface in (host.name, port):
                 switch_offloads_off(control, interface)
             command += ["--interface", f"{host.port}@{port}"]
-    os.execvp(command[0], [*command, "--", "--grpc-server-addr", P4RUNTIME])  # noqa: S606 (no shell is wanted)
+    os.execvp(command[0], [*command, "--", "--grpc-server-addr", P4RUNTIME])  # noqa: S606 (no shell is needed)
 
 
 if __name__ == "__main__":

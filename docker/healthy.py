@@ -1,9 +1,9 @@
-"""Asks a daemon whether it does its work: exit status 0, or 1 with the reason on standard error.
+"""Check whether a daemon is healthy: exit status 0, or 1 with the reason on standard error.
 
-Usage: python -I -S healthy.py switch|controller|agent, in the environment of the daemon that is asked.
+Usage: python -I -S healthy.py switch|controller|agent, in the environment of the daemon.
 
-Docker repeats this for every container, each second while one starts. It therefore imports only a little of the
-standard library and asks for what is cheap to answer: a client of gRPC alone takes ten times as long to start.
+Docker repeats this for every container, each second while the container starts. It therefore imports only a small part
+of the standard library and makes only cheap requests: a gRPC client alone takes ten times as long to start.
 """
 
 import os
@@ -21,13 +21,13 @@ class Unhealthy(Exception):
 
 
 def connect(variable: str) -> socket.socket:
-    """Return a connection to the HOST:PORT that an environment variable holds."""
+    """Return a connection to the HOST:PORT in an environment variable."""
     host, _, port = os.environ[variable].rpartition(":")
     return socket.create_connection((host, int(port)), SECONDS)
 
 
 def metrics(variable: str) -> dict[str, float]:
-    """Return the samples, by name and labels, that are served at the address that an environment variable holds."""
+    """Return the samples by name and labels, from the metrics address in an environment variable."""
     answer = bytearray()
     with connect(variable) as connection:
         connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
@@ -41,16 +41,16 @@ def metrics(variable: str) -> dict[str, float]:
 
 
 def switch() -> None:
-    """The P4Runtime server speaks HTTP/2: soft switch and BMv2 alike."""
+    """Check that a soft switch or BMv2 answers at its P4Runtime port, by the first HTTP/2 frame."""
     with connect("SWITCHML_P4RUNTIME") as connection, connection.makefile("rb") as answer:
         connection.sendall(GREETING)
         header = answer.read(FRAME_HEADER_BYTES)
     if len(header) < FRAME_HEADER_BYTES or header[3] != SETTINGS:
-        raise Unhealthy("what listens there is not a gRPC server")
+        raise Unhealthy("the process that listens there is not a gRPC server")
 
 
 def controller() -> None:
-    """The controller answers and drives its switch."""
+    """Check that the controller answers and drives its switch."""
     samples = metrics("SWITCHML_CONTROLLER_METRICS")
     driven = [value for name, value in samples.items() if name.startswith("switchml_switch_primary{")]
     if not driven or not all(driven):
@@ -58,16 +58,16 @@ def controller() -> None:
 
 
 def agent() -> None:
-    """The agent answers and is registered with its controller."""
+    """Check that the agent answers and is registered with its controller."""
     if not metrics("SWITCHML_AGENT_METRICS").get("switchml_agent_registered"):
-        raise Unhealthy("the controller does not have it registered")
+        raise Unhealthy("it is not registered with its controller")
 
 
 CHECKS = {check.__name__: check for check in (switch, controller, agent)}
 
 
 def main() -> int:
-    """Run the check that the only argument names."""
+    """Run the check named by the only argument."""
     if len(sys.argv) != 2 or sys.argv[1] not in CHECKS:
         sys.stderr.write(f"usage: {sys.argv[0]} {'|'.join(CHECKS)}\n")
         return 2

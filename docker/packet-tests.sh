@@ -1,5 +1,5 @@
 #!/bin/sh
-# packet-tests.sh soft|bmv2 [--tests PATTERN]: runs the packet tests on a switch of their own, and fails without one.
+# packet-tests.sh soft|bmv2 [--tests PATTERN]: starts a switch and runs the packet tests on it; fails if it is missing.
 set -eu
 cd "$(dirname "$0")/.." # ptf_tests is not installed
 exec python -m ptf_tests.run --required --target "$@"

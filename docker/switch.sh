@@ -1,6 +1,6 @@
 #!/bin/sh
 # The soft switch: P4Runtime on TCP port 9559, one switch port on UDP port 48864.
-# Only this fabric's containers are on its bridge, so it goes without TLS. Arguments are passed on to switchml-switch, as
+# It uses no TLS, because only this fabric's containers are on its bridge. Arguments are passed on to switchml-switch, as
 # in: switch.sh --drop 0.01 --seed 7
 #   SWITCHML_ADDRESS  IPv4 address of both; by default that of this host's name
 set -eu
