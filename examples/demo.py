@@ -1,4 +1,4 @@
-"""What `make demo` runs: the digits training on eight workers, and a summary of what it left behind."""
+"""Train on handwritten digits with eight workers and print a summary of the results; `make demo` runs this."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ WORKERS = 8
 
 
 def summary(job: dict, training: dict) -> str:
-    """Accuracy, parameters, the switch's counters and the rate, a line each."""
+    """Return the accuracy, the parameters, the switch's counters and the rate, one line each."""
     switch = job["switch"]
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in switch["dropped"].items()) or "none"
     counters = ", ".join(f"{name} {switch[name]:,}" for name in ("contributions", "results", "resent"))
@@ -30,7 +30,7 @@ results       {job["run_dir"]}/training.json and training.png"""
 
 
 def main() -> int:
-    """Run the demo."""
+    """Run the training as a job and print the summary; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run-dir", required=True, help="run directory of the embedded fabric")
     options = parser.parse_args()

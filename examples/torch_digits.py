@@ -1,12 +1,12 @@
-"""Train a small network on handwritten digits with PyTorch's DistributedDataParallel: one rank.
+"""Train a small network on handwritten digits with PyTorch's DistributedDataParallel; each process runs one rank.
 
-The backend is one word on the command line; nothing else differs.
+The only difference between the backends is one word on the command line.
 
     torchrun --nproc-per-node 4 examples/torch_digits.py --backend gloo
     switchml-ctl job start --workers 4 -- python examples/torch_digits.py --backend switchml
 
 Rank 0 writes the loss of every step, the accuracy and the sha256 of every rank's parameters as JSON. A run is
-deterministic but for the order in which the backend sums; the switch's sums do not depend on an order.
+deterministic except for the order in which the backend sums; the switch's sums do not depend on an order.
 """
 
 import argparse
@@ -74,7 +74,7 @@ MODELS = {"convolutional": Convolutional, "transformer": Transformer}
 
 
 def digits(seed: int) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
-    """Pictures and labels for training and for the test: scikit-learn's 1,797 pictures, shuffled once."""
+    """Return pictures and labels for training and for the test: scikit-learn's 1,797 pictures, shuffled once."""
     pixels, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     pictures = torch.tensor(pixels / 16, dtype=torch.float32).reshape(-1, 1, SIDE, SIDE)[order]
@@ -84,7 +84,7 @@ def digits(seed: int) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Te
 
 
 def batches(count: int, options: argparse.Namespace) -> Iterator[torch.Tensor]:
-    """Yield this rank's part of each batch: the same batches of all ranks together, however many these are."""
+    """Yield this rank's part of each batch. The whole batches do not depend on the number of ranks."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     generator = torch.Generator().manual_seed(options.seed)
     for _ in range(options.epochs):
@@ -94,7 +94,7 @@ def batches(count: int, options: argparse.Namespace) -> Iterator[torch.Tensor]:
 
 
 def sha256(model: nn.Module) -> str:
-    """The sha256 of all parameters' bits."""
+    """Return the sha256 of all parameters' bits."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().numpy().tobytes())
@@ -102,9 +102,9 @@ def sha256(model: nn.Module) -> str:
 
 
 def train(options: argparse.Namespace) -> dict:
-    """Train one rank; what rank 0 writes."""
+    """Train as one rank and return the result that rank 0 writes."""
     torch.manual_seed(options.seed)
-    torch.set_num_threads(1)  # the ranks share this machine's cores
+    torch.set_num_threads(1)  # because the ranks share the machine's cores
     torch.use_deterministic_algorithms(True)
     (pictures, labels), (test_pictures, test_labels) = digits(options.seed)
     model = DistributedDataParallel(MODELS[options.model]())
@@ -146,8 +146,8 @@ def main() -> None:
     parser.add_argument("--backend", choices=("switchml", "gloo"), default="switchml")
     parser.add_argument("--model", choices=MODELS, default="convolutional")
     parser.add_argument("--epochs", type=int, default=20, help="passes over the pictures (default %(default)s)")
-    parser.add_argument("--batch", type=int, default=64, help="pictures a step, of all ranks (default %(default)s)")
-    parser.add_argument("--learning-rate", type=float, default=3e-3, help="greatest, of AdamW (default %(default)s)")
+    parser.add_argument("--batch", type=int, default=64, help="pictures per step of all ranks (default %(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=3e-3, help="maximum, of AdamW (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of shuffling and initial weights (default %(default)s)")
     parser.add_argument("--output", type=Path, help="file for the result (JSON)")
     options = parser.parse_args()

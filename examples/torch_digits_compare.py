@@ -1,10 +1,10 @@
-"""Train the digits of torch_digits.py over Gloo and through the switch, and draw the loss curves beside each other.
+"""Train the digits of torch_digits.py over Gloo and through the switch, and draw the loss curves together.
 
     python examples/torch_digits_compare.py --workers 4 8 --output-dir build/digits
 
-Starts a fabric on this machine, runs everything under torchrun, each training through the switch twice, and takes the
-fabric down. Ends with status 1 where the accuracies are more than half a point apart, where ranks end with different
-parameters under switchml, or where its two runs do.
+It starts a fabric on this machine, runs each training under torchrun, once over Gloo and twice through the switch, and
+stops the fabric. The exit status is 1 if the accuracies differ by more than half a point, or if the parameters under
+switchml differ between ranks or between the two runs.
 """
 
 import argparse
@@ -23,7 +23,7 @@ EXAMPLE = Path(__file__).with_name("torch_digits.py")
 
 
 def train(run: str, model: str, workers: int, options: argparse.Namespace, environment: dict[str, str]) -> dict:
-    """Train once; what rank 0 wrote."""
+    """Train once and return what rank 0 wrote."""
     output = options.output_dir / f"{model}-{workers}-{run.replace(' ', '-')}.json"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     arguments = [f"--backend={run.split()[0]}", f"--model={model}", f"--epochs={options.epochs}", f"--output={output}"]
@@ -32,7 +32,7 @@ def train(run: str, model: str, workers: int, options: argparse.Namespace, envir
 
 
 def judge(gloo: dict, switchml: dict, again: dict) -> list[str]:
-    """What does not hold of one model and number of workers."""
+    """Return what is wrong with the results of one model and number of workers."""
     where = f"{gloo['model']}, {gloo['workers']} workers"
     wrong = []
     difference = abs(gloo["test_accuracy"] - switchml["test_accuracy"])
@@ -46,7 +46,7 @@ def judge(gloo: dict, switchml: dict, again: dict) -> list[str]:
 
 
 def draw(path: Path, results: dict[tuple[str, int], dict[str, dict]]) -> None:
-    """Draw the losses of both backends, a panel for each model and number of workers."""
+    """Draw the losses of both backends, with a panel for each model and number of workers."""
     from matplotlib.figure import Figure
 
     models = list(dict.fromkeys(model for model, _ in results))
@@ -70,7 +70,7 @@ def draw(path: Path, results: dict[tuple[str, int], dict[str, dict]]) -> None:
 
 
 def main() -> int:
-    """Run all trainings, print a table and draw."""
+    """Run all trainings, print a table and draw the losses."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--models", nargs="+", default=["convolutional", "transformer"])

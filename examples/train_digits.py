@@ -1,11 +1,11 @@
-"""Train a two-layer network on handwritten digits, each worker on its own shard, gradients averaged by the switch.
+"""Train a two-layer network on handwritten digits: each worker has its own shard, the switch averages the gradients.
 
 Run it with
 
     switchml-ctl job start --workers 8 -- python examples/train_digits.py
 
-Rank 0 trains the same network once more by itself, without any network, on the same batches (the mean over all
-shards), compares, and leaves training.json and training.png in the job's directory.
+Rank 0 then trains the same model again in one process, without the switch, on the same batches (with the mean gradient
+over all shards), compares the results, and writes training.json and training.png to the job's directory.
 """
 
 import argparse
@@ -35,7 +35,7 @@ MOMENTUM = 0.9
 
 
 class Digits:
-    """scikit-learn's 1,797 pictures of 8x8 pixels, shuffled once and dealt to `shards` shards."""
+    """scikit-learn's 1,797 pictures of 8x8 pixels, shuffled once and distributed over `shards` shards."""
 
     def __init__(self, shards: int, seed: int) -> None:
         pixels, labels = load_digits(return_X_y=True)
@@ -44,14 +44,14 @@ class Digits:
         test = np.arange(len(labels)) % TEST_SHARE == 0
         self.test = pixels[test], labels[test]
         train_pixels, train_labels = pixels[~test], labels[~test]
-        size = len(train_labels) // shards  # all of one size, so that the mean of the shards is the mean of all
+        size = len(train_labels) // shards  # equal sizes, so that the mean over shards is the mean over pictures
         self.shards = [(train_pixels[i::shards][:size], train_labels[i::shards][:size]) for i in range(shards)]
 
 
 def batches(
     shard: tuple[Floats, NDArray[np.int64]], batch: int, epochs: int, seed: int, rank: int
 ) -> Iterator[tuple[Floats, NDArray[np.int64]]]:
-    """Yield the batches of one shard, shuffled anew in each epoch, always the same for a seed and a rank."""
+    """Yield the batches of one shard, shuffled again in each epoch; they depend only on seed and rank."""
     pixels, labels = shard
     batch = min(batch, len(labels))
     generator = np.random.default_rng((seed, rank))
@@ -63,7 +63,7 @@ def batches(
 
 
 def initial_parameters(pixels: int, hidden: int, seed: int) -> Parameters:
-    """Weights and biases of both layers."""
+    """Return the initial weights and biases of both layers."""
     generator = np.random.default_rng(seed)
     sizes = [(pixels, hidden), (hidden, CLASSES)]
     parameters: Parameters = []
@@ -74,13 +74,13 @@ def initial_parameters(pixels: int, hidden: int, seed: int) -> Parameters:
 
 
 def logits(parameters: Parameters, pixels: Floats) -> tuple[Floats, Floats]:
-    """Scores of the classes and the hidden layer's output."""
+    """Return the scores of the classes and the hidden layer's output."""
     hidden = np.maximum(pixels @ parameters[0] + parameters[1], 0)
     return hidden @ parameters[2] + parameters[3], hidden
 
 
 def loss_and_gradients(parameters: Parameters, pixels: Floats, labels: NDArray[np.int64]) -> tuple[float, Parameters]:
-    """Mean cross-entropy of a batch and its gradients, one array for each of `parameters`."""
+    """Return the mean cross-entropy of a batch and its gradients, one array for each of `parameters`."""
     scores, hidden = logits(parameters, pixels)
     scores -= scores.max(axis=1, keepdims=True)
     probabilities = np.exp(scores)
@@ -106,7 +106,7 @@ class Momentum:
         self.velocities = [np.zeros_like(parameter) for parameter in parameters]
 
     def step(self, parameters: Parameters, gradients: Parameters) -> None:
-        """Change `parameters` in place."""
+        """Update `parameters` in place."""
         for parameter, velocity, gradient in zip(parameters, self.velocities, gradients, strict=True):
             velocity *= np.float32(MOMENTUM)
             velocity -= np.float32(LEARNING_RATE) * gradient
@@ -114,7 +114,7 @@ class Momentum:
 
 
 def accuracy(parameters: Parameters, test: tuple[Floats, NDArray[np.int64]]) -> float:
-    """Share of the test pictures that are recognised."""
+    """Return the fraction of the test pictures that are recognised."""
     pixels, labels = test
     return float((logits(parameters, pixels)[0].argmax(axis=1) == labels).mean())
 
@@ -122,7 +122,7 @@ def accuracy(parameters: Parameters, test: tuple[Floats, NDArray[np.int64]]) -> 
 def train(
     comm: switchml.Communicator, digits: Digits, parameters: Parameters, options: argparse.Namespace
 ) -> tuple[list[float], list[float]]:
-    """Train on this rank's shard with all others; the loss and the seconds of the all-reduce for every step."""
+    """Train on this rank's shard together with the other ranks; return the loss and all-reduce seconds of each step."""
     for parameter in parameters:
         comm.broadcast(parameter, root=0)
     optimizer = Momentum(parameters)
@@ -148,7 +148,7 @@ def train(
 
 
 def train_alone(digits: Digits, options: argparse.Namespace) -> tuple[Parameters, list[float]]:
-    """The same training in one process: every step with the mean gradient over the same batches of all shards."""
+    """Train in one process, each step with the mean gradient of all shards' batches; return parameters and losses."""
     parameters = initial_parameters(digits.test[0].shape[1], options.hidden, options.seed)
     optimizer = Momentum(parameters)
     streams = [
@@ -164,7 +164,7 @@ def train_alone(digits: Digits, options: argparse.Namespace) -> tuple[Parameters
 
 
 def gather_hashes(comm: switchml.Communicator, parameters: Parameters) -> list[str]:
-    """The sha256 of every rank's parameters, by rank."""
+    """Return the sha256 of every rank's parameters, by rank."""
     digest = hashlib.sha256()
     for parameter in parameters:
         digest.update(parameter.tobytes())
@@ -175,7 +175,7 @@ def gather_hashes(comm: switchml.Communicator, parameters: Parameters) -> list[s
 
 
 def plot(path: Path, losses: list[float], reference: list[float], seconds: list[float], workers: int) -> None:
-    """Loss of both trainings and the time of each step's all-reduce."""
+    """Draw the losses of both trainings and the time of each step's all-reduce."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -201,7 +201,7 @@ def report(
     seconds: float,
     options: argparse.Namespace,
 ) -> list[str]:
-    """Compare with the training in one process, write training.json and training.png; what does not hold."""
+    """Compare with the training in one process, write training.json and training.png, and return what is wrong."""
     losses, allreduce = curves
     reference, reference_losses = train_alone(digits, options)
     elements = len(losses) * sum(parameter.size for parameter in parameters)
@@ -245,11 +245,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of shuffling and initial weights (default %(default)s)")
     options = parser.parse_args()
     directory = Path(os.environ.get("SWITCHML_JOB_DIR", "."))
-    sys.stdout.reconfigure(line_buffering=True)  # into a pipe, as well as on a terminal
+    sys.stdout.reconfigure(line_buffering=True)  # also when the output is a pipe
 
     with switchml.connect() as comm:
         digits = Digits(comm.world_size, options.seed)
-        # Only rank 0's are used: it broadcasts them.
+        # Only the parameters of rank 0 are used, which it broadcasts.
         parameters = initial_parameters(digits.test[0].shape[1], options.hidden, options.seed + comm.rank)
         comm.barrier()
         began = time.perf_counter()
@@ -258,7 +258,7 @@ def main() -> None:
         hashes = gather_hashes(comm, parameters)
         if comm.rank == 0:
             failures = report(directory, digits, parameters, hashes, curves, seconds, options)
-            if failures:  # leaving the block by an exception makes the job FAILED
+            if failures:  # an exception that leaves the `with` block makes the job FAILED
                 sys.exit("\n".join(f"train_digits: {failure}" for failure in failures))
 
 
