@@ -1,38 +1,38 @@
-# What people type. Every target does its own set-up in .venv; the second run of each is quick.
+# The project's commands. Every target sets itself up in .venv; its second run is quick.
 #   make demo        eight workers train through the embedded switch
 #   make test        lint, types, native, unit, loopback and fabric tests, and the packet tests
 #   make test-native the unit tests of the native code alone; ARGS='-R Window' for some of them
 #   make ptf         the packet tests alone; TARGET=soft, bmv2, tofino-emulator or tofino-model
-#   make test-devices  the transports over DPDK and AF_XDP at length, where their libraries are; as root also over veth
+#   make test-devices  long tests of DPDK and AF_XDP, if their libraries are installed; as root also over veth
 #   make bench-devices  all-reduces over UDP, AF_XDP and DPDK in turns; as root
-#   make docker-test build the container images and run their services; ARGS=--optional skips what lacks something
+#   make docker-test build the container images and run their services; ARGS=--optional skips tests that lack something
 #   make docker-requirements  resolve the packages of the images again, with their hashes; ARGS=--upgrade for newer ones
 #   make test-torch  the PyTorch backend's tests, with PyTorch in .venv-torch; ARGS='-k ...' for some of them
-#   make torch-suite PyTorch's own tests of a backend, run against ours; takes a quarter of an hour
-#   make p4          compile the P4 program and check it in; TARGET=bmv2 or TARGET=tofino, which prints what it uses
-#   make faults      the tests of failures, also those that are too long for `make test`
-#   make chaos       jobs to which something happens, by chance; ARGS='--runs 100 --seed 7', or --short
-#   make soak        64 ranks in 16 jobs for an hour, whose processes must stay level; ARGS='--minutes 1' for a short form
-#   make job-starts  10,000 jobs without a command one after the other, after which nothing is more than before
-#   make flood       what a job that floods the switch with garbage does to its neighbour, measured
+#   make torch-suite PyTorch's own tests of a backend, run with SwitchML; takes a quarter of an hour
+#   make p4          compile the P4 program into dataplane/p4/build; TARGET=bmv2, or TARGET=tofino, which prints its resources
+#   make faults      the tests of failures, including those that are too long for `make test`
+#   make chaos       jobs with one random fault each; ARGS='--runs 100 --seed 7', or --short
+#   make soak        64 ranks in 16 jobs for an hour, whose processes must not grow; ARGS='--minutes 1' for a short run
+#   make job-starts  start and stop 10,000 jobs without a command, and check that no process has grown
+#   make flood       measure the effect of a job that floods the switch with garbage on its neighbour
 #   make lost-worker kill a worker in the middle of a 64 MB all-reduce, N=100 times over each transport
-#   make bench       measure beside Gloo and Open MPI; ARGS='allreduce --workers 2', see docs/performance.md
-#   make model       check the model of the protocol with SPIN, where it is found; ARGS=--short for a minute of it
-#   make lint        what `make test` does before the tests
+#   make bench       measure, compared with Gloo and Open MPI; ARGS='allreduce --workers 2', see docs/performance.md
+#   make model       check the model of the protocol with SPIN, if it is found; ARGS=--short for a one-minute run
+#   make lint        the static checks that `make test` runs before the tests
 #   make format      rewrite the sources in the house style
-#   make stubs       write the type stubs of the extension modules again, after a change of their bindings
-#   make wheel-test  build a wheel from a source distribution, install it beside others of like names, run the demo there
-#   make test-kernels  the arithmetic of all sets of instructions compared; ARGS=--all for every float32 there is
-#   make test-neon   the same for 64-bit ARM, under qemu where this is no such machine; needs a cross compiler
+#   make stubs       regenerate the type stubs of the extension modules after a change of their bindings
+#   make wheel-test  build a wheel, install it together with packages of the same names, run the demo there
+#   make test-kernels  compare the arithmetic of all instruction sets; ARGS=--all for every float32 value
+#   make test-neon   the same for 64-bit ARM, under qemu on other machines; needs a cross compiler
 #   make sanitize    the native code under ASan and UBSan
 #   make tsan        the native code under ThreadSanitizer
-#   make fuzz        hostile input for the native code and the servers, where clang or atheris is found; ARGS='--seconds 600 --coverage'
-#   make clean       remove everything that was made here
+#   make fuzz        hostile input for the native code (needs clang) and the servers (atheris); ARGS='--seconds 600 --coverage'
+#   make clean       remove everything that these targets have created
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
-# On a terminal pip shows what it does and how far it is.
+# On a terminal pip shows its progress.
 QUIET := $(shell test -t 2 || echo --quiet)
 PIP_OPTIONS := $(QUIET) --disable-pip-version-check
 PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
@@ -40,7 +40,7 @@ DEMO_RUN_DIR := $(CURDIR)/.run/demo
 
 TORCH_VENV := .venv-torch
 TORCH := torch==2.13.0
-# What trains on the backend in a test, with the versions that docs/pytorch.md names.
+# The libraries that tests train with, in the versions that docs/pytorch.md names.
 TORCH_LIBRARIES := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6
 
 CXX_SOURCES := $(shell find benchmarks dataplane host_agent native switchml -name '*.cc')
@@ -62,7 +62,7 @@ demo: $(VENV)/demo.stamp
 	@PATH="$(BIN):$$PATH" $(BIN)/python examples/demo.py --run-dir "$(DEMO_RUN_DIR)"
 	@echo "make: \`. $(VENV)/bin/activate\` puts switchml-ctl and this Python on the PATH of your shell"
 
-# Two tests at a time. A test that fails has failed: nothing is tried again.
+# Two tests at a time. Failed tests are not repeated.
 pytest = $(BIN)/pytest -n 2 --dist worksteal $(1)
 
 test: lint test-native
@@ -76,10 +76,10 @@ test: lint test-native
 	@echo "make test: ran lint, types, native, unit, loopback and fabric tests, and the packet tests on the targets that were found"
 
 ctest = $(BIN)/ctest --test-dir $(1)/tests/native --output-on-failure --no-tests=error --parallel 2 $(ARGS)
-# GoogleTest: the sources that the extra `dev` brings, or what the machine has (Debian: libgtest-dev).
+# GoogleTest: the sources from the extra `dev`, or else the machine's (Debian: libgtest-dev).
 NATIVE_TESTS = -DSWITCHML_TESTS=ON -DSWITCHML_GTEST="$(wildcard $(CURDIR)/$(VENV)/src/gtest_vendor)"
 
-# Beside the extension modules, with the same libraries.
+# The tests are built in the same folder as the extension modules, from the same libraries.
 test-native: $(VENV)/dev.stamp
 	$(BIN)/cmake --build build/cp* --target native_tests
 	$(call ctest,build/cp*)
@@ -98,7 +98,7 @@ test-devices: $(VENV)/dev.stamp
 docker-test: $(VENV)/dev.stamp
 	$(BIN)/pytest -m docker --durations 0 --durations-min 1 tests/docker $(ARGS)
 
-# For the Python of docker/Dockerfile. Versions stay as they are in the files where nothing asks for others.
+# For the Python version of docker/Dockerfile. Versions already in the files are kept unless a requirement changes them.
 resolve = $(BIN)/uv pip compile --quiet --python-version 3.12 --generate-hashes --no-annotate \
   --custom-compile-command 'make docker-requirements' $(ARGS)
 
@@ -110,7 +110,7 @@ docker-requirements: $(VENV)/dev.stamp
 
 test-torch: $(TORCH_VENV)/torch.stamp
 	export OMP_NUM_THREADS=1; $(TORCH_VENV)/bin/pytest tests/torch $(ARGS)
-	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest tests/fabric/test_documents.py -k torch)  # what the pages say about PyTorch
+	$(if $(ARGS),,$(TORCH_VENV)/bin/pytest tests/fabric/test_documents.py -k torch)  # the blocks of the pages on PyTorch
 
 faults: $(VENV)/dev.stamp
 	$(call pytest,--long tests/fabric/test_lost_workers.py tests/fabric/test_lost_switch.py tests/fabric/test_after_crashes.py tests/fabric/test_systemd.py tests/fabric/test_documents.py)
@@ -137,7 +137,7 @@ torch-suite: $(TORCH_VENV)/torch.stamp
 	$(TORCH_VENV)/bin/python tests/torch/pytorch_suite.py $(ARGS)
 
 # Random sequences on the soft switch and on BMv2, compared, and on the soft switch and the model of Tofino's pipeline.
-# `make test` gives a seed: what is drawn anew must not stop a change that it has nothing to do with.
+# `make test` gives a seed, so that a newly found difference does not block an unrelated change.
 differential: seed = $(if $(SEED),--seed $(SEED))
 differential: $(VENV)/dev.stamp
 	$(BIN)/python -m ptf_tests.differential.run --sequences $(SEQUENCES) $(seed)
@@ -146,11 +146,11 @@ differential: $(VENV)/dev.stamp
 p4: $(VENV)/dev.stamp
 	$(BIN)/python -m switchml.dataplane.compiler.compile_p4 --target $(if $(filter soft,$(TARGET)),bmv2,$(TARGET))
 
-# What is measured, and how: docs/performance.md.
+# docs/performance.md explains the measurements.
 bench: $(VENV)/dev.stamp
 	@$(BIN)/switchml-ctl bench $(if $(ARGS),$(ARGS),--help)
 
-# Needs nothing but Python, SPIN and a C compiler. `python -m model.run --pictures docs` draws the traces anew.
+# Needs only Python, SPIN and a C compiler. `python -m model.run --pictures docs` draws the traces again.
 model:
 	$(PYTHON) -m model.run $(ARGS)
 
@@ -174,7 +174,7 @@ native-lint: $(VENV)/dev.stamp
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES) $(CXX_HEADERS) $(CXX_TESTS)
 	@$(MAKE) --no-print-directory --keep-going --jobs "$$(nproc)" $(TIDY)
 
-# A source is checked again when it, any header, or the checks have changed.
+# A source is checked again if it, any header, or the set of checks has changed.
 TIDY := $(patsubst %.cc,build/tidy/%.ok,$(CXX_SOURCES) $(CXX_TESTS))
 $(TIDY): build/tidy/%.ok: %.cc $(CXX_HEADERS) .clang-tidy tests/native/.clang-tidy | $(VENV)/dev.stamp
 	@mkdir -p $(@D)
@@ -204,7 +204,7 @@ machine:
 	fi; \
 	command -v g++ >/dev/null || missing="$$missing g++"; \
 	if [ -n "$$missing" ]; then \
-	  echo "make: this machine lacks something; on Debian or Ubuntu: sudo apt-get install $$missing" >&2; exit 1; \
+	  echo "make: packages are missing; on Debian or Ubuntu: sudo apt-get install $$missing" >&2; exit 1; \
 	fi
 
 $(VENV)/venv.stamp: | machine
@@ -213,7 +213,7 @@ $(VENV)/venv.stamp: | machine
 	@$(PIP) install $(BUILD_TOOLS)
 	@touch $@
 
-# Without build isolation, so that the native code is not compiled anew each time.
+# Without build isolation, so that unchanged native code is not compiled again.
 $(VENV)/demo.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 	@echo "make: compiling and installing into $(VENV), with what the demo needs"
 	@$(PIP) install --no-build-isolation --editable '.[demo]'
@@ -225,8 +225,8 @@ $(VENV)/dev.stamp: $(VENV)/venv.stamp $(BUILD_INPUTS)
 	@$(BIN)/cmake --log-level=WARNING $(NATIVE_TESTS) build/cp*
 	@touch $@ $(VENV)/demo.stamp
 
-# PyTorch is large, so it has an environment of its own. Where pip is to take another build of it than the index's (for
-# the CPU alone, say), point PIP_INDEX_URL or PIP_FIND_LINKS there.
+# PyTorch is large, so it has a separate environment. For another build of PyTorch than that of the default index (for
+# example without CUDA), set PIP_INDEX_URL or PIP_FIND_LINKS.
 $(TORCH_VENV)/torch.stamp: Makefile $(BUILD_INPUTS) | machine
 	@echo "make: setting up $(TORCH_VENV) with $(TORCH); this is done once"
 	@$(PYTHON) -m venv $(TORCH_VENV)
@@ -244,7 +244,7 @@ wheel-test: $(VENV)/dev.stamp
 
 # ---- the native code under ASan and UBSan -----------------------------------------------------------------------------
 
-# Both libraries are named, or the first C++ exception would end the process.
+# libstdc++ is preloaded too: without it, the first C++ exception would end the process.
 SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)
 
 SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_softswitch_kernels.py tests/unit/test_softswitch_pipeline.py \
@@ -270,7 +270,7 @@ sanitize: $(VENV)/dev.stamp
 	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest -n 2 --dist worksteal \
 	  $(SANITIZED_TESTS)
 
-# The interpreter itself is not instrumented. What counts how often something timed out is left out: it takes too long.
+# The interpreter itself is not instrumented. Tests that count timeouts are omitted, because they take too long.
 tsan: $(VENV)/dev.stamp
 	$(if $(ARGS),,$(call sanitized-native-tests,tsan,thread))
 	$(PYTHON) -m venv .venv-tsan

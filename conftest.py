@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-# pytest has put the checkout first, where `switchml` lacks its native modules. Last is enough for the packages that
-# only the checkout has: ptf_tests and model.
+# pytest puts the checkout first in the path, but there `switchml` lacks its native modules. At the end of the path, the
+# checkout still provides the packages that are not installed: ptf_tests and model.
 sys.path.remove(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parent))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What the targets of the Makefile say."""
-    parser.addoption("--long", action="store_true", help="also the tests that `make faults` adds to `make test`")
+    """Add the options that targets of the Makefile use."""
+    parser.addoption("--long", action="store_true", help="also run the tests that `make faults` adds to `make test`")
     parser.addoption("--lost-workers", type=int, default=1, help="how often a worker is killed, over each transport")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what takes long, unless it is asked for."""
+    """Skip long tests, unless `--long` is given."""
     for item in items:
         if item.get_closest_marker("long") is not None and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="skipped: one of `make faults`"))
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def lost_worker_runs(pytestconfig: pytest.Config) -> int:
-    """How often the test of a lost worker is run."""
+    """Return how often to run the test of a lost worker."""
     return int(pytestconfig.getoption("--lost-workers"))
 
 
