@@ -9,13 +9,14 @@ import asyncio
 import hmac
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from switchml.common.counters import Counter
 from switchml.common.metrics_address import MetricsPlace
 
 __all__ = ["MOST_CONNECTIONS", "Families", "MetricsServer", "on_loop"]
@@ -45,14 +46,23 @@ class Families:
         assert isinstance(family, GaugeMetricFamily)
         family.add_metric(list(labels.values()), value)
 
-    def counter(self, name: str, help_text: str, value: float, **labels: str) -> None:
+    def counter(self, name: str, help_text: str, value: float, /, **labels: str) -> None:
         """Add a value that only rises; the name ends in _total."""
         assert name.endswith("_total"), name
         family = self._families.setdefault(name, CounterMetricFamily(name, help_text, labels=list(labels)))
         assert isinstance(family, CounterMetricFamily)
         family.add_metric(list(labels.values()), value)
 
-    def durations(self, name: str, help_text: str, buckets: Sequence[int], nanoseconds: int, **labels: str) -> None:
+    def counters(self, counters: Iterable[Counter], values: Mapping[str, Any], **labels: str) -> None:
+        """Add the counters that have a metric; `values` are those of the native code, by their names."""
+        for counter in counters:
+            value, metric = values[counter.name], (counter.metric, counter.metric_help)
+            if counter.is_histogram:
+                self.durations(*metric, value, values[counter.total], **labels)
+            elif counter.metric:
+                self.counter(*metric, counter.in_units(value), **labels, **counter.labels)
+
+    def durations(self, name: str, help_text: str, buckets: Sequence[int], nanoseconds: int, /, **labels: str) -> None:
         """Add a histogram from the native code's buckets (durations.h) and the sum of all durations."""
         family = self._families.setdefault(name, HistogramMetricFamily(name, help_text, labels=list(labels)))
         assert isinstance(family, HistogramMetricFamily)

@@ -8,12 +8,12 @@ from typing import TypedDict, type_check_only
 class RankStatus(TypedDict):
     """The state of one rank; counters are of this epoch."""
 
+    sent: int  # contributions sent, including retransmissions
+    received: int  # results accepted
+    retransmissions: int  # after a timeout
+    fast_retransmissions: int  # after results of later contributions
+    ignored: int  # packets that answered nothing in flight
     position: int  # contributions sent for the first time
-    sent: int  # packets
-    received: int  # results taken
-    retransmissions: int
-    fast_retransmissions: int
-    ignored: int  # packets that were not the result of a slot in flight
     gso_batch_size: int  # the most that leave in one message, over udp; 0 before that was measured
     round_trip_seconds: float
     epoch_spent: bool  # a slot was used nearly as often as an epoch allows
@@ -22,24 +22,24 @@ class RankStatus(TypedDict):
 class LinkCounters(TypedDict):
     """Frames of an engine's device, in this process."""
 
-    received: int
-    receive_overflow: int  # dropped by the device, because they were not taken in time
+    received: int  # frames received on the device
+    sent: int  # frames sent on the device
+    uncopied: int  # frames sent whose values the device read from the process's memory
+    handed_over: int  # frames received by a data thread other than their slot's, which got them
+    receive_overflow: int  # dropped by the device because they were not taken in time
     receive_errors: int  # dropped because the device found a wrong checksum or length
-    sent: int
-    send_errors: int  # lost: the device had no room
-    uncopied: int  # sent with a payload that the device read from the process's memory
-    handed_over: int  # received by another data thread than the slot's, which was given them
+    send_errors: int  # not sent because the device had no room
     malformed: int  # shorter than their headers, or with lengths that contradict each other
-    bad_checksum: int  # of the IPv4 header
-    not_for_us: int  # neither ARP nor UDP to the engine's address
+    bad_checksum: int  # the checksum of the IPv4 header is wrong
+    not_for_us: int  # neither ARP nor UDP to the agent's address
     unknown_port: int  # UDP, but to no job
-    unresolved: int  # not sent, because the switch's address has not been resolved yet
+    unresolved: int  # not sent because the switch's MAC address is not known yet
 
 @type_check_only
 class CallTimes(TypedDict):
     """One call that has ended; times are nanoseconds of the machine's monotonic clock.
 
-    The last three are what the rank's progress thread did between `begun` and `ended`.
+    The counters are what the rank's progress thread did between `begun` and `ended`.
     """
 
     sequence: int
@@ -49,9 +49,9 @@ class CallTimes(TypedDict):
     begun: int
     answered: int  # the result of the last chunk was found
     ended: int
-    quantize: int
-    waiting: int
-    dequantize: int
+    quantize_ns: int  # converting values of tensors
+    wait_ns: int  # waiting for results
+    dequantize_ns: int  # converting results
 
 @type_check_only
 class RankProfile(TypedDict):
@@ -60,21 +60,21 @@ class RankProfile(TypedDict):
     Bucket i of a histogram counts durations below 1.024 us times 2^i, and its last one all others.
     """
 
-    quantize: int  # of the process's progress thread
-    waiting: int
-    dequantize: int
-    sleeps: int  # times that the thread went to sleep
-    calls: int  # that have ended
-    bytes: int  # of their tensors
-    call_time: int  # from submission to end, all of them together
-    calls_took: list[int]
-    sending: int  # of the data threads
-    receiving: int
-    sent_bytes: int  # of UDP payload
-    received_bytes: int
-    round_trips: list[int]
-    round_trip_time: int  # all of them together
-    summing: int  # of a switch that shares the rank's memory
+    quantize_ns: int  # converting values of tensors
+    wait_ns: int  # waiting for results
+    dequantize_ns: int  # converting results
+    calls: int  # calls that have ended
+    bytes: int  # bytes of the tensors of calls that have ended
+    call_time_ns: int  # from submission to end, all calls together
+    calls_by_duration: list[int]  # calls from submission to end
+    sleeps: int  # number of times that the process's thread slept for results
+    send_ns: int  # the agent's data threads send, or look for something to send
+    receive_ns: int  # the agent's data threads receive
+    sum_ns: int  # a switch that shares the rank's memory adds up values
+    sent_bytes: int  # UDP payload sent
+    received_bytes: int  # UDP payload of accepted results; one that several ranks of a job share counts for each
+    round_trip_time_ns: int  # from sending a packet to its result, all measured packets together
+    round_trips_by_duration: list[int]  # packets sent once that completed their slot, from sending to the result
     taken_at: int  # the monotonic clock when this was read
     latest: list[CallTimes]  # the latest calls, oldest first
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
+from switchml.common.counter_table import PATH, PROCESS, RANK, THREAD
+from switchml.common.counters import Counter
 from switchml.controller.proto import switchml_pb2 as pb
 
 if TYPE_CHECKING:
@@ -20,34 +22,20 @@ _OPERATIONS: Final = dict.fromkeys(range(1, 8), "all_reduce") | {8: "broadcast",
 
 def rank_counters(status: RankStatus) -> pb.RankCounters:
     """Return the engine's counters of a rank in the controller's form."""
-    return pb.RankCounters(
-        sent=status["sent"],
-        received=status["received"],
-        retransmissions=status["retransmissions"],
-        fast_retransmissions=status["fast_retransmissions"],
-        ignored=status["ignored"],
-        round_trip_seconds=status["round_trip_seconds"],
-    )
+    return pb.RankCounters(round_trip_seconds=status["round_trip_seconds"], **_values(RANK, status))
 
 
 def rank_profile(engine: Engine, handle: int, calls: int, answer: pb.RankProfile) -> None:
     """Add what the engine knows of an open rank, with up to `calls` of its latest calls."""
     profile = engine.profile(handle, min(calls, MOST_CALLS))
     since_1970 = time.time_ns() - time.monotonic_ns()
-    answer.calls, answer.bytes, answer.call_ns = profile["calls"], profile["bytes"], profile["call_time"]
-    answer.calls_by_duration.extend(profile["calls_took"])
-    answer.quantize_ns, answer.wait_ns, answer.dequantize_ns = (
-        profile["quantize"],
-        profile["waiting"],
-        profile["dequantize"],
-    )
-    answer.sleeps = profile["sleeps"]
-    answer.send_ns, answer.receive_ns, answer.sum_ns = profile["sending"], profile["receiving"], profile["summing"]
-    answer.sent_bytes, answer.received_bytes = profile["sent_bytes"], profile["received_bytes"]
-    answer.round_trips_by_duration.extend(profile["round_trips"])
-    answer.round_trip_ns = profile["round_trip_time"]
+    answer.MergeFrom(pb.RankProfile(**_values((*THREAD, *PROCESS, *PATH), profile)))
     answer.latest.extend(_call_profiles(profile["latest"], since_1970))
     answer.taken_at_ns = profile["taken_at"] + since_1970 if profile["taken_at"] else time.time_ns()
+
+
+def _values(counters: Iterable[Counter], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {counter.name: values[counter.name] for counter in counters}
 
 
 def _call_profiles(calls: Iterable[CallTimes], since_1970: int) -> Iterable[pb.CallProfile]:
@@ -60,7 +48,5 @@ def _call_profiles(calls: Iterable[CallTimes], since_1970: int) -> Iterable[pb.C
             begun_ns=call["begun"] + since_1970,
             answered_ns=call["answered"] + since_1970,
             ended_ns=call["ended"] + since_1970,
-            quantize_ns=call["quantize"],
-            wait_ns=call["waiting"],
-            dequantize_ns=call["dequantize"],
+            **_values(THREAD, call),
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from switchml.common.counter_table import THREAD
 from switchml.common.errors import DrawingError
 from switchml.common.pictures import write_picture
 from switchml.ops.profiles import CallTimes, JobTimes, RankTimes
@@ -22,7 +23,7 @@ __all__ = ["COLOURS", "SIGNS", "picture", "rows", "window"]
 
 COLOURS: Final = {"queued": "#d0d0d0", "quantize": "#1f77b4", "wait": "#ffbf4d", "dequantize": "#2ca02c"}
 SIGNS: Final = {"queued": ".", "quantize": "q", "wait": "-", "dequantize": "d"}
-_PARTS: Final = ("quantize", "wait", "dequantize")
+_PARTS: Final = tuple(counter.quantity for counter in THREAD)
 _MOST_LANES: Final = 8  # parallel calls in one rank's row
 
 

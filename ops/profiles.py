@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
+from switchml.common.counter_table import PATH, PROCESS, RANK, THREAD
+from switchml.common.counters import Counter, read_counters
 from switchml.controller.client import ControllerClient
 from switchml.controller.errors import JobEnded
 from switchml.controller.proto import switchml_pb2 as pb
 
 __all__ = ["CallTimes", "JobTimes", "MissingRanks", "RankTimes", "profile_job"]
+
+_COUNTED: Final = tuple(counter for counter in (*THREAD, *PROCESS, *PATH) if not counter.is_histogram)
 
 
 @dataclass(frozen=True)
@@ -37,35 +41,28 @@ class CallTimes:
 
 @dataclass(frozen=True)
 class RankTimes:
-    """One rank's totals; durations are in seconds.
+    """The counters of one rank, by their names.
 
-    `quantize`, `wait` and `dequantize` are of the process's own thread and do not overlap. `send` and `receive` are of
-    the
-    agent's thread, and `sum` of the switch's if it shares the rank's memory; these run at the same time.
+    The states of the process's own thread do not overlap. The agent's threads, and the switch's if it shares the rank's
+    memory, run at the same time.
     """
 
     rank: int
     agent: str
-    calls: int  # number of calls that ended
-    bytes: int  # total size of their tensors
-    call_time: float  # from submission to end, summed over all calls
-    quantize: float
-    wait: float
-    dequantize: float
-    sleeps: int
-    send: float
-    receive: float
-    sum: float
-    sent_bytes: int  # UDP payload
-    received_bytes: int
-    packets_sent: int
-    retransmissions: int
+    counted: dict[str, int]
+    packets: dict[str, int]
     latest: tuple[CallTimes, ...]  # oldest first
 
     @property
     def busy(self) -> float:
         """Seconds in which at least one call was active."""
-        return self.quantize + self.wait + self.dequantize
+        return sum(state.in_units(self.counted[state.name]) for state in THREAD)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a dictionary for JSON, with durations in seconds."""
+        counted = {counter.quantity: counter.in_units(self.counted[counter.name]) for counter in _COUNTED}
+        latest = [asdict(call) for call in self.latest]
+        return {"rank": self.rank, "agent": self.agent, **counted, "packets": self.packets, "latest": latest}
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class JobTimes:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dictionary for JSON."""
-        return asdict(self)
+        return {**asdict(self), "ranks": [rank.as_dict() for rank in self.ranks]}
 
 
 def profile_job(client: ControllerClient, job: int | str, seconds: float | None = None, calls: int = 8) -> JobTimes:
@@ -120,41 +117,25 @@ def _times(after: pb.JobProfile, before: pb.JobProfile | None, seconds: float | 
         after.name,
         after.epoch,
         seconds,
-        tuple(_rank_times(rank, earlier.get(rank.rank)) for rank in after.ranks),
+        tuple(_rank_times(rank, earlier.get(rank.rank, pb.RankProfile())) for rank in after.ranks),
         tuple(MissingRanks(missing.agent, tuple(missing.ranks), missing.reason) for missing in after.missing),
     )
 
 
-def _rank_times(after: pb.RankProfile, before: pb.RankProfile | None) -> RankTimes:
-    def count(name: str) -> int:
-        earlier = getattr(before, name) if before is not None else 0
-        return max(0, int(getattr(after, name)) - int(earlier))  # a process can report any numbers
-
-    def seconds(name: str) -> float:
-        return count(f"{name}_ns") / 1e9
-
-    sent = [(one.counters.sent, one.counters.retransmissions + one.counters.fast_retransmissions) for one in
-            ((after, before) if before is not None else (after, pb.RankProfile()))]  # fmt: skip
-    since = before.taken_at_ns if before is not None else 0
+def _rank_times(after: pb.RankProfile, before: pb.RankProfile) -> RankTimes:
     return RankTimes(
         rank=after.rank,
         agent=after.agent,
-        calls=count("calls"),
-        bytes=count("bytes"),
-        call_time=seconds("call"),
-        quantize=seconds("quantize"),
-        wait=seconds("wait"),
-        dequantize=seconds("dequantize"),
-        sleeps=count("sleeps"),
-        send=seconds("send"),
-        receive=seconds("receive"),
-        sum=seconds("sum"),
-        sent_bytes=count("sent_bytes"),
-        received_bytes=count("received_bytes"),
-        packets_sent=sent[0][0] - sent[1][0],
-        retransmissions=sent[0][1] - sent[1][1],
-        latest=_calls([call for call in after.latest if call.ended_ns >= since]),
+        counted=_since(_COUNTED, after, before),
+        packets=_since(RANK, after.counters, before.counters),
+        latest=_calls([call for call in after.latest if call.ended_ns >= before.taken_at_ns]),
     )
+
+
+def _since(counters: Sequence[Counter], after: object, before: object) -> dict[str, int]:
+    earlier = read_counters(counters, before)
+    # A process can report any numbers.
+    return {name: max(0, count - earlier[name]) for name, count in read_counters(counters, after).items()}
 
 
 def _calls(calls: Sequence[pb.CallProfile]) -> tuple[CallTimes, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from switchml.common.counter_table import RANK
+from switchml.common.counters import read_counters
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
@@ -28,8 +30,7 @@ class RankActivity:
     behind: int  # the job's first rank, in chunks
     chunks_per_second: float
     bytes_per_second: float  # tensors including padding
-    packets_per_second: float
-    retransmissions_per_second: float
+    per_second: dict[str, float]  # packets, by the counters' names
     round_trip_seconds: float
 
 
@@ -118,8 +119,8 @@ def _activity(job: pb.Job, before: _Look, now: _Look) -> JobActivity:
     first = max((rank.position for rank in job.ranks), default=0)
     ranks = tuple(_rank_activity(job, rank, first, before, now) for rank in job.ranks)
     last = max(ranks, key=lambda rank: rank.behind, default=None)
-    sent = sum(rank.packets_per_second for rank in ranks)
-    again = sum(rank.retransmissions_per_second for rank in ranks)
+    sent = sum(rank.per_second["sent"] for rank in ranks)
+    again = sum(rank.per_second["retransmissions"] + rank.per_second["fast_retransmissions"] for rank in ranks)
     return JobActivity(
         id=job.id,
         name=job.name,
@@ -142,6 +143,7 @@ def _rank_activity(job: pb.Job, rank: pb.Rank, first: int, before: _Look, now: _
         return (new - old) / passed if earlier is not None and passed > 0 and new > old else 0.0
 
     then = earlier if earlier is not None else pb.Rank()
+    packets = read_counters(RANK, then.counters)
     chunks = rate(rank.position, then.position)
     return RankActivity(
         rank=rank.rank,
@@ -152,11 +154,6 @@ def _rank_activity(job: pb.Job, rank: pb.Rank, first: int, before: _Look, now: _
         behind=first - rank.position,
         chunks_per_second=chunks,
         bytes_per_second=chunks * job.values_per_packet * _CHUNK_WORD_BYTES,
-        packets_per_second=rate(rank.counters.sent, then.counters.sent),
-        retransmissions_per_second=rate(_again(rank.counters), _again(then.counters)),
+        per_second={name: rate(new, packets[name]) for name, new in read_counters(RANK, rank.counters).items()},
         round_trip_seconds=rank.counters.round_trip_seconds,
     )
-
-
-def _again(counters: pb.RankCounters) -> int:
-    return counters.retransmissions + counters.fast_retransmissions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import threading
@@ -9,6 +10,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from switchml.common.counter_table import PROCESS, THREAD
 from switchml.errors import ConnectError, SwitchMLError
 
 if TYPE_CHECKING:
@@ -19,8 +21,11 @@ __all__ = ["MetricsServer", "serve_from_environment", "serve_metrics", "track"]
 _log = logging.getLogger(__name__)
 
 VARIABLE: Final = "SWITCHML_METRICS"
-_FIRST_BUCKET_SECONDS: Final = 1.024e-6  # durations.h
 _CLOSE_SECONDS: Final = 5.0
+_COUNTERS: Final = tuple(
+    dataclasses.replace(counter, metric=counter.metric.replace("switchml_rank_", "switchml_process_"))
+    for counter in (*THREAD, *PROCESS)
+)
 
 _memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
 _lock = threading.Lock()
@@ -105,38 +110,21 @@ class _Collector:
 
     def collect(self) -> Iterator[Any]:
         """Yield the families."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from switchml.common.metrics_server import Families
 
-        labels = ["job_name", "rank"]
-        threads = CounterMetricFamily(
-            "switchml_process_thread_seconds_total", "What the progress thread did.", labels=[*labels, "state"]
-        )
-        calls = CounterMetricFamily("switchml_process_calls_total", "Calls that have ended.", labels=labels)
-        tensor_bytes = CounterMetricFamily(
-            "switchml_process_tensor_bytes_total", "Bytes of their tensors.", labels=labels
-        )
-        sleeps = CounterMetricFamily(
-            "switchml_process_sleeps_total", "How often the thread slept for results.", labels=labels
-        )
-        took = HistogramMetricFamily("switchml_process_call_seconds", "Calls from submission to end.", labels=labels)
-        position = GaugeMetricFamily(
-            "switchml_process_position_chunks", "Chunks that have their results.", labels=labels
-        )
-        failed = GaugeMetricFamily("switchml_process_failed", "Whether later calls will raise.", labels=labels)
+        families = Families()
         with _lock:
             newest = {(now.name, now.rank, now.epoch): member for member in _memberships if (now := member.attachment)}
         for (name, rank, _), member in sorted(newest.items(), key=lambda item: item[0]):
-            spent, of_rank = member.native.spent(), [name, str(rank)]
-            states = {"quantize": spent["quantize"], "wait": spent["waiting"], "dequantize": spent["dequantize"]}
-            for state, nanoseconds in states.items():
-                threads.add_metric([*of_rank, state], nanoseconds / 1e9)
-            calls.add_metric(of_rank, spent["calls"])
-            tensor_bytes.add_metric(of_rank, spent["bytes"])
-            sleeps.add_metric(of_rank, spent["sleeps"])
-            took.add_metric(of_rank, _cumulative(spent["calls_took"]), spent["call_time"] / 1e9)
-            position.add_metric(of_rank, member.native.position)
-            failed.add_metric(of_rank, member.failure is not None)
-        yield from (threads, calls, tensor_bytes, sleeps, took, position, failed)
+            labels = {"job_name": name, "rank": str(rank)}
+            families.counters(_COUNTERS, member.native.spent(), **labels)
+            families.gauge(
+                "switchml_process_position_chunks", "Chunks that have their results.", member.native.position, **labels
+            )
+            families.gauge(
+                "switchml_process_failed", "Whether later calls will raise.", member.failure is not None, **labels
+            )
+        yield from families.all()
 
 
 def _disown() -> None:
@@ -149,12 +137,3 @@ def _disown() -> None:
 
 
 os.register_at_fork(after_in_child=_disown)
-
-
-def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
-    seen, found = 0, []
-    for number, count in enumerate(buckets):
-        seen += count
-        last = number == len(buckets) - 1
-        found.append(("+Inf" if last else f"{_FIRST_BUCKET_SECONDS * 2**number:.6g}", float(seen)))
-    return found

@@ -20,7 +20,7 @@ from switchml.commands.job import (
     JobWatch,
 )
 from switchml.commands.text.printing import Frame, Part, Verbatim, text
-from switchml.commands.text.tables import age, state_text, table
+from switchml.commands.text.tables import age, packet_columns, packet_counts, state_text, table
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.launch.job_start import shell_variables, switch_counters
@@ -81,10 +81,9 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
     where = "; ".join(f"{place.switch}, slots {_slot_range(place)}" for place in job.switches)
     yield f"{job.workers} workers on {where}, {job.values_per_packet} values a packet, epoch {job.epoch}"
     last = max((rank.position for rank in job.ranks), default=0)
-    columns = ("rank", "state", "host", "agent", "chunks", "behind", "sent", "retransmitted", "round trip", "exit")
+    columns = ("rank", "state", "host", "agent", "chunks", "behind", *packet_columns(), "round trip", "exit")
     ranks = table(*columns, right=(columns[0], *columns[4:]))
     for rank in job.ranks:
-        counters = rank.counters
         ranks.add_row(
             str(rank.rank),
             enum_word(pb.RankState, rank.state),
@@ -92,9 +91,8 @@ def _detail(job: pb.Job) -> Iterator[RenderableType]:
             rank.agent,
             f"{rank.position:,}",
             f"{last - rank.position:,}",
-            f"{counters.sent:,}",
-            f"{counters.retransmissions + counters.fast_retransmissions:,}",
-            f"{counters.round_trip_seconds * 1e6:,.0f} us" if counters.round_trip_seconds else "",
+            *packet_counts(rank),
+            f"{rank.counters.round_trip_seconds * 1e6:,.0f} us" if rank.counters.round_trip_seconds else "",
             str(rank.exit_code) if rank.HasField("exit_code") else "",
         )
     yield ranks

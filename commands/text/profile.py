@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
@@ -10,12 +11,15 @@ from rich.text import Text
 from switchml.commands.job import JobProfile
 from switchml.commands.text.printing import Part, console, text
 from switchml.commands.text.tables import table
+from switchml.common.counter_table import PATH, PROCESS, RANK, THREAD
+from switchml.common.counters import Counter, by_heading, headings
 from switchml.ops import profile_drawing
-from switchml.ops.profiles import JobTimes
+from switchml.ops.profiles import JobTimes, RankTimes
 
 __all__: list[str] = []
 
-_LABEL = 9  # columns before a timeline
+_COUNTED: Final = (*PROCESS, *THREAD, *PATH)
+_LABEL: Final = 9  # columns before a timeline
 
 
 @text.register(JobProfile)
@@ -31,24 +35,30 @@ def _(profile: JobProfile) -> Iterator[Part]:
 
 
 def _table(times: JobTimes) -> Table:
-    columns = ["rank", "agent", "calls", "call", "quantize", "wait", "dequantize", "send", "receive", "sum"]
-    columns += ["sleeps", "retransmitted", "while busy"]
+    columns = ["rank", "agent", *headings("profile", _COUNTED), *headings("profile", RANK), "while busy"]
     made = table(*columns, right=(columns[0], *columns[2:]))
     for rank in times.ranks:
-        calls = max(rank.calls, 1)
-        own = [(rank.quantize, rank.busy), (rank.wait, rank.busy), (rank.dequantize, rank.busy)]
+        packets = by_heading("profile", RANK, rank.packets)
         made.add_row(
             str(rank.rank),
             rank.agent,
-            f"{rank.calls:,}",
-            _duration(rank.call_time / calls) if rank.calls else "",
-            *(f"{_duration(part / calls)} {part / whole:4.0%}" if whole else "" for part, whole in own),
-            *(_duration(part / calls) if part else "" for part in (rank.send, rank.receive, rank.sum)),
-            f"{rank.sleeps / calls:,.1f}",
-            f"{rank.retransmissions:,}",
-            f"{rank.bytes / rank.busy / 1e6:,.1f} MB/s" if rank.busy else "",
+            *(_cell(counter, rank) for counter in _COUNTED if "profile" in counter.headings),
+            *(f"{count:,}" for count in packets.values()),
+            f"{rank.counted['bytes'] / rank.busy / 1e6:,.1f} MB/s" if rank.busy else "",
         )
     return made
+
+
+def _cell(counter: Counter, rank: RankTimes) -> str:
+    """Return a duration or a number of times per call, or else a total."""
+    value, calls = counter.in_units(rank.counted[counter.name]), max(rank.counted["calls"], 1)
+    if counter.unit == "times":
+        return f"{value / calls:,.1f}"
+    if counter.unit != "nanoseconds":
+        return f"{value:,}"
+    if counter in THREAD:
+        return f"{_duration(value / calls)} {value / rank.busy:4.0%}" if rank.busy else ""
+    return _duration(value / calls) if value else ""
 
 
 def _timeline(times: JobTimes) -> Iterator[Text]:

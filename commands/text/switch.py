@@ -10,7 +10,7 @@ from rich.text import Text
 
 from switchml.commands.switch import AgentFound, Agents, Losses, Ports, SwitchEntries, Switches, SwitchFound
 from switchml.commands.text.printing import Part, text
-from switchml.commands.text.tables import age, ranges, table
+from switchml.commands.text.tables import age, packet_columns, packet_counts, ranges, table
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.dataplane.table_names import LOSS_TABLES
@@ -165,10 +165,9 @@ def _agents(agents: Sequence[pb.Agent]) -> Table:
 @text.register(AgentFound)
 def _(found: AgentFound) -> Iterator[Part]:
     yield _agents([found.agent])
-    columns = ("job", "rank", "state", "chunks", "sent", "retransmitted")
+    columns = ("job", "rank", "state", "chunks", *packet_columns())
     made = table(*columns, right=("rank", *columns[3:]))
     for job, rank in found.carried():
-        again = rank.counters.retransmissions + rank.counters.fast_retransmissions
         state = enum_word(pb.RankState, rank.state)
-        made.add_row(job.name, str(rank.rank), state, f"{rank.position:,}", f"{rank.counters.sent:,}", f"{again:,}")
+        made.add_row(job.name, str(rank.rank), state, f"{rank.position:,}", *packet_counts(rank))
     yield made if made.rows else "it has no ranks of live jobs"

@@ -9,7 +9,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["age", "ranges", "state_text", "table"]
+from switchml.common.counter_table import RANK
+from switchml.common.counters import by_heading, headings, read_counters
+from switchml.controller.proto import switchml_pb2 as pb
+
+__all__ = ["age", "packet_columns", "packet_counts", "ranges", "state_text", "table"]
 
 _STATE_STYLES = {"RUNNING": "green", "COMPLETED": "green", "READY": "cyan", "FAILED": "red", "STOPPED": "yellow"}
 
@@ -20,6 +24,16 @@ def table(*columns: str, title: str | None = None, right: Iterable[str] = ()) ->
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
+
+
+def packet_columns() -> list[str]:
+    """Return the headings of a rank's packets."""
+    return headings("ranks", RANK)
+
+
+def packet_counts(rank: pb.Rank) -> list[str]:
+    """Return the cells of a rank's packets."""
+    return [f"{count:,}" for count in by_heading("ranks", RANK, read_counters(RANK, rank.counters)).values()]
 
 
 def state_text(name: str) -> Text:

@@ -11,6 +11,8 @@ from rich.text import Text
 from switchml.commands.text.printing import Frame, Part, text
 from switchml.commands.text.tables import table
 from switchml.commands.top import Activity
+from switchml.common.counter_table import RANK
+from switchml.common.counters import by_heading, headings
 from switchml.ops import top
 
 __all__: list[str] = []
@@ -47,7 +49,7 @@ def _job(job: top.JobActivity) -> list[RenderableType]:
     if job.straggler is not None:
         behind = max(rank.behind for rank in job.ranks)
         head.append(f"  rank {job.straggler} is {behind:,} chunks behind", "yellow")
-    columns = ("rank", "state", "agent", "chunks", "behind", "rate", "packets/s", "retransmits/s", "round trip")
+    columns = ("rank", "state", "agent", "chunks", "behind", "rate", *headings("top", RANK), "round trip")
     ranks = table(*columns, right=(columns[0], *columns[3:]))
     shown = sorted(job.ranks, key=lambda rank: (-rank.behind, rank.rank))[:_MOST_RANKS]
     for rank in sorted(shown, key=lambda rank: rank.rank):
@@ -58,8 +60,7 @@ def _job(job: top.JobActivity) -> list[RenderableType]:
             f"{rank.position:,}",
             f"{rank.behind:,}",
             _rate(rank.bytes_per_second),
-            f"{rank.packets_per_second:,.0f}",
-            f"{rank.retransmissions_per_second:,.0f}",
+            *(f"{rate:,.0f}" for rate in by_heading("top", RANK, rank.per_second).values()),
             f"{rank.round_trip_seconds * 1e6:,.0f} us" if rank.round_trip_seconds else "",
         )
     left_out = len(job.ranks) - len(shown)

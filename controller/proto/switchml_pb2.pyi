@@ -255,12 +255,12 @@ class MissingProfile(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RankProfile(_message.Message):
-    __slots__ = ("rank", "agent", "calls", "bytes", "call_ns", "calls_by_duration", "quantize_ns", "wait_ns", "dequantize_ns", "sleeps", "send_ns", "receive_ns", "sent_bytes", "received_bytes", "round_trips_by_duration", "round_trip_ns", "sum_ns", "counters", "latest", "taken_at_ns", "attached")
+    __slots__ = ("rank", "agent", "calls", "bytes", "call_time_ns", "calls_by_duration", "quantize_ns", "wait_ns", "dequantize_ns", "sleeps", "send_ns", "receive_ns", "sent_bytes", "received_bytes", "round_trips_by_duration", "round_trip_time_ns", "sum_ns", "counters", "latest", "taken_at_ns", "attached")
     RANK_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
-    CALL_NS_FIELD_NUMBER: _ClassVar[int]
+    CALL_TIME_NS_FIELD_NUMBER: _ClassVar[int]
     CALLS_BY_DURATION_FIELD_NUMBER: _ClassVar[int]
     QUANTIZE_NS_FIELD_NUMBER: _ClassVar[int]
     WAIT_NS_FIELD_NUMBER: _ClassVar[int]
@@ -271,7 +271,7 @@ class RankProfile(_message.Message):
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIPS_BY_DURATION_FIELD_NUMBER: _ClassVar[int]
-    ROUND_TRIP_NS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_TIME_NS_FIELD_NUMBER: _ClassVar[int]
     SUM_NS_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
@@ -281,7 +281,7 @@ class RankProfile(_message.Message):
     agent: str
     calls: int
     bytes: int
-    call_ns: int
+    call_time_ns: int
     calls_by_duration: _containers.RepeatedScalarFieldContainer[int]
     quantize_ns: int
     wait_ns: int
@@ -292,13 +292,13 @@ class RankProfile(_message.Message):
     sent_bytes: int
     received_bytes: int
     round_trips_by_duration: _containers.RepeatedScalarFieldContainer[int]
-    round_trip_ns: int
+    round_trip_time_ns: int
     sum_ns: int
     counters: RankCounters
     latest: _containers.RepeatedCompositeFieldContainer[CallProfile]
     taken_at_ns: int
     attached: bool
-    def __init__(self, rank: _Optional[int] = ..., agent: _Optional[str] = ..., calls: _Optional[int] = ..., bytes: _Optional[int] = ..., call_ns: _Optional[int] = ..., calls_by_duration: _Optional[_Iterable[int]] = ..., quantize_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., dequantize_ns: _Optional[int] = ..., sleeps: _Optional[int] = ..., send_ns: _Optional[int] = ..., receive_ns: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., round_trips_by_duration: _Optional[_Iterable[int]] = ..., round_trip_ns: _Optional[int] = ..., sum_ns: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., latest: _Optional[_Iterable[_Union[CallProfile, _Mapping]]] = ..., taken_at_ns: _Optional[int] = ..., attached: bool = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., agent: _Optional[str] = ..., calls: _Optional[int] = ..., bytes: _Optional[int] = ..., call_time_ns: _Optional[int] = ..., calls_by_duration: _Optional[_Iterable[int]] = ..., quantize_ns: _Optional[int] = ..., wait_ns: _Optional[int] = ..., dequantize_ns: _Optional[int] = ..., sleeps: _Optional[int] = ..., send_ns: _Optional[int] = ..., receive_ns: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., round_trips_by_duration: _Optional[_Iterable[int]] = ..., round_trip_time_ns: _Optional[int] = ..., sum_ns: _Optional[int] = ..., counters: _Optional[_Union[RankCounters, _Mapping]] = ..., latest: _Optional[_Iterable[_Union[CallProfile, _Mapping]]] = ..., taken_at_ns: _Optional[int] = ..., attached: bool = ...) -> None: ...
 
 class CallProfile(_message.Message):
     __slots__ = ("sequence", "operation", "bytes", "submitted_ns", "begun_ns", "answered_ns", "ended_ns", "quantize_ns", "wait_ns", "dequantize_ns")

@@ -7,6 +7,7 @@ from typing import Final
 
 from finsy.proto import p4r
 
+from switchml.common.counter_table import FAULTS, PORT
 from switchml.common.metrics_server import Families
 from switchml.dataplane.constants import DropReason, Verdict
 from switchml.dataplane.softswitch._native import Switch
@@ -16,7 +17,6 @@ from switchml.dataplane.softswitch.errors import P4RuntimeError
 __all__ = ["SwitchMetrics", "jobs_of"]
 
 _JOB_TABLE: Final = ".job_table"
-_FAULTS: Final = tuple((fault, f"injected_{fault}") for fault in ("drop", "duplicate", "delay", "flip"))
 
 
 def jobs_of(device: Device) -> list[int]:
@@ -43,26 +43,7 @@ class SwitchMetrics:
         """Add the current values."""
         families.gauge("switchml_softswitch_info", "Version of the soft switch.", 1, version=self._version)
         for number in self._ports:
-            counters, port = self._switch.port_counters(number), str(number)
-            for name, help_text, value in (
-                ("received_packets", "Packets received.", counters["received"]),
-                ("sent_packets", "Packets sent.", counters["sent"]),
-                (
-                    "receive_overflows",
-                    "Packets lost because the receive buffer was full.",
-                    counters["receive_overflow"],
-                ),
-                ("receive_errors", "Frames in which a device detected an error.", counters["receive_errors"]),
-                ("handed_over_frames", "Frames received by a shard other than their slot's.", counters["handed_over"]),
-                ("send_errors", "Packets that the kernel or a device refused to send.", counters["send_errors"]),
-            ):
-                families.counter(f"switchml_softswitch_port_{name}_total", help_text, value, port=port)
-            for fault, key in _FAULTS:
-                families.counter(
-                    "switchml_softswitch_port_injected_faults_total",
-                    "Faults injected on purpose (--drop and similar options).",
-                    counters[key], port=port, fault=fault,  # type: ignore[literal-required]
-                )  # fmt: skip
+            families.counters((*PORT, *FAULTS), self._switch.port_counters(number), port=str(number))
         for reason in DropReason:
             packets, _ = self._switch.read_drop_counter(reason)
             families.counter(

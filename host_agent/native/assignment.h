@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "native/counters/counters.h"
 #include "native/wire/epoch_limit.h"
 
 namespace switchml::agent {
@@ -28,17 +29,8 @@ struct RankAssignment {
 // `assignment` again. Throws std::invalid_argument for what cannot be.
 RankAssignment checked(RankAssignment assignment);
 
-struct RankStatus {
-  uint64_t position = 0;  // contributions sent for the first time: the rank that lags is the one with the fewest
-  uint64_t sent = 0;      // packets
-  uint64_t received = 0;  // results taken
-  uint64_t retransmissions = 0;
-  uint64_t fast_retransmissions = 0;
-  uint64_t ignored = 0;  // packets that were not the result of a slot in flight
-  uint64_t sending = 0;  // nanoseconds of the data threads, including those spent on looking for something to send
-  uint64_t receiving = 0;
-  uint64_t sent_bytes = 0;  // of UDP payload
-  uint64_t received_bytes = 0;
+struct RankStatus : counters::Rank {
+  uint64_t position = 0;        // contributions sent for the first time: the rank that lags is the one with the fewest
   uint64_t gso_batch_size = 0;  // as JobTransport's
   double round_trip_seconds = 0;
   uint64_t uses = 0;         // of the slot that was used most

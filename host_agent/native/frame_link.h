@@ -25,24 +25,6 @@ struct FrameLinkOptions {
   bool busy = false;                 // never sleep: for a CPU that does nothing else
 };
 
-// Frames that no job got, in addition to those that the device counts.
-struct FrameLinkCounters {
-  uint64_t malformed = 0;     // shorter than their headers, or lengths that contradict each other
-  uint64_t bad_checksum = 0;  // of the IPv4 header
-  uint64_t not_for_us = 0;    // neither ARP nor UDP to our address
-  uint64_t unknown_port = 0;  // UDP, but to no job
-  uint64_t unresolved = 0;    // packets not sent, because the switch's MAC address is not known yet
-
-  // Adds those of another queue of the same interface.
-  void add(const FrameLinkCounters& other) {
-    malformed += other.malformed;
-    bad_checksum += other.bad_checksum;
-    not_for_us += other.not_for_us;
-    unknown_port += other.unknown_port;
-    unresolved += other.unresolved;
-  }
-};
-
 // One thread at a time uses it: the data thread that the queue belongs to, or one that runs between two of its rounds.
 class FrameLink {
  public:
@@ -81,7 +63,7 @@ class FrameLink {
   void end_sleep();
 
   net::FrameDeviceCounters device_counters() const { return device_->counters(); }
-  const FrameLinkCounters& counters() const { return counters_; }
+  const counters::Link& counters() const { return counters_; }
 
  private:
   class JobLink;
@@ -98,7 +80,7 @@ class FrameLink {
   std::map<uint16_t, JobLink*> jobs_;  // by UDP port
   uint16_t next_port_;
   std::array<net::Datagram, net::FrameDevice::kBurst> frames_{};
-  FrameLinkCounters counters_;
+  counters::Link counters_;
 };
 
 // The links of an interface's queues, in their order. Throws std::system_error.

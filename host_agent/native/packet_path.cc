@@ -123,7 +123,7 @@ RankStatus PacketPath::PacketRank::status() const {
 
 RankProfile PacketPath::PacketRank::profile(uint64_t calls) const {
   RankProfile profile = channel_->is_open() ? profile_of(channel_->channel().control(), calls) : RankProfile{};
-  profile.summing = 0;  // only the process writes there
+  profile.sum_ns = 0;  // only the process writes there
   for (const auto& thread : path_->threads_) {
     thread->add_to(key_, rank_, &profile);
   }
@@ -289,8 +289,8 @@ PacketPath::LinkCounters PacketPath::link_counters() {
   }
   LinkCounters sum;
   for_each_link([&sum](const FrameLink& link) {
-    sum.device.add(link.device_counters());
-    sum.link.add(link.counters());
+    sum.counters::Device::add(link.device_counters());
+    sum.counters::Link::add(link.counters());
   });
   return sum;
 }

@@ -42,10 +42,7 @@ class PacketPath {
   std::shared_ptr<Rank> open(const RankAssignment& assignment);
 
   // Counters of all links together, of what belongs to no rank. Throws std::invalid_argument without links.
-  struct LinkCounters {
-    net::FrameDeviceCounters device;
-    FrameLinkCounters link;
-  };
+  struct LinkCounters : counters::Device, counters::Link {};
   LinkCounters link_counters();
 
  private:

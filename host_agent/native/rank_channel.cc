@@ -136,12 +136,8 @@ RankStatus RankChannel::status() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   RankStatus sum;
   for (const RankStatus& part : status_of_thread_) {
+    sum.counters::Rank::add(part);
     sum.position += part.position;
-    sum.sent += part.sent;
-    sum.received += part.received;
-    sum.retransmissions += part.retransmissions;
-    sum.fast_retransmissions += part.fast_retransmissions;
-    sum.ignored += part.ignored;
     sum.uses = std::max(sum.uses, part.uses);
     sum.gso_batch_size = std::max(sum.gso_batch_size, part.gso_batch_size);
     sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);

@@ -6,21 +6,11 @@
 namespace switchml::agent {
 
 RankProfile profile_of(const channel::ChannelControl& control, uint64_t most) {
-  const auto read = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
   RankProfile profile;
-  profile.sleeps = read(control.process.sleeps);
-  profile.calls = control.calls.ended();
-  profile.bytes = control.calls.bytes();
-  profile.call_time = control.calls.nanoseconds();
-  for (size_t bucket = 0; bucket < runtime::kDurationBuckets; ++bucket) {
-    profile.calls_took[bucket] = control.calls.took(bucket);
-  }
-  profile.summing = read(control.server.summing);
   profile.taken_at = runtime::monotonic_nanoseconds();
-  const channel::ThreadTimes spent = channel::thread_times_of(control.process, profile.taken_at);
-  profile.quantize = spent.quantize;
-  profile.waiting = spent.waiting;
-  profile.dequantize = spent.dequantize;
+  static_cast<counters::Thread&>(profile) = channel::thread_times_of(control.process, profile.taken_at);
+  static_cast<counters::Process&>(profile) = channel::process_counters_of(control.process, control.calls);
+  profile.sum_ns = control.server.sum_ns.load(std::memory_order_relaxed);
   profile.latest = control.calls.latest(most, profile.taken_at);
   return profile;
 }

@@ -81,7 +81,7 @@ void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point no
   batch.add(header, wire::protocol::header_bytes, channel_->channel().contribution(slot),
             empty ? 0 : assignment_.values * sizeof(uint32_t));
   status_.sent += 1;
-  status_.sent_bytes += wire::protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
+  path_.sent_bytes += wire::protocol::header_bytes + (empty ? 0 : assignment_.values * sizeof(uint32_t));
 }
 
 void RankSender::transmit(net::SendBatch& batch, Clock::time_point now) {
@@ -193,7 +193,7 @@ void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   channel_->channel().result_tickets()[result.slot] = slots_.complete(result.slot, header);
   status_.uses = slots_.uses();
   status_.received += 1;
-  status_.received_bytes += result.bytes;
+  path_.received_bytes += result.bytes;
   finished_.push_back(static_cast<uint16_t>(result.slot));
 }
 
@@ -229,14 +229,9 @@ void RankSender::publish(bool nothing_left, uint64_t gso_batch_size) {
 }
 
 void RankSender::add_to(RankProfile* profile) const {
-  profile->sending += status_.sending;
-  profile->receiving += status_.receiving;
-  profile->sent_bytes += status_.sent_bytes;
-  profile->received_bytes += status_.received_bytes;
-  profile->round_trip_time += round_trip_.nanoseconds();
-  for (size_t bucket = 0; bucket < runtime::kDurationBuckets; ++bucket) {
-    profile->round_trips[bucket] += round_trip_.histogram()[bucket];
-  }
+  profile->counters::Path::add(path_);
+  profile->round_trip_time_ns += round_trip_.nanoseconds();
+  runtime::add_counts(&profile->round_trips_by_duration, round_trip_.histogram());
 }
 
 }  // namespace switchml::agent

@@ -55,8 +55,8 @@ class RankSender {
   Clock::time_point next_deadline() const { return next_deadline_; }
 
   // Nanoseconds: the rank's share of the time in which its thread worked for all ranks of the job.
-  void count_sending(uint64_t nanoseconds) { status_.sending += nanoseconds; }
-  void count_receiving(uint64_t nanoseconds) { status_.receiving += nanoseconds; }
+  void count_sending(uint64_t nanoseconds) { path_.send_ns += nanoseconds; }
+  void count_receiving(uint64_t nanoseconds) { path_.receive_ns += nanoseconds; }
   // Adds what was counted here to what others counted.
   void add_to(RankProfile* profile) const;
 
@@ -124,6 +124,7 @@ class RankSender {
   Window window_;
   RoundTrip round_trip_;
   RankStatus status_;
+  counters::Path path_;  // except for round trips, which are in round_trip_
 };
 
 }  // namespace switchml::agent

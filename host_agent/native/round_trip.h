@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -44,7 +43,7 @@ class RoundTrip {
 
   Duration smoothed() const { return smoothed_; }  // 0 before the first sample
 
-  const std::array<uint64_t, runtime::kDurationBuckets>& histogram() const { return histogram_; }
+  const runtime::DurationCounts& histogram() const { return histogram_; }
   uint64_t nanoseconds() const { return nanoseconds_; }  // of all samples together
 
   // The retransmission timeout after a number of timeouts in a row, each of which doubles it.
@@ -58,7 +57,7 @@ class RoundTrip {
   Duration variation_{0};
   Duration timeout_ = kInitialTimeout;
   Duration minimum_ = kLowestMinimum;
-  std::array<uint64_t, runtime::kDurationBuckets> histogram_{};
+  runtime::DurationCounts histogram_{};
   uint64_t nanoseconds_ = 0;
 };
 

@@ -47,12 +47,17 @@ constexpr Field<Get> field(const char* name, Get get, const char* doc = "", cons
   return {name, get, doc, type};
 }
 
+// The keys of a group of counters (native/counters/counters.h) that the struct derives from.
+template <class Group>
+constexpr auto counters() {
+  return Group::fields([](const char* name, auto member, const char* help) { return field(name, member, help); });
+}
+
 // A dict that is made of a `Struct`.
-template <class Struct, class... Gets>
+template <class Struct, class Fields>
 class Record {
  public:
-  constexpr Record(const char* name, const char* doc, Field<Gets>... fields)
-      : name_(name), doc_(doc), fields_(fields...) {}
+  constexpr Record(const char* name, const char* doc, Fields fields) : name_(name), doc_(doc), fields_(fields) {}
 
   nanobind::dict dict_of(const Struct& made) const {
     nanobind::dict result;
@@ -90,12 +95,23 @@ class Record {
 
   const char* name_;
   const char* doc_;
-  std::tuple<Field<Gets>...> fields_;
+  Fields fields_;  // a tuple
 };
 
-template <class Struct, class... Gets>
-constexpr Record<Struct, Gets...> record(const char* name, const char* doc, Field<Gets>... fields) {
-  return {name, doc, fields...};
+template <class Get>
+constexpr std::tuple<Field<Get>> keys_of(Field<Get> field) {
+  return {field};
+}
+template <class... Gets>
+constexpr std::tuple<Field<Gets>...> keys_of(std::tuple<Field<Gets>...> group) {
+  return group;
+}
+
+// Each of `parts` is a field() or counters().
+template <class Struct, class... Parts>
+constexpr auto record(const char* name, const char* doc, Parts... parts) {
+  auto fields = std::tuple_cat(keys_of(parts)...);
+  return Record<Struct, decltype(fields)>(name, doc, fields);
 }
 
 }  // namespace switchml::bindings

@@ -10,13 +10,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "native/counters/counters.h"
 #include "native/runtime/durations.h"
 
 namespace switchml::channel {
 
-// Times are monotonic_nanoseconds(); the last three say what the thread did between `begun` and `ended`, for this call
-// or for another one at the same time.
-struct CallTimes {
+// Times are monotonic_nanoseconds(); the counters say what the thread did between `begun` and `ended`, for this call or
+// for another one at the same time.
+struct CallTimes : counters::Thread {
   uint64_t sequence = 0;  // among the rank's calls, from 0
   uint64_t kind = 0;      // CallKind of switchml/native/codecs/make_codec.h
   uint64_t bytes = 0;     // of the tensor
@@ -24,9 +25,6 @@ struct CallTimes {
   uint64_t begun = 0;     // work on its first chunk began
   uint64_t answered = 0;  // the result of its last chunk was found
   uint64_t ended = 0;
-  uint64_t quantize = 0;
-  uint64_t waiting = 0;
-  uint64_t dequantize = 0;
 };
 
 class CallLog {
@@ -51,10 +49,16 @@ class CallLog {
 
   // ---- the reader ----
 
-  uint64_t ended() const { return ended_.load(std::memory_order_relaxed); }
-  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  uint64_t nanoseconds() const { return nanoseconds_.load(std::memory_order_relaxed); }
-  uint64_t took(size_t bucket) const { return took_[bucket].load(std::memory_order_relaxed); }
+  counters::Process totals() const {
+    counters::Process found;
+    found.calls = ended_.load(std::memory_order_relaxed);
+    found.bytes = bytes_.load(std::memory_order_relaxed);
+    found.call_time_ns = nanoseconds_.load(std::memory_order_relaxed);
+    for (size_t bucket = 0; bucket < took_.size(); ++bucket) {
+      found.calls_by_duration[bucket] = took_[bucket].load(std::memory_order_relaxed);
+    }
+    return found;
+  }
 
   // The latest calls, at most `most`, oldest first, without those that were overwritten during the call and those whose
   // times are impossible as of `now`.
@@ -88,19 +92,19 @@ class CallLog {
   using Record = std::array<std::atomic<uint64_t>, kFields>;
 
   static Fields fields_of(const CallTimes& call) {
-    return {call.sequence, call.kind,  call.bytes,    call.submitted, call.begun,
-            call.answered, call.ended, call.quantize, call.waiting,   call.dequantize};
+    return {call.sequence, call.kind,  call.bytes,       call.submitted, call.begun,
+            call.answered, call.ended, call.quantize_ns, call.wait_ns,   call.dequantize_ns};
   }
   static CallTimes times_of(const Fields& fields) {
-    return {fields[0], fields[1], fields[2], fields[3], fields[4],
-            fields[5], fields[6], fields[7], fields[8], fields[9]};
+    return {
+        {fields[7], fields[8], fields[9]}, fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], fields[6]};
   }
   static bool can_be(const CallTimes& call, uint64_t now) {
     if (call.submitted > call.begun || call.begun > call.answered || call.answered > call.ended || call.ended > now) {
       return false;
     }
     uint64_t left = call.ended - call.begun;
-    for (const uint64_t part : {call.quantize, call.waiting, call.dequantize}) {
+    for (const uint64_t part : {call.quantize_ns, call.wait_ns, call.dequantize_ns}) {
       if (part > left) return false;
       left -= part;
     }

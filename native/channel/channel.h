@@ -65,14 +65,14 @@ struct ServerCounters {
   std::atomic<uint64_t> retransmissions;
   std::atomic<uint64_t> ignored;  // results of no slot in flight
   std::atomic<uint64_t> uses;     // of the slot that was used most, in this epoch
-  std::atomic<uint64_t> summing;  // nanoseconds of a switch that added up the job's values; this rank's share
+  std::atomic<uint64_t> sum_ns;   // this rank's share of the time in which a switch added up the job's values
 };
 
 // Where the progress thread's time goes, in nanoseconds, while there are calls.
 struct ProcessCounters {
-  std::atomic<uint64_t> quantize;
-  std::atomic<uint64_t> waiting;
-  std::atomic<uint64_t> dequantize;
+  std::atomic<uint64_t> quantize_ns;
+  std::atomic<uint64_t> wait_ns;
+  std::atomic<uint64_t> dequantize_ns;
   std::atomic<uint64_t> sleeps;  // how often it went to sleep
   // Its state (ThreadState) and since when, which those above do not count yet; 0 while they change.
   std::atomic<uint64_t> state;

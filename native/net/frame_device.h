@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "native/counters/counters.h"
 #include "native/net/udp_batch.h"
 
 namespace switchml::net {
@@ -26,25 +27,8 @@ struct FrameHeaders {
   size_t count;
 };
 
-struct FrameDeviceCounters {
-  uint64_t received = 0;          // frames
-  uint64_t receive_overflow = 0;  // dropped by the device because they were not received in time
-  uint64_t receive_errors = 0;    // dropped because the device found a wrong checksum or length
-  uint64_t uncopied = 0;          // frames sent whose payload the device read from its original place
-  uint64_t handed_over = 0;       // frames received and passed to another queue of the port
-  SendCounters sending;
-
-  // Adds the counters of another queue of the same port.
-  void add(const FrameDeviceCounters& other) {
-    received += other.received;
-    receive_overflow += other.receive_overflow;
-    receive_errors += other.receive_errors;
-    uncopied += other.uncopied;
-    handed_over += other.handed_over;
-    sending.sent += other.sending.sent;
-    sending.lost += other.sending.lost;
-    if (sending.last_error == 0) sending.last_error = other.sending.last_error;
-  }
+struct FrameDeviceCounters : counters::Device {
+  int last_send_errno = 0;  // of the last frame that was not sent; 0 if all were
 };
 
 // One queue of an interface; each queue is served by one thread. A frame that arrives at a queue is passed to the queue

@@ -391,8 +391,8 @@ void SendBatch::send_singly(const UdpSocket& socket, const Run& run, const socka
 }
 
 void SendBatch::count_lost(size_t packets, int error) {
-  counters_.lost += packets;
-  counters_.last_error = error;
+  counters_.send_errors += packets;
+  counters_.last_send_errno = error;
 }
 
 }  // namespace switchml::net

@@ -128,8 +128,8 @@ class ReceiveBatch {
 // The outcomes of sending the datagrams of a SendBatch.
 struct SendCounters {
   uint64_t sent = 0;
-  uint64_t lost = 0;   // refused by the kernel (EAGAIN, ENOBUFS, EMSGSIZE, ...), like lost on the way
-  int last_error = 0;  // errno of the last refusal; 0 if nothing was refused
+  uint64_t send_errors = 0;  // refused by the kernel (EAGAIN, ENOBUFS, EMSGSIZE, ...), like lost on the way
+  int last_send_errno = 0;   // of the last refusal; 0 if nothing was refused
 };
 
 // A queue of packets to send. It stores only pointers: the memory behind them must stay valid and unchanged until

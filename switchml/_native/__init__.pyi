@@ -9,19 +9,19 @@ from switchml._native import kernels as kernels
 
 @type_check_only
 class Spent(TypedDict):
-    """Nanoseconds of the progress thread, and the calls that have ended.
+    """What the progress thread and its calls have counted, durations in nanoseconds.
 
-    Bucket i of `calls_took` counts calls that took less than 1.024 us times 2^i, and the last one all others.
+    Bucket i of `calls_by_duration` counts calls that took less than 1.024 us times 2^i, and the last one all others.
     """
 
-    quantize: int
-    waiting: int
-    dequantize: int
-    sleeps: int  # times that the thread went to sleep
-    calls: int
-    bytes: int  # of the calls' tensors
-    call_time: int  # nanoseconds from submission to end, all calls together
-    calls_took: list[int]
+    quantize_ns: int  # converting values of tensors
+    wait_ns: int  # waiting for results
+    dequantize_ns: int  # converting results
+    calls: int  # calls that have ended
+    bytes: int  # bytes of the tensors of calls that have ended
+    call_time_ns: int  # from submission to end, all calls together
+    calls_by_duration: list[int]  # calls from submission to end
+    sleeps: int  # number of times that the process's thread slept for results
 
 KIND_FLOAT32_SUM: int = 1
 

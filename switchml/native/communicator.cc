@@ -228,7 +228,7 @@ bool Communicator::linger() {
   if (stream_->check_failed() || !stream_->waits_for_results()) {
     return false;
   }
-  stream_->time().enter(ThreadTime::State::waiting);
+  stream_->time().enter(ThreadTime::State::wait);
   const uint32_t wanted = std::min(stream_->results_wanted(), kResultsWorthTaking);
   const std::atomic<uint32_t>& switch_on = channel_.control().server_cpu;
   const auto end = std::chrono::steady_clock::now() + kLinger;
@@ -254,7 +254,7 @@ void Communicator::sleep() {
   const bool results = !stream_->check_failed() && stream_->results_that_wait() != 0;
   if (!results && !has_inbox_ && !abandoning_) {
     if (stream_->waits_for_results()) {  // and not for a call
-      stream_->time().enter(ThreadTime::State::waiting);
+      stream_->time().enter(ThreadTime::State::wait);
       control.process.sleeps.fetch_add(1, std::memory_order_relaxed);
     } else {
       stream_->time().enter(ThreadTime::State::idle);

@@ -24,9 +24,9 @@ class ThreadTime {
 
   void begun(Call* call) const {
     call->times.begun = since_;
-    call->times.quantize = total(control_->process.quantize);
-    call->times.waiting = total(control_->process.waiting);
-    call->times.dequantize = total(control_->process.dequantize);
+    call->times.quantize_ns = total(control_->process.quantize_ns);
+    call->times.wait_ns = total(control_->process.wait_ns);
+    call->times.dequantize_ns = total(control_->process.dequantize_ns);
   }
   void answered(Call* call) const { call->times.answered = since_; }
   // Of one or more calls; all of them end now.
@@ -37,9 +37,9 @@ class ThreadTime {
       channel::CallTimes times = call->times;
       times.sequence = call->sequence;
       times.ended = since_;
-      times.quantize = total(control_->process.quantize) - times.quantize;
-      times.waiting = total(control_->process.waiting) - times.waiting;
-      times.dequantize = total(control_->process.dequantize) - times.dequantize;
+      times.quantize_ns = total(control_->process.quantize_ns) - times.quantize_ns;
+      times.wait_ns = total(control_->process.wait_ns) - times.wait_ns;
+      times.dequantize_ns = total(control_->process.dequantize_ns) - times.dequantize_ns;
       control_->calls.note(times);
     }
   }
@@ -62,11 +62,11 @@ class ThreadTime {
   std::atomic<uint64_t>* counter_of(State state) const {
     switch (state) {
       case State::quantize:
-        return &control_->process.quantize;
-      case State::waiting:
-        return &control_->process.waiting;
+        return &control_->process.quantize_ns;
+      case State::wait:
+        return &control_->process.wait_ns;
       case State::dequantize:
-        return &control_->process.dequantize;
+        return &control_->process.dequantize_ns;
       case State::idle:
         break;
     }

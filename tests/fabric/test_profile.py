@@ -55,7 +55,7 @@ def test_a_running_job_is_profiled(ctl: Ctl, transport: str, tmp_path: Path) -> 
         (seen,) = ctl.json("top", "--once", "--interval", "2")["jobs"]
         assert (seen["name"], seen["state"], seen["workers"]) == ("busy", "RUNNING", 2)
         assert seen["bytes_per_second"] > 0
-        assert all(rank["packets_per_second"] > 0 for rank in seen["ranks"])
+        assert all(rank["per_second"]["sent"] > 0 for rank in seen["ranks"])
 
         kinds = [event["kind"] for event in ctl.json("events", "--job", "busy")["events"]]
         assert kinds[:2] == ["job-started", "job-ready"]

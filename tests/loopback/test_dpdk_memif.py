@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import signal
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from counter_pages import counters_on, described, page
 from device_harness import VALUES, check_restart, link_counters, port_counters, running_fabric
 from memif_links import agent, switch_options
-from prometheus_client.parser import text_string_to_metric_families
 
 import switchml
+from switchml.common.counter_table import DEVICE, LINK, PORT
+from switchml.common.counter_table import FAULTS as INJECTED
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.devices import built
 
@@ -46,12 +47,10 @@ def test_all_reduce_between_processes(tmp_path: Path, faults: tuple[str, ...]) -
 
 def samples(address: str) -> dict[tuple[str, str], float]:
     """What a process serves at `address`, by name and by its rank, port or reason."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
     keys = ("rank", "port", "reason", "state")
     return {
         (sample.name, "".join(sample.labels.get(key, "") for key in keys)): sample.value
-        for family in families
+        for family in page(address)
         for sample in family.samples
     }
 
@@ -70,10 +69,13 @@ def test_profile_and_metrics_count_what_goes_over_devices(tmp_path: Path) -> Non
                 job = next(job.id for job in fabric.client.list_jobs() if job.state == pb.JOB_STATE_RUNNING)
                 profiles.extend(fabric.client.profile_job(job, calls=10).ranks)
                 agents.extend(samples(address) for address in fabric.metrics[1:])
+                for address in fabric.metrics[1:]:
+                    assert counters_on(page(address), "switchml_agent_device_") == described((*DEVICE, *LINK))
             comm.barrier()
 
         fabric.run_job(2, reduce)
         switch = samples(fabric.metrics[0])
+        assert counters_on(page(fabric.metrics[0]), "switchml_softswitch_port_") == described((*PORT, *INJECTED))
     assert sorted(profile.rank for profile in profiles) == [0, 1]
     for profile in profiles:
         assert profile.send_ns > 0

@@ -62,38 +62,38 @@ def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
 
     ranks = fabric.run_ranks(2, work)
     # A rank measures a round trip where its packet was the last one that the result waited for.
-    assert (sum(sum(found["round_trips"]) for _, found in ranks) > 0) == (transport == "udp")
+    assert (sum(sum(found["round_trips_by_duration"]) for _, found in ranks) > 0) == (transport == "udp")
     for lasted, found in ranks:
         assert found["calls"] == 7
         assert found["bytes"] == 4 * (sum(sizes) + 50) + 2 * 30 + 7
-        busy = found["quantize"] + found["waiting"] + found["dequantize"]
+        busy = found["quantize_ns"] + found["wait_ns"] + found["dequantize_ns"]
         assert 0 < busy <= lasted * 1e9
-        assert found["quantize"] > 0
-        assert found["dequantize"] > 0
-        assert 0 < found["call_time"] <= lasted * 1e9
-        assert len(found["calls_took"]) == BUCKETS
-        assert sum(found["calls_took"]) == 7
+        assert found["quantize_ns"] > 0
+        assert found["dequantize_ns"] > 0
+        assert 0 < found["call_time_ns"] <= lasted * 1e9
+        assert len(found["calls_by_duration"]) == BUCKETS
+        assert sum(found["calls_by_duration"]) == 7
         latest = found["latest"]
         assert [call["sequence"] for call in latest] == list(range(7))
         assert [call["kind"] for call in latest] == [1, 1, 1, 7, 3, 8, 9]
         assert [call["bytes"] for call in latest] == [4000, 0, 400_000, 200, 60, 7, 0]
         for call, following in zip(latest, [*latest[1:], None], strict=True):
             assert call["submitted"] <= call["begun"] <= call["answered"] <= call["ended"] <= found["taken_at"]
-            parts = call["quantize"] + call["waiting"] + call["dequantize"]
+            parts = call["quantize_ns"] + call["wait_ns"] + call["dequantize_ns"]
             assert parts <= call["ended"] - call["begun"]
             # The thread is in one of these states throughout.
             assert parts >= 0.99 * (call["ended"] - call["begun"])
             assert following is None or following["submitted"] >= call["ended"]
         if transport == "udp":
-            assert found["sending"] > 0
-            assert found["receiving"] > 0
+            assert found["send_ns"] > 0
+            assert found["receive_ns"] > 0
             assert found["sent_bytes"] > 400_000
             assert found["received_bytes"] > 400_000
-            assert len(found["round_trips"]) == BUCKETS
-            assert found["summing"] == 0
+            assert len(found["round_trips_by_duration"]) == BUCKETS
+            assert found["sum_ns"] == 0
         else:
-            assert found["summing"] > 0
-            assert found["sending"] == found["receiving"] == sum(found["round_trips"]) == 0
+            assert found["sum_ns"] > 0
+            assert found["send_ns"] == found["receive_ns"] == sum(found["round_trips_by_duration"]) == 0
 
 
 def test_only_the_latest_calls_are_kept(fabric: Fabric) -> None:
@@ -103,7 +103,7 @@ def test_only_the_latest_calls_are_kept(fabric: Fabric) -> None:
         for work in pending:
             work.wait()
         found = engine_profile(fabric, 0)
-        assert found["calls"] == sum(found["calls_took"]) == 200
+        assert found["calls"] == sum(found["calls_by_duration"]) == 200
         kept = [call["sequence"] for call in found["latest"]]
         assert len(kept) == len(set(kept)) == 63
         assert all(100 < sequence < 200 for sequence in kept)
@@ -118,14 +118,14 @@ def test_a_rank_that_waits_now_is_seen_to_wait(fabric: Fabric) -> None:
         time.sleep(0.3)
         before, busy = engine_profile(fabric, 0), early._membership.native.spent()
         assert before["calls"] == 0
-        assert 200e6 < before["waiting"] <= busy["waiting"]
-        assert engine_profile(fabric, 1)["waiting"] == 0
+        assert 200e6 < before["wait_ns"] <= busy["wait_ns"]
+        assert engine_profile(fabric, 1)["wait_ns"] == 0
         late.all_reduce(np.ones(10, np.float32))
         waiting.wait()
-        after = engine_profile(fabric, 0)["waiting"]
-        assert before["waiting"] <= after
+        after = engine_profile(fabric, 0)["wait_ns"]
+        assert before["wait_ns"] <= after
         time.sleep(0.1)
-        assert engine_profile(fabric, 0)["waiting"] == after  # there is nothing to wait for
+        assert engine_profile(fabric, 0)["wait_ns"] == after  # there is nothing to wait for
 
 
 def test_a_rank_before_its_process_comes(fabric: Fabric) -> None:
@@ -148,7 +148,7 @@ def test_memory_that_holds_anything_harms_nobody() -> None:
             block[64:end] = generator.randbytes(end - 64)
             found = engine.profile(handle, 2**40)
             assert found["latest"] == []
-            assert all(0 <= value < 2**64 for value in (found["calls"], found["bytes"], found["quantize"]))
+            assert all(0 <= value < 2**64 for value in (found["calls"], found["bytes"], found["quantize_ns"]))
         for pattern in (b"\0", b"\xff"):
             block[64:end] = pattern * (end - 64)
             for call in engine.profile(handle, 63)["latest"]:

@@ -156,7 +156,7 @@ def test_a_process_without_communicators() -> None:
     server = switchml.serve_metrics()
     try:
         assert server.address.startswith("127.0.0.1:")
-        assert "# TYPE switchml_process_call_seconds histogram" in read(server.address)
+        assert "process_cpu_seconds_total" in read(server.address)
     finally:
         server.close()
 

@@ -44,13 +44,15 @@ def profile(*answers: pb.JobProfile, seconds: float | None = None) -> JobTimes:
 
 def test_totals_are_seconds() -> None:
     times = profile(
-        answer(calls=2, bytes=8000, call_ns=240_000, quantize_ns=20_000, wait_ns=120_000, dequantize_ns=60_000)
+        answer(calls=2, bytes=8000, call_time_ns=240_000, quantize_ns=20_000, wait_ns=120_000, dequantize_ns=60_000)
     )
     (rank,) = times.ranks
-    assert (rank.calls, rank.quantize, rank.wait, rank.dequantize) == (2, 20e-6, 120e-6, 60e-6)
+    shown = times.as_dict()["ranks"][0]
+    assert (shown["calls"], shown["call_time"]) == (2, 240e-6)
+    assert (shown["quantize"], shown["wait"], shown["dequantize"]) == (20e-6, 120e-6, 60e-6)
     assert rank.busy == pytest.approx(200e-6)
     assert [(missing.agent, missing.ranks) for missing in times.missing] == [("a2", (1, 2))]
-    assert times.as_dict()["ranks"][0]["latest"][1]["bytes"] == 4000
+    assert shown["latest"][1]["bytes"] == 4000
 
 
 def test_an_interval_is_a_difference() -> None:
@@ -63,16 +65,16 @@ def test_an_interval_is_a_difference() -> None:
     times = profile(first, second, seconds=0.01)
     (rank,) = times.ranks
     assert times.seconds == pytest.approx(0.01, abs=0.5)
-    assert (rank.calls, rank.quantize) == (3, 70e-6)
-    assert (rank.packets_sent, rank.retransmissions) == (20, 2)
+    assert (rank.counted["calls"], rank.counted["quantize_ns"]) == (3, 70_000)
+    assert [rank.packets[name] for name in ("sent", "retransmissions", "fast_retransmissions")] == [20, 0, 2]
     assert [each.begun for each in rank.latest] == [pytest.approx(T0 / 1e9 + 300e-6)]  # the other ended before
 
 
 def test_a_rank_that_came_meanwhile_and_one_that_counts_backwards() -> None:
     times = profile(pb.JobProfile(job=3, epoch=1), answer(calls=4), seconds=0.01)
-    assert times.ranks[0].calls == 4
+    assert times.ranks[0].counted["calls"] == 4
     times = profile(answer(calls=9), answer(calls=4), seconds=0.01)
-    assert times.ranks[0].calls == 0
+    assert times.ranks[0].counted["calls"] == 0
 
 
 def test_another_epoch_is_no_difference() -> None:

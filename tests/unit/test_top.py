@@ -38,7 +38,7 @@ def test_rates_are_between_heartbeats() -> None:
     (found,) = seen.jobs
     assert [rank.chunks_per_second for rank in found.ranks] == [150, 50]
     assert found.bytes_per_second == 50 * 1024
-    assert [rank.packets_per_second for rank in found.ranks] == [200, 200]
+    assert [rank.per_second["sent"] for rank in found.ranks] == [200, 200]
     assert found.retransmitted_share == pytest.approx(0.1)
     assert found.straggler == 1
     assert [rank.behind for rank in found.ranks] == [0, 210]

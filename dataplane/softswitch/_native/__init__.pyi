@@ -12,17 +12,17 @@ from switchml.dataplane.softswitch._native import kernels as kernels
 class PortCounters(TypedDict):
     """Counters and settings of one port, since it was added."""
 
-    received: int  # datagrams or frames, before injected faults
-    receive_overflow: int  # dropped by the kernel because the port's receive buffer was full
-    receive_errors: int  # frames that a device dropped because of a wrong checksum or length
-    handed_over: int  # frames received by another shard than their slot's, which was given them
-    sent: int  # datagrams or frames
-    send_errors: int  # refused by the kernel: lost
-    last_send_errno: int  # of the last refusal; 0 without one
-    injected_drop: int
-    injected_duplicate: int
-    injected_delay: int
-    injected_flip: int
+    received: int  # packets received, before injected faults
+    sent: int  # packets sent
+    receive_overflow: int  # packets lost because the receive buffer was full
+    receive_errors: int  # frames dropped because a DPDK or AF_XDP device detected an error
+    handed_over: int  # frames received by a shard other than their slot's, which got them
+    send_errors: int  # packets that the kernel or a device refused to send
+    injected_drop: int  # dropped
+    injected_duplicate: int  # sent twice
+    injected_delay: int  # held back until others have passed
+    injected_flip: int  # changed in one bit
+    last_send_errno: int  # of the last send error; 0 without one
     receive_buffer: int  # bytes
     send_buffer: int  # bytes
     udp_port: int  # 0 for a port that is not UDP

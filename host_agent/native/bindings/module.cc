@@ -16,8 +16,10 @@
 #include "host_agent/native/shared_memory_rank.h"
 #include "native/bindings/device_capsule.h"
 #include "native/bindings/record.h"
+#include "native/counters/counters.h"
 #include "native/net/udp_batch.h"
 
+namespace groups = switchml::counters;
 namespace nb = nanobind;
 using switchml::agent::Engine;
 using switchml::agent::PacketPath;
@@ -25,6 +27,7 @@ using switchml::agent::Rank;
 using switchml::agent::RankAssignment;
 using switchml::agent::RankProfile;
 using switchml::agent::RankStatus;
+using switchml::bindings::counters;
 using switchml::bindings::field;
 using switchml::bindings::record;
 using switchml::channel::CallTimes;
@@ -86,46 +89,13 @@ void make_engine(Engine* self, unsigned threads, const nb::typed<nb::sequence, n
   new (self) Engine(threads, std::move(links), slot_uses);
 }
 
-const auto kLinkCounters = record<PacketPath::LinkCounters>(
-    "LinkCounters", "Frames of an engine's device, in this process.",
-    field("received", [](const auto& counters) { return counters.device.received; }),
-    field(
-        "receive_overflow", [](const auto& counters) { return counters.device.receive_overflow; },
-        "dropped by the device, because they were not taken in time"),
-    field(
-        "receive_errors", [](const auto& counters) { return counters.device.receive_errors; },
-        "dropped because the device found a wrong checksum or length"),
-    field("sent", [](const auto& counters) { return counters.device.sending.sent; }),
-    field(
-        "send_errors", [](const auto& counters) { return counters.device.sending.lost; },
-        "lost: the device had no room"),
-    field(
-        "uncopied", [](const auto& counters) { return counters.device.uncopied; },
-        "sent with a payload that the device read from the process's memory"),
-    field(
-        "handed_over", [](const auto& counters) { return counters.device.handed_over; },
-        "received by another data thread than the slot's, which was given them"),
-    field(
-        "malformed", [](const auto& counters) { return counters.link.malformed; },
-        "shorter than their headers, or with lengths that contradict each other"),
-    field(
-        "bad_checksum", [](const auto& counters) { return counters.link.bad_checksum; }, "of the IPv4 header"),
-    field(
-        "not_for_us", [](const auto& counters) { return counters.link.not_for_us; },
-        "neither ARP nor UDP to the engine's address"),
-    field(
-        "unknown_port", [](const auto& counters) { return counters.link.unknown_port; }, "UDP, but to no job"),
-    field(
-        "unresolved", [](const auto& counters) { return counters.link.unresolved; },
-        "not sent, because the switch's address has not been resolved yet"));
+const auto kLinkCounters =
+    record<PacketPath::LinkCounters>("LinkCounters", "Frames of an engine's device, in this process.",
+                                     counters<groups::Device>(), counters<groups::Link>());
 
 const auto kRankStatus = record<RankStatus>(
-    "RankStatus", "The state of one rank; counters are of this epoch.",
+    "RankStatus", "The state of one rank; counters are of this epoch.", counters<groups::Rank>(),
     field("position", &RankStatus::position, "contributions sent for the first time"),
-    field("sent", &RankStatus::sent, "packets"), field("received", &RankStatus::received, "results taken"),
-    field("retransmissions", &RankStatus::retransmissions),
-    field("fast_retransmissions", &RankStatus::fast_retransmissions),
-    field("ignored", &RankStatus::ignored, "packets that were not the result of a slot in flight"),
     field("gso_batch_size", &RankStatus::gso_batch_size,
           "the most that leave in one message, over udp; 0 before that was measured"),
     field("round_trip_seconds", &RankStatus::round_trip_seconds),
@@ -134,12 +104,11 @@ const auto kRankStatus = record<RankStatus>(
 const auto kCallTimes = record<CallTimes>(
     "CallTimes",
     "One call that has ended; times are nanoseconds of the machine's monotonic clock.\n\n"
-    "The last three are what the rank's progress thread did between `begun` and `ended`.",
+    "The counters are what the rank's progress thread did between `begun` and `ended`.",
     field("sequence", &CallTimes::sequence), field("kind", &CallTimes::kind), field("bytes", &CallTimes::bytes),
     field("submitted", &CallTimes::submitted), field("begun", &CallTimes::begun),
     field("answered", &CallTimes::answered, "the result of the last chunk was found"),
-    field("ended", &CallTimes::ended), field("quantize", &CallTimes::quantize), field("waiting", &CallTimes::waiting),
-    field("dequantize", &CallTimes::dequantize));
+    field("ended", &CallTimes::ended), counters<groups::Thread>());
 
 nb::list calls_of(const RankProfile& profile) {
   nb::list calls;
@@ -153,16 +122,7 @@ const auto kRankProfile = record<RankProfile>(
     "RankProfile",
     "Where one rank's time goes, in nanoseconds; what the process says of itself is not checked.\n\n"
     "Bucket i of a histogram counts durations below 1.024 us times 2^i, and its last one all others.",
-    field("quantize", &RankProfile::quantize, "of the process's progress thread"),
-    field("waiting", &RankProfile::waiting), field("dequantize", &RankProfile::dequantize),
-    field("sleeps", &RankProfile::sleeps, "times that the thread went to sleep"),
-    field("calls", &RankProfile::calls, "that have ended"), field("bytes", &RankProfile::bytes, "of their tensors"),
-    field("call_time", &RankProfile::call_time, "from submission to end, all of them together"),
-    field("calls_took", &RankProfile::calls_took), field("sending", &RankProfile::sending, "of the data threads"),
-    field("receiving", &RankProfile::receiving), field("sent_bytes", &RankProfile::sent_bytes, "of UDP payload"),
-    field("received_bytes", &RankProfile::received_bytes), field("round_trips", &RankProfile::round_trips),
-    field("round_trip_time", &RankProfile::round_trip_time, "all of them together"),
-    field("summing", &RankProfile::summing, "of a switch that shares the rank's memory"),
+    counters<groups::Thread>(), counters<groups::Process>(), counters<groups::Path>(),
     field("taken_at", &RankProfile::taken_at, "the monotonic clock when this was read"),
     field("latest", &calls_of, "the latest calls, oldest first", "list[CallTimes]"));
 

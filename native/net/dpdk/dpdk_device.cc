@@ -269,7 +269,7 @@ void DpdkDevice::flush() {
     sent += taken;
     if (taken < burst) break;
   }
-  counters_.sending.sent += sent;
+  counters_.sent += sent;
   queue_.erase(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(sent));
   if (sent > 0 || queue_.empty()) {
     stalled_since_ = Clock::time_point::max();
@@ -287,8 +287,8 @@ void DpdkDevice::drop_stalled(Clock::time_point now) {
 }
 
 void DpdkDevice::count_lost(size_t frames, int error) {
-  counters_.sending.lost += frames;
-  counters_.sending.last_error = error;
+  counters_.send_errors += frames;
+  counters_.last_send_errno = error;
 }
 
 void DpdkDevice::share(const std::shared_ptr<void>& memory, size_t bytes) {

@@ -196,7 +196,7 @@ void XdpDevice::reclaim() {
   const uint32_t count = xsk_ring_cons__peek(&completion_, kRing, &at);
   for (uint32_t i = 0; i < count; ++i) free_.push_back(*xsk_ring_cons__comp_addr(&completion_, at + i));
   if (count > 0) xsk_ring_cons__release(&completion_, count);
-  counters_.sending.sent += count;
+  counters_.sent += count;
   unsent_ -= count;
 }
 
@@ -206,8 +206,8 @@ void XdpDevice::send(const FrameHeaders& headers, const uint8_t* payload, size_t
     if (free_.empty()) flush();
     uint32_t at = 0;
     if (bytes > largest_frame_ || free_.empty() || xsk_ring_prod__reserve(&transmit_, 1, &at) != 1) {
-      counters_.sending.lost += 1;
-      counters_.sending.last_error = bytes > largest_frame_ ? EMSGSIZE : EAGAIN;
+      counters_.send_errors += 1;
+      counters_.last_send_errno = bytes > largest_frame_ ? EMSGSIZE : EAGAIN;
       continue;
     }
     const uint64_t address = free_.back();

@@ -23,7 +23,7 @@
 #include "switchml/native/communicator.h"
 
 namespace nb = nanobind;
-using switchml::bindings::field;
+using switchml::bindings::counters;
 using switchml::bindings::record;
 using switchml::client::CallKind;
 using switchml::client::CallStatus;
@@ -110,42 +110,18 @@ std::optional<std::pair<uint64_t, uint64_t>> check_failure(const OwnedByProcess&
 }
 
 // Counters of a progress thread and of its calls, at one moment.
-struct Spent {
-  switchml::channel::ThreadTimes times;
-  const switchml::channel::ProcessCounters& counters;
-  const switchml::channel::CallLog& calls;
-};
-
-std::vector<uint64_t> durations_of(const Spent& spent) {
-  std::vector<uint64_t> counts(switchml::runtime::kDurationBuckets);
-  for (size_t bucket = 0; bucket < counts.size(); ++bucket) {
-    counts[bucket] = spent.calls.took(bucket);
-  }
-  return counts;
-}
+struct Spent : switchml::counters::Thread, switchml::counters::Process {};
 
 const auto kSpent = record<Spent>(
     "Spent",
-    "Nanoseconds of the progress thread, and the calls that have ended.\n\n"
-    "Bucket i of `calls_took` counts calls that took less than 1.024 us times 2^i, and the last one all others.",
-    field("quantize", [](const Spent& spent) { return spent.times.quantize; }),
-    field("waiting", [](const Spent& spent) { return spent.times.waiting; }),
-    field("dequantize", [](const Spent& spent) { return spent.times.dequantize; }),
-    field(
-        "sleeps", [](const Spent& spent) { return spent.counters.sleeps.load(std::memory_order_relaxed); },
-        "times that the thread went to sleep"),
-    field("calls", [](const Spent& spent) { return spent.calls.ended(); }),
-    field(
-        "bytes", [](const Spent& spent) { return spent.calls.bytes(); }, "of the calls' tensors"),
-    field(
-        "call_time", [](const Spent& spent) { return spent.calls.nanoseconds(); },
-        "nanoseconds from submission to end, all calls together"),
-    field("calls_took", &durations_of));
+    "What the progress thread and its calls have counted, durations in nanoseconds.\n\n"
+    "Bucket i of `calls_by_duration` counts calls that took less than 1.024 us times 2^i, and the last one all others.",
+    counters<switchml::counters::Thread>(), counters<switchml::counters::Process>());
 
 nb::dict spent(const OwnedByProcess& communicator) {
-  const switchml::channel::ProcessCounters& counters = communicator->spent();
-  return kSpent.dict_of({switchml::channel::thread_times_of(counters, switchml::runtime::monotonic_nanoseconds()),
-                         counters, communicator->calls()});
+  const switchml::channel::ProcessCounters& shared = communicator->spent();
+  return kSpent.dict_of({switchml::channel::thread_times_of(shared, switchml::runtime::monotonic_nanoseconds()),
+                         switchml::channel::process_counters_of(shared, communicator->calls())});
 }
 
 void translate(const std::exception_ptr& failure, void*) {

@@ -744,7 +744,8 @@ TEST_F(Sender, ProfileHasBytesAndRoundTrips) {
   ranks_->add_to(0, &profile);
   EXPECT_EQ(profile.sent_bytes, 2 * wire::protocol::header_bytes + kValues * sizeof(uint32_t));
   EXPECT_EQ(profile.received_bytes, wire::protocol::header_bytes + kValues * sizeof(uint32_t));
-  EXPECT_EQ(std::accumulate(profile.round_trips.begin(), profile.round_trips.end(), uint64_t{0}), 1U);
+  EXPECT_EQ(
+      std::accumulate(profile.round_trips_by_duration.begin(), profile.round_trips_by_duration.end(), uint64_t{0}), 1U);
 }
 
 struct AssignmentChange {

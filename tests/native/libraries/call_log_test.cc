@@ -25,11 +25,12 @@ TEST(CallLog, KeepsTotalsOfAllCalls) {
   CallLog log;
   log.note(call(0, 100));
   log.note(call(1, 5000));
-  EXPECT_EQ(log.ended(), 2U);
-  EXPECT_EQ(log.bytes(), 128U);
-  EXPECT_EQ(log.nanoseconds(), 5100U);
-  EXPECT_EQ(log.took(0), 1U);
-  EXPECT_EQ(log.took(runtime::duration_bucket(5000)), 1U);
+  const counters::Process totals = log.totals();
+  EXPECT_EQ(totals.calls, 2U);
+  EXPECT_EQ(totals.bytes, 128U);
+  EXPECT_EQ(totals.call_time_ns, 5100U);
+  EXPECT_EQ(totals.calls_by_duration[0], 1U);
+  EXPECT_EQ(totals.calls_by_duration[runtime::duration_bucket(5000)], 1U);
 }
 
 TEST(CallLog, LatestCallsComeOldestFirst) {
@@ -56,8 +57,8 @@ TEST(CallLog, TimesThatCannotBeAreLeftOut) {
   CallTimes future = call(2);
   future.ended = kNow + 1;
   CallTimes busier_than_long = call(3);
-  busier_than_long.quantize = 60;
-  busier_than_long.waiting = 60;
+  busier_than_long.quantize_ns = 60;
+  busier_than_long.wait_ns = 60;
   log.note(call(0));
   log.note(backwards);
   log.note(future);

@@ -121,30 +121,30 @@ TEST_F(Sleeper, IsWokenForLessWhereNothingIsLeft) {
 
 TEST(ThreadTimes, RunningStateCountsUpToNow) {
   ProcessCounters counters{};
-  counters.quantize.store(100);
-  counters.waiting.store(200);
-  counters.state.store(static_cast<uint64_t>(ThreadState::waiting));
+  counters.quantize_ns.store(100);
+  counters.wait_ns.store(200);
+  counters.state.store(static_cast<uint64_t>(ThreadState::wait));
   counters.since.store(1000);
-  const ThreadTimes times = thread_times_of(counters, 1050);
-  EXPECT_EQ(times.quantize, 100U);
-  EXPECT_EQ(times.waiting, 250U);
-  EXPECT_EQ(times.dequantize, 0U);
+  const counters::Thread times = thread_times_of(counters, 1050);
+  EXPECT_EQ(times.quantize_ns, 100U);
+  EXPECT_EQ(times.wait_ns, 250U);
+  EXPECT_EQ(times.dequantize_ns, 0U);
 }
 
 TEST(ThreadTimes, StateThatChangesIsLeftOut) {
   ProcessCounters counters{};
-  counters.dequantize.store(7);
+  counters.dequantize_ns.store(7);
   counters.state.store(static_cast<uint64_t>(ThreadState::dequantize));
   counters.since.store(0);
-  EXPECT_EQ(thread_times_of(counters, 1050).dequantize, 7U);
+  EXPECT_EQ(thread_times_of(counters, 1050).dequantize_ns, 7U);
 }
 
 TEST(ThreadTimes, BeginInTheFutureIsNotBelieved) {
   ProcessCounters counters{};
-  counters.quantize.store(5);
+  counters.quantize_ns.store(5);
   counters.state.store(static_cast<uint64_t>(ThreadState::quantize));
   counters.since.store(2000);
-  EXPECT_EQ(thread_times_of(counters, 1050).quantize, 5U);
+  EXPECT_EQ(thread_times_of(counters, 1050).quantize_ns, 5U);
 }
 
 }  // namespace

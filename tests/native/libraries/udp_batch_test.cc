@@ -66,7 +66,7 @@ TEST(SendBatch, PacketsOfSeveralSizesArriveInOrder) {
   for (const auto& packet : packets) batch.add(packet.data(), 32, packet.data() + 32, packet.size() - 32);
   batch.flush(sender, ipv4_endpoint(0x7F000001, receiver.port()));
   EXPECT_EQ(batch.counters().sent, packets.size());
-  EXPECT_EQ(batch.counters().lost, 0U);
+  EXPECT_EQ(batch.counters().send_errors, 0U);
   EXPECT_EQ(receive(receiver, packets.size()), packets);
 }
 
@@ -91,8 +91,8 @@ TEST(SendBatch, DatagramThatIsTooLargeIsLost) {
   SendBatch batch;
   batch.add(bytes.data(), bytes.size(), nullptr, 0);
   batch.flush(sender, ipv4_endpoint(0x7F000001, sender.port()));
-  EXPECT_EQ(batch.counters().lost, 1U);
-  EXPECT_EQ(batch.counters().last_error, EMSGSIZE);
+  EXPECT_EQ(batch.counters().send_errors, 1U);
+  EXPECT_EQ(batch.counters().last_send_errno, EMSGSIZE);
   EXPECT_TRUE(batch.empty());
 }
 

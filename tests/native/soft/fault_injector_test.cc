@@ -62,21 +62,21 @@ TEST_F(Faults, NothingHappensWithoutRates) {
 TEST_F(Faults, EveryPacketIsDroppedAtRateOne) {
   injector_.configure(rates(1, 1, 1, 1), 1);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(decide(), Fate::dropped);
-  EXPECT_EQ(injector_.counters().dropped, 100U);
-  EXPECT_EQ(injector_.counters().duplicated, 0U);
+  EXPECT_EQ(injector_.counters().injected_drop, 100U);
+  EXPECT_EQ(injector_.counters().injected_duplicate, 0U);
   EXPECT_TRUE(overtaken().empty());
 }
 
 TEST_F(Faults, EveryPacketIsDuplicatedAtRateOne) {
   injector_.configure(rates(0, 1, 0), 1);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(decide(), Fate::pass_twice);
-  EXPECT_EQ(injector_.counters().duplicated, 100U);
+  EXPECT_EQ(injector_.counters().injected_duplicate, 100U);
 }
 
 TEST_F(Faults, BothCopiesOfADuplicateAreHeld) {
   injector_.configure(rates(0, 1, 1), 1);
   EXPECT_EQ(decide(), Fate::held);
-  EXPECT_EQ(injector_.counters().delayed, 2U);
+  EXPECT_EQ(injector_.counters().injected_delay, 2U);
   EXPECT_EQ(expired(Clock::time_point::max()).size(), 2U);
 }
 
@@ -176,14 +176,14 @@ TEST_F(Faults, OneBitIsFlippedBehindWhatIsSheltered) {
     }
     ASSERT_EQ(bits, 1);
   }
-  EXPECT_EQ(injector_.counters().flipped, 2000U);
+  EXPECT_EQ(injector_.counters().injected_flip, 2000U);
   for (size_t at = 0; at < places.size(); ++at) EXPECT_EQ(places[at] == 0, at < kHeaderBytes) << at;
 }
 
 TEST_F(Faults, PacketThatIsShelteredAsAWholeIsNotFlipped) {
   injector_.configure(rates(0, 0, 0, 1), 3);
   EXPECT_EQ(decide(0, kHeaderBytes + kPayloadBytes), Fate::pass_once);
-  EXPECT_EQ(injector_.counters().flipped, 0U);
+  EXPECT_EQ(injector_.counters().injected_flip, 0U);
 }
 
 class BadRate : public testing::TestWithParam<double> {};

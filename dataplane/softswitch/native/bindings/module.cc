@@ -52,25 +52,9 @@ void translate(const std::exception_ptr& error, void* /*payload*/) {
 }
 
 const auto kPortCounters = bindings::record<PortCounters>(
-    "PortCounters", "Counters and settings of one port, since it was added.",
-    field("received", &PortCounters::received, "datagrams or frames, before injected faults"),
-    field("receive_overflow", &PortCounters::receive_overflow,
-          "dropped by the kernel because the port's receive buffer was full"),
-    field("receive_errors", &PortCounters::receive_errors,
-          "frames that a device dropped because of a wrong checksum or length"),
-    field("handed_over", &PortCounters::handed_over,
-          "frames received by another shard than their slot's, which was given them"),
-    field(
-        "sent", [](const auto& counters) { return counters.sending.sent; }, "datagrams or frames"),
-    field(
-        "send_errors", [](const auto& counters) { return counters.sending.lost; }, "refused by the kernel: lost"),
-    field(
-        "last_send_errno", [](const auto& counters) { return counters.sending.last_error; },
-        "of the last refusal; 0 without one"),
-    field("injected_drop", [](const auto& counters) { return counters.faults.dropped; }),
-    field("injected_duplicate", [](const auto& counters) { return counters.faults.duplicated; }),
-    field("injected_delay", [](const auto& counters) { return counters.faults.delayed; }),
-    field("injected_flip", [](const auto& counters) { return counters.faults.flipped; }),
+    "PortCounters", "Counters and settings of one port, since it was added.", bindings::counters<counters::Port>(),
+    bindings::counters<counters::Faults>(),
+    field("last_send_errno", &PortCounters::last_send_errno, "of the last send error; 0 without one"),
     field("receive_buffer", &PortCounters::receive_buffer, "bytes"),
     field("send_buffer", &PortCounters::send_buffer, "bytes"),
     field("udp_port", &PortCounters::udp_port, "0 for a port that is not UDP"), field("gso", &PortCounters::gso),

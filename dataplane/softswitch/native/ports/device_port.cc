@@ -19,8 +19,10 @@ PortCounters DevicePort::counters() const {
   const net::FrameDeviceCounters device = device_->counters();
   counters.receive_overflow = device.receive_overflow;
   counters.receive_errors = device.receive_errors;
-  counters.sending = device.sending;
   counters.handed_over = device.handed_over;
+  counters.sent = device.sent;
+  counters.send_errors = device.send_errors;
+  counters.last_send_errno = device.last_send_errno;
   return counters;
 }
 

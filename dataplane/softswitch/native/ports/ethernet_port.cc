@@ -9,7 +9,7 @@ namespace switchml::soft {
 PortCounters EthernetPort::counters() const {
   PortCounters counters = common_counters();
   counters.receive_overflow = socket_.receive_drops();
-  counters.sending = queue_.counters();
+  counters.set_sending(queue_.counters());
   counters.receive_buffer = socket_.receive_buffer();
   counters.send_buffer = socket_.send_buffer();
   return counters;

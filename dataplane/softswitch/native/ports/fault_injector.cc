@@ -64,12 +64,12 @@ bool FaultInjector::happens(double probability) {
 FaultInjector::Fate FaultInjector::decide(const uint8_t* header, size_t header_bytes, const uint8_t* payload,
                                           size_t payload_bytes, const sockaddr_in& peer, size_t sheltered) {
   if (happens(rates_.drop)) {
-    ++counters_.dropped;
+    ++counters_.injected_drop;
     return Fate::dropped;
   }
   int copies = 1;
   if (happens(rates_.duplicate)) {
-    ++counters_.duplicated;
+    ++counters_.injected_duplicate;
     copies = 2;
   }
   int passing = 0;
@@ -88,7 +88,7 @@ FaultInjector::Fate FaultInjector::decide(const uint8_t* header, size_t header_b
     packet.deadline = Clock::now();
     if (flipped) flip_a_bit(&packet, sheltered);
     if (delayed) {
-      ++counters_.delayed;
+      ++counters_.injected_delay;
       packet.release_at = passed_ + 1 + random() % kMostOvertaking;
       packet.deadline += kLongestDelay;
     }
@@ -99,7 +99,7 @@ FaultInjector::Fate FaultInjector::decide(const uint8_t* header, size_t header_b
 }
 
 void FaultInjector::flip_a_bit(HeldPacket* packet, size_t sheltered) {
-  ++counters_.flipped;
+  ++counters_.injected_flip;
   const uint64_t bit = random() % (8 * (packet->bytes.size() - sheltered));
   packet->bytes[sheltered + bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8));
 }

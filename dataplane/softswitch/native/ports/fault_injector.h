@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "native/counters/counters.h"
+
 namespace switchml::soft {
 
 // Probabilities, 0 to 1, each on its own.
@@ -17,13 +19,6 @@ struct FaultRates {
   double duplicate = 0;
   double delay = 0;
   double flip = 0;  // of one bit
-};
-
-struct FaultCounters {
-  uint64_t dropped = 0;
-  uint64_t duplicated = 0;
-  uint64_t delayed = 0;
-  uint64_t flipped = 0;
 };
 
 // A copy of a packet that is kept back. `peer` is where it came from or where it goes.
@@ -57,7 +52,7 @@ class FaultInjector {
   // When the first held packet must go at the latest.
   std::optional<std::chrono::steady_clock::time_point> next_deadline() const;
 
-  const FaultCounters& counters() const { return counters_; }
+  const counters::Faults& counters() const { return counters_; }
 
  private:
   uint64_t random();
@@ -69,7 +64,7 @@ class FaultInjector {
   uint64_t random_state_ = 0;
   uint64_t passed_ = 0;
   std::vector<HeldPacket> held_;
-  FaultCounters counters_;
+  counters::Faults counters_;
 };
 
 }  // namespace switchml::soft

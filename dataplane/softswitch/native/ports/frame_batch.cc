@@ -142,8 +142,8 @@ void FrameSendQueue::flush(const FrameSocket& socket) {
       counters_.sent += static_cast<size_t>(sent);
       at += static_cast<size_t>(sent);
     } else if (errno != EINTR) {
-      ++counters_.lost;
-      counters_.last_error = errno;
+      ++counters_.send_errors;
+      counters_.last_send_errno = errno;
       ++at;
     }
   }

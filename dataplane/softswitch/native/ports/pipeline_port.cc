@@ -9,18 +9,16 @@ constexpr uint64_t kEgressSeed = 0x9E3779B97F4A7C15;  // tells the two direction
 
 }  // namespace
 
+void PortCounters::set_sending(const net::SendCounters& sending) {
+  sent = sending.sent;
+  send_errors = sending.send_errors;
+  last_send_errno = sending.last_send_errno;
+}
+
 void PortCounters::add(const PortCounters& other) {
-  received += other.received;
-  receive_overflow += other.receive_overflow;
-  receive_errors += other.receive_errors;
-  handed_over += other.handed_over;
-  sending.sent += other.sending.sent;
-  sending.lost += other.sending.lost;
-  if (sending.last_error == 0) sending.last_error = other.sending.last_error;
-  faults.dropped += other.faults.dropped;
-  faults.duplicated += other.faults.duplicated;
-  faults.delayed += other.faults.delayed;
-  faults.flipped += other.faults.flipped;
+  counters::Port::add(other);
+  counters::Faults::add(other);
+  if (last_send_errno == 0) last_send_errno = other.last_send_errno;
   gso = gso && other.gso;
   gro = gro && other.gro;
 }
@@ -48,12 +46,10 @@ std::optional<PipelinePort::Clock::time_point> PipelinePort::next_deadline() con
 }
 
 PortCounters PipelinePort::common_counters() const {
-  const FaultCounters& in = ingress_faults_.counters();
-  const FaultCounters& out = egress_faults_.counters();
   PortCounters counters;
   counters.received = received_;
-  counters.faults = {in.dropped + out.dropped, in.duplicated + out.duplicated, in.delayed + out.delayed,
-                     in.flipped + out.flipped};
+  counters.counters::Faults::add(ingress_faults_.counters());
+  counters.counters::Faults::add(egress_faults_.counters());
   return counters;
 }
 

@@ -11,6 +11,7 @@
 #include "dataplane/softswitch/native/ports/packet_view.h"
 #include "dataplane/softswitch/native/tables/counter.h"
 #include "dataplane/softswitch/native/tables/tables.h"
+#include "native/counters/counters.h"
 #include "native/net/udp_batch.h"
 #include "native/wire/frame_headers.h"
 
@@ -31,20 +32,16 @@ struct OutgoingPacket {
   size_t frame_bytes() const { return wire::kHeadersBeforeUdpPayload + header_bytes + payload_bytes + trailer_bytes; }
 };
 
-// What one port has seen since it was made.
-struct PortCounters {
-  uint64_t received = 0;          // datagrams or frames, before faults
-  uint64_t receive_overflow = 0;  // dropped by the kernel because the port's buffer was full
-  uint64_t receive_errors = 0;    // dropped because the device found a wrong checksum or length
-  uint64_t handed_over = 0;       // of frames received: those that the device gave to another shard
-  net::SendCounters sending;
-  FaultCounters faults;       // of both directions
+// What one port has seen since it was made, in both directions.
+struct PortCounters : counters::Port, counters::Faults {
+  int last_send_errno = 0;    // of the last send error; 0 without one
   size_t receive_buffer = 0;  // bytes
   size_t send_buffer = 0;     // bytes
   uint16_t udp_port = 0;      // 0 where there is none
   bool gso = false;
   bool gro = false;
 
+  void set_sending(const net::SendCounters& sending);
   // Adds what another shard's socket of the same port has seen; buffers are each socket's own.
   void add(const PortCounters& other);
 };

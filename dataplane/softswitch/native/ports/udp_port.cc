@@ -10,7 +10,7 @@ UdpPort::UdpPort(uint16_t number, net::UdpSocket socket) : Port(number, false), 
 PortCounters UdpPort::counters() const {
   PortCounters counters = common_counters();
   counters.receive_overflow = socket_.receive_drops();
-  counters.sending = sender_.counters();
+  counters.set_sending(sender_.counters());
   counters.receive_buffer = socket_.receive_buffer();
   counters.send_buffer = socket_.send_buffer();
   counters.udp_port = socket_.port();

@@ -84,7 +84,7 @@ bool ShmConnection::publish(bool nothing_left) {
                                  std::memory_order_relaxed);
     published_ = completed_;
     shared.server.uses.store(slots_.uses(), std::memory_order_relaxed);
-    shared.server.summing.store(job_->summing() / rank_.job.world_size, std::memory_order_relaxed);
+    shared.server.sum_ns.store(job_->summing() / rank_.job.world_size, std::memory_order_relaxed);
     timeouts_ = 0;
     if (next_retransmission_ != Clock::time_point::max()) {
       next_retransmission_ =

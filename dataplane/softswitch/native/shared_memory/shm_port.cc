@@ -126,7 +126,7 @@ void ShmPort::contribute_as_packet(Pipeline* pipeline, uint16_t number, const Sh
 
 PortCounters ShmPort::counters() const {
   PortCounters counters = common_counters();
-  counters.sending.sent = sent_;
+  counters.sent = sent_;
   return counters;
 }
 
