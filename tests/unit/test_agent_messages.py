@@ -1,4 +1,4 @@
-"""What the agent makes of a training process's words."""
+"""The agent's parser of a training process's messages."""
 
 import json
 

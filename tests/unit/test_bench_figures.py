@@ -1,4 +1,4 @@
-"""From turns to tables: sizes and shares as people write them, medians of ratios, cells, Markdown, files."""
+"""The way from benchmark turns to tables: sizes and fractions as text, medians of ratios, cells, Markdown, files."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ def turn(system: str, repetition: int, *seconds: float, workers: int = 2, size: 
 
 @pytest.fixture
 def measured() -> results.Result:
-    """Two transports, one peer of two, two repetitions: the machine is twice as slow in the second."""
+    """Return turns of two transports and one of two peers; in the second of two repetitions, the machine is slow."""
     turns = [
         *(turn("shm", 0, 0.010, 0.012, 0.011), turn("udp", 0, 0.020, 0.020), turn("gloo", 0, 0.033, 0.033)),
         *(turn("shm", 1, 0.020, 0.022, 0.024), turn("udp", 1, 0.050, 0.050), turn("gloo", 1, 0.055, 0.055)),
@@ -86,7 +86,7 @@ def test_percentile_is_the_nearest_rank() -> None:
 
 
 def test_the_ratio_is_the_median_of_the_repetitions_ratios() -> None:
-    # A slow second repetition hits both; the median over all calls would say otherwise.
+    # Both systems are slow in the second repetition; the median over all calls would give another ratio.
     assert median_ratio([([4.0, 4.0], [2.0]), ([30.0], [10.0]), ([5.0], [1.0])]) == 3
     assert median_ratio([]) is None
 

@@ -1,4 +1,4 @@
-"""The tensors that benchmarks sum, the check of the results, and what a rank counts."""
+"""The tensors that benchmarks sum, the check of the results, and the counters of a rank."""
 
 import os
 import time
@@ -13,7 +13,7 @@ SIZES = [1, 1024, PERIOD, PERIOD + 5]
 
 
 def summed(world_size: int, elements: int, call: int) -> np.ndarray:
-    """The float32 nearest to the sum over all ranks."""
+    """Return the float32 nearest to the sum over all ranks."""
     total = np.zeros(elements, np.float64)
     for rank in range(world_size):
         tensor = np.empty(elements, np.float32)
@@ -51,7 +51,7 @@ def test_one_wrong_element_is_found_wherever_it_is() -> None:
 def test_chunks_in_each_others_place_are_found() -> None:
     tensor = summed(2, 4 * PERIOD, 0)
     chunk = 2048
-    for distance in (1, 8, 256, 488):  # 488 chunks are nearly a period
+    for distance in (1, 8, 256, 488):  # 488 chunks are almost one period
         moved = tensor.copy()
         moved[:chunk] = tensor[distance * chunk : (distance + 1) * chunk]
         assert not Pattern(0, 2, 4 * PERIOD).largest_error(moved, 0) <= allowed_error("gloo", 2)

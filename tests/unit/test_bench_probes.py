@@ -1,4 +1,4 @@
-"""What a benchmark asks the processor: kernels and cache lines; and how a peer that is missing is named."""
+"""The benchmark's probes of the CPU (kernels and cache lines), and the report of missing peers."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_kernels_run_over_as_much_as_they_are_asked_to() -> None:
 def test_a_cache_line_goes_to_another_processor_and_back() -> None:
     first, second = _probes.two_processors()
     if first < 0:
-        pytest.skip("one processor only")
+        pytest.skip("one CPU only")
     trips = _probes.cache_line_round_trips(first, second, 5, 1.0)
     assert trips == sorted(trips)
     assert 1e-8 < trips[0] < 1e-3

@@ -1,4 +1,4 @@
-"""The warnings of small socket buffers advise what also works for a process in a container or a hardened unit."""
+"""Warnings about small socket buffers advise settings that also work in a container or a hardened unit."""
 
 import logging
 
@@ -11,7 +11,7 @@ GRANTED = 1000
 
 
 class SmallBuffers:
-    """The counters of a UDP port to which the kernel gave less than it was asked for."""
+    """Return the counters of a UDP port that got smaller buffers from the kernel than it requested."""
 
     def port_counters(self, port: int) -> dict[str, int]:
         return {"udp_port": 48864, "receive_buffer": GRANTED, "send_buffer": GRANTED}

@@ -1,4 +1,4 @@
-"""The names that `switchml-ctl certs` gives certificates to."""
+"""The names for which `switchml-ctl certs` issues certificates."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name", ["controller.switchml", "Controller.SwitchML", "controller.switchml.", switch_name("s1")]
 )
 def test_a_services_name_is_for_that_service_alone(authority: Path, role: Role, name: str) -> None:
-    """A TLS library that finds no DNS name in a certificate may take the common name for one."""
+    """A TLS library may take the common name for a DNS name if a certificate has no DNS name."""
     before = sorted(authority.iterdir())
     with pytest.raises(CertificateError, match=r"ends with \.switchml"):
         issue(authority, role, name)

@@ -1,4 +1,4 @@
-"""The command line without any fabric: usage, help, errors, exit statuses, JSON."""
+"""The command line without a fabric: usage, help, errors, exit statuses, JSON."""
 
 import importlib.util
 import json
@@ -47,7 +47,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()):
 COMMANDS = dict(leaves(cli))
 
 HEAVY = {"asyncio", "cryptography", "google.protobuf", "grpc", "numpy", "rich", "yaml"}
-"""What takes long to import."""
+"""Modules that take long to import."""
 
 
 def test_all_commands_are_there() -> None:
@@ -99,7 +99,7 @@ finally:
 
 
 def modules_of(program: str, *arguments: str, **variables: str) -> set[str]:
-    """Return the names of the modules that Python has imported when main(), of a program's first lines, has ended."""
+    """Return the names of the modules that are imported when main(), which `first_lines` import, has returned."""
     command = [sys.executable, "-c", program + PRINT_MODULES, *arguments]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)

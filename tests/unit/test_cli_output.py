@@ -1,4 +1,4 @@
-"""What switchml-ctl shows of results: as text with what others have chosen in it, and as JSON."""
+"""The output of switchml-ctl as text, which contains strings from others, and as JSON."""
 
 import io
 import json
@@ -43,9 +43,9 @@ def every_kind(kind: type[Result]) -> Iterable[type[Result]]:
 
 
 def test_every_result_has_a_text() -> None:
-    print_text(Jobs([]), io.StringIO())  # with the modules that register texts
+    print_text(Jobs([]), io.StringIO())  # which imports the modules that register texts
     without = [kind.__name__ for kind in every_kind(Result) if text.dispatch(kind) is text.dispatch(object)]
-    assert without == ["Feed"]  # which is none of its own
+    assert without == ["Feed"]  # its kinds of results have texts
 
 
 def states() -> Iterable[pb.Job]:

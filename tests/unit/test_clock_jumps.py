@@ -1,4 +1,4 @@
-"""A clock that jumps, or a process that did not run, is no silence of the others; a real silence is noticed anyway."""
+"""A jump of the clock or a suspended process does not count as silence of the others; real silence is still noticed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP = 0.2
 
 
 class WrongClock:
-    """Seconds that go on with the test, and jump."""
+    """A clock that the test advances and lets jump."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -42,7 +42,7 @@ def test_a_standby_takes_over_from_a_dead_leader_and_from_no_other(tmp_path: Pat
             clock.jump()
         assert watch.stalled() is None
     steps = 0
-    while watch.stalled() is None:  # it beats no more
+    while watch.stalled() is None:  # it sends no more heartbeats
         clock.now += STEP
         steps += 1
     assert LEASE_SECONDS - STEP <= steps * STEP <= LEASE_SECONDS + 3 * STEP

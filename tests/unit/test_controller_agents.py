@@ -1,4 +1,4 @@
-"""What an agent may register with."""
+"""The fields with which an agent may register."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def registration(**values: object) -> pb.Register:
 
 @pytest.mark.parametrize(("target", "highest"), [("soft", 511), ("bmv2", 510), ("tofino", 511)])
 async def test_the_highest_port_of_each_target(target: str, highest: int):
-    """BMv2 drops what is sent to port 511."""
+    """BMv2 drops packets to port 511."""
     agents = Agents(lambda _: Switch(target))
     agents.register(registration(switch_port=highest))
     with pytest.raises(InvalidRequest, match=f"switch_port is {highest + 1} and must be 1 to {highest}"):

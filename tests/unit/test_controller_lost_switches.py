@@ -1,4 +1,4 @@
-"""When a switch counts as gone: by a clock that the test turns."""
+"""The conditions under which a switch counts as lost, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from switchml.controller.records import Job, JobState, JobSwitch, Rank, RankStat
 
 
 def job_of(*ranks: tuple[int, int], state: JobState = JobState.RUNNING) -> Job:
-    """A job whose ranks have made so many contributions and taken so many results."""
+    """Return a job whose ranks have sent and received the given numbers of contributions and results."""
     job = Job(
         key=1, id=1, name="job", workers=len(ranks), values_per_packet=64, created=0.0, state=state,
         switches=[JobSwitch("s1", epoch=1, slot_base=0, slots=64, group=1)],
@@ -25,7 +25,7 @@ def job_of(*ranks: tuple[int, int], state: JobState = JobState.RUNNING) -> Job:
 
 
 class Watched:
-    """One job and the watch over its switch; stands in for what the controller knows of it."""
+    """A job and the watch over its switch, which replaces the controller's records."""
 
     def __init__(self, job: Job) -> None:
         self.now = 100.0
@@ -102,8 +102,9 @@ def test_a_clock_that_jumps_is_no_silence() -> None:
 
 def test_who_waits() -> None:
     assert all_wait(job_of((10, 9), (10, 9)))
-    assert all_wait(job_of((10, 9), (11, 10)))  # the one that has its result sends the next one: the other lacks it
-    assert not all_wait(job_of((9, 9), (9, 9)))  # nobody has a call under way
+    # The first rank has no result; the second one has its result, and has sent the next contribution.
+    assert all_wait(job_of((10, 9), (11, 10)))
+    assert not all_wait(job_of((9, 9), (9, 9)))  # no rank has a call in flight
     assert not all_wait(job_of((10, 9), (10, 9), state=JobState.READY))
     ended = job_of((9, 9), (10, 9))
     ended.ranks[0].state = RankState.CLOSED

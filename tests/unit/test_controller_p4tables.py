@@ -31,7 +31,7 @@ def schema() -> fy.P4Schema:
 
 
 def as_read(entities: list[Entity], schema: fy.P4Schema) -> list[Entity]:
-    """What a switch would return for these entities."""
+    """Return the entities in the form in which a switch returns them."""
     return [decode_entity(message, schema) for message in encode_entities(entities, schema)]
 
 
@@ -40,7 +40,7 @@ def jobs(*numbers: int, epoch: int = 7) -> list[Entity]:
 
 
 def test_what_was_written_needs_no_update(schema: fy.P4Schema):
-    whole_pool = JobTables(9, 7, 0, 32768, 9, JOB.ranks)  # its ternary key matches everything and is left out
+    whole_pool = JobTables(9, 7, 0, 32768, 9, JOB.ranks)  # its ternary key matches everything and is omitted
     wanted = [*job_entities(JOB), *job_entities(whole_pool), switch_address_entry(5, "10.0.0.1")]
     assert len(compare(as_read(wanted, schema), wanted)) == 0
 

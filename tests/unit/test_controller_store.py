@@ -137,7 +137,7 @@ def modes(path: Path) -> dict[str, int]:
 
 
 def test_the_store_is_for_its_own_user_alone(path: Path):
-    """Also one that an earlier version has made and left in a hurry."""
+    """This also holds for a store that an earlier version created and did not close."""
     private = dict.fromkeys(("", "-wal", "-shm", ".lock"), 0o600)
     umask = os.umask(0)
     try:
@@ -147,11 +147,11 @@ def test_the_store_is_for_its_own_user_alone(path: Path):
         for name in private:
             path.with_name(path.name + name).chmod(0o644)
         again = path.parent.with_name("copy") / path.name
-        shutil.copytree(path.parent, again.parent)  # as it is after a crash
+        shutil.copytree(path.parent, again.parent)  # as after a crash
         store.close()
         store = Store(again)
         assert store.job_of_id(1) is not None
-        assert modes(again) == {**private, ".lock": 0o644}  # which has nothing in it
+        assert modes(again) == {**private, ".lock": 0o644}  # an empty file
         store.close()
     finally:
         os.umask(umask)
@@ -226,7 +226,7 @@ def test_a_store_of_the_schema_before_is_brought_up_to_date(path: Path):
 
 @pytest.fixture
 def version_0_1_0(path: Path) -> Path:
-    """A store that the controller of version 0.1.0 has left behind."""
+    """Return a store that the controller of version 0.1.0 has written."""
     path.parent.mkdir()
     with sqlite3.connect(path) as database:
         database.executescript((Path(__file__).parent / "stores" / "schema_5.sql").read_text())
@@ -283,7 +283,7 @@ def test_a_store_of_version_0_1_0_is_brought_up_to_date(version_0_1_0: Path):
 
 
 def test_a_job_on_two_switches(path: Path):
-    """As with two levels: a leaf sends its sums on to the switch that completes them."""
+    """Test a job on two levels: a leaf switch sends its sums to the switch that completes them."""
     spine, leaf = JobSwitch("spine", 4, 8, 8, 1), JobSwitch("leaf", 4, 8, 8, 1, upstream="spine")
     store, written = Store(path), job(switches=[spine, leaf])
     store.create_job(written)

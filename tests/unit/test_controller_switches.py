@@ -1,4 +1,4 @@
-"""What is asked of switches that need not be connected for the answer."""
+"""Requests about switches that can be answered without a connection to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from switchml.controller.switches import Switches
 
 
 async def test_bmv2_has_no_port_511(tmp_path: Path):
-    """BMv2 drops what is sent there."""
+    """BMv2 drops packets to port 511."""
     store = Store(tmp_path / "store.sqlite")
     config = SwitchConfig("b1", "bmv2", "10.0.0.254", p4runtime="127.0.0.1:1")
     switches = Switches([config], store, Security())

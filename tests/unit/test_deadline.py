@@ -1,4 +1,4 @@
-"""Deadlines of what is awaited."""
+"""Deadlines of awaited operations."""
 
 from __future__ import annotations
 

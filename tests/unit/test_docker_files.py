@@ -1,4 +1,4 @@
-"""The files of docker/ agree with each other and with the project, as far as can be told without an engine."""
+"""The files of docker/ agree with each other and with the project, as far as this can be checked without Docker."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
 DIGEST = re.compile(r"[\w./-]+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 ROOT_SERVICES = {"bmv2", "bmv2-packet-tests"}
-NETWORK = "bmv2-network"  # only holds the network namespace
+NETWORK = "bmv2-network"  # it only holds the network namespace
 TRIALS = {"demo", "packet-tests", "bmv2-demo", "bmv2-packet-tests"}
 TARGETS = {"bmv2": "bmv2", "bmv2-packet-tests": "bmv2", **dict.fromkeys(("demo", "packet-tests", "bmv2-demo"), "test")}
 IMAGES = {"switchml": "switchml", "test": "switchml-test", "bmv2": "switchml-bmv2"}
@@ -38,7 +38,7 @@ DAEMONS = {name for name, service in SERVICES.items() if "healthcheck" in servic
 
 
 def commands(service: dict[str, Any]) -> list[list[str]]:
-    """Return what runs in a service's container: its command and its health check."""
+    """Return the commands that run in a service's container: its command and its health check."""
     check = service.get("healthcheck", {}).get("test", ["CMD"])
     assert check[0] == "CMD"
     return [service["command"], *([check[1:]] if check[1:] else [])]
@@ -81,7 +81,7 @@ def test_what_scripts_run_is_an_entry_point() -> None:
 
 
 def scripts_of(service: dict[str, Any]) -> str:
-    """The text of every script that runs in a service's container."""
+    """Return the text of every script that runs in a service's container."""
     return "".join(
         (DOCKER / PurePosixPath(word).name).read_text()
         for command in commands(service)
@@ -93,7 +93,7 @@ def scripts_of(service: dict[str, Any]) -> str:
 def test_every_variable_that_a_service_sets_is_read_by_its_scripts() -> None:
     for name, service in SERVICES.items():
         read = re.findall(r"SWITCHML_\w+", scripts_of(service))
-        # switchml-ctl reads the first in any container; the second is named once for all services of BMv2's fabric.
+        # switchml-ctl reads the first variable in any container; all services of BMv2's fabric share the second.
         shared = {"SWITCHML_CONTROLLER"} | ({"SWITCHML_P4RUNTIME"} if "bmv2" in service["profiles"] else set())
         for variable in service.get("environment", {}).keys() - shared - {"SWITCHML_PTF_NAMESPACE"}:
             assert variable in read, f"{name} sets {variable}, which nothing in it reads"
@@ -193,7 +193,7 @@ def test_the_label_is_the_version_of_the_project() -> None:
 
 
 def test_an_edit_of_a_source_downloads_nothing_again() -> None:
-    """Stages that install packages copy only the lists of packages and the script."""
+    """Stages that install packages copy only the requirements files and the script."""
     stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
     for stage in ("build", "packages", "test-packages"):
         assert "pip install --require-hashes" in stages[stage] or "install-packages.sh" in stages[stage], stage
@@ -204,7 +204,7 @@ def test_an_edit_of_a_source_downloads_nothing_again() -> None:
 
 
 def pins(name: str) -> dict[str, str]:
-    """Name and version of every requirement of a file; each has hashes."""
+    """Return name and version of every requirement in a file, each of which has hashes."""
     text = re.sub(r"^#.*\n", "", (DOCKER / name).read_text(), flags=re.MULTILINE).replace("\\\n", "")
     found = [re.fullmatch(r"([a-z0-9-]+)==([\w.]+)( +--hash=sha256:[0-9a-f]{64})+", line) for line in text.splitlines()]
     assert all(found), f"{name}: every line is NAME==VERSION --hash=..."
@@ -218,7 +218,7 @@ def test_requirements_are_those_of_the_project(name: str, extras: list[str]) -> 
     for extra in extras:
         wanted += [Requirement(text) for text in PROJECT["project"]["optional-dependencies"][extra]]
     for requirement in wanted:
-        if requirement.name == "switchml":  # an extra that has others
+        if requirement.name == "switchml":  # an extra that contains other extras
             wanted += [
                 Requirement(text)
                 for extra in requirement.extras

@@ -59,7 +59,7 @@ def test_a_flood_of_one_kind_leaves_the_others(tmp_path: Path) -> None:
         store.events.record(EventKind.JOB_REFUSED, f"start {number}", actor="attacker")
         if number % 7000 == 0:
             store.events.flush()
-    for _ in range(300):  # even if all that follows is refused as well
+    for _ in range(300):  # even if all later requests are refused as well
         store.events.record(EventKind.ACCESS_REFUSED, actor="attacker")
     kept = store.events.latest()
     assert kept[0] == drained

@@ -1,4 +1,4 @@
-"""examples/slurm and examples/kubernetes, checked as far as that can be done without a cluster."""
+"""Checks of examples/slurm and examples/kubernetes that need no cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERSIONS = ("1.28", "1.37")  # of Kubernetes
 
 # ---- Slurm ----
 
-# sbatch(1): the options that the examples use, and what may be their values.
+# The options of sbatch(1) that the examples use, and patterns of their values.
 SBATCH_OPTIONS = {
     "job-name": r"[\w.-]+",
     "nodes": r"\d+",
@@ -65,7 +65,7 @@ def test_shell_scripts(path: Path) -> None:
 
 # ---- Kubernetes ----
 
-# The fields of kubeflow.org/v1 PyTorchJob that the example uses, as its reference has them; pods are checked apart.
+# The fields of kubeflow.org/v1 PyTorchJob that the example uses, from its reference; pods are checked separately.
 REPLICAS = {
     "type": "object",
     "additionalProperties": False,

@@ -1,4 +1,4 @@
-"""Which memory belongs to calls in flight."""
+"""The record of memory that belongs to calls in flight."""
 
 import random
 
@@ -21,7 +21,7 @@ def test_overlapping_ranges_are_refused_until_the_call_has_ended() -> None:
     in_flight.claim([(90, 10), (110, 10), (105, 0)], "neighbours")
     ended.add("first")
     in_flight.claim([(103, 2)], "second")
-    in_flight.release([(100, 10)], "first")  # forgotten already
+    in_flight.release([(100, 10)], "first")  # already removed
     with pytest.raises(ValueError, match="has not ended"):
         in_flight.claim([(104, 1)], "third")
 

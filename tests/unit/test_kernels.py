@@ -1,4 +1,4 @@
-"""The native arithmetic against numpy, with every set of instructions that this processor has."""
+"""The native arithmetic compared with numpy, for every instruction set of this CPU."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def wire_words(values: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
 
 
 def floats_of_halves(type_: Type, bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """What numpy makes of them."""
+    """Return numpy's result."""
     if type_ == Type.FLOAT16:
         return bits.view(np.float16).astype(np.float32)
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def halves_nearest(type_: Type, values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint16]:
-    """Round float64 numbers to nearest even, by looking between which two halves each lies."""
+    """Round float64 numbers to the nearest half (ties to even), by finding the two halves around each."""
     magnitudes = floats_of_halves(type_, np.arange(INFINITY[type_], dtype=np.uint16)).astype(np.float64)
-    # What would come after the largest number, were there no infinity.
+    # Return the number that would follow the largest one if there were no infinity.
     grid = np.append(magnitudes, 2 * magnitudes[-1] - magnitudes[-2])
-    above = np.searchsorted(grid, np.minimum(np.abs(values), grid[-1]))  # the first that is not less
+    above = np.searchsorted(grid, np.minimum(np.abs(values), grid[-1]))  # the first half that is not less
     below = np.maximum(above, 1) - 1
     to_below, to_above = np.abs(values) - grid[below], grid[above] - np.abs(values)
     nearest = np.where((to_below < to_above) | ((to_below == to_above) & (below % 2 == 0)), below, above)
@@ -79,7 +79,7 @@ def halves_nearest(type_: Type, values: npt.NDArray[np.float64]) -> npt.NDArray[
 
 
 def quieted(type_: Type, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """What becomes of NaN: sign and the upper bits of the payload, quiet."""
+    """Return the expected NaN: quiet, with the sign and the upper bits of the payload."""
     bits = values.view(np.uint32)
     if type_ == Type.BFLOAT16:
         return (bits >> 16 | 0x40).astype(np.uint16)
@@ -161,7 +161,7 @@ def test_dequantize_rounds_once(values: npt.NDArray[np.int32], shift: int, divis
     result = np.empty(len(values), np.float32)
     weighed = kernels.dequantize(Type.FLOAT32, words, shift, divisor, raw(result))
     with np.errstate(over="ignore", under="ignore"):
-        # As near to the exact quotient as in the test of halves below.
+        # The float64 quotient is as near to the exact one as in the test of halves below.
         expected = (np.ldexp(values.astype(np.float64), -shift) / divisor).astype(np.float32)
     np.testing.assert_array_equal(result, expected)
     assert weighed == check_of(tuple(values.tolist()), 0, 0, 0)
@@ -169,7 +169,7 @@ def test_dequantize_rounds_once(values: npt.NDArray[np.int32], shift: int, divis
 
 @pytest.mark.parametrize("divisor", [2, 3, 7, 61, 64])
 def test_averages_next_to_what_lies_between_two_floats(divisor: int) -> None:
-    """Sums whose quotient is just below, at and just above a midpoint, and those of which only the sum overflows."""
+    """Return sums whose quotient is close or equal to a midpoint, and sums that overflow while it does not."""
     rng = np.random.default_rng(divisor)
     midpoints = (rng.integers(1 << 23, 1 << 24, 8000) * 2 + 1) * divisor
     sums = midpoints + rng.integers(-1, 2, len(midpoints))
@@ -189,8 +189,8 @@ def test_halves_are_the_exact_quotient_rounded_once(
 ) -> None:
     result = np.empty(len(values), np.uint16)
     weighed = kernels.dequantize(type_, wire_words(values), shift, divisor, raw(result))
-    # A quotient in float64 is within 2^-53 of the exact one; the one of two integers of 31 and 18 bits never comes so
-    # near to what is halfway between two halves without being it.
+    # A quotient in float64 is within 2^-53 of the exact one. The quotient of integers of 31 and 18 bits is never that
+    # near to a midpoint between two halves, unless it is equal to the midpoint.
     expected = halves_nearest(type_, np.ldexp(values.astype(np.float64), -shift) / divisor)
     np.testing.assert_array_equal(result & 0x7FFF, expected & 0x7FFF)
     assert np.all((result >> 15 == expected >> 15) | (values == 0))
@@ -200,7 +200,7 @@ def test_halves_are_the_exact_quotient_rounded_once(
 @pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
 @pytest.mark.parametrize("divisor", [1, 3, 7, 11, 61, 64])
 def test_halves_next_to_what_lies_between_two_of_them(type_: Type, divisor: int) -> None:
-    """Sums whose quotient is just below, at and just above a midpoint: a second rounding would go the wrong way."""
+    """Return sums whose quotient is close to a midpoint or equal to it, where rounding twice gives a wrong result."""
     bits = {Type.FLOAT16: 11, Type.BFLOAT16: 8}[type_]
     rng = np.random.default_rng(divisor)
     midpoints = (rng.integers(1 << bits - 1, 1 << bits, 8000) * 2 + 1) * divisor
@@ -214,7 +214,7 @@ def test_halves_next_to_what_lies_between_two_of_them(type_: Type, divisor: int)
 
 
 def test_the_reference_rounds_exact_quotients() -> None:
-    """`halves_nearest` itself, against fractions."""
+    """Compare `halves_nearest` itself with exact fractions."""
     rng = np.random.default_rng(3)
     magnitudes = [Fraction(float(x)) for x in floats_of_halves(Type.BFLOAT16, np.arange(0x7F80, dtype=np.uint16))]
     for _ in range(200):
@@ -231,7 +231,7 @@ def test_every_half_is_widened_exactly(type_: Type) -> None:
     result = np.empty(1 << 16, np.float32)
     kernels.widen(type_, raw(ALL_HALVES), raw(result))
     expected = floats_of_halves(type_, ALL_HALVES)
-    if type_ == Type.FLOAT16:  # a signalling NaN comes out quiet
+    if type_ == Type.FLOAT16:  # a signalling NaN becomes quiet
         expected = np.where(np.isnan(expected), (expected.view(np.uint32) | 0x400000).view(np.float32), expected)
     np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32))
 
@@ -247,10 +247,10 @@ def test_every_half_comes_back(type_: Type) -> None:
 
 @pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
 def test_narrowing_around_every_half_and_every_midpoint(type_: Type) -> None:
-    """Each half, each number halfway between two of them, and the float32 numbers next to all of these."""
+    """Return each half, each midpoint between two of them, and the float32 numbers next to all of these."""
     magnitudes = floats_of_halves(type_, np.arange(INFINITY[type_], dtype=np.uint16))
     beyond = np.float32(65536 if type_ == Type.FLOAT16 else np.inf)
-    # Two halves are neighbours within one power of two, so what is halfway is so in the bits too; but next to 0.
+    # Within one power of two, the midpoint of two adjacent halves is also the midpoint of their bits, except near 0.
     bits = np.append(magnitudes, beyond).view(np.uint32).astype(np.int64)
     between = np.append(bits[:-1] + np.diff(bits) // 2, np.float32(magnitudes[1] / 2).view(np.uint32))
     around = np.concatenate([bits, between])[:, None] + np.arange(-2, 3)
@@ -261,7 +261,7 @@ def test_narrowing_around_every_half_and_every_midpoint(type_: Type) -> None:
 
 @pytest.mark.parametrize("type_", [Type.FLOAT16, Type.BFLOAT16])
 def test_narrowing_a_stratified_sample_of_float32(type_: Type) -> None:
-    """Every sign, exponent and leading bits of the significand, with the rest at random."""
+    """Return every combination of sign, exponent and leading bits of the significand, with random lower bits."""
     upper = np.arange(1 << 16, dtype=np.uint32) << 16
     rest = np.random.default_rng(5).integers(0, 1 << 16, (4, 1 << 16), np.uint32)
     for lower in rest:
@@ -308,7 +308,7 @@ def test_every_single_bit_flip_changes_the_weighed_sum() -> None:
 
 @pytest.mark.parametrize("type_", [Type.FLOAT32, Type.FLOAT16, Type.BFLOAT16])
 def test_a_pass_over_an_array_is_block_after_block(type_: Type) -> None:
-    """As the benchmark makes it, with every set of instructions."""
+    """Test the pattern as the benchmark creates it, with every instruction set."""
     rng = np.random.default_rng(2)
     dtype = np.float32 if type_ == Type.FLOAT32 else np.uint16
     values = (rng.standard_normal(1000) * 100).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The launcher, with plain commands in the workers' place."""
+"""The launcher, with plain commands instead of workers."""
 
 import os
 import signal
@@ -133,7 +133,7 @@ def test_a_signal_is_passed_on_to_all(number: signal.Signals, tmp_path: Path) ->
 
 def test_a_second_signal_kills(tmp_path: Path) -> None:
     seen = Seen()
-    # The worker says when it is ready and that the first signal has come, and lives on.
+    # The worker reports that it is ready and that it got the first signal, and continues to run.
     script = 'trap "echo again" INT; echo ready; while :; do sleep 0.05; done'
     seen.on_line = lambda: os.kill(os.getpid(), signal.SIGINT)
     launch = run(script, 1, tmp_path, seen)

@@ -1,4 +1,4 @@
-"""What `up` is asked for and what it lays out, before anything is started."""
+"""The layout of a fabric that `up` plans from its options, before it starts anything."""
 
 import shutil
 import subprocess
@@ -24,7 +24,7 @@ def test_the_embedded_fabric_has_the_soft_switch_s_defaults() -> None:
 
 
 def test_the_embedded_fabric_sends_no_results_by_ip_multicast(tmp_path: Path) -> None:
-    """Every user of the machine could join the group and read the sums."""
+    """Results are not sent by multicast, because every user of the machine could join the group and read them."""
     options = resolve(FabricOptions(agents=3, transport="udp"))
     ready = {"grpc": "unix:/run/p4runtime.sock", "ports": {"1": {"address": "127.0.0.1", "udp_port": 48864}}}
     table = layout_of(options, tmp_path, tmp_path).switch_table(ready)
@@ -67,7 +67,7 @@ def test_packets_must_fit_into_the_links(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(topology.PACKAGED.read_text().replace("mtu: 9000", "mtu: 1500"))
     fits = FabricOptions(topology=str(path), values=360)
-    assert resolve(fits).values == 360  # 28 bytes of IPv4 and UDP, 32 of ours, 4 for each value
+    assert resolve(fits).values == 360  # 28 bytes of IPv4 and UDP, 32 of SwitchML's header, 4 for each value
     with pytest.raises(TopologyFileError, match="1504 bytes, but the MTU of topology single-switch is 1500"):
         resolve(FabricOptions(topology=str(path), values=361))
 
@@ -81,7 +81,7 @@ def test_namespaces_belong_to_a_run_directory(tmp_path: Path) -> None:
 
 
 def test_the_longest_interface_name_is_allowed() -> None:
-    assert len(switch_interface("s" * 8, 510)) == 15  # IFNAMSIZ less the ending zero: 15
+    assert len(switch_interface("s" * 8, 510)) == 15  # IFNAMSIZ without the terminating zero: 15
 
 
 def test_without_bmv2_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_without_ip_the_package_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_without_privileges_they_are_named() -> None:
-    # As root it asks twice, and is nobody the second time: what it imports is not found by nobody everywhere.
+    # Run as root, the program is asked a second time as user 65534, which cannot read the modules everywhere.
     ask = "require_privileges(); "
     drop = f"import os; os.getuid() or (require_privileges(), os.setuid({NOBODY})); "
     path = [place for place in sys.path if place]

@@ -1,4 +1,4 @@
-"""What the run directory refuses and keeps."""
+"""The directories that a run directory refuses, and the files that it keeps."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 def test_it_is_made_for_its_owner_alone(directory: RunDirectory) -> None:
     assert directory.path.stat().st_mode & 0o777 == 0o700
-    directory.create()  # a second time changes nothing
+    directory.create()  # the second call changes nothing
     directory.check()
 
 
@@ -110,7 +110,7 @@ def test_job_directories_are_found_by_key_and_newest_by_name(directory: RunDirec
     assert directory.find_job_directory("3") == old
     assert directory.find_job_directory("digits") == new
     assert directory.find_job_directory("other") is None
-    directory.job_directory(12, "3")  # of a version that allowed such a name
+    directory.job_directory(12, "3")  # from a version that allowed such a name
     assert directory.find_job_directory("3") == old
 
 

@@ -1,4 +1,4 @@
-"""A membership over a native end and an agent that do as they are told."""
+"""A membership over a fake native end and a fake agent that the tests control."""
 
 import threading
 from collections.abc import Callable
@@ -16,7 +16,7 @@ DEADLINE = 10.0
 
 
 class Native:
-    """A native end whose calls fail at once, or cannot be submitted."""
+    """A native end whose calls fail at once or cannot be submitted."""
 
     attention_fd = -1
 
@@ -48,7 +48,7 @@ class Native:
 
 
 class Agent:
-    """A connection on which nothing comes."""
+    """A connection that delivers no messages."""
 
     def start(self, *_: object) -> None:
         pass
@@ -67,7 +67,7 @@ def barrier(member: Membership) -> None:
 
 
 def seen_by_another_thread(member: Membership) -> Callable[[object], None]:
-    """A callback that succeeds only if another thread can use the membership until it returns."""
+    """A callback that succeeds only if another thread can use the membership while the callback runs."""
 
     def callback(error: object) -> None:
         found: list[object] = []
@@ -104,7 +104,7 @@ def test_callbacks_come_without_the_lock_when_a_call_is_interrupted() -> None:
         barrier(member)
     assert native.abandoned
     assert [type(error) for error in heard] == [switchml.CommunicatorClosed]
-    member.on_failure(heard.append)  # of a failure that has been, at once
+    member.on_failure(heard.append)  # called at once, because the failure has already happened
     assert heard[1:] == [member.failure]
     member.end()
 

@@ -1,4 +1,4 @@
-"""Metrics: where they are served, and how counters of the native code become families."""
+"""Metrics: the addresses that serve them, and the families that are made from native counters."""
 
 import asyncio
 import logging
@@ -171,7 +171,7 @@ def test_local_ranks_have_ports_of_their_own(fresh: None) -> None:
     server = process_metrics.serve_from_environment({"SWITCHML_METRICS": str(port - 3), "LOCAL_RANK": "3"})
     assert server is not None
     assert server.address == f"127.0.0.1:{port}"
-    assert process_metrics.serve_from_environment({"SWITCHML_METRICS": "0"}) is server  # once
+    assert process_metrics.serve_from_environment({"SWITCHML_METRICS": "0"}) is server  # only once
 
 
 def test_a_port_that_is_taken_does_not_end_the_training(fresh: None, caplog: pytest.LogCaptureFixture) -> None:

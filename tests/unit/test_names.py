@@ -1,4 +1,4 @@
-"""Ids and names of jobs cannot be taken for each other."""
+"""Ids and names of jobs cannot be confused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native libraries include what they link with: the arrows of CMakeLists.txt are those of the sources."""
+"""The native libraries include only headers of the libraries that their CMakeLists.txt links with."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("native", "dataplane/softswitch/native", "host_agent/native", "switchml/native", "benchmarks/native")
-# Between Python and our own code; every extension module may use it.
+# The code between Python and SwitchML's libraries; every extension module may use it.
 BINDINGS = "native/bindings"
 
 
 def declared() -> dict[str, tuple[str, set[str]]]:
-    """Return each folder's library or module, and the libraries that it says it links with."""
+    """Return each folder's library or module, with the libraries that its CMakeLists.txt links it with."""
     found = {}
     for base in PROGRAMS:
         for listing in (ROOT / base).rglob("CMakeLists.txt"):

@@ -1,4 +1,4 @@
-"""What is checked in under dataplane/p4/build is what the compiler makes of the P4 sources."""
+"""The files under dataplane/p4/build are the compiler's output for the current P4 sources."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of constants.toml and p4/ that a test may change."""
+    """Return a copy of constants.toml and p4/ that a test may change."""
     shutil.copy(DATAPLANE / "constants.toml", tmp_path)
     shutil.copytree(DATAPLANE / "p4", tmp_path / "p4")
     return tmp_path
@@ -84,7 +84,7 @@ def test_changed_output_is_noticed(folder: Path) -> None:
 
 
 def test_common_knows_no_architecture() -> None:
-    """A control in common/ serves every target: it includes no architecture, nor uses what only one of them has."""
+    """A control in common/ works on every target: it includes no architecture and uses nothing specific to one."""
     extern = re.compile(
         r"#include\s*<|standard_metadata|mark_to_drop|\b(register|counter|direct_counter|random|hash|digest"
         r"|update_checksum|verify_checksum|RegisterAction|Register|Counter|DirectCounter|Random|Hash)\s*[<(]"

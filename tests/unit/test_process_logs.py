@@ -1,4 +1,4 @@
-"""What daemons log."""
+"""The logs of daemons."""
 
 import io
 import json
@@ -50,7 +50,7 @@ def test_json_lines() -> None:
 
 
 def test_a_line_of_text_shows_what_others_said_and_does_nothing_else() -> None:
-    """What an agent or a peer says can neither forge a line of the log nor command the terminal that shows it."""
+    """Text from an agent or a peer can neither forge a line of the log nor send escape sequences to a terminal."""
     stream = io.StringIO()
     handler = LimitedHandler(stream)
     handler.setFormatter(TextFormatter("%(levelname)s %(name)s: %(message)s"))
@@ -109,7 +109,7 @@ def test_a_file_is_begun_anew_when_it_is_long(tmp_path: Path) -> None:
             assert path.stat().st_size <= 1000
     lines = path.read_text().splitlines() + (tmp_path / "agent.log.1").read_text().splitlines()
     assert 1000 <= (tmp_path / "agent.log.1").stat().st_size <= 1100
-    assert any("kind 199 " in line for line in lines)  # the newest ones are there, whole
+    assert any("kind 199 " in line for line in lines)  # the newest lines are present and complete
     assert all(line.startswith("kind ") for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""Where a job's time goes: what is made of the agents' answers, and how it is drawn."""
+"""A job's profile: the figures made from the agents' answers, and how they are drawn."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ T0 = 1_700_000_000_000_000_000
 
 
 def call(begin: int, quantize: int = 10, wait: int = 60, dequantize: int = 30, sequence: int = 0) -> pb.CallProfile:
-    """Submitted 20 us before it began; microseconds."""
+    """Return a call that was submitted 20 us before it began; times are in microseconds."""
     us = 1000
     end = begin + quantize + wait + dequantize
     return pb.CallProfile(
@@ -67,7 +67,7 @@ def test_an_interval_is_a_difference() -> None:
     assert times.seconds == pytest.approx(0.01, abs=0.5)
     assert (rank.counted["calls"], rank.counted["quantize_ns"]) == (3, 70_000)
     assert [rank.packets[name] for name in ("sent", "retransmissions", "fast_retransmissions")] == [20, 0, 2]
-    assert [each.begun for each in rank.latest] == [pytest.approx(T0 / 1e9 + 300e-6)]  # the other ended before
+    assert [each.begun for each in rank.latest] == [pytest.approx(T0 / 1e9 + 300e-6)]  # the other call ended earlier
 
 
 def test_a_rank_that_came_meanwhile_and_one_that_counts_backwards() -> None:

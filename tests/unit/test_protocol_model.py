@@ -1,4 +1,4 @@
-"""The Promela model decides as the P4 program does, and its documentation states what SPIN reports."""
+"""The Promela model decides like the P4 program, and its documentation states the figures that SPIN reports."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PHASE_PREDICATES = ("PHASE_STALE", "PHASE_SAME", "PHASE_NEWER")
 PUBLISHED = next(case for case in CASES if case.picture == "protocol-published")
 needs_spin = pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))
 
-# Phase predicate, seen, full; all combinations.
+# All combinations of phase predicate, seen and full.
 Situation = tuple[str, bool, bool]
 SITUATIONS: list[Situation] = list(itertools.product(PHASE_PREDICATES, (False, True), (False, True)))
 
 
 def decisions_of_p4(source: str) -> dict[Situation, str]:
-    """Return the verdict of each situation by decision_table: that of the first entry that matches."""
-    # An entry may begin with the conditions under which the table decides at all.
+    """Return the verdict of each situation by decision_table, which is that of the first matching entry."""
+    # An entry may begin with the conditions under which the table is applied.
     entry = re.compile(r"^\s*\((?:1, VERDICT_NONE, )?(PHASE_\w+), (\w), (\w)\): \w+\((VERDICT_\w+)", re.MULTILINE)
     entries = entry.findall(source)
     assert len(entries) == len(re.findall(r"^\s*\(.*\): \w+\(", source, re.MULTILINE)) == 7
@@ -44,7 +44,7 @@ def decisions_of_p4(source: str) -> dict[Situation, str]:
 
 
 def decisions_of_model(source: str) -> dict[Situation, str]:
-    """Return the verdict of each situation by decide(), where exactly one guard must hold."""
+    """Return the verdict of each situation by decide(), in which exactly one guard must hold."""
     rows = re.findall(r"^\s*:: (phase_predicate.*?)\s*-> verdict = (VERDICT_\w+)$", source, re.MULTILINE)
     assert len(rows) == source.count("::") == 7
     decisions = {}

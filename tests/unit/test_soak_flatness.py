@@ -1,4 +1,4 @@
-"""The rule by which the soak judges what stays level."""
+"""The rule by which the soak test decides whether a series is flat."""
 
 from __future__ import annotations
 

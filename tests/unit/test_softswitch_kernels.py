@@ -1,4 +1,4 @@
-"""The additions of the soft switch against numpy, with every set of instructions that this processor has."""
+"""The additions of the soft switch compared with numpy, for every instruction set of this CPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Numbers = npt.NDArray[np.uint32]
 
 
 def wire_words(numbers: Numbers) -> Words:
-    """Return them big-endian, at a multiple of 64 bytes."""
+    """Return the values in big-endian order, aligned to 64 bytes."""
     memory = np.empty(numbers.nbytes + 64, np.uint8)
     words = memory[-memory.ctypes.data % 64 :][: numbers.nbytes]
     words[:] = numbers.astype(">u4").view(np.uint8)
@@ -34,7 +34,7 @@ def numbers_of(words: Words) -> Numbers:
 
 
 def random_numbers(generator: np.random.Generator, count: int) -> Numbers:
-    """Large and small ones, so that sums wrap around and carry."""
+    """Return large and small values, so that sums wrap around and carry."""
     numbers: Numbers = generator.integers(0, 2**32, count, np.uint32) >> generator.integers(0, 32, count, np.uint32)
     return numbers
 

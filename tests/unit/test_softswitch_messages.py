@@ -108,7 +108,7 @@ def test_any_p4info_can_be_compared(data: bytes) -> None:
     given_p4info = p4i.P4Info()
     try:
         given_p4info.ParseFromString(data)
-    except DecodeError:  # not a P4Info at all: gRPC refuses it before we see it
+    except DecodeError:  # not a P4Info at all: gRPC refuses it before the server sees it
         return
     assert describe_difference(load_supported_p4info(), given_p4info) is not None
 

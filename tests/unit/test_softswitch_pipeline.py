@@ -1,4 +1,4 @@
-"""The native switch's control operations: no packet flows here."""
+"""The native switch's control operations, without packets."""
 
 from typing import Any, Literal, TypeAlias, cast
 
@@ -21,7 +21,7 @@ def test_sizes_are_checked() -> None:
     for slots, values, named in [(0, 4, "slots"), (32769, 4, "slots"), (1, 0, "values"), (1, 2049, "values")]:
         with pytest.raises(ValueError, match=named):
             Switch(slots, values)
-    Switch(32768, 2048)  # memory is taken when touched
+    Switch(32768, 2048)  # memory is allocated when it is touched
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_l2_actions_are_checked(switch: Switch, action: Any) -> None:
 
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
 def test_loss_entries_are_set_and_deleted(switch: Switch, direction: Literal["ingress", "egress"]) -> None:
-    switch.set_loss(3, direction, 0xFFFFFFFF)  # the port need not be there
+    switch.set_loss(3, direction, 0xFFFFFFFF)  # the port need not exist
     switch.set_loss(3, direction, 0)
     switch.delete_loss(3, direction)
     with pytest.raises(KeyError, match=f"loss_{direction}_table has no port 3"):

@@ -1,4 +1,4 @@
-"""Which job and rank a process is, and where its agent is: from its arguments and environment."""
+"""The job, rank and agent of a process, from its arguments and environment."""
 
 import json
 import socket
@@ -71,7 +71,7 @@ def test_numbers_that_are_none(name: str, value: str) -> None:
         find_target({**FULL, name: value})
 
 
-# ---- a job that begins when all ranks are there ----
+# ---- a job that begins when all ranks have attached ----
 
 
 def test_under_torchrun_the_job_is_created() -> None:
@@ -106,7 +106,7 @@ def test_loopback_addresses_are_told_apart_by_host(address: str) -> None:
 
 
 def test_the_restart_count_is_that_of_all_ranks_on_one_node_only() -> None:
-    # The others of a node that had no failure of its own have a smaller count, and must meet all the same.
+    # Ranks of a node without a failure have a smaller restart count, and must still meet the others.
     assert rendezvous_key(TORCHRUN) == rendezvous_key({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "1"})
     alone = {**TORCHRUN, "GROUP_WORLD_SIZE": "1"}
     assert rendezvous_key(alone) == "node1:29400/digits/2"
@@ -127,7 +127,7 @@ def test_keys_are_short_and_printable_and_differ_by_group(run: str, group: str) 
     assert key != rendezvous_key(environment, group + "x")
 
 
-# ---- where the agent is ----
+# ---- finding the agent ----
 
 
 def test_a_run_directory_without_a_fabric_has_the_default_socket_of_an_agent() -> None:

@@ -1,4 +1,4 @@
-"""The library's errors, versions and what it exports."""
+"""The library's errors, versions and exported names."""
 
 import copy
 import pickle
@@ -37,9 +37,9 @@ def test_importing_the_package_loads_neither_numpy_nor_native_code() -> None:
         "import sys, switchml, switchml.torch_backend\n"
         "assert {*switchml.__all__, '__all__', '__name__'} <= set(dir(switchml))\n"
         "loaded = {name.split('.')[0] for name in sys.modules} & {'numpy', 'torch', 'grpc', 'asyncio', 'socket'}\n"
-        "ours = {name for name in sys.modules if name.startswith('switchml.')}\n"
+        "own = {name for name in sys.modules if name.startswith('switchml.')}\n"
         "assert not loaded, loaded\n"
-        "assert ours == {'switchml.common', 'switchml.common.version', 'switchml.torch_backend'}, ours\n"
+        "assert own == {'switchml.common', 'switchml.common.version', 'switchml.torch_backend'}, own\n"
         "from switchml import *\n"
         "assert connect is switchml.connect and Work is switchml.Work\n"
     )

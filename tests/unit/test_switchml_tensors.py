@@ -1,4 +1,4 @@
-"""Which arrays the library takes."""
+"""The arrays that the library accepts."""
 
 import subprocess
 import sys

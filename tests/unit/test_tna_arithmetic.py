@@ -1,4 +1,4 @@
-"""Every state of a slot, every packet: the TNA program does what DESIGN section 6 says (tna_reference.py)."""
+"""For every slot state and every packet, the TNA program does what the protocol requires (tna_reference.py)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from switchml.dataplane.wire import Packet
 
 EPOCHS = (1, 2)
 PHASES = (0, 1, 2, 3)
-LANES = 4  # of them all cases are tried; the others are tried by random sequences and by the packet tests
+LANES = 4  # all cases of these lanes are tried; random sequences and the packet tests try the others
 OTHER = Half(9, 9, 9, 9, 9)
-LEFTOVER = 0x5A5A5A5A  # of lanes that the program does not fetch: what a field holds that was never set
+LEFTOVER = 0x5A5A5A5A  # the content of a field that was never set, for lanes that the program does not fetch
 
 
 def with_lanes(compiled: Mapping[str, Any], lanes: int) -> Mapping[str, Any]:
-    """Return the program with the sums of its first lanes alone, which makes it fast; nothing else is changed."""
+    """Return the program with only the sums of its first lanes, which makes it fast; the rest is unchanged."""
     lighter = copy.deepcopy(compiled)
     tables = lighter["ingress"]["tables"]
 
@@ -49,7 +49,7 @@ def chip() -> Chip:
     return Chip(with_lanes(program(), LANES))
 
 
-# ---- the tables of the program beside the table of the reference -----------------------------------------------------
+# ---- the tables of the program compared with the table of the reference ----------------------------------------------
 
 
 PHASE_PREDICATES = {PhasePredicate.STALE: 0, PhasePredicate.SAME: 1, PhasePredicate.NEWER: 2}  # common/types.p4
@@ -62,9 +62,9 @@ SUM_ACTIONS = {
 
 
 def run_table(compiled: Mapping[str, Any], name: str, **columns: int) -> tuple[str, tuple[int, ...]]:
-    """Return the last part of the name of the action that const entries give, without a number, and its arguments.
+    """Return the action of each const entry (the last part of its name, without a number) with its arguments.
 
-    ``columns`` are the key, by the last part of the names in the source.
+    ``columns`` are the key's fields, by the last part of their names in the source.
     """
     parts = compiled["ingress"]
     table = next(one for one in parts["tables"].values() if one["name"].endswith(f".{name}"))
@@ -81,7 +81,7 @@ def test_const_entries_are_the_reference(predicate: PhasePredicate, seen: bool, 
     for bit in (1, 1 << 31) if seen else (0,):
         slot = {"phase_predicate": PHASE_PREDICATES[predicate], "seen": bit}
         expected = [decision.verdict] + ([] if decision.drop is None else [decision.drop])
-        # Of those that were admitted and whose epoch is the job's.
+        # Only for packets that were admitted and have the job's epoch.
         _, arguments = run_table(program(), "decision_table", admitted=1, verdict=0, full=int(full), **slot)
         assert list(arguments) == expected
         for table in ("slot_exponent.register_table", "slot_check.register_table"):
@@ -89,7 +89,7 @@ def test_const_entries_are_the_reference(predicate: PhasePredicate, seen: bool, 
         for lane in range(0, values_per_packet(program()), 2):
             table = f"lanes_table_{lane}"
             run = partial(run_table, program(), table, **slot)
-            # Values are summed as exponent and check are, but for those that are the phase's first.
+            # Values are summed like exponent and check, except the first values of a phase.
             assert run(has_values=1, filled_before=1)[0] in SUM_ACTIONS[decision.sums]
             first = "NoAction" if predicate is PhasePredicate.STALE else "overwrite"
             assert run(has_values=1, filled_before=0)[0] == first
@@ -103,7 +103,7 @@ def test_const_entries_are_the_reference(predicate: PhasePredicate, seen: bool, 
 
 
 def stored_halves(job: Job, values: int) -> Iterator[Half]:
-    """Yield all states of a half in small widths: epoch 0 is that of registers that were never used."""
+    """Yield all states of a half in small widths; epoch 0 is the content of unused registers."""
     pattern = tuple((0xFFFFFFF0 + 7 * lane) & 0xFFFFFFFF for lane in range(values))
     states = itertools.product((0, *EPOCHS), PHASES, range(job.mask + 1), (0, 255), (False, True))
     for epoch, phase, bitmap, exponent, filled in states:
@@ -111,7 +111,7 @@ def stored_halves(job: Job, values: int) -> Iterator[Half]:
 
 
 def packets(job: Job, values: int) -> Iterator[Packet]:
-    """Yield all packets of the job's epoch that can meet such a state, and some of another epoch."""
+    """Yield all packets of the job's epoch that can arrive in such a state, and some of another epoch."""
     for phase, rank, exponent, empty in itertools.product(PHASES, range(job.ranks), (1, 256), (False, True)):
         pattern = () if empty else tuple(0x20 + rank + lane for lane in range(values))
         yield Packet(
@@ -159,7 +159,7 @@ def test_every_state_and_packet(chip: Chip, ranks: int) -> None:
                     receivers = tuple(range(ranks))
                 elif decision.verdict is Verdict.RESENT:
                     receivers = (packet.worker,)
-                # The lanes that are left out are the packet's own, or whatever their containers hold.
+                # The omitted lanes are those of the packet, or whatever their containers hold.
                 rest = packet.values[LANES:] or (LEFTOVER,) * (chip.values - LANES)
                 result = result_of(packet, after, after.values + rest)
                 assert chip.out == [chip.result(job, rank, result) for rank in receivers], case

@@ -1,7 +1,7 @@
 """The stateful programs that the compiler wrote do what the register actions of the P4 source say.
 
-There is no chip to ask: both are executed, over all combinations of words near the ends of their ranges and of small
-ones. What the compiler wrote is kept in p4/build/tofino (ptf_tests/tofino_emulator/assembly.py).
+Without a chip, both are executed, over all combinations of words near the ends of their ranges and of small
+ones. The compiler's output is kept in p4/build/tofino (ptf_tests/tofino_emulator/assembly.py).
 """
 
 from __future__ import annotations

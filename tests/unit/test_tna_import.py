@@ -1,4 +1,4 @@
-"""From P4 source to packets: p4c's front end, our short form, the model."""
+"""The path from P4 source to packets: p4c's front end, the project's short form, the model."""
 
 from __future__ import annotations
 

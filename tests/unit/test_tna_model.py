@@ -1,4 +1,4 @@
-"""The model of the pipeline is strict, and does what Tofino's architecture says: small programs, written by hand."""
+"""The model of the pipeline is strict and follows Tofino's architecture; tested with small hand-written programs."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_an_undefined_key_matters_only_where_the_match_depends_on_it() -> None:
 def test_what_an_undefined_match_sets_is_undefined() -> None:
     compiled = with_table(A, ["md.x", "ternary", "x", 32], entries=[[[None, 7], "set", [3]]])
     for action in compiled["ingress"]["actions"].values():
-        action["body"][0][1] = "md.x"  # a variable, where the table above sets a header's field
+        action["body"][0][1] = "md.x"  # a variable, whereas the table above sets a header's field
     assert run(compiled) == [(5, FRAME)]
     compiled["ingress"]["control"].append(["if", ["==", "md.x", 1], [STOP], [], HERE])
     with pytest.raises(ModelError, match=r"md\.x is read"):

@@ -1,4 +1,4 @@
-"""Random sequences of packets, with full-width values: the TNA program and the reference say the same."""
+"""For random sequences of packets with full-width values, the TNA program and the reference agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ words = st.one_of(st.sampled_from((0, 1, 0x7FFFFFFF, 0x80000000, WORD)), st.inte
 
 @dataclass(frozen=True)
 class Step:
-    """One packet; ``age`` is of its epoch."""
+    """A packet; ``age`` is the age of its epoch."""
 
     job: int
     rank: int
@@ -66,14 +66,14 @@ steps = st.builds(
 
 @dataclass
 class Beside:
-    """The reference beside the chip, with what it expects to come out."""
+    """The reference that runs alongside the model of the chip, with the packets that it expects."""
 
     halves: dict[int, Half] = field(default_factory=dict)
     verdicts: dict[int, dict[Verdict, int]] = field(default_factory=dict)
     drops: dict[DropReason, int] = field(default_factory=dict)
 
     def take(self, job: Job, packet: Packet) -> tuple[Half, Decision | None]:
-        """Return the half afterwards, and what was decided if the epoch is the job's."""
+        """Return the half after the packet, and the decision if the packet has the job's epoch."""
         stored = self.halves.get(packet.slot, Half(values=(0,) * CHIP.values))
         decision = None
         if packet.epoch != job.epoch:
@@ -92,7 +92,7 @@ class Beside:
 
 
 def check_frames(job: Job, packet: Packet, half: Half, decision: Decision | None) -> None:
-    """Compare what has come out with what must come out at once."""
+    """Compare the packets that have come out with those that must come out at once."""
     receivers: list[int] = []
     if decision is not None and decision.verdict is Verdict.COMPLETED:
         receivers = list(range(job.ranks))
@@ -108,7 +108,7 @@ def test_the_program_follows_the_reference(before: list[Step], epoch: int, after
     beside = Beside()
     for index in range(8):
         CHIP.store(index, Half(values=(0,) * CHIP.values))
-    # The second job keeps its epoch when the first one gets a new one.
+    # The second job keeps its epoch when the first job gets a new one.
     for part, jobs in (
         (before, [replace(job, epoch=epoch) for job in JOBS]),
         (after, [replace(JOBS[0], epoch=epoch + 1), replace(JOBS[1], epoch=epoch)]),
@@ -131,7 +131,7 @@ def test_the_program_follows_the_reference(before: list[Step], epoch: int, after
 
 @dataclass
 class Rank:
-    """A worker that enters a phase only after it has the result of the phase before."""
+    """A worker that enters a phase only after it has the result of the previous phase."""
 
     phase: int = 0
     results: dict[int, Packet] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Rank:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=120), st.integers(1, 0xFFFF))
 def test_late_recirculation_never_changes_a_result(events: list[tuple[int, int]], epoch: int) -> None:
-    """Ranks send, retransmit and proceed in any order, and recirculations take any time."""
+    """Ranks send, retransmit and proceed in any order, and recirculations take any amount of time."""
     job = CHIP.add_job(Job(3, 3, epoch, base=4, slots=1))
     for index in (8, 9):
         CHIP.store(index, Half(values=(0,) * CHIP.values))
@@ -168,7 +168,7 @@ def test_late_recirculation_never_changes_a_result(events: list[tuple[int, int]]
             if pipeline.recirculating:
                 pipeline.recirculate()
         else:
-            phase = ranks[rank].phase - (1 if kind == 3 and ranks[rank].phase else 0)  # 3: of the phase before, late
+            phase = ranks[rank].phase - (1 if kind == 3 and ranks[rank].phase else 0)  # 3: the previous phase
             pipeline.admit(rank + 1, CHIP.frame(job, contribution(rank, phase)))
         deliver()
     while pipeline.recirculating:

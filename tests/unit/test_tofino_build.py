@@ -1,4 +1,4 @@
-"""What the Tofino program uses of the chip, what it shares with BMv2's, and the face that its driver sees."""
+"""The Tofino program's resources, the parts that it shares with BMv2's program, and its driver's schema."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_readme_shows_the_figures_of_the_program() -> None:
 
 
 def test_report_is_read_from_the_reports_of_the_compiler(tmp_path: Path) -> None:
-    """A compilation of two stages, in the form of p4c 9.13: what is counted is what is used, not what there is."""
+    """Return the reports of a two-stage program, in the form of p4c 9.13; only used resources are counted."""
     stage = {
         "meter_alus": {"meters": [{"row": 1}, {"row": 3}], "nAlus": 4},
         "rams": {"srams": [{}, {}, {}], "nRows": 8, "nColumns": 10},

@@ -1,4 +1,4 @@
-"""What `top` makes of two looks at a fabric."""
+"""The rates that `top` computes from two samples of a fabric."""
 
 from itertools import islice
 from types import SimpleNamespace

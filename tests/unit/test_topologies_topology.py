@@ -1,4 +1,4 @@
-"""Topology files: what may stand in them, and how what may not is named."""
+"""Topology files: allowed contents, and the errors for other contents."""
 
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path

@@ -1,4 +1,4 @@
-// A small program with what ours has, for the tests of the model's compiler.
+// A small program with the constructs of SwitchML's program, for the tests of the model's compiler.
 #include <core.p4>
 #include <tna.p4>
 

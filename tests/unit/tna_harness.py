@@ -1,4 +1,4 @@
-"""The model of the TNA pipeline without a control plane: tables written straight into its state, frames by hand."""
+"""The model of the TNA pipeline without a control plane: tests write its tables directly and build frames by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def program() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Job:
-    """A job whose rank r is behind port r + 1; pool indexes from ``base``."""
+    """A job whose rank r is attached to port r + 1, with pool indexes from ``base``."""
 
     id: int
     ranks: int
@@ -56,7 +56,7 @@ def checksum(header: bytes) -> int:
 
 
 def datagram(macs: tuple[int, int], ips: tuple[int, int], ports: tuple[int, int], payload: bytes, **ip: int) -> bytes:
-    """Return an Ethernet frame; each pair is source and destination."""
+    """Return an Ethernet frame; each pair is (source, destination)."""
     length = 28 + len(payload)
     fields = (0x45, 0, length, ip.get("id", 0x1234), ip.get("fragment", 0), ip.get("ttl", 32), 17)
     addresses = struct.pack("!II", *ips)
@@ -68,7 +68,7 @@ def datagram(macs: tuple[int, int], ips: tuple[int, int], ports: tuple[int, int]
 
 @dataclass
 class Chip:
-    """A pipeline with ports 1 to 8. ``out`` is what has left it, as (port, frame)."""
+    """A pipeline with ports 1 to 8. ``out`` holds the frames that have left it, as (port, frame)."""
 
     compiled: Mapping[str, Any] = field(default_factory=program)
     state: State = field(init=False)
@@ -90,7 +90,7 @@ class Chip:
         self.state.match_tables[table].put(Entry(key, action, data))
 
     def add_job(self, job: Job) -> Job:
-        """Write what the controller writes for a job; also to change its epoch."""
+        """Write the controller's entries for a job; also used to change its epoch."""
         slot = (job.base << 1, ~(2 * job.slots - 1) & 0xFFFF)
         range_ = {"slot_value": slot[0], "slot_mask": slot[1]}
         self.put(f"{INGRESS}.job_table", {"job": job.id}, "SwitchMLIngress.describe_job", **range_)
@@ -115,14 +115,14 @@ class Chip:
 
     @staticmethod
     def result(job: Job, rank: int, packet: Packet) -> tuple[int, bytes]:
-        """Return port and frame in which a RESULT comes to a rank."""
+        """Return the port and frame in which a RESULT reaches a rank."""
         mac, ip, udp_port = job.addresses(rank)
         macs, ips, ports = (SWITCH_MAC, mac), (SWITCH_IP, ip), (PROTOCOL_UDP_PORT, udp_port)
         payload = replace(packet, secret=job.secret).pack()
         return rank + 1, datagram(macs, ips, ports, payload, id=0, fragment=0x4000, ttl=64)
 
     def send(self, job: Job, packet: Packet) -> list[tuple[int, bytes]]:
-        """Send a contribution; return what comes out before anything else happens."""
+        """Send a contribution; return the frames that come out before anything else happens."""
         self.out.clear()
         self.pipeline.receive(packet.worker + 1, self.frame(job, packet))
         return list(self.out)
@@ -168,7 +168,7 @@ class Chip:
                 cell[name] = half.values[lane + name.endswith("odd")]
 
     def load(self, index: int, lanes: int | None = None) -> Half:
-        """Read a half of a slot, or its first lanes; what is kept twice must be the same twice."""
+        """Read a half of a slot, or its first lanes; both copies of duplicated state must be equal."""
         phases, epochs = set(), set()
         for copy in ("slot_tag", "slot_tag_2"):
             for name, value in self._register(copy)[index].items():
@@ -185,7 +185,7 @@ class Chip:
 
 
 def result_of(packet: Packet, half: Half, values: tuple[int, ...]) -> Packet:
-    """Return the RESULT that a packet becomes; it has ``values`` if the half has any."""
+    """Return the RESULT that the switch makes from a packet; it has ``values`` if the half has any."""
     changed: dict[str, Any] = {}
     if half.filled and not packet.values:
         changed = {"count": len(values), "flags": Flag(packet.flags & 0xFFFF ^ Flag.WITHOUT_VALUES)}

@@ -1,4 +1,4 @@
-"""What a contribution does to its slot (DESIGN section 6), as one table, independent of the P4 program."""
+"""The effect of a contribution on its slot (docs/protocol.md) as one table, independent of the P4 program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORD = 0xFFFFFFFF
 
 
 class PhasePredicate(Enum):
-    """How the packet's phase stands to the slot's; NEWER also when the slot holds another epoch."""
+    """The packet's phase compared with the slot's; NEWER also if the slot holds another epoch."""
 
     STALE = 0
     SAME = 1
@@ -20,7 +20,7 @@ class PhasePredicate(Enum):
 
 
 class Sums(Enum):
-    """What happens to exponent, check and values, and what the packet then holds."""
+    """The changes to exponent, check and values in the slot and in the packet."""
 
     OVERWRITE = "the slot takes the packet's"
     ADD = "the slot adds the packet's (maximum of exponents; the first values overwrite), the packet takes the slot's"
@@ -54,7 +54,7 @@ DECISIONS = {
 
 @dataclass(frozen=True)
 class Half:
-    """What one half of a slot holds. Values are unsigned."""
+    """The contents of one half of a slot. Values are unsigned."""
 
     epoch: int = 0
     phase: int = 0
@@ -67,7 +67,7 @@ class Half:
 
 @dataclass(frozen=True)
 class Contribution:
-    """The fields of a packet that matter here. ``values`` is None in a packet without values."""
+    """The fields of a packet that the table uses. ``values`` is None in a packet without values."""
 
     epoch: int
     phase: int
@@ -78,7 +78,7 @@ class Contribution:
 
 
 def contribute(stored: Half, packet: Contribution, mask: int) -> tuple[Half, Decision]:
-    """Return the slot afterwards and the decision; the job's epoch is the packet's."""
+    """Return the slot after the packet, and the decision; the packet has the job's epoch."""
     if stored.epoch != packet.epoch or packet.phase > stored.phase:
         predicate, before = PhasePredicate.NEWER, 0
     elif packet.phase < stored.phase:
