@@ -1,4 +1,4 @@
-"""One fabric with one job, and what can be done to its processes, links and files while the job runs."""
+"""A fabric with one job, and the faults that can be caused in its processes, links and files while the job runs."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import SWITCHES, Namespaces, switch_interface
 
 END_SECONDS: Final = 120.0
-"""By then a job has ended, one way or the other."""
+"""The time within which a job must have ended, with or without an error."""
 CLEAN_SECONDS: Final = 15.0
-"""So long after the end of its processes a job may still hold something: its controller may have been away."""
+"""The time after the end of its processes during which a job may hold resources: its controller may be down."""
 STEPS: Final = 150
 MIB: Final = 2**20
 PAGE: Final = 4096
 FILLER: Final = "filler"
 UDP_HEADER_BYTES: Final = 8
 SMALLEST_PACKET: Final = 64
-"""Values that a packet of each of the fabrics has."""
+"""The values per packet of the fabric with the smallest packets."""
 CALL_SECONDS: Final = 15
 """The timeout of each collective."""
 
 
 class Words:
-    """What the ranks of a job have said so far; a thread reads it."""
+    """The messages that the ranks of a job have printed so far; a thread reads them."""
 
     def __init__(self, job: subprocess.Popen[str]) -> None:
         self.lines: list[str] = []
-        self.said: list[tuple[int, dict[str, Any]]] = []  # a worker's number and what it said
+        self.said: list[tuple[int, dict[str, Any]]] = []  # worker number and message
         self._more = threading.Condition()
         self._thread = threading.Thread(target=self._read, args=(job,), daemon=True)
         self._thread.start()
@@ -69,14 +69,14 @@ class Words:
             self._more.notify_all()
 
     def reached(self, step: int) -> bool:
-        """Whether a rank has made this step."""
+        """Return whether a rank has completed this step."""
         return any(words.get("step", -1) >= step for _, words in self.said)
 
     def wait_for_step(self, step: int, job: subprocess.Popen[str], seconds: float) -> None:
-        """Return as soon as a rank has made this step."""
+        """Return as soon as a rank has completed this step."""
         with self._more:
             self._more.wait_for(lambda: self.reached(step) or not self._thread.is_alive(), seconds)
-        assert self.reached(step), f"no rank came to step {step}: {self.lines[-5:]}, exit status {job.poll()}"
+        assert self.reached(step), f"no rank reached step {step}: {self.lines[-5:]}, exit status {job.poll()}"
 
     def close(self) -> None:
         self._thread.join(5)
@@ -85,17 +85,17 @@ class Words:
 
 @dataclasses.dataclass
 class Shape:
-    """What a run is made of, all of it drawn from its seed."""
+    """The parameters of a run, all chosen at random from its seed."""
 
     kind: str  # shm, udp, soft or bmv2: the last two in network namespaces
     policy: str
     workers: int
     agents: int
-    step: int  # at which the fault strikes
+    step: int  # the step at which the fault strikes
     size: int
 
     def options(self) -> list[str]:
-        """How `up` makes such a fabric."""
+        """Return the options of `up` for this fabric."""
         if self.kind in ("soft", "bmv2"):
             return ["--switch", self.kind, "--workers", str(self.agents)]
         return ["--transport", self.kind, "--agents", str(self.agents)]
@@ -107,19 +107,19 @@ class Shape:
 
 
 class FabricUnderFire:
-    """A fabric, its job and the fault; `hit` is when it struck, on the machine's monotonic clock."""
+    """A fabric, its job and the fault; `hit` is the time at which it struck, on the machine's monotonic clock."""
 
     def __init__(self, directory: Path, shape: Shape, chance: random.Random) -> None:
         self.directory = directory
         self.ctl = Ctl(directory / "run")
-        self.clock = directory / "clock"  # by how much those of controller and agents are wrong
+        self.clock = directory / "clock"  # the offset of the clocks of controller and agents
         self.ctl.environment[TEST_VARIABLE] = str(self.clock)
         self.shape = shape
         self.chance = chance
         self.hit = 0.0
-        self.pids: set[int] = set()  # all that ever belonged to the fabric
-        self.controller_command: list[str] = []  # of one that may have ended
-        self.notes: list[str] = []  # what the fault wants to be known
+        self.pids: set[int] = set()  # all that have ever belonged to the fabric
+        self.controller_command: list[str] = []  # of a controller that may have ended
+        self.notes: list[str] = []  # remarks of the fault
         self._namespaces = Namespaces(self.ctl.run_dir)
 
     # ---- the job ----
@@ -132,7 +132,7 @@ class FabricUnderFire:
         stop(RunDirectory(self.ctl.run_dir))
 
     def start_job(self) -> None:
-        """Start it and return when it has come to the step at which the fault strikes; 0 if that is its first."""
+        """Start the job and return when it has reached the step of the fault, or at once if that is the first."""
         shape = self.shape
         worker = self.ctl.worker("survives", "--size", str(shape.size), "--steps", str(STEPS), "--pause", "0.02")
         worker += ["--timeout", str(CALL_SECONDS), "--say-steps"]
@@ -153,7 +153,7 @@ class FabricUnderFire:
     # ---- processes ----
 
     def process(self, name: str) -> dict[str, Any]:
-        """A process of the fabric: switch, controller or one of the agents."""
+        """Return a process of the fabric: switch, controller or one of the agents."""
         found = self.ctl.processes()
         if name == "switch":
             return found[0]  # it is started first
@@ -170,14 +170,14 @@ class FabricUnderFire:
         os.kill(pid, signal.SIGKILL)
 
     def stop(self, pid: int) -> None:
-        """Stop a process for less than it takes to be taken for dead."""
+        """Stop a process for less than the time after which it is declared dead."""
         self.struck()
         os.kill(pid, signal.SIGSTOP)
         time.sleep(self.chance.uniform(0.1, 2.0))
         os.kill(pid, signal.SIGCONT)
 
     def kill_and_restart(self, name: str, meanwhile: Any = None) -> None:
-        """Kill a process, do something, and start it as a service manager would: at the same addresses."""
+        """Kill a process, call a function, and restart the process at the same addresses, like a service manager."""
         process = self.process(name)
         command = self._command(process)
         if name == "controller":
@@ -190,7 +190,7 @@ class FabricUnderFire:
         self.begin_again(process["name"], command)
 
     def begin_again(self, name: str, command: list[str]) -> None:
-        """Start a process anew, and enter it in the fabric's books."""
+        """Start a process again, and record it in fabric.json."""
         has_ready_file = "simple_switch_grpc" not in " ".join(command)
         ready_file = self.ctl.run_dir / f"{name}.ready" if has_ready_file else None
         log = self.ctl.run_dir / "logs" / f"{name}.log"
@@ -204,7 +204,7 @@ class FabricUnderFire:
             child.wait_ready(time.monotonic() + 20)
 
     def _command(self, process: dict[str, Any]) -> list[str]:
-        """How the process was started, with the addresses that it got."""
+        """Return the command that started the process, with the addresses that it got."""
         command = Path(f"/proc/{process['pid']}/cmdline").read_bytes().decode().split("\0")[:-1]
         ready_file = self.ctl.run_dir / f"{process['name']}.ready"
         if "--ready-file" in command:
@@ -225,7 +225,7 @@ class FabricUnderFire:
     # ---- links ----
 
     def cut_links(self, seconds: float) -> None:
-        """Take links down, in a namespace, or let the switch lose everything that a port carries; then mend it."""
+        """Take links down, in a namespace, or let the switch drop all packets of a port; later restore them."""
         if self.shape.kind in ("soft", "bmv2"):
             fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
             assert fabric is not None
@@ -243,7 +243,7 @@ class FabricUnderFire:
         self.lose(0.0)
 
     def lose(self, share: float) -> None:
-        """Let the switch lose this share of the packets that its ports take, and of those that they send."""
+        """Let the switch drop this fraction of the packets that its ports receive, and of those that they send."""
         fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
         assert fabric is not None
         with ControllerClient(fabric.controller) as client:
@@ -252,9 +252,9 @@ class FabricUnderFire:
             self.struck()
 
     def flip_bits(self) -> None:
-        """Change the values of 1 % of the packets that hosts send and receive: each has one bit that it changes.
+        """Change one bit of 1 % of the packets that hosts send and receive; each host has its own bit.
 
-        The kernel does it behind the checksums: it computes those of what it sends afterwards, and RESULTs have none.
+        The checksums do not detect it: the kernel computes those of sent packets afterwards, and RESULTs have none.
         """
         self.struck()
         for host in self._hosts():
@@ -284,11 +284,11 @@ class FabricUnderFire:
     # ---- files ----
 
     def store_files(self) -> list[Path]:
-        """The controller's database and its log of changes."""
+        """Return the paths of the controller's database and its write-ahead log."""
         return sorted(path for path in self.ctl.run_dir.glob("controller.sqlite*") if path.suffix != ".lock")
 
     def overwrite_store(self) -> None:
-        """Write noise over places of the database, as a failing disk would."""
+        """Overwrite parts of the database with random bytes, as a failing disk would."""
         for path in self.chance.sample(self.store_files(), self.chance.randint(1, len(self.store_files()))):
             size = path.stat().st_size
             with path.open("r+b") as file:
@@ -297,12 +297,12 @@ class FabricUnderFire:
                     file.write(self.chance.randbytes(self.chance.choice([1, 16, 512, 4096])))
 
     def truncate_store(self) -> None:
-        """Cut the end of one of its files off."""
+        """Cut off the end of one of its files."""
         path = self.chance.choice(self.store_files())
         os.truncate(path, self.chance.randrange(max(1, path.stat().st_size)))
 
     def controller_works(self) -> bool:
-        """Whether it still reads and writes its store."""
+        """Return whether the controller can still read and write its store."""
         fabric = Fabric.read(RunDirectory(self.ctl.run_dir))
         assert fabric is not None
         damage = ""
@@ -314,11 +314,11 @@ class FabricUnderFire:
                 client.stop_job(client.start_job(1).id)
         except StoreError as error:
             damage = str(error)
-        assert not damage or "is damaged" in damage, f"not a word of damage: {damage}"
+        assert not damage or "is damaged" in damage, f"the error does not mention the damage: {damage}"
         return not damage
 
     def begin_without_store(self) -> None:
-        """Put the controller's store away and start it without."""
+        """Move the controller's store away and start the controller without it."""
         process = self.process("controller")
         command = self.controller_command or self._command(process)
         if runs(process["pid"]):
@@ -332,36 +332,36 @@ class FabricUnderFire:
         def registered() -> bool:
             return {a["registration"]["name"] for a in self.ctl.json("agent", "list")["agents"] if a["live"]} == agents
 
-        wait_until(registered, "all agents are back", 20)
+        wait_until(registered, "all agents are registered again", 20)
 
     def limit_files(self, pid: int, limit: int) -> None:
-        """Let a process extend no file any more; -1 to let it again. Its writes fail as on a full disk."""
+        """Limit the size of a process's files (-1: no limit), so that its writes fail as on a full disk."""
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
     def fill_disk(self) -> None:
-        """Leave no room on the disk that holds the run directory."""
+        """Fill the disk that holds the run directory."""
         with (self.directory / FILLER).open("wb", buffering=0) as file:
             for size in (MIB, PAGE):
                 while _has_room(file, bytes(size)):
                     pass
 
     def empty_disk(self) -> None:
-        """End that."""
+        """Make room on the disk again."""
         (self.directory / FILLER).unlink()
 
     # ---- afterwards ----
 
     def state(self) -> str:
-        """What `status` says of the fabric: running or broken."""
+        """Return the state of the fabric that `status` reports: running or broken."""
         return inspect(RunDirectory(self.ctl.run_dir)).state
 
     def leftovers(self) -> list[str]:
-        """What the ended job has left in the switch and in the processes that still run, after some seconds at most."""
+        """Return what the ended job has left in the switch and in running processes, after at most some seconds."""
         end = time.monotonic() + CLEAN_SECONDS
         while True:
             try:
                 found = self._leftovers()
-            except ControllerError as error:  # it may just have been started
+            except ControllerError as error:  # it may have been started just now
                 found = [f"the controller does not answer: {error}"]
             if not found or time.monotonic() > end:
                 return found
@@ -384,7 +384,7 @@ class FabricUnderFire:
         return found
 
     def remains(self) -> list[str]:
-        """What is there after `down` and should not be."""
+        """Return what `down` has failed to remove."""
         found = [f"process {pid} is left" for pid in sorted(self.pids) if runs(pid)]
         found += [f"process {pid} is left: {name}" for pid, name in _processes_of(self.ctl.run_dir)]
         found += [f"namespace {name} is left" for name in self._namespaces.existing()]
@@ -395,7 +395,7 @@ class FabricUnderFire:
         return found
 
     def close(self) -> None:
-        """End everything, also after a failure."""
+        """Stop all processes, also after a failure."""
         job = getattr(self, "job", None)
         if job is not None:
             job.kill()
@@ -409,7 +409,7 @@ class FabricUnderFire:
 
 
 def _has_room(file: BinaryIO, data: bytes) -> bool:
-    """Write to the end of a file; False where its disk is full."""
+    """Append to a file; return False if its disk is full."""
     try:
         return file.write(data) == len(data)
     except OSError as error:
@@ -421,13 +421,13 @@ def _has_room(file: BinaryIO, data: bytes) -> bool:
 def _descriptors(pid: int) -> list[str]:
     names: list[str] = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # closed in between
             names.append(str(link.readlink()))
     return names
 
 
 def _processes_of(run_dir: Path) -> list[tuple[int, str]]:
-    """Processes in whose environment our run directory stands: also those that the fabric's own books do not know."""
+    """Return the processes with this run directory in their environment, including those not in fabric.json."""
     found, sign = [], f"SWITCHML_RUN_DIR={run_dir}".encode()
     for directory in Path("/proc").iterdir():
         if not directory.name.isdecimal() or int(directory.name) == os.getpid():
@@ -435,7 +435,7 @@ def _processes_of(run_dir: Path) -> list[tuple[int, str]]:
         try:
             if sign in (directory / "environ").read_bytes().split(b"\0"):
                 found.append((int(directory.name), (directory / "comm").read_text().strip()))
-        except OSError:  # it is gone, or not ours
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found
 

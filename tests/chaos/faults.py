@@ -1,4 +1,4 @@
-"""What can happen to a fabric while it has a job."""
+"""The faults that can happen to a fabric while it has a job."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ALL: Final = EMBEDDED + NAMESPACES + BMV2
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens: to whom and for how long is drawn from the run's seed.
+    """A fault; its target and duration are chosen at random from the run's seed.
 
-    `harmless`: no rank may notice more than a delay. `kinds` of fabrics that it can happen to; `up` are options of the
-    fabric. `names` are the errors that name it.
+    `harmless`: ranks may notice only a delay. `kinds` are the fabrics to which it can happen; `up` are options of the
+    fabric. `names` are the errors that report it.
     """
 
     strike: Callable[[FabricUnderFire], None]
     names: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ALL
     up: tuple[str, ...] = ()
-    small_disk: bool = False  # the fabric's files are on a disk of their own, as large as it needs
+    small_disk: bool = False  # the fabric's files are on a separate disk, just large enough
     repair: Callable[[FabricUnderFire], None] = field(default=lambda _: None)
 
     @property
@@ -42,7 +42,7 @@ class Fault:
 
 
 def _from_the_start(fire: FabricUnderFire) -> None:
-    fire.struck()  # it has been so since the fabric was started, and the job begins now
+    fire.struck()  # the fault exists since the fabric was started, and the job begins now
 
 
 def _cut(fire: FabricUnderFire) -> None:
@@ -50,14 +50,14 @@ def _cut(fire: FabricUnderFire) -> None:
 
 
 def _damage(how: Callable[[FabricUnderFire], None]) -> Callable[[FabricUnderFire], None]:
-    """Damage the store while no controller runs; one that refuses it is given none, as its message asks for."""
+    """Damage the store while no controller runs; a controller may refuse to start with it."""
 
     def strike(fire: FabricUnderFire) -> None:
         try:
             fire.kill_and_restart("controller", lambda: how(fire))
         except StartError as refusal:
             text = str(refusal)
-            assert "controller.sqlite" in text, f"no word of the store: {text}"
+            assert "controller.sqlite" in text, f"the error does not name the store: {text}"
             assert "Traceback" not in text, text
             fire.notes.append("refused")
 
@@ -65,7 +65,7 @@ def _damage(how: Callable[[FabricUnderFire], None]) -> Callable[[FabricUnderFire
 
 
 def _put_store_away(fire: FabricUnderFire) -> None:
-    """Do as the controller says, if it will not work with its store any more."""
+    """Move the store away, as the controller's message says, if the controller refuses to work with it."""
     if "refused" in fire.notes or not fire.controller_works():
         fire.begin_without_store()
 
@@ -76,7 +76,7 @@ def _damage_live(fire: FabricUnderFire) -> None:
 
 
 def _fill(fire: FabricUnderFire) -> None:
-    """No file of the controller's grows any more, for a while or to the end of the job."""
+    """Prevent the controller's files from growing, for a while or to the end of the job."""
     pid = fire.process("controller")["pid"]
     fire.struck()
     fire.limit_files(pid, min(path.stat().st_size for path in fire.store_files()))
@@ -87,13 +87,13 @@ def _empty(fire: FabricUnderFire) -> None:
 
 
 def _fill_disk(fire: FabricUnderFire) -> None:
-    """Nobody of the fabric can write a file any more, logs among them, for a while or to the end of the job."""
+    """Prevent the fabric from writing any file, including logs, for a while or to the end of the job."""
     fire.struck()
     fire.fill_disk()
 
 
 def _jump(fire: FabricUnderFire) -> None:
-    """Let the clocks by which controller and agents judge each other's silence jump, forth and back, by up to a day."""
+    """Let the clocks by which controller and agents judge each other's silence jump, both ways, by up to a day."""
     fire.struck()
     for _ in range(fire.chance.randint(1, 5)):
         seconds = fire.chance.choice([-1, 1]) * 10 ** fire.chance.uniform(-1, 5)

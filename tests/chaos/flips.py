@@ -1,9 +1,9 @@
-"""Bits flipped behind all checksums, one after the other, and what the ranks say: end to end, and by arithmetic.
+"""Flip bits one after the other, undetected by checksums, and count what the ranks report; also by arithmetic.
 
-``contribution`` and ``result``: each bit of a packet on its way to the switch, or from it; ``exponent``: of one without
-values, in which floats learn how to scale. ``register``: each bit of a
-slot's registers after the first of two ranks has contributed. Two ranks add up one chunk of a soft switch over UDP,
-integers and floats. ``pairs``, ``random``: what the check cannot see, of the values of one packet.
+``contribution`` and ``result``: each bit of a packet to or from the switch; ``exponent``: each bit of a packet without
+values, from which ranks get the common exponent; ``register``: each bit of a slot's registers after the first of two
+ranks has contributed. For these, two ranks sum one chunk of integers or floats over UDP on a soft switch. ``pairs`` and
+``random``: changes of the values in one packet that the check does not detect, by calculation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VALUES = 16
 SLOTS = 2
 POOL = 4096
 CALL_SECONDS = 1.0
-"""The timeout of a call: some flips let a slot wait for ever."""
+"""The timeout of a call: some flips let a slot wait forever."""
 FIELDS = {
     0: "version", 1: "kind", 2: "job", 4: "worker", 5: "format", 6: "exponent", 8: "slot", 10: "count",
     12: "epoch", 14: "flags", 16: "phase", 20: "chunk", 24: "check", 28: "secret", 32: "values",
@@ -44,13 +44,13 @@ Change = Callable[[bytes], bytes]
 
 
 class Middle:
-    """Between the agent and the switch: passes everything on, and lets one packet be changed on its way."""
+    """A relay between the agent and the switch, which can change one packet."""
 
     def __init__(self, switch_port: int) -> None:
         self._switch = ("127.0.0.1", switch_port)
-        self._front = self._socket()  # where the agent takes the switch to be
+        self._front = self._socket()  # the port that the agent uses as the switch's
         self.port = self._front.getsockname()[1]
-        self._backs: dict[int, socket.socket] = {}  # by the agent's port: where the switch takes that to be
+        self._backs: dict[int, socket.socket] = {}  # by the agent's port: the port that the switch uses as the agent's
         self._unused: list[socket.socket] = []
         self._change: tuple[int, int, Change] | None = None
         self._ended, self._end = socket.socketpair()
@@ -65,7 +65,7 @@ class Middle:
         return made
 
     def seen_port(self, agent_port: int) -> int:
-        """The port at which the switch sees an agent's."""
+        """Return the port that the switch uses for an agent's port."""
         with self._lock:
             back = self._backs.setdefault(agent_port, self._socket())
         self._end.send(b"+")
@@ -104,7 +104,7 @@ class Middle:
                     self._front.sendto(self._changed(one.recv(65536)), ("127.0.0.1", agents[one]))
 
     def forget(self) -> None:
-        """Close the sockets of agents' ports that are not used any more."""
+        """Close the sockets for agents' ports that are no longer used."""
         with self._lock:
             self._unused += self._backs.values()
             self._backs = {}
@@ -123,7 +123,7 @@ class Trials:
         self._job = 0
 
     def one(self, kind: Kind | None, change: Change | None, between: Callable[[Fabric, int], None] | None) -> str:
-        """Make one call; what became of it: found, harmless, timed out or WRONG."""
+        """Make one call and return its outcome: found, harmless, timed out or WRONG."""
         self._job += 1
         number, base = self._job, (self._job - 1) * SLOTS
         self._fabric.add_job(number, 2, slots=SLOTS)
@@ -156,7 +156,7 @@ class Trials:
         threads[1].start()
         for thread in threads:
             thread.join(30)
-        self._fabric.revoke(number, pb.REVOCATION_REASON_JOB_COMPLETED, message="the trial is over")
+        self._fabric.revoke(number, pb.REVOCATION_REASON_JOB_COMPLETED, message="the trial has ended")
         self._middle.forget()
         if "WRONG" in outcomes:
             return "WRONG"
@@ -184,7 +184,7 @@ def field_of(bit: int) -> str:
 
 
 def register_flips() -> Iterator[tuple[str, Callable[[Fabric, int], None]]]:
-    """Each bit of the registers of the first half of a job's first slot."""
+    """Yield a flip for each bit of the registers of the first half of a job's first slot."""
     widths = {
         "slot_epoch": 16,
         "slot_phase": 32,
@@ -204,7 +204,7 @@ def register_flips() -> Iterator[tuple[str, Callable[[Fabric, int], None]]]:
 
 
 def end_to_end(what: str, dtype: str, step: int) -> list[str]:
-    """Rows of a table: the fields, and what became of flips there; `step` 8 tries every eighth."""
+    """Return table rows with the outcomes of flips in each field; with `step` 8, every eighth bit is tried."""
     found: dict[str, Counter[str]] = {}
     packet_bits = 8 * (PROTOCOL_HEADER_BYTES + 4 * VALUES)
     cases: list[tuple[str, Kind | None, Change | None, Callable[[Fabric, int], None] | None]]
@@ -241,9 +241,9 @@ def weights(values: int) -> npt.NDArray[np.uint64]:
 
 
 def missed_pairs(values: int) -> list[str]:
-    """Two flipped bits of one packet's values, all pairs and directions: how many the check misses, by bit."""
+    """Return how many pairs of flipped bits in a packet's values the check misses, by bit."""
     bits = np.arange(32, dtype=np.uint64)
-    ups = (weights(values)[:, None] << bits) & 0xFFFFFFFF  # what a 0 that becomes a 1 adds
+    ups = (weights(values)[:, None] << bits) & 0xFFFFFFFF  # the change of the check if a 0 becomes a 1
     changes = np.concatenate([ups, (2**32 - ups) & 0xFFFFFFFF]).astype(np.uint64).reshape(2, values, 32)
     kinds = Counter[str]()
     by_change: dict[int, list[tuple[int, int, int]]] = {}
@@ -261,7 +261,7 @@ def missed_pairs(values: int) -> list[str]:
 
 
 def missed_at_random(count: int, values: int = 64) -> list[str]:
-    """Random changes of a packet's values: the share that leaves the lowest k bits of the check as they were."""
+    """Return the fraction of random changes of a packet's values that leave the check's lowest k bits unchanged."""
     generator, w = np.random.default_rng(1), weights(values).astype(np.uint32)
     seen = Counter[int]()
     batch = 100_000
@@ -277,12 +277,12 @@ def missed_at_random(count: int, values: int = 64) -> list[str]:
 
 
 def main() -> int:
-    """Return 1 if a flip made a wrong sum that nobody noticed."""
+    """Return 1 if a flip caused a wrong sum that no rank noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
     everything = ["contribution", "result", "exponent", "register", "pairs", "random"]
     parser.add_argument("what", nargs="*", default=everything, help="what to try")
     parser.add_argument("--dtype", choices=["int32", "float32"], action="append")
-    parser.add_argument("--step", type=int, default=1, help="try every so many-th bit only")
+    parser.add_argument("--step", type=int, default=1, help="try only every STEP-th bit")
     parser.add_argument("--count", type=int, default=10_000_000, help="random changes")
     options = parser.parse_args()
     rows = ["| flips | field | tried | found | harmless | timed out | wrong |", "|---|---|---|---|---|---|---|"]

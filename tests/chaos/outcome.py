@@ -1,4 +1,4 @@
-"""What became of the ranks of one run, and the table of all runs."""
+"""The outcome of one run at its ranks, and the table of all runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from faults import Fault
 
 @dataclass
 class Outcome:
-    """`noticed`: after how many seconds each rank heard of the fault; `stood_still`: how long no rank made a step
-    around it, in a job that went on; `usable`: from the end of the job until the next one had completed."""
+    """`noticed`: seconds after which each rank learnt of the fault; `stood_still`: the longest time around it without a
+    step of any rank, in a job that continued; `usable`: from the end of the job until the next one had completed."""
 
     completed: int = 0
     went_on: int = 0
@@ -30,7 +30,7 @@ class Outcome:
 
 
 def outcome_of(fire: FabricUnderFire, fault: Fault) -> Outcome:
-    """Read what the ranks said."""
+    """Return the outcome, from the messages of the ranks."""
     outcome = Outcome()
     outcome.wrong += [line for line in fire.words.lines if "a wrong sum" in line]
     steps: list[float] = []
@@ -45,17 +45,17 @@ def outcome_of(fire: FabricUnderFire, fault: Fault) -> Outcome:
             if fault.harmless:
                 outcome.wrong.append(f"a rank noticed: {said['error']}")
             elif not said["error"].startswith(fault.names):
-                outcome.wrong.append(f"an error that names no fault: {said['error']}")
+                outcome.wrong.append(f"an error that does not name a fault: {said['error']}")
         outcome.noticed += [said[key] - fire.hit for key in ("error_at", "changed") if key in said]
     if not outcome.completed and not outcome.errors:
-        outcome.wrong.append(f"no rank came to an end or to an error: {fire.words.lines[-5:]}")
+        outcome.wrong.append(f"no rank completed or reported an error: {fire.words.lines[-5:]}")
     if outcome.completed:
         outcome.stood_still.append(_longest_gap(sorted(steps), fire.hit))
     return outcome
 
 
 def _longest_gap(steps: Sequence[float], hit: float) -> float:
-    """The longest time without a step that ends after the fault has struck."""
+    """Return the longest time without a step that ends after the fault has struck."""
     gaps = [later - earlier for earlier, later in itertools.pairwise(steps) if later > hit]
     return max(gaps, default=0.0)
 
@@ -76,7 +76,7 @@ _COLUMNS = (
 
 
 def table(outcomes: Iterable[tuple[str, Outcome]]) -> list[str]:
-    """A row for each fault; times are in seconds, median and longest."""
+    """Return a row for each fault; times are in seconds, median and longest."""
     by_fault: dict[str, list[Outcome]] = defaultdict(list)
     for name, outcome in outcomes:
         by_fault[name].append(outcome)

@@ -1,8 +1,8 @@
-"""Jobs on a fabric to which something happens: processes, links, files, packets or clocks fail.
+"""Run jobs on fabrics in which processes, links, files, packets or clocks fail.
 
-After each run the sums that were made are exact or an error has named the fault, nothing hangs, nothing is left behind,
-and another job runs. What is done, when (at which step of the job) and to whom follows from the seed and the number of
-the run: ``run.py --seed 7 --first 12 --runs 1`` repeats the thirteenth run of seed 7.
+After each run, all sums must be exact or an error must name the fault, every process must have ended, no resource may
+be left, and another job must run. The seed and the number of the run determine the fault, its target and the step of
+the job at which it happens: ``run.py --seed 7 --first 12 --runs 1`` repeats the thirteenth run of seed 7.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from outcome import Outcome, outcome_of, table
 from switchml.common.errors import StartError
 
 SHORT = ("worker killed", "switch killed and restarted", "controller killed and restarted", "link cut and healed")
-"""What the short form does, once each."""
+"""The faults of the short form, which runs each of them once."""
 STANDSTILL_SECONDS = 1.5
 ATTEMPTS = 3
 DISK_BYTES = 64 * 2**20
 
 
 class Standstill:
-    """Notices when this machine, or all of us, did not run for a while: then nothing that was timed means anything."""
+    """Notices when the machine or all its processes were suspended, which makes all measured times meaningless."""
 
     def __init__(self) -> None:
         self.seen = False
@@ -62,7 +62,7 @@ class Standstill:
 
 
 def draw(fault: Fault, chance: random.Random, kinds: list[str]) -> Shape:
-    """The fabric and the job of one run."""
+    """Choose the fabric and the job of one run."""
     kind = chance.choice([kind for kind in fault.kinds if kind in kinds])
     policy = chance.choice(["abort", "shrink", "restart"])
     workers, agents, step = chance.randint(2, 4), chance.randint(1, 2), chance.randrange(3, STEPS // 3)
@@ -74,7 +74,7 @@ def draw(fault: Fault, chance: random.Random, kinds: list[str]) -> Shape:
 
 
 def run_once(fault: Fault, chance: random.Random, shape: Shape, directory: Path) -> Outcome:
-    """Raise AssertionError or subprocess.TimeoutExpired where something is not as it must be."""
+    """Run a job with one fault; raises AssertionError or subprocess.TimeoutExpired if a condition is violated."""
     fire = FabricUnderFire(directory, shape, chance)
     try:
         fire.up(*fault.up, *(["--seed", str(chance.randrange(2**32))] if fault.up else []))
@@ -87,7 +87,7 @@ def run_once(fault: Fault, chance: random.Random, shape: Shape, directory: Path)
         if fire.state() == "running":
             outcome.leaks += fire.leftovers()
         if fault.up:
-            fire.down()  # the network was bad from the start: the next one is good
+            fire.down()  # the network was bad from the start: the next fabric has a good one
         fire.up()
         fire.ctl.run("job", "start", "--workers", "2", *fire.ctl.worker("sums", "--sizes", "1000"))
         outcome.usable = time.monotonic() - ended
@@ -106,7 +106,7 @@ def run_once(fault: Fault, chance: random.Random, shape: Shape, directory: Path)
 
 
 def keep_logs(directory: Path) -> None:
-    """Keep what the fabric's processes wrote about a run in which something was wrong."""
+    """Keep the logs of the fabric's processes of a failed run."""
     kept = Path(tempfile.mkdtemp(prefix="swml-chaos-kept-"))
     shutil.copytree(directory / "run" / "logs", kept / "logs", dirs_exist_ok=True)
     print(f"logs are in {kept}", file=sys.stderr)
@@ -114,7 +114,7 @@ def keep_logs(directory: Path) -> None:
 
 @contextlib.contextmanager
 def fabric_directory(small_disk: bool) -> Iterator[Path]:
-    """A directory, on a disk of its own if that is wanted."""
+    """Provide a directory, on a separate small disk if `small_disk`."""
     directory = Path(tempfile.mkdtemp(prefix="swml-chaos-"))
     if small_disk:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "swml-chaos", directory], check=True)
@@ -127,7 +127,7 @@ def fabric_directory(small_disk: bool) -> Iterator[Path]:
 
 
 def attempt(name: str, number: int, seed: int, kinds: list[str]) -> tuple[Shape, Outcome, bool]:
-    """One run; whether the machine stood still meanwhile."""
+    """Do one run; the last value returned says whether the machine was suspended during it."""
     chance = random.Random(f"{seed}/{number}")
     fault = FAULTS[name]
     shape = draw(fault, chance, kinds)
@@ -140,23 +140,23 @@ def attempt(name: str, number: int, seed: int, kinds: list[str]) -> tuple[Shape,
 
 
 def main() -> int:
-    """Return 0 if nothing was wrong."""
+    """Return 0 if no run violated a condition."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2 * len(FAULTS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
-    parser.add_argument("--fault", action="append", choices=list(FAULTS), help="only this one; repeat for more")
+    parser.add_argument("--fault", action="append", choices=list(FAULTS), help="only this fault; may be repeated")
     parser.add_argument("--kind", action="append", choices=["shm", "udp", "soft", "bmv2"], help="only such fabrics")
-    parser.add_argument("--short", action="store_true", help="less than a minute of it")
-    parser.add_argument("--record", type=Path, help="append each run to this file, a JSON object a line")
+    parser.add_argument("--short", action="store_true", help="a short form of less than a minute")
+    parser.add_argument("--record", type=Path, help="append each run to this file, one JSON object per line")
     options = parser.parse_args()
     kinds = options.kind or (["shm", "udp"] if options.short else ["shm", "udp", "soft", "bmv2"])
     names = options.fault or list(SHORT if options.short else FAULTS)
     names = [name for name in names if set(FAULTS[name].kinds) & set(kinds)]
     if not names:
-        parser.error("nothing of this can happen here: it may take root, ip, nft or simple_switch_grpc")
+        parser.error("none of these faults can be caused here: they may need root, ip, nft or simple_switch_grpc")
     runs = len(names) if options.short else options.runs
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what the run has started is ended then
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all processes of the run are stopped
     outcomes: list[tuple[str, Outcome]] = []
     for number in range(options.first, options.first + runs):
         name = names[number % len(names)]

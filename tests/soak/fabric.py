@@ -23,7 +23,7 @@ __all__ = ["SHM_AGENTS", "UDP_AGENTS", "SoakFabric", "soak_fabric"]
 SHM_AGENTS = 2
 UDP_AGENTS = 2
 SLOTS = 2048
-"""No more than the jobs take, so that all can be used before the first sample (run.use_all_slots)."""
+"""No more slots than the jobs take, so that all can be used before the first sample (run.use_all_slots)."""
 _START_SECONDS = 60.0
 
 
@@ -61,7 +61,7 @@ class SoakFabric:
         return ControllerClient(self.state["controller"], timeout=120)
 
     def processes(self) -> dict[str, int]:
-        """Process ids by name."""
+        """Return the process ids by name."""
         ours = {process["name"]: int(process["pid"]) for process in self.state["processes"]}
         return ours | {name: process.pid for name, process in self._udp.items()}
 
@@ -81,7 +81,7 @@ class SoakFabric:
 
 @contextlib.contextmanager
 def soak_fabric(directory: Path) -> Iterator[SoakFabric]:
-    """A fabric in `directory` for as long as the context lasts."""
+    """Run a fabric in `directory` during the context."""
     fabric = SoakFabric(directory)
     try:
         fabric.add_udp_agents()

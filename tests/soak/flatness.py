@@ -1,8 +1,8 @@
-"""Whether a quantity stays level: how much of a series of samples is growth, and how much of that is allowed.
+"""The test whether a quantity is flat: the growth in a series of samples, and the growth that is allowed.
 
-The first part of a run is left out: caches fill, and what is made once is made. Of the rest the Theil-Sen slope is
-taken (Theil 1950, Sen 1968: the median of the slopes between all pairs of samples), which single peaks and a single
-step do not move, while a leak does, however it comes. Slope times duration is the growth that the run saw.
+The first part of a run is omitted, in which caches fill and objects are created that then remain. The slope of the rest
+is the Theil-Sen estimate (Theil 1950, Sen 1968: the median of the slopes between all pairs of samples). Single peaks or
+a single step do not change it, but a leak of any form does. The growth is the slope times the duration.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from itertools import combinations
 __all__ = ["WARM_UP", "Allowance", "Verdict", "judge"]
 
 WARM_UP = 1 / 3
-"""Share of the run's time that is left out."""
+"""Fraction of the run's time that is omitted."""
 _LEAST_SAMPLES = 8
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """Growth that may be seen over the judged part of a run: `absolute`, or `share` of the median if that is more."""
+    """Allowed growth over the judged part of a run: `absolute`, or `share` of the median if that is more."""
 
     absolute: float
     share: float = 0.0
 
     def of(self, median: float) -> float:
-        """Return it for a quantity of this size."""
+        """Return the allowed growth of a quantity with this median."""
         return max(self.absolute, self.share * median)
 
 
@@ -42,12 +42,12 @@ class Verdict:
 
     @property
     def flat(self) -> bool:
-        """Whether it grew no more than it may."""
+        """Return whether the growth is allowed."""
         return self.growth <= self.allowed
 
 
 def judge(times: Sequence[float], values: Sequence[float], allowance: Allowance, warm_up: float = WARM_UP) -> Verdict:
-    """Judge a series of samples, whose times ascend.
+    """Judge a series of samples with ascending times.
 
     Raises:
         ValueError: too few samples are left for a judgement.

@@ -1,11 +1,11 @@
-"""What a job whose worker floods the switch with garbage does to its neighbour: `make flood`.
+"""Measure the effect on its neighbour of a job whose worker floods the switch with garbage: `make flood`.
 
-The neighbour is a job of two ranks that sums a tensor again and again. In turns, in an order that changes, it is alone,
-beside a flood to a UDP port that nobody listens at, and beside the same flood to the switch's port. The flood comes at
-a fixed rate, from a socket that the switch has admitted for another job: garbage, runts, packets of a wrong version or
-length, of the neighbour's job, of an old epoch, forged RESULTs, and contributions that ask for a result over and over.
-The ratio of the neighbour's times is taken in each turn; the median of those ratios, switch to closed port, must not be
-above 1.1. The exit status is 1 if it is.
+The neighbour is a job of two ranks that repeatedly sums a tensor. It runs in turns, whose order changes: alone, during
+a flood to a closed UDP port, and during the same flood to the switch's port. The flood has a fixed rate and comes from
+a socket that the switch has admitted for another job: garbage, runts, packets of a wrong version or length, of the
+neighbour's job, of an old epoch, forged RESULTs, and contributions that repeatedly ask for a result. The ratio of the
+neighbour's times, switch to closed port, is computed for each turn. The exit status is 1 if the median of these ratios
+is above 1.1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SETTLE_SECONDS = 0.05
 
 
 class Flooder:
-    """The process that floods, admitted by the switch as the only rank of a job of its own."""
+    """The process that floods; the switch has admitted it as the only rank of a separate job."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -49,7 +49,7 @@ class Flooder:
             text=True,
             start_new_session=True,
         )
-        take_share(self._process.pid)  # or it would not keep its rate beside other work
+        take_share(self._process.pid)  # otherwise it would not keep its rate with other load
         self.port = int(self._read())
         self.rates: list[float] = []
 
@@ -90,7 +90,7 @@ class Flooder:
 
 @contextmanager
 def flooder_beside(system: SwitchML, neighbour: pb.Job) -> Iterator[tuple[Flooder, int]]:
-    """A flooder that the switch has admitted at its UDP port, and that port."""
+    """Provide a flooder that the switch has admitted, and the switch's UDP port."""
     flooder = Flooder()
     try:
         agent = ScriptedAgent(system.fabric.controller, name="flooder", switch_port=1, max_ranks=1)
@@ -115,7 +115,7 @@ def flooder_beside(system: SwitchML, neighbour: pb.Job) -> Iterator[tuple[Floode
 
 
 def closed_port() -> int:
-    """A UDP port that nobody listens at, outside of what the kernel gives to sockets."""
+    """Return a UDP port on which no socket listens, outside the range of ports that the kernel assigns."""
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for port in range(low - 1, 1024, -1):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -134,7 +134,7 @@ def time_of_a_call(group: RankGroup, elements: int, calls: int) -> float:
 
 
 def measure(system: SwitchML, group: RankGroup, options: argparse.Namespace) -> tuple[list[dict[str, float]], Any]:
-    """Return the seconds of a call in each state, turn by turn, the rates of the floods, and drops by their reasons."""
+    """Return the seconds of a call in each state by turn, the rates of the floods, and the drops by reason."""
     chance = random.Random(options.seed)
     with system.client() as client:
         [neighbour] = client.list_jobs()
@@ -157,20 +157,20 @@ def measure(system: SwitchML, group: RankGroup, options: argparse.Namespace) -> 
 
 
 def main() -> int:
-    """Return 0 if the limit is kept."""
+    """Return 0 if the median ratio is within the limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=float, default=10_000, help="packets a second")
     parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--calls", type=int, default=60, help="all-reduces of a turn")
+    parser.add_argument("--calls", type=int, default=60, help="all-reduces in each turn")
     parser.add_argument("--elements", type=int, default=250_000, help="float32 elements of each")
     parser.add_argument("--transport", choices=TRANSPORTS, action="append", help="the neighbour's; by default each")
     parser.add_argument(
-        "--limit", type=float, default=1.1, help="of the median ratio; more on a machine with other work"
+        "--limit", type=float, default=1.1, help="for the median ratio; use a higher one on a machine with other load"
     )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     kept = True
-    print("| neighbour over | alone | beside the flood to a closed port | to the switch | switch : closed, quartiles |")
+    print("| neighbour over | alone | flood to a closed port | flood to the switch | switch : closed, quartiles |")
     print("|---|---|---|---|---|")
     for transport in options.transport or TRANSPORTS:
         with (

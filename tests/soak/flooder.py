@@ -1,8 +1,8 @@
-"""A worker that has gone bad: floods a port with packets at a fixed rate, of which none does what it says.
+"""A malicious worker: floods a port with invalid packets at a fixed rate.
 
-First line of standard input: a JSON object that says whom it imitates; its own UDP port is on standard output by then.
-Then a line each: `PORT RATE` begins a flood of RATE packets a second, `stop` ends it and is answered with how many
-packets were sent, in how many seconds.
+It prints its own UDP port, then reads lines from standard input. The first is a JSON object with the jobs to imitate.
+Then `PORT RATE` begins a flood of RATE packets per second; `stop` ends it, and the answer has the number of packets and
+the seconds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from switchml.dataplane.constants import Format, Kind
 from switchml.dataplane.wire import Packet
 
 KINDS = ("garbage", "runt", "bad version", "bad length", "wrong job", "forged RESULT", "stale epoch", "resend")
-_PACKETS = 64  # that are sent over and over
+_PACKETS = 64  # that are sent repeatedly
 _BURST_SECONDS = 0.001
 
 
 def packets(own: dict[str, int], other: dict[str, int], values: int) -> list[bytes]:
-    """Packets of all kinds in equal parts: `own` is the job that has admitted this worker, `other` a neighbour's."""
+    """Return packets of all kinds in equal parts; `own` is the job of this worker, `other` the neighbour's."""
     chance = random.Random(1)
     full = tuple(range(values))
     base = Packet(own["job"], 0, 2 * own["slot"], 0, own["epoch"], full, count=values, exponent=100)
@@ -47,7 +47,7 @@ def packets(own: dict[str, int], other: dict[str, int], values: int) -> list[byt
             made.append(replace(theirs, kind=Kind.RESULT, format=Format.INT32).pack())
         elif kind == "stale epoch":
             made.append(replace(base, epoch=own["epoch"] - 1 or 0xFFFF).pack())
-        else:  # admitted, complete, and asked for again and again
+        else:  # admitted, complete, and requested repeatedly
             made.append(base.pack())
     return made
 

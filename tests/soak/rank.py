@@ -1,7 +1,7 @@
-"""One rank of a job of the soak: all-reduces whose sums it checks, until rank 0 gets SIGTERM and tells the others.
+"""One rank of a soak job: it makes all-reduces and checks their sums, until rank 0 gets SIGTERM and tells the others.
 
-It prints one JSON object: how many sums were right, or the error that ended the job. Exit status 0, 3 after an error
-that names a fault, and 1 for a wrong sum and for everything else.
+It prints one JSON object, with the number of right sums or the error that ended the job. The exit status is 0, or 3
+after an error that names a fault, or 1 for a wrong sum and any other error.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace, said: dict[str, object], enough: threading.
     ) as comm:
         go_on = np.ones(1, np.int32)
         while go_on[0]:
-            # Whole numbers of this size are exact in float32, and so is their sum in the switch (DESIGN 6).
+            # Whole numbers of this size are exact in float32, and so is their sum in the switch (docs/protocol.md).
             array = of_each[comm.rank] + np.int32(step % 1000)
             expected = total + np.int32(comm.world_size * (step % 1000))
             if step % 2:

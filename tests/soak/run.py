@@ -1,12 +1,12 @@
 """Sixteen jobs at once, 64 ranks in all, for an hour: `make soak`, ARGS='--minutes 1' for a short form.
 
-A quarter of the jobs lasts as long as the run; the others end and are replaced, most in order, some by a rank that is
-killed and some because they are stopped. They run over shared memory, over UDP, or over both. Every rank checks every
-sum. What the processes hold is sampled; after a warm-up it must stay level, as flatness.py judges it, and when no job
-is left, it must be what it was before the first. The exit status is 1 if it does not, if a sum is wrong, or if a job
-ends that should not have.
+A quarter of the jobs lasts as long as the run; the others end and are replaced: most end in order, some because a rank
+is killed, some because they are stopped. They run over shared memory, over UDP, or over both. Every rank checks every
+sum. Memory, descriptors and threads of the processes are sampled. After a warm-up they must be flat, as judged by
+flatness.py, and when no job is left, they must be as before the first. The exit status is 1 if one of these conditions
+is violated, a sum is wrong, or a job ends unexpectedly.
 
-Jobs that are lost because the machine was suspended, or had no processor for an agent for seconds, are counted apart.
+Jobs that are lost because the machine was suspended, or an agent got no CPU time for seconds, are counted separately.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ SIZES = (2, 3, 4, 4, 6, 5, 4, 4) * (JOBS // 8)
 assert sum(SIZES) == RANKS
 _ELEMENTS = (1_000, 20_000, 100_000)
 _TICK_SECONDS = 0.25
-_STANDSTILL_SECONDS = 3.0  # this process did not run for so long
-_AFTER_STANDSTILL = 30.0  # a job that ends within so many seconds has been hit by it
+_STANDSTILL_SECONDS = 3.0  # this process did not run for longer than this
+_AFTER_STANDSTILL = 30.0  # a job that ends within this time was lost because of it
 _WAIT_SECONDS = 180.0
 _LEAST_SAMPLES = 24
-_LONG_SECONDS = 600.0  # in less than that the event log hardly grows
-_STARVED = "no heartbeat for"  # the machine has too much to do: that the job ends is as it should be
+_LONG_SECONDS = 600.0  # in shorter runs the event log hardly grows
+_STARVED = "no heartbeat for"  # on an overloaded machine the job must end
 _ENDINGS = ("in order", "in order", "in order", "in order", "a rank is killed", "stopped")
-_GRPC_THREADS = 2  # that gRPC may have begun meanwhile: it has more of them when there is much to do
-_OF_AN_ENDED_JOB = {"store": 24 * KIB, "logs": 16 * KIB}  # that it may leave behind
-_FILES_BYTES = 6 * MIB  # that these grow to at once: the store's log of changes is folded back in at 4 MiB
+_GRPC_THREADS = 2  # that gRPC may have started: it uses more of them under load
+_OF_AN_ENDED_JOB = {"store": 24 * KIB, "logs": 16 * KIB}  # bytes that it may leave behind
+_FILES_BYTES = 6 * MIB  # allowed at once: the store's write-ahead log is checkpointed at 4 MiB
 
 
 class Job:
@@ -76,7 +76,7 @@ class Job:
         ]
 
     def end(self, client: ControllerClient, chance: random.Random) -> None:
-        """Bring about its end; all its ranks have attached."""
+        """End the job in the intended way; all its ranks have attached."""
         if self.ending == "in order":
             self.ranks[0].terminate()
         elif self.ending == "a rank is killed":
@@ -90,7 +90,7 @@ class Job:
         return all(process.poll() is not None for process in self.ranks)
 
     def take(self) -> tuple[int, list[str]]:
-        """Return how many sums were right at all its ranks, and what was wrong."""
+        """Return the number of right sums at all its ranks, and what was wrong."""
         self.output.seek(0)
         text = self.output.read()
         self.output.close()
@@ -116,7 +116,7 @@ class Job:
 
 
 class Soak:
-    """The run so far."""
+    """The jobs and samples of the run so far."""
 
     def __init__(self, fabric: SoakFabric, client: ControllerClient, chance: random.Random) -> None:
         self._fabric = fabric
@@ -133,7 +133,7 @@ class Soak:
         self.standstills: list[float] = []
 
     def run(self, seconds: float, every: float) -> None:
-        """Take a sample whenever all jobs run with all their ranks, and replace some jobs then; end all at the end."""
+        """Repeatedly sample when all jobs run with all their ranks, and replace some jobs; finally end all jobs."""
         self._fill()
         end = time.monotonic() + seconds
         while time.monotonic() < end or len(self.samples) < _LEAST_SAMPLES:
@@ -146,7 +146,7 @@ class Soak:
         self._end(list(self.jobs))
 
     def _fill(self) -> None:
-        """Begin the jobs that are missing, one after the other, until all run with all their ranks."""
+        """Start missing jobs, one after the other, until all jobs run with all their ranks."""
         while True:
             for place, job in list(self.jobs.items()):
                 if job.ended:
@@ -176,15 +176,15 @@ class Soak:
             self._take(place)
 
     def _take(self, place: int) -> None:
-        """Take note of how a job has ended."""
+        """Record how a job has ended."""
         job = self.jobs.pop(place)
         sums, wrong = job.take()
         self.sums += sums
         if wrong and time.monotonic() < self._hit:
-            self.ended["hit by a standstill"] += 1
+            self.ended["lost by a suspension"] += 1
             return
         if wrong and all(_STARVED in what for what in wrong):
-            self.ended["whose agent had no processor for 4 s"] += 1
+            self.ended["whose agent had no CPU for 4 s"] += 1
             return
         self.ended[job.ending] += 1
         self.wrong += wrong
@@ -192,7 +192,7 @@ class Soak:
             print(what, file=sys.stderr, flush=True)
 
     def _wait(self, condition: Callable[[], bool], what: str, seconds: float = _WAIT_SECONDS) -> None:
-        """Wait for a condition; time that stood still does not count."""
+        """Wait for a condition; the time of suspensions does not count."""
         waited = 0.0
         while not condition():
             if waited > seconds:
@@ -227,7 +227,7 @@ class Soak:
 
 
 def judge_all(samples: list[Sample]) -> dict[tuple[str, str], Verdict]:
-    """Judge each quantity of each process that was there all the time."""
+    """Judge each quantity of each process that ran all the time."""
     verdicts = {}
     for name in sorted({name for sample in samples for name in sample.holdings}):
         seen = [(sample.time, sample.holdings[name]) for sample in samples if name in sample.holdings]
@@ -238,7 +238,7 @@ def judge_all(samples: list[Sample]) -> dict[tuple[str, str], Verdict]:
 
 
 def show(verdicts: dict[tuple[str, str], Verdict]) -> None:
-    """Print a row for each."""
+    """Print a row for each verdict."""
     print("| process | what | after the warm-up | at the end | growth | allowed | |")
     print("|---|---|---|---|---|---|---|")
     for (name, quantity), verdict in verdicts.items():
@@ -249,7 +249,7 @@ def show(verdicts: dict[tuple[str, str], Verdict]) -> None:
 
 
 def check_files(samples: list[Sample]) -> list[str]:
-    """Return what is wrong with the growth of store and logs: an ended job leaves a bounded record."""
+    """Return the violated limits on the growth of store and logs, to which each ended job adds a bounded amount."""
     first, last = samples[len(samples) // 3], samples[-1]
     jobs = max(1, last.jobs - first.jobs)
     wrong = []
@@ -262,7 +262,7 @@ def check_files(samples: list[Sample]) -> list[str]:
 
 
 def nothing_is_left(fabric: SoakFabric, before: dict[str, Holding]) -> list[str]:
-    """Wait until no job holds anything, and return what is held that was not before the first."""
+    """Wait until no job holds resources, and return those that processes hold in addition to the start."""
     with fabric.client() as client:
         wait_until(lambda: not client.list_jobs(), "no job lives", 60)
         wait_until(
@@ -282,12 +282,12 @@ def nothing_is_left(fabric: SoakFabric, before: dict[str, Holding]) -> list[str]
         return found
 
     with contextlib.suppress(AssertionError):
-        wait_until(lambda: not more(), "all is given back", 30)
+        wait_until(lambda: not more(), "all resources are released", 30)
     return more()
 
 
 def check_idle(fabric: SoakFabric) -> list[str]:
-    """Return what stands in the switch's tables though there is no job."""
+    """Return the entries in the switch's tables that are left without a job."""
     with fabric.client() as client:
         detail = client.show_switch()
     entries = [entry for entry in detail.entries if entry.table != "switch_address_table"]
@@ -296,7 +296,7 @@ def check_idle(fabric: SoakFabric) -> list[str]:
 
 
 def use_all_slots(fabric: SoakFabric) -> None:
-    """Let a job over UDP use both halves of all slots: their values become resident when they are used first."""
+    """Let a job over UDP use both halves of all slots, because their values become resident at first use."""
     elements = 2 * SLOTS * EMBEDDED_VALUES
     socket = str(fabric.sockets[SHM_AGENTS])
     environment = fabric.ctl.environment | {"SWITCHML_AGENT": socket, "SWITCHML_SLOTS": str(SLOTS)}
@@ -310,7 +310,7 @@ def use_all_slots(fabric: SoakFabric) -> None:
             wait_until(
                 lambda: any(job.state == pb.JOB_STATE_RUNNING for job in client.list_jobs()), "all slots are used", 60
             )
-        ranks[0].terminate()  # it goes on to the end of its first step
+        ranks[0].terminate()  # it continues to the end of its first step
         if any(rank.wait(_WAIT_SECONDS) != 0 for rank in ranks):
             raise SystemExit("the job that uses all slots failed")
     finally:
@@ -319,14 +319,14 @@ def use_all_slots(fabric: SoakFabric) -> None:
 
 
 def fill_event_log(client: ControllerClient) -> None:
-    """Let the controller keep as many events as it ever will: until then its memory grows with them."""
+    """Fill the controller's event log, because its memory grows with it until it is full."""
     for number in range(EVENTS_KEPT):
         client.drain_switch("", number % 2 == 0)
 
 
 @contextlib.contextmanager
 def logs_of_failure(fabric: SoakFabric) -> Iterator[None]:
-    """Show the ends of all logs if an exception comes out of the context."""
+    """Show the ends of all logs if the context raises an exception."""
     try:
         yield
     except BaseException:
@@ -336,7 +336,7 @@ def logs_of_failure(fabric: SoakFabric) -> Iterator[None]:
 
 
 def main() -> int:
-    """Return 0 if all is well."""
+    """Return 0 if no condition was violated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
@@ -348,7 +348,7 @@ def main() -> int:
         soak_fabric(Path(name)) as fabric,
         logs_of_failure(fabric),
     ):
-        with fabric.client() as client:  # what is made once is there
+        with fabric.client() as client:  # create the objects that then remain
             for _ in range(3):
                 client.stop_job(client.start_job(8).id)
             if seconds >= _LONG_SECONDS:
@@ -372,9 +372,9 @@ def main() -> int:
     wrong += check_files(soak.samples)
     wrong += [f"{name}: {quantity} grows" for (name, quantity), verdict in verdicts.items() if not verdict.flat]
     endings = ", ".join(f"{count} {ending}" for ending, count in sorted(soak.ended.items()))
-    print(f"{soak.begun} jobs ({endings}), {soak.sums} sums at ranks, all right unless it says otherwise")
+    print(f"{soak.begun} jobs ({endings}), {soak.sums} sums at ranks, all right unless stated below")
     if soak.standstills:
-        print(f"{len(soak.standstills)} standstills, the longest of {max(soak.standstills):.0f} s")
+        print(f"{len(soak.standstills)} suspensions of this machine, the longest of {max(soak.standstills):.0f} s")
     for what in wrong:
         print(what, file=sys.stderr)
     return int(bool(wrong))

@@ -1,4 +1,4 @@
-"""What processes and a run directory hold at a moment (proc(5))."""
+"""Samples of the resources of processes and a run directory (proc(5))."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True)
 class Holding:
-    """Of one process, in bytes and numbers: resident memory of its own, and what it shares with others."""
+    """The resources of one process: resident private and shared memory in bytes, descriptors, threads."""
 
     private: float
     shared: float
@@ -26,20 +26,20 @@ class Holding:
 
 
 ALLOWANCES = {
-    # An allocator does not give back all that it can use again, and fragments a little over the hours.
+    # An allocator does not return all memory that it can reuse, and fragments a little over the hours.
     "private": Allowance(1 * MIB, 0.02),
-    # Pages of slots that a job has not used yet become resident when it does.
+    # Pages of slots become resident when a job uses them for the first time.
     "shared": Allowance(1 * MIB, 0.02),
-    # A job that is just being replaced may hold some; one more that stays is one too many.
+    # A job that is just being replaced may hold some, but no additional one may remain.
     "descriptors": Allowance(0.5),
     "threads": Allowance(0.5),
 }
-"""What each quantity of a Holding may grow by in the judged part of a run."""
+"""The allowed growth of each quantity of a Holding in the judged part of a run."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """All that was held at `time` seconds into the run; `jobs` have ended by then."""
+    """The resources `time` seconds after the start of the run; `jobs` have ended by then."""
 
     time: float
     jobs: int
@@ -49,7 +49,7 @@ class Sample:
 
 
 def holding_of(pid: int) -> Holding | None:
-    """Return what a process holds; None when it has ended."""
+    """Return the resources of a process; None if it has ended."""
     place = Path(f"/proc/{pid}")
     try:
         lines = (place / "status").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -75,7 +75,7 @@ def mean(holdings: list[Holding]) -> Holding:
 
 
 def files_bytes(directory: Path, pattern: str) -> int:
-    """Return how long the files of a pattern are together; files may come and go meanwhile."""
+    """Return the total size of the files that match a pattern; files may appear and disappear during the call."""
     total = 0
     for path in directory.glob(pattern):
         with contextlib.suppress(FileNotFoundError):

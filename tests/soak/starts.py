@@ -1,11 +1,11 @@
-"""Ten thousand jobs without a command, each brought up to READY and stopped: `make job-starts`.
+"""Start ten thousand jobs without a command, and stop each when it is READY: `make job-starts`.
 
-One fabric carries all of them, four at a time (`--at-once`), with ranks over shared memory and over UDP. The switch's
-epochs are set to run out on the way, so that the switch is emptied and they are counted from 1 again. What the
-processes hold is sampled: once the store and the event log are full and forget their oldest entries, it must stay
-level, and the processor time of a start and a stop must be that of the first tenth (at most 1.5 times). The time on the
-clock is printed; it says as much of the machine's other work. At the end nothing is left: no entry in the switch's
-tables, no slot, no descriptor more than before. The exit status is 1 if it is not so.
+They run on one fabric, four at a time (`--at-once`), with ranks over shared memory and over UDP. The switch's epochs
+are set to run out during the run, so that the switch is emptied and they are counted from 1 again. The resources of
+the processes are sampled. Once the store and the event log are full and delete their oldest entries, the resources
+must be flat, and the CPU time of a start and a stop must be at most 1.5 times that of the first tenth. The elapsed
+time is printed but not judged, because it depends on other load. At the end no table entry or slot of the switch may
+be left, and no additional descriptor. The exit status is 1 if one of these conditions is violated.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_SLOWER = 1.5
 
 
 class Starts:
-    """Starts jobs, some at once, and takes samples between batches, when no job is there."""
+    """Starts jobs, several at a time, and takes samples between batches, when no job exists."""
 
     def __init__(self, fabric: SoakFabric, at_once: int) -> None:
         self._fabric = fabric
@@ -50,14 +50,14 @@ class Starts:
         self.starts: list[float] = []
         self.stops: list[float] = []
         self.refused = 0
-        self.jobs: list[float] = []  # how many there had been at each sample
+        self.jobs: list[float] = []  # the number of jobs before each sample
         self.held: dict[str, list[Holding]] = {}
         self.store: list[float] = []
         self.logs: list[float] = []
-        self.processor: list[float] = []  # seconds a job in each batch, of all processes of the fabric
+        self.cpu_seconds: list[float] = []  # CPU seconds per job in each batch, of all processes of the fabric
 
     def run(self, count: int) -> None:
-        """Start and stop so many jobs."""
+        """Start and stop this many jobs."""
         batch = max(1, count // _SAMPLES)
         with ThreadPoolExecutor(self._at_once) as pool:
             while len(self.starts) < count:
@@ -65,7 +65,7 @@ class Starts:
                 for started, stopped in pool.map(self._one, range(min(batch, count - len(self.starts)))):
                     self.starts.append(started)
                     self.stops.append(stopped)
-                self.processor.append((self._used() - used) / (len(self.starts) - begun))
+                self.cpu_seconds.append((self._used() - used) / (len(self.starts) - begun))
                 self._sample()
 
     def _used(self) -> float:
@@ -81,7 +81,7 @@ class Starts:
             try:
                 job = client.start_job(_WORKERS, slots=_SLOTS)
                 break
-            except NoRoom as refusal:  # the epochs are used up, and other jobs have not ended yet
+            except NoRoom as refusal:  # the epochs are used up, and other jobs have not yet ended
                 if "epochs" not in str(refusal) or time.monotonic() > deadline:
                     raise
                 self.refused += 1
@@ -102,14 +102,14 @@ class Starts:
 
 
 def use_up_epochs(fabric: SoakFabric, left: int) -> None:
-    """Let the switch have so many epochs left; its controller asks the store for the last one at each start."""
+    """Leave the switch only this many epochs; the controller reads the last one from the store at each start."""
     with contextlib.closing(sqlite3.connect(fabric.ctl.run_dir / "controller.sqlite", timeout=30)) as database:
         database.execute("UPDATE epochs SET last = ?", (MAX_EPOCH - left,))
         database.commit()
 
 
 def main() -> int:
-    """Return 0 if all is well."""
+    """Return 0 if no condition was violated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--at-once", type=int, default=4)
@@ -120,7 +120,7 @@ def main() -> int:
         soak_fabric(Path(name)) as fabric,
         logs_of_failure(fabric),
     ):
-        with fabric.client() as client:  # what is made once is there
+        with fabric.client() as client:  # create the objects that then remain
             for _ in range(10):
                 client.stop_job(client.start_job(_WORKERS, slots=_SLOTS).id)
         before = {name: held for name, pid in fabric.processes().items() if (held := holding_of(pid)) is not None}
@@ -146,17 +146,17 @@ def main() -> int:
         f"{count} jobs of {_WORKERS} ranks, {options.at_once} at a time, in {took:.0f} s; start to READY {first:.1f} ms"
         f" (median of the first {tenth}), {end:.1f} ms (of the last), stop {stops[0]:.1f} ms, {stops[1]:.1f} ms;"
         f" store {starts.store[-1] / KIB:.0f} KiB, logs {starts.logs[-1] / KIB:.0f} KiB; last epoch {last.epoch};"
-        f" {starts.refused} starts were refused and asked for again while the epochs began anew"
+        f" {starts.refused} starts were refused and retried while the epochs restarted"
     )
     wrong += [f"{name}: {quantity} grows" for (name, quantity), verdict in verdicts.items() if not verdict.flat]
     if starts.logs[-1] > MIB + count * _LOGS_OF_A_JOB:
         wrong.append("the logs grow too fast")
-    cpu_first, cpu_end = (statistics.median(part) * 1e3 for part in (starts.processor[:6], starts.processor[-6:]))
-    print(f"processor time of a job in all processes: {cpu_first:.1f} ms (first tenth), {cpu_end:.1f} ms (last tenth)")
+    cpu_first, cpu_end = (statistics.median(part) * 1e3 for part in (starts.cpu_seconds[:6], starts.cpu_seconds[-6:]))
+    print(f"CPU time of a job in all processes: {cpu_first:.1f} ms (first tenth), {cpu_end:.1f} ms (last tenth)")
     if cpu_end > _MOST_SLOWER * cpu_first:
-        wrong.append("a start costs more and more")
+        wrong.append("the CPU time of a start has grown")
     if not 0 < last.epoch <= count:
-        wrong.append(f"the epochs did not begin anew: the last one is {last.epoch}")
+        wrong.append(f"the epochs did not restart: the last one is {last.epoch}")
     for what in wrong:
         print(what, file=sys.stderr)
     return int(bool(wrong))
