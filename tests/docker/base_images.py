@@ -1,4 +1,4 @@
-"""The base images of docker/Dockerfile, or local ones in their place where they cannot be pulled."""
+"""The base images of docker/Dockerfile, or local substitutes if they cannot be pulled."""
 
 import re
 import shutil
@@ -13,12 +13,12 @@ PULL_SECONDS = 600
 
 
 def pinned(dockerfile: str) -> dict[str, str]:
-    """Return the base images of a Dockerfile as they are written there, by the names of their stages."""
+    """Return the base images as written in a Dockerfile, by the names of their stages."""
     return {stage: image for image, stage in re.findall(r"^FROM (\S+@sha256:\S+) AS (\S+)$", dockerfile, re.MULTILINE)}
 
 
 def pull(engine: Engine, image: str) -> str | None:
-    """Pull an image, and return why that cannot be done."""
+    """Pull an image; return the reason if that fails."""
     if engine.docker("image", "inspect", image).returncode == 0:
         return None
     done = engine.docker("pull", "--quiet", image, timeout=PULL_SECONDS)
@@ -33,7 +33,7 @@ def stand_in_for_python(engine: Engine, debian: Debian, image: str, directory: P
         packages = ["ca-certificates", "python3", "python3-dev", "python3-venv"]
         tree = _bootstrap(debian, release, packages, directory)
         (tree / "usr/local/bin/python").symlink_to("/usr/bin/python3")
-        for module in (tree / "usr/lib").glob("python3*/**/*.pyc"):  # the image that this one stands for has none
+        for module in (tree / "usr/lib").glob("python3*/**/*.pyc"):  # the image that it replaces has none
             module.unlink()
         _import(engine, tree, name, "--change", f"ENV PIP_CERT={CA_BUNDLE}")
     return name
@@ -43,7 +43,7 @@ def stand_in_for_bmv2(engine: Engine, debian: Debian, directory: Path) -> str:
     """Return a local image with this machine's simple_switch_grpc.
 
     Raises:
-        Missing: it has none.
+        Missing: this machine has no simple_switch_grpc.
 
     """
     program = shutil.which("simple_switch_grpc")
@@ -53,7 +53,7 @@ def stand_in_for_bmv2(engine: Engine, debian: Debian, directory: Path) -> str:
     tree = _bootstrap(debian, debian.release, [], directory)
     libraries = re.findall(r"=> (/\S+)", run("ldd", program))
     for file in (Path(program), *map(Path, libraries)):
-        # A release's /lib leads to its /usr/lib.
+        # A release's /lib is a link to its /usr/lib.
         copy = tree / file.parent.resolve().relative_to("/") / file.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if not copy.exists():
@@ -79,7 +79,7 @@ def _bootstrap(debian: Debian, release: str, packages: list[str], directory: Pat
 
 
 def _import(engine: Engine, tree: Path, name: str, *options: str) -> None:
-    """Make an image of a folder, and remove the folder."""
+    """Make an image from a folder, and remove the folder."""
     with subprocess.Popen(["tar", "--directory", str(tree), "--create", "."], stdout=subprocess.PIPE) as archive:
         subprocess.run(
             ["docker", "import", *options, "-", name], env=engine.environment, stdin=archive.stdout, check=True

@@ -1,4 +1,4 @@
-"""docker/compose.yaml, run under a project name of the tests' own."""
+"""docker/compose.yaml, run under a project name that only the tests use."""
 
 import subprocess
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from docker_engine import Engine
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker" / "compose.yaml"
-PROJECT = "switchml-docker-test"  # not the one of somebody who tries the images at the same time
+PROJECT = "switchml-docker-test"  # another one than that of a user who tries the images at the same time
 SERVICE_SECONDS = 600
 COMMAND_SECONDS = 60
 DOWN_SECONDS = 120
@@ -16,7 +16,7 @@ DOWN_SECONDS = 120
 
 @dataclass(frozen=True)
 class Compose:
-    """The services of the compose file, on an engine."""
+    """The services of the compose file on an engine."""
 
     engine: Engine
 
@@ -27,7 +27,7 @@ class Compose:
         return done.stdout
 
     def run_service(self, service: str) -> str:
-        """Run a service that ends, with what it depends on, and return its output; its exit status must be 0."""
+        """Run a service that ends, and its dependencies; return its output. Its exit status must be 0."""
         done = self._run(("run", "--rm", "--no-TTY", service), SERVICE_SECONDS, ())
         if done.returncode:
             logs = self._run(("--profile", "*", "logs", "--tail", "20"), COMMAND_SECONDS, ()).stdout
@@ -40,11 +40,11 @@ class Compose:
         return self.engine.docker("ps", *filters, "--format", "{{.Names}}").stdout.split()
 
     def ends_well(self, *arguments: str, timeout: float) -> bool:
-        """Run ``docker compose`` and tell whether its exit status is 0."""
+        """Run ``docker compose`` and return whether its exit status is 0."""
         return self._run(arguments, timeout, ()).returncode == 0
 
     def down(self) -> None:
-        """End everything, and forget what it kept."""
+        """Stop all services and remove their volumes."""
         self("--profile", "soft", "--profile", "bmv2", "down", "--volumes", timeout=DOWN_SECONDS)
 
     def _run(

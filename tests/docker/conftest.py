@@ -1,4 +1,4 @@
-"""An engine, the images of docker/compose.yaml built by it, and the two fabrics."""
+"""A Docker engine, the images of docker/compose.yaml built by it, and the two fabrics."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ BUILD_SECONDS = 1500
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `make docker-test ARGS=...` takes."""
+    """Add the options of `make docker-test ARGS=...`."""
     parser.addoption("--optional", action="store_true", help="skip, instead of failing, where something is missing")
 
 
 def give_up(request: pytest.FixtureRequest, missing: str) -> None:
-    """End a test that lacks something as the command line says."""
+    """Skip or fail a test that lacks something, as the command line demands."""
     if request.config.getoption("--optional", default=False):
         pytest.skip(f"missing: {missing}")
     pytest.fail(f"missing: {missing}", pytrace=False)
 
 
 def say(request: pytest.FixtureRequest, line: str) -> None:
-    """Print a line at once, whatever pytest captures."""
+    """Print a line at once, although pytest captures output."""
     capture = request.config.pluginmanager.get_plugin("capturemanager")
     assert capture is not None
     with capture.global_and_fixture_disabled():
@@ -41,7 +41,7 @@ def say(request: pytest.FixtureRequest, line: str) -> None:
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """The engine that runs here; else one that is started, and ended after the tests."""
+    """Provide the engine that runs here, or else start one and stop it after the tests."""
     found = Engine()
     if found.is_usable():
         say(request, "an engine runs here: it is used")
@@ -58,10 +58,10 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 class Images:
-    """Builds images, each once."""
+    """Builds each image once."""
 
     def __init__(self, request: pytest.FixtureRequest, engine: Engine) -> None:
-        """Remember how to build; nothing is built yet."""
+        """Store the parameters; nothing is built yet."""
         self._request = request
         self._engine = engine
         self._bases = pinned((ROOT / "docker" / "Dockerfile").read_text())
@@ -78,7 +78,7 @@ class Images:
         say(self._request, f"built the images of {', '.join(services)}: {time.monotonic() - start:.0f} s")
 
     def _provide(self, stage: str) -> None:
-        """Pull a base image, or make one to stand in for it."""
+        """Pull a base image, or make a substitute."""
         image = self._bases[stage]
         why = pull(self._engine, image)
         if why is None:
@@ -105,26 +105,26 @@ class Images:
 
 @pytest.fixture(scope="session")
 def images(request: pytest.FixtureRequest, engine: Engine) -> Images:
-    """The builder of images."""
+    """Provide the builder of images."""
     WORK.mkdir(parents=True, exist_ok=True)
     return Images(request, engine)
 
 
 @pytest.fixture(scope="session")
 def soft_images(images: Images) -> None:
-    """The images of the daemons and of the tests are built."""
+    """Build the images of the daemons and of the tests."""
     images.build(("switch", "demo"), ("python",))
 
 
 @pytest.fixture(scope="session")
 def bmv2_images(images: Images, soft_images: None) -> None:
-    """BMv2's image is built."""
+    """Build BMv2's image."""
     images.build(("bmv2",), ("behavioral-model",))
 
 
 @pytest.fixture
 def compose(engine: Engine) -> Iterator[Compose]:
-    """Compose, with nothing running before and after a test."""
+    """Provide Compose, with no services running before and after a test."""
     made = Compose(engine)
     made.down()
     yield made

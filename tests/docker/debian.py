@@ -1,4 +1,4 @@
-"""Debian packages for the tests alone, from the mirror that this machine's apt uses, without touching its lists."""
+"""Debian packages only for the tests, from the mirror of this machine's apt, without changing apt's lists."""
 
 import os
 import platform
@@ -23,13 +23,13 @@ class Debian:
     release: str
 
     def install(self, package: str, directory: Path) -> None:
-        """Install a package of this machine's release, which has to be where the system looks for it."""
+        """Install a package of this machine's release on the system itself, where other programs look for it."""
         environment = self._apt([f"{package}/{self.release}"], directory)
         command = ("apt-get", "--quiet=2", "--yes", "--no-install-recommends", "install", package)
         run(*command, environment={**environment, "DEBIAN_FRONTEND": "noninteractive"})
 
     def unpack(self, packages: Sequence[str], directory: Path) -> Path:
-        """Unpack packages, each as NAME/RELEASE, and return their root; what an earlier run has unpacked is kept."""
+        """Unpack packages, given as NAME/RELEASE, and return their root; packages of earlier runs are kept."""
         root = directory / "root"
         if root.exists():
             return root
@@ -46,7 +46,7 @@ class Debian:
         return root
 
     def _apt(self, packages: Sequence[str], directory: Path) -> dict[str, str]:
-        """Return the environment of an apt-get that has lists of its own, of the packages' releases."""
+        """Return the environment of an apt-get with separate package lists, for the packages' releases."""
         for folder in ("lists/partial", "cache/archives/partial"):
             (directory / folder).mkdir(parents=True, exist_ok=True)
         releases = sorted({package.partition("/")[2] for package in packages})
@@ -90,7 +90,7 @@ def run(*command: str, environment: dict[str, str] | None = None, directory: Pat
     """Run a command and return what it prints on standard output.
 
     Raises:
-        Missing: it fails; the message holds what it prints on standard error.
+        Missing: it fails; the message contains its standard error.
 
     """
     done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A container engine with Compose: the one that runs on this machine, or one that is started for the tests."""
+"""A Docker engine with Compose: the one that runs on this machine, or one that is started for the tests."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from debian import Debian, Missing
 OLDEST_ENGINE = 25  # health checks' start_interval
 PACKAGES_RELEASE = "trixie"  # the first Debian release whose engine is new enough
 PACKAGES = ("docker.io", "docker-cli", "docker-compose", "docker-buildx", "containerd")
-PACKAGES_OF_MACHINE = ("runc", "tini")  # these need the C library of their own release
+PACKAGES_OF_MACHINE = ("runc", "tini")  # these need the C library of the same release
 START_SECONDS = 60
 STOP_SECONDS = 60
 POLL_SECONDS = 0.1
@@ -30,7 +30,7 @@ class Engine:
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def docker(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run the docker command; its two outputs are returned as one. Exit status 124: it took too long."""
+        """Run the docker command and return both outputs as one. Exit status 124: it exceeded the time limit."""
         command = ["docker", *arguments]
         with subprocess.Popen(
             command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -62,15 +62,15 @@ class Engine:
 def started(debian: Debian, directory: Path) -> Iterator[Engine]:
     """Start an engine from Debian's packages, without networks to the outside, and end it.
 
-    The packages, and the images for the next run, are kept in ``directory``. iptables is installed: it leads the
-    containers' queries for names to the engine.
+    The packages and images are kept in ``directory`` for the next run. iptables is installed, because the engine uses
+    it to get the containers' name queries.
     """
     if shutil.which("iptables") is None:
         debian.install("iptables", directory / "iptables")
     packages = [f"{name}/{PACKAGES_RELEASE}" for name in PACKAGES]
     packages += [f"{name}/{debian.release}" for name in PACKAGES_OF_MACHINE]
     root = debian.unpack(packages, directory / "packages")
-    place = Path(tempfile.mkdtemp(prefix="switchml-docker-"))  # Unix sockets have short paths
+    place = Path(tempfile.mkdtemp(prefix="switchml-docker-"))  # paths of Unix sockets must be short
     plugins = {"cliPluginsExtraDirs": [str(root / "usr/libexec/docker/cli-plugins")]}
     (place / "config.json").write_text(json.dumps(plugins))
     socket = f"unix://{place}/docker.sock"
@@ -101,7 +101,7 @@ def _wait_usable(engine: Engine, daemon: subprocess.Popen[bytes], log: Path) -> 
 
 
 def _end(daemon: subprocess.Popen[bytes], place: Path) -> None:
-    """End the engine, and remove what it leaves mounted."""
+    """Stop the engine, and unmount what it has left mounted."""
     daemon.terminate()
     try:
         daemon.wait(STOP_SECONDS)

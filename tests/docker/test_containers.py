@@ -1,4 +1,4 @@
-"""The images, and the services of docker/compose.yaml, run by a container engine: `make docker-test`."""
+"""The images and the services of docker/compose.yaml, run by a Docker engine: `make docker-test`."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ POLL_SECONDS = 0.5
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 DAEMONS, TEST, BMV2 = (f"{name}:{VERSION}" for name in ("switchml", "switchml-test", "switchml-bmv2"))
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(2400)]  # the first test waits for the images
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(2400)]  # the first test includes the time to build the images
 
 every_image = pytest.mark.parametrize("image", [DAEMONS, TEST, BMV2], indirect=True)
 
@@ -33,7 +33,7 @@ def inside(engine: Engine, image: str, *command: str) -> str:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Ask for a condition again and again, up to a deadline."""
+    """Wait for a condition up to a deadline."""
     deadline = time.monotonic() + RECOVERY_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"not within {RECOVERY_SECONDS} s"
@@ -63,7 +63,7 @@ print([source for source, cached in compiled.items() if not os.path.exists(cache
 
 @every_image
 def test_no_process_compiles_a_module(engine: Engine, image: str) -> None:
-    """File systems are read-only, so every process would do it again."""
+    """Check that modules are compiled: with read-only file systems, every process would compile them again."""
     assert inside(engine, image, "python", "-c", NOT_COMPILED) == "[]\n"
 
 
@@ -102,7 +102,7 @@ FABRICS = {
 
 @pytest.mark.parametrize("service", FABRICS, indirect=True)
 def test_a_switch_that_ends_is_started_again(compose: Compose, service: str) -> None:
-    """The controller drives it again, and the next job runs on it."""
+    """Check that the controller drives the restarted switch again, and that the next job runs on it."""
     switch, controller, agents = FABRICS[service]
     compose("up", "--detach", "--wait", *agents, timeout=SERVICE_SECONDS)
     compose("exec", "--no-TTY", switch, "sh", "-c", "kill -KILL -1", timeout=COMMAND_SECONDS)

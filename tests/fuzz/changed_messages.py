@@ -1,4 +1,4 @@
-"""Changes a protobuf message as a fuzzer's bytes say: each field may become anything that it can carry."""
+"""Change a protobuf message as directed by a fuzzer's bytes: each field may get any value that it can hold."""
 
 from __future__ import annotations
 

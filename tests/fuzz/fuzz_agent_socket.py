@@ -1,8 +1,8 @@
-"""The agent's socket, as the server reads it: framing, descriptors that nobody asked for, and when processes go away.
+"""Fuzz the agent's socket: framing, unrequested descriptors, and processes that disconnect at any time.
 
-A real agent without its controller: its jobs are assigned, activated and revoked in between. Whatever comes, every
-answer is one, nothing but BadMessage and AttachRefused is raised, and when all have gone no descriptor is left. Run by
-tests/fuzz/run.py.
+The agent is a real one without a controller; its jobs are assigned, activated and revoked in between. For any input,
+every answer must be well-formed, only BadMessage and AttachRefused may be raised, and no descriptor may be left when
+all processes have disconnected. tests/fuzz/run.py runs this.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import atheris
-import our_sources  # noqa: F401 - before our modules
+import our_sources  # noqa: F401 - before the modules of SwitchML
 
 with atheris.instrument_imports(include=["host_agent"]):
     from switchml.host_agent._engine import Engine
@@ -41,11 +41,11 @@ ENGINE.start()
 LOOP = asyncio.new_event_loop()
 MOST_PROCESSES = 5
 MOST_DESCRIPTORS = 8
-TURNS = 12  # of the event loop, until what was sent has been acted on
+TURNS = 12  # of the event loop, until sent messages have been handled
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are enough
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only the number is needed
 
 
 def well_formed(data: bytes) -> dict[str, Any]:
@@ -56,18 +56,18 @@ def well_formed(data: bytes) -> dict[str, Any]:
 
 
 class Process:
-    """A training process that says anything."""
+    """A training process that sends arbitrary messages."""
 
     def __init__(self) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         self.socket.connect(os.fspath(SOCKET))
 
     def say(self, data: bytes, extra: int) -> None:
-        with contextlib.suppress(OSError):  # the agent has hung up, or has not read yet
+        with contextlib.suppress(OSError):  # the agent has disconnected, or has not read yet
             socket.send_fds(self.socket, [data], [self.socket.fileno()] * extra, socket.MSG_NOSIGNAL)
 
     def listen(self) -> None:
-        """Take all answers, and close what comes with them."""
+        """Receive all answers, and close the descriptors that come with them."""
         with contextlib.suppress(OSError):
             while True:
                 data, given, flags, _ = socket.recv_fds(self.socket, MESSAGE_BYTES + 1, MOST_DESCRIPTORS)

@@ -1,8 +1,8 @@
-"""What agents and clients send to the controller: structured gRPC messages whose fields may be anything, in any order.
+"""Fuzz the controller's gRPC services: structured messages of agents and clients with arbitrary fields, in any order.
 
-The controller's own objects behind its services, with a store and without a network; the switch is a table in memory.
-Each call is done or refused with a ControllerError, no task fails, live jobs never overlap and the switch holds the
-tables of live jobs and of no others; when all have ended nothing is held. Run by tests/fuzz/run.py.
+The controller's own objects run with a store and without a network; the switch is a table in memory. Each call must
+succeed or be refused with a ControllerError, no task may fail, live jobs may never overlap, and the switch must hold
+the tables of live jobs only. When all jobs have ended, nothing may be held. tests/fuzz/run.py runs this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import atheris
-import our_sources  # noqa: F401 - before our modules
+import our_sources  # noqa: F401 - before the modules of SwitchML
 
 with atheris.instrument_imports(include=["controller"]):
     from switchml.controller.admission.quotas import Quotas
@@ -51,7 +51,7 @@ LOOP.set_exception_handler(lambda _, context: UNEXPECTED.append(str(context.get(
 
 
 class TablesInMemory(Driver):
-    """Notes what a switch would hold."""
+    """Records what a switch would hold."""
 
     capabilities = Capabilities(4, SLOTS)
 
@@ -63,7 +63,7 @@ class TablesInMemory(Driver):
         await prepare(False)
 
     def prepare_again(self) -> None:
-        """It holds what it should."""
+        """Do nothing: the tables are always as they should be."""
 
     async def reload(self) -> None:
         self.jobs.clear()
@@ -123,7 +123,7 @@ class Bench:
         assert not UNEXPECTED, UNEXPECTED
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Let a call go on beside what comes next."""
+        """Start a call that continues while further messages arrive."""
 
         async def call() -> None:
             with contextlib.suppress(ControllerError):
@@ -147,7 +147,7 @@ class Bench:
 
 
 def as_it_travels(message: Message) -> Any:
-    """Return what the other side would read, or None where it could not be sent."""
+    """Return the message as the other side would read it, or None if it cannot be sent."""
     try:
         return type(message).FromString(message.SerializeToString())
     except (DecodeError, ValueError):
@@ -177,7 +177,7 @@ def registration(data: atheris.FuzzedDataProvider) -> pb.Register:
 
 
 def answers(session: AgentSession, data: atheris.FuzzedDataProvider) -> list[pb.AgentMessage]:
-    """Return what an agent says to what it was sent; mostly what it should."""
+    """Return an agent's answers to the messages that it was sent; most of them are right."""
     said = []
     while not session.outgoing.empty():
         order = session.outgoing.get_nowait()
@@ -203,7 +203,7 @@ def answers(session: AgentSession, data: atheris.FuzzedDataProvider) -> list[pb.
 
 
 def unasked(bench: Bench, data: atheris.FuzzedDataProvider) -> pb.AgentMessage:
-    """Return something that an agent may say at any time, of jobs that may be there."""
+    """Return a message that an agent may send at any time, about jobs that may exist."""
     job, epoch, rank = data.ConsumeIntInRange(1, 4), data.ConsumeIntInRange(1, 6), data.ConsumeIntInRange(0, 4)
     for live in bench.lifecycle.live_jobs():
         if data.ConsumeBool():

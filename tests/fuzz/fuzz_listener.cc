@@ -1,6 +1,7 @@
-// The socket of a shm port, and what comes after it: agents that say anything, to a whole switch with its threads, and
-// ranks that write into the memory they were given while they are frozen, let fetch, and left by their agents. Every
-// answer is one, the ranks' counts keep to what they were told, and when all have gone nothing of them is left.
+// Fuzzes the socket of a shm port, with a whole switch and its threads: agents send arbitrary messages, and ranks write
+// into their memory while they are frozen, let fetch, and abandoned by their agents. Every answer must be well-formed,
+// the ranks' counts must stay within the limits that they were told, and nothing may be left when all have
+// disconnected.
 #include <dirent.h>
 #include <fuzzer/FuzzedDataProvider.h>
 #include <poll.h>
@@ -38,7 +39,7 @@ constexpr uint32_t kAgent = 0x7F000001;
 constexpr size_t kMostAgents = 6;
 constexpr int kPatienceMs = 10'000;
 
-// Sockets, eventfds and shared memory; what the fuzzer itself opens is of other kinds.
+// Counts sockets, eventfds and shared memory; the fuzzer itself opens descriptors of other kinds.
 size_t open_descriptors() {
   size_t count = 0;
   DIR* directory = opendir("/proc/self/fd");
@@ -52,7 +53,7 @@ size_t open_descriptors() {
   return count;
 }
 
-// Made once: an input begins and ends with nobody bound to it.
+// Created once: no rank is bound to it when an input begins and ends.
 struct Target {
   std::string directory = make_directory();
   soft::Switch the_switch{kSlots, kValues};
@@ -71,7 +72,7 @@ struct Target {
 };
 
 struct Answer {
-  bool any = false;  // else the switch has hung up
+  bool any = false;  // otherwise the switch has disconnected
   channel::ShmAnswer head{};
   std::vector<uint32_t> held;
   std::array<int, channel::kShmDescriptors> descriptors{-1, -1};
@@ -95,7 +96,7 @@ class Agent {
 
   bool bound() const { return memory_ != nullptr; }
 
-  // Sends bytes, with descriptors that nobody asked for now and then, and takes the answer.
+  // Sends bytes, sometimes with an unrequested descriptor, and receives the answer.
   Answer say(const std::vector<uint8_t>& bytes, bool with_descriptor = false) {
     iovec piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -115,7 +116,7 @@ class Agent {
     return take();
   }
 
-  // The answer to a request that binds: maps the memory.
+  // Handles the answer to a bind request: maps the memory.
   void bind(const Answer& answer, uint32_t slots) {
     if (answer.descriptors[0] < 0) return;
     memory_ = std::make_unique<channel::SharedMemory>(
@@ -146,8 +147,8 @@ class Agent {
     eventfd_write(doorbell_, 1);
   }
 
-  // What the switch says a rank holds: one number a slot, never fewer than before, and once it is frozen no more than
-  // what it then held or was told to fetch.
+  // Checks the numbers of phases that the switch says a rank holds: one number per slot, never smaller than before, and
+  // once the rank is frozen, never larger than what it then held or was told to fetch.
   void check_held(const std::vector<uint32_t>& held, const std::vector<uint32_t>& targets) {
     REQUIRE(held.size() == slots_);
     if (limits_.empty() || targets.empty()) limits_ = held;
@@ -195,9 +196,9 @@ class Agent {
   int doorbell_ = -1;
   uint32_t slots_ = 0;
   uint32_t submitted_ = 0;
-  std::map<uint16_t, uint32_t> pools_;  // that each slot has come along the stream
-  std::vector<uint32_t> held_;          // as the switch said last
-  std::vector<uint32_t> limits_;        // once frozen
+  std::map<uint16_t, uint32_t> pools_;  // phases that each slot has passed in the stream
+  std::vector<uint32_t> held_;          // the switch's last answer
+  std::vector<uint32_t> limits_;        // since it was frozen
 };
 
 std::vector<uint8_t> bytes_of(const channel::ShmRequest& request, const std::vector<uint32_t>& targets = {}) {
@@ -214,7 +215,7 @@ channel::ShmRequest request_of(uint32_t kind) {
   return request;
 }
 
-// A rank of one of two jobs, mostly one that can be had.
+// A request for a rank of one of two jobs, usually one that is available.
 channel::ShmRequest binding(FuzzedDataProvider* input) {
   channel::ShmRequest request = request_of(channel::ShmRequest::kBind);
   request.ipv4 = kAgent;
@@ -248,7 +249,7 @@ channel::ShmRequest binding(FuzzedDataProvider* input) {
   return request;
 }
 
-// Lets the switch take what the rank contributes: otherwise its slots stay in flight.
+// Lets the switch take the rank's contributions: otherwise its slots stay in flight.
 void admit(Target* target, const channel::ShmRequest& request, uint16_t connection) {
   target->the_switch.control([&](soft::Pipeline& pipeline) {
     const soft::SlotMatch match{static_cast<uint16_t>(2 * request.slot_base),
@@ -264,7 +265,7 @@ void admit(Target* target, const channel::ShmRequest& request, uint16_t connecti
   });
 }
 
-// Returns whether the switch still serves the agent: it hangs up on who fetches nothing.
+// Returns whether the switch still serves the agent: it disconnects an agent that fetches nothing.
 bool quiesce(Agent* agent, FuzzedDataProvider* input) {
   std::vector<uint32_t> targets;
   channel::ShmRequest request = request_of(channel::ShmRequest::kFreeze);
@@ -300,13 +301,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       bool alive = true;
       switch (input.ConsumeIntegralInRange<int>(0, 9)) {
         case 0:
-          alive = false;  // it goes away
+          alive = false;  // it disconnects
           break;
         case 1: {
           const auto length = input.ConsumeIntegralInRange<size_t>(1, 300);
           std::vector<uint8_t> bytes = input.ConsumeBytes<uint8_t>(length);
           if (bytes.empty()) bytes.push_back(0);
-          alive = agent->say(bytes, input.ConsumeBool()).any && false;  // nothing of this is a request
+          alive = agent->say(bytes, input.ConsumeBool()).any && false;  // none of these bytes is a request
           break;
         }
         case 2:
@@ -339,7 +340,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (!alive) agents.erase(agents.begin() + static_cast<ptrdiff_t>(at));
     }
   }
-  // The ends of connections are seen one after the other; whoever asks is answered in between.
+  // The switch notices the ends of connections one after the other, and answers requests in between.
   for (int tries = 0; open_descriptors() > idle; ++tries) {
     REQUIRE(tries < kPatienceMs);
     REQUIRE(Agent(target).say(bytes_of(request_of(channel::ShmRequest::kWhoAreYou))).any);

@@ -1,6 +1,6 @@
-"""What a training process may say to its agent.
+"""Fuzz the messages of a training process to its agent.
 
-Every message is read or refused with BadMessage, and what was read is within the limits. Run by tests/fuzz/run.py.
+Every message must be parsed within the limits or refused with BadMessage. tests/fuzz/run.py runs this.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 import atheris
-import our_sources  # noqa: F401 - before our modules
+import our_sources  # noqa: F401 - before the modules of SwitchML
 
 with atheris.instrument_imports(include=["switchml.host_agent.messages", "json"]):
     from switchml.host_agent.errors import BadMessage

@@ -1,6 +1,6 @@
-"""The P4Runtime server: structured updates and reads of a real device, with fields that may be anything.
+"""Fuzz the P4Runtime server: structured updates and reads of a real device, with arbitrary fields.
 
-Each is done or refused with a code of gRPC, and never fails in another way. Run by tests/fuzz/run.py.
+Each must succeed or be refused with a gRPC status code, and must not fail in another way. tests/fuzz/run.py runs this.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 import atheris
 import grpc
-import our_sources  # noqa: F401 - before our modules
+import our_sources  # noqa: F401 - before the modules of SwitchML
 from changed_messages import change
 from finsy.proto import p4r
 from google.protobuf.message import DecodeError
@@ -69,12 +69,12 @@ def one_input(raw: bytes) -> None:
         for _ in range(data.ConsumeIntInRange(0, 4)):
             change(message, data)
         try:
-            message = p4r.Update.FromString(message.SerializeToString())  # as it travels
+            message = p4r.Update.FromString(message.SerializeToString())  # as the server receives it
         except (DecodeError, ValueError):
             continue
         try:
             apply(device, message)
-        except P4RuntimeError as error:  # no pipeline is installed any more
+        except P4RuntimeError as error:  # the pipeline is no longer installed
             assert error.code == grpc.StatusCode.FAILED_PRECONDITION
 
 

@@ -1,5 +1,5 @@
-// The agent's end of its ranks: RESULTs from a switch that lies, datagrams from anybody, and a training process that
-// writes what it likes into the memory that it shares. Time is the input's.
+// Fuzzes the agent's end of its ranks: RESULTs from a malicious switch, datagrams from other senders, and a training
+// process that writes arbitrary data into the memory that it shares. The input controls the clock.
 #include <fuzzer/FuzzedDataProvider.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ constexpr uint16_t kEpoch = 3;
 constexpr uint16_t kSlotBase = 8;
 constexpr uint32_t kSecret = 0x5EC2E7;
 
-// A job with two ranks, of which one is here.
+// A job with two ranks, one of which is in this process.
 struct Bench {
   net::UdpSocket the_switch{"127.0.0.1", 0, 1 << 16};
   net::UdpSocket own{"127.0.0.1", 0, 1 << 16};
@@ -46,8 +46,8 @@ struct Bench {
   uint32_t submitted = 0;
   uint32_t completed = 0;
   std::array<bool, kSlots> with_agent{};
-  std::array<uint32_t, kSlots> chunks{0, 1, 2, 3, 4, 5, 6, 7};  // that each slot is at, in the order of the stream
-  bool honest = true;                                           // so far
+  std::array<uint32_t, kSlots> chunks{0, 1, 2, 3, 4, 5, 6, 7};  // current chunk of each slot, in stream order
+  bool honest = true;                                           // until now
   agent::Clock::time_point now{std::chrono::hours(1)};
   net::SendBatch sent;
   std::vector<agent::StrayDatagram> strays;
@@ -62,7 +62,7 @@ struct Bench {
   }
 };
 
-// The chunk that a slot is at, in its next phase; the one after it; or any number at all.
+// Returns the current chunk of a slot, the slot's next chunk, or an arbitrary number.
 uint32_t chunk_of(Bench* bench, uint16_t index, FuzzedDataProvider* input) {
   const int choice = input->ConsumeIntegralInRange<int>(0, 15);
   if (choice == 0) return input->ConsumeIntegral<uint32_t>();
@@ -121,7 +121,7 @@ void send(Bench* bench, FuzzedDataProvider* input) {
                     &bench->strays);
 }
 
-// Every slot that came back was the agent's.
+// Checks that every slot that came back belonged to the agent.
 void take_completed(Bench* bench) {
   if (!bench->honest) return;
   const uint32_t completed = bench->process.control().completed.load();
@@ -167,7 +167,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   bench.ranks.publish(true);
   take_completed(&bench);
-  REQUIRE(bench.strays.empty());  // every slot belongs to the one thread
+  REQUIRE(bench.strays.empty());  // every slot belongs to the only thread
   const agent::RankStatus status = bench.channel.status();
   REQUIRE(status.received <= status.position && status.position <= status.sent);
   return 0;

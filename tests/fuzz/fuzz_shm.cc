@@ -1,6 +1,6 @@
-// The shared-memory ring of the soft switch: two ranks whose processes write what they like into their memory, whenever
-// they like, and are frozen and let fetch in between. The switch neither reads nor writes outside, and completes
-// nothing that it did not take, or that the rank is not to have any more.
+// Fuzzes the shared-memory ring of the soft switch: the processes of two ranks write arbitrary data into their memory
+// at any time, and are frozen and let fetch in between. The switch must access no other memory, and must complete only
+// contributions that it has taken and that the rank may still get.
 #include <fuzzer/FuzzedDataProvider.h>
 #include <sys/eventfd.h>
 
@@ -32,7 +32,7 @@ constexpr uint16_t kPort = 1;
 constexpr uint8_t kRanks = 2;
 constexpr uint32_t kAgent = 0x7F000001;
 
-// No thread runs: the input says when what a shard does is done.
+// No thread runs: the input decides when a shard does its work.
 struct Bench : soft::PipelineHost {
   soft::PortTable ports;
   soft::SharedSlotStore* the_slots = new soft::SharedSlotStore(kSlots, kValues);
@@ -42,12 +42,12 @@ struct Bench : soft::PipelineHost {
   std::shared_ptr<soft::ShmJob> job;
   std::array<soft::ShmConnection*, kRanks> connections{};
   std::array<uint16_t, kRanks> numbers{};
-  std::array<channel::Channel, kRanks> processes;  // as they see their memory
+  std::array<channel::Channel, kRanks> processes;  // the processes' view of their memory
   std::array<uint32_t, kRanks> submitted{};
-  std::array<std::array<uint32_t, kSlots>, kRanks> pools{};  // that each slot has come along the stream
-  std::array<std::vector<uint32_t>, kRanks> limits;  // of frozen ranks: of each slot, how many phases it may hold
+  std::array<std::array<uint32_t, kSlots>, kRanks> pools{};  // phases that each slot has passed in the stream
+  std::array<std::vector<uint32_t>, kRanks> limits;          // for frozen ranks: allowed phases of each slot
 
-  std::vector<soft::SumTask> tasks;  // being made
+  std::vector<soft::SumTask> tasks;  // sums in progress
 
   runtime::Turns& turns() override { return the_turns; }
   soft::Pipeline& pipeline() override { return the_pipeline; }
@@ -75,7 +75,7 @@ struct Bench : soft::PipelineHost {
     the_pipeline.tables.set_group(kJob, replicas);
   }
 
-  // `everyone` may be less than all ranks, as while a controller changes the entries of one rank after the other.
+  // `everyone` may lack some ranks, as while a controller changes the entries of one rank after the other.
   void admit(uint8_t rank, uint64_t everyone) {
     the_pipeline.tables.workers.set({kPort, 0, kAgent, numbers[rank], kJob, rank}, {0, 0, 1},
                                     {uint64_t{1} << rank, everyone, kEpoch, kJob});
@@ -88,7 +88,7 @@ struct Bench : soft::PipelineHost {
     slots().forget(*job);
   }
 
-  // A turn of a shard (ShmWorker), up to the sums that became possible.
+  // Does one turn of a shard (ShmWorker), up to the sums that became possible.
   void serve() {
     const auto now = soft::ShmConnection::Clock::now();
     port->begin_turn(&the_pipeline, now);
@@ -129,7 +129,7 @@ struct Bench : soft::PipelineHost {
   }
 };
 
-// The chunk that a slot is at, in its next phase; the one after it; or any number at all.
+// Returns the current chunk of a slot, the slot's next chunk, or an arbitrary number.
 uint32_t chunk_of(uint32_t* pools, uint16_t index, FuzzedDataProvider* input) {
   const int choice = input->ConsumeIntegralInRange<int>(0, 15);
   if (choice == 0) return input->ConsumeIntegral<uint32_t>();
@@ -137,7 +137,7 @@ uint32_t chunk_of(uint32_t* pools, uint16_t index, FuzzedDataProvider* input) {
   return index + kSlots * *pools;
 }
 
-// What a process of ours does, with fields that may be wrong.
+// Submits a contribution as SwitchML's library does, with fields that may be wrong.
 void submit(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   const channel::Channel& process = bench->processes[rank];
   const auto index = input->ConsumeIntegralInRange<uint16_t>(0, kSlots);
@@ -156,7 +156,7 @@ void submit(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   process.control().submitted.store(bench->submitted[rank]);
 }
 
-// A step of a change of epoch, as the listener takes it from an agent.
+// Does a step of an epoch change, as the listener does on request of an agent.
 void quiesce(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   std::vector<uint32_t> targets;
   if (input->ConsumeBool()) {
@@ -177,7 +177,7 @@ void quiesce(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   for (size_t slot = 0; slot < targets.size(); ++slot) limits[slot] = std::max(limits[slot], targets[slot]);
 }
 
-// Anything anywhere in what the process can write.
+// Writes arbitrary bytes anywhere into the memory of the process.
 void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   const std::vector<uint8_t> bytes = input->ConsumeBytes<uint8_t>(input->ConsumeIntegralInRange<size_t>(1, 16));
   const size_t size = channel::Channel::bytes(kSlots, kValues, true);
@@ -188,7 +188,7 @@ void scribble(Bench* bench, uint8_t rank, FuzzedDataProvider* input) {
   std::memcpy(bench->connections[rank]->memory().data() + at, bytes.data(), bytes.size());
 }
 
-// Whose values are still in the ranks' memory has contributed, and the memory is still there.
+// Checks that ranks whose values are still in their memory have contributed, and that this memory is still mapped.
 void verify(Bench* bench, bool detached) {
   for (size_t half = 0; half < 2 * kSlots; ++half) {
     const soft::HalfState& state = bench->the_slots->state(half);

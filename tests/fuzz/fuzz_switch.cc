@@ -1,5 +1,6 @@
-// The parser and the aggregator of the soft switch: arbitrary frames and datagrams at its ports, among changes of its
-// tables. Each packet is counted once, and the registers hold what the contributions that were counted add up to.
+// Fuzzes the parser and the aggregator of the soft switch: arbitrary frames and datagrams at its ports, with changes of
+// its tables in between. Each packet must be counted once, and the registers must hold the sum of the counted
+// contributions.
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <array>
@@ -26,7 +27,7 @@ constexpr size_t kValues = 4;
 constexpr size_t kFull = wire::protocol::header_bytes + kValues * sizeof(uint32_t);
 constexpr uint16_t kPortCount = 4;  // 1 and 2 carry frames, 3 and 4 datagrams
 constexpr uint32_t kHosts = 0x0A000000;
-constexpr uint32_t kSecret = 0x5EC2E7;  // of all jobs
+constexpr uint32_t kSecret = 0x5EC2E7;  // the same for all jobs
 constexpr soft::SwitchAddress kOwn{0x020000000001, 0x0A0000FE};
 
 uint64_t mac_of(unsigned worker) { return 0x020000000100 + worker; }
@@ -34,8 +35,8 @@ uint64_t mac_of(unsigned worker) { return 0x020000000100 + worker; }
 struct Bench {
   soft::PortTable ports;
   soft::Pipeline pipeline{std::make_unique<soft::PacketSlotStore>(kSlots, kValues), &ports};
-  std::array<std::array<uint32_t, kValues>, 2 * kSlots> sums{};  // what the registers should hold
-  uint64_t packets = 0;                                          // that were given to the pipeline
+  std::array<std::array<uint32_t, kValues>, 2 * kSlots> sums{};  // expected contents of the registers
+  uint64_t packets = 0;                                          // number given to the pipeline
 
   Bench() {
     for (uint16_t number = 1; number <= kPortCount; ++number) {
@@ -43,7 +44,7 @@ struct Bench {
     }
     soft::Tables& tables = pipeline.tables;
     tables.switch_address = kOwn;
-    // Job 1: frames, two workers. Job 2: datagrams, three workers. Job 3: one of each, and one slot alone.
+    // Job 1: frames, two workers. Job 2: datagrams, three workers. Job 3: one of each, and a single slot.
     add_job(1, {1, 2}, 0, 0xFFFC, 1);
     add_job(2, {3, 4, 3}, 4, 0xFFFE, 5);
     add_job(3, {1, 3}, 6, 0xFFFE, 9);
@@ -83,7 +84,7 @@ struct Bench {
   }
 };
 
-// A contribution most of whose fields are right; the input says which are not.
+// Returns a contribution in which most fields are right; the input decides which are wrong.
 std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uint8_t* host) {
   struct Admitted {
     uint16_t job, epoch, first_half, halves;
@@ -94,7 +95,7 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
   wire::Header header;
   header.kind = static_cast<uint8_t>(wire::Kind::contribution);
   header.format = static_cast<uint8_t>(wire::Format::int32);
-  if (input->ConsumeIntegralInRange<int>(0, 7) != 0) {  // one that is admitted, of a phase that may be any
+  if (input->ConsumeIntegralInRange<int>(0, 7) != 0) {  // an admitted worker, with an arbitrary phase
     const Admitted& one = kAdmitted[input->ConsumeIntegralInRange<size_t>(0, kAdmitted.size() - 1)];
     header.job = one.job;
     header.epoch = one.epoch;
@@ -121,7 +122,7 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
   const size_t before = port <= 2 ? wire::kHeadersBeforeUdpPayload : 0;
   std::vector<uint8_t> packet(before + ours);
   wire::store_header(packet.data() + before, header);
-  // A few bytes of the input make all of the values, so that one input holds many packets.
+  // All values are made from a few bytes of the input, so that one input contains many packets.
   uint32_t value = input->ConsumeIntegral<uint16_t>() * 0x9E3779B1U;
   for (size_t i = 0; i < payload; i += sizeof value, value *= 5) {
     wire::store32(packet.data() + before + wire::protocol::header_bytes + i, value);
@@ -151,7 +152,7 @@ std::vector<uint8_t> contribution(FuzzedDataProvider* input, uint16_t* from, uin
   return packet;
 }
 
-// Gives one packet to the pipeline and does to `sums` what its verdict says.
+// Gives one packet to the pipeline and updates `sums` according to its verdict.
 void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t host) {
   net::Datagram datagram{packet.data(), packet.size(), net::ipv4_endpoint(kHosts + host, 50000)};
   const soft::PacketView view =
@@ -160,7 +161,7 @@ void deliver(Bench* bench, uint16_t port, std::vector<uint8_t> packet, uint8_t h
   const bool ours =
       view.content == soft::PacketView::Content::ours && view.payload_bytes >= wire::protocol::header_bytes;
   const wire::Header header = ours ? wire::load_header(view.payload) : wire::Header{};
-  // Threads that share a device hand frames to each other by this.
+  // Threads that share a device use this to hand frames to each other.
   REQUIRE(!ours || port > 2 || wire::slot_of_frame(datagram.data) == std::optional<uint32_t>(header.slot >> 1U));
   const bool known = ours && header.slot < 2 * kSlots && header.job < wire::protocol::max_jobs;
   const auto counted = [&](wire::Verdict one, wire::Verdict other) {
@@ -190,7 +191,7 @@ void verify(Bench* bench) {
   uint64_t counted = bench->verdicts();
   for (size_t reason = 0; reason < soft::DropCounters::kEntries; ++reason) {
     const auto dropped = static_cast<wire::DropReason>(reason);
-    // These come with a verdict, or of what is sent, or of ordinary frames.
+    // These are counted in addition to a verdict, for sent packets, or for ordinary frames.
     if (dropped == wire::DropReason::wrong_epoch || dropped == wire::DropReason::stale ||
         dropped == wire::DropReason::duplicate || dropped == wire::DropReason::no_rank_address ||
         dropped == wire::DropReason::no_route) {
@@ -198,7 +199,7 @@ void verify(Bench* bench) {
     }
     counted += bench->pipeline.drops[dropped].packets;
   }
-  REQUIRE(counted >= bench->packets);  // more: ordinary frames from the switch's own address
+  REQUIRE(counted >= bench->packets);  // more, because of ordinary frames from the switch's own address
   for (size_t half = 0; half < 2 * kSlots; ++half) {
     for (size_t lane = 0; lane < kValues; ++lane) {
       REQUIRE(bench->pipeline.slots().word(half, lane) == bench->sums[half][lane]);
@@ -221,7 +222,7 @@ void change_tables(Bench* bench, FuzzedDataProvider* input) {
     case 1:
       try {
         tables.workers.remove(Bench::key_of(job, worker, port), match);
-      } catch (const std::out_of_range&) {  // it was not there
+      } catch (const std::out_of_range&) {  // the entry did not exist
       }
       break;
     case 2:

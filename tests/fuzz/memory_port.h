@@ -1,4 +1,4 @@
-// A port of the soft switch without a socket: what it is told to send, it looks at and forgets.
+// A port of the soft switch without a socket: it checks the packets that it is told to send, and discards them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "dataplane/softswitch/native/ports/port.h"
 #include "native/wire/wire.h"
 
-// An invariant. libFuzzer keeps the input of a run that ends so.
+// An invariant. If it does not hold, the run aborts, and libFuzzer keeps the input.
 #define REQUIRE(condition)                                                 \
   do {                                                                     \
     if (!(condition)) {                                                    \
@@ -30,7 +30,7 @@ class MemoryPort : public switchml::soft::Port {
   bool receive(switchml::soft::ReceiveBuffers* /*buffers*/) const override { return false; }
   void flush() override {}
 
-  // Reads every byte, so that the sanitizer sees memory that is gone. Only RESULTs leave.
+  // Reads every byte, so that the sanitizer detects freed memory. Only RESULTs may be sent.
   void send_results(const std::vector<switchml::soft::OutgoingPacket>& packets,
                     const std::vector<switchml::soft::RankAddress>& ranks, const switchml::soft::SwitchAddress& /*own*/,
                     switchml::soft::Counter* injected_loss) override {

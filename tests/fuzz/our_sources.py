@@ -1,8 +1,8 @@
-"""Lets atheris see our modules.
+"""Make SwitchML's modules visible to atheris.
 
-An editable installation finds them by a finder of its own, whose modules atheris cannot instrument. To import this
-module lets the ordinary finder come first, with the checkout on its path; only the native modules are found by the
-other one then.
+An editable installation finds them through a separate finder, whose modules atheris cannot instrument. Importing this
+module puts Python's ordinary finder first, with the checkout on its path, so that the separate finder finds only the
+native modules.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a training process may say to its agent, right or wrong: made of a fuzzer's bytes."""
+"""Right and wrong messages of a training process to its agent, made from a fuzzer's bytes."""
 
 from __future__ import annotations
 
 import atheris
-import our_sources  # noqa: F401 - before our modules
+import our_sources  # noqa: F401 - before the modules of SwitchML
 
 from switchml.host_agent.messages import MESSAGE_BYTES
 
@@ -32,7 +32,7 @@ def value(data: atheris.FuzzedDataProvider, depth: int = 0) -> str:
 
 
 def message(data: atheris.FuzzedDataProvider) -> bytes:
-    """Mostly JSON, with the right keys."""
+    """Return a message, which is usually JSON with the right keys."""
     if data.ConsumeIntInRange(0, 3) == 0:
         return data.ConsumeBytes(MESSAGE_BYTES + 10)
     name = data.PickValueInList(list(NAMES))

@@ -1,8 +1,8 @@
-"""Builds and runs the fuzz targets: `make fuzz`, with ARGS='--seconds 600 --target switch --coverage'.
+"""Build and run the fuzz targets: `make fuzz`, with ARGS='--seconds 600 --target switch --coverage'.
 
 The native targets need clang with libFuzzer (Debian: clang-14 libclang-rt-14-dev, and llvm-14 for --coverage), those
-in Python need atheris. What is missing is named and left out. Inputs that were found go to build/fuzz/TARGET/corpus,
-inputs that fail to build/fuzz/TARGET/failures; tests/fuzz/corpus holds a few to begin with.
+in Python need atheris. Targets whose tool is missing are named and skipped. New inputs go to build/fuzz/TARGET/corpus,
+failing inputs to build/fuzz/TARGET/failures; tests/fuzz/corpus has a few inputs to begin with.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 HERE: Final = ROOT / "tests" / "fuzz"
 BUILD: Final = ROOT / "build" / "fuzz"
-CMAKE: Final = str(Path(sys.executable).with_name("cmake"))  # where `make` installs them
+CMAKE: Final = str(Path(sys.executable).with_name("cmake"))  # `make` installs both here
 NINJA: Final = str(Path(sys.executable).with_name("ninja"))
-LIMIT_SECONDS: Final = 20  # of one input
+LIMIT_SECONDS: Final = 20  # for one input
 LIMIT_MIB: Final = 4096
 
 
 @dataclass(frozen=True)
 class Native:
-    """A target in C++ (CMakeLists.txt has what it is linked with), and the sources whose coverage counts."""
+    """A target in C++ (CMakeLists.txt has its libraries), and the sources whose coverage is reported."""
 
     name: str
     covered: tuple[str, ...]
@@ -72,7 +72,7 @@ def compiler() -> str | None:
 
 
 def build(clang: str, target: Native, coverage: bool) -> Path:
-    """Compile a native target and what it is linked with; return the program."""
+    """Compile a native target and its libraries; return the program."""
     directory = BUILD / ("coverage" if coverage else "fuzzer")
     flags = "-fno-omit-frame-pointer" + (" -fprofile-instr-generate -fcoverage-mapping" if coverage else "")
     configure = [
@@ -89,7 +89,7 @@ def build(clang: str, target: Native, coverage: bool) -> Path:
 
 
 def run(name: str, command: Sequence[str], seconds: int, seed: int) -> bool:
-    """Fuzz for so many seconds and say what came of it; whether nothing failed. `seed` 0 takes another each time."""
+    """Fuzz for this many seconds and print the result; return whether no input failed. With `seed` 0, runs differ."""
     corpus, failures = BUILD / name / "corpus", BUILD / name / "failures"
     corpus.mkdir(parents=True, exist_ok=True)
     failures.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def run(name: str, command: Sequence[str], seconds: int, seed: int) -> bool:
         f"-timeout={LIMIT_SECONDS}",
         f"-rss_limit_mb={LIMIT_MIB}",
         "-max_len=2048",
-        "-len_control=0",  # a sum takes several packets, so short inputs reach little
+        "-len_control=0",  # a sum takes several packets, so short inputs cover little
         "-print_final_stats=1",
         f"-artifact_prefix={failures}/",
         str(corpus),
@@ -124,13 +124,13 @@ def run(name: str, command: Sequence[str], seconds: int, seed: int) -> bool:
     if done.returncode != 0:
         print(
             done.stdout[-3000:], done.stderr[-6000:], sep="\n", file=sys.stderr
-        )  # atheris' tracebacks are in the first
-        print(f"{name} FAILED; what was fed to it is under {failures}", file=sys.stderr)
+        )  # atheris prints tracebacks to standard output
+        print(f"{name} FAILED; the failing input is in {failures}", file=sys.stderr)
     return done.returncode == 0
 
 
 def report_coverage(clang: str, target: Native) -> None:
-    """Print how much of the target's sources all inputs together reach."""
+    """Print the coverage of the target's sources by all inputs together."""
     suffix = re.sub(r".*clang\+\+", "", clang)
     tools = [shutil.which(f"{name}{suffix}") or shutil.which(name) for name in ("llvm-profdata", "llvm-cov")]
     if None in tools:
@@ -162,12 +162,12 @@ def main() -> None:
     names = [target.name for target in NATIVE] + list(PYTHON)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=300, help="in all, shared among the targets (default: 300)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is tried; 0: another one each time (default: 0)")
-    parser.add_argument("--target", choices=names, action="append", help="only this one; may be repeated")
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs; 0: another one each time (default: 0)")
+    parser.add_argument("--target", choices=names, action="append", help="only this target; may be repeated")
     parser.add_argument("--coverage", action="store_true", help="print the native targets' coverage afterwards")
     options = parser.parse_args()
     chosen = options.target or names
-    each = max(1, options.seconds // len(chosen))  # compiling does not count
+    each = max(1, options.seconds // len(chosen))  # without the time to compile
     well = True
 
     native = [target for target in NATIVE if target.name in chosen]
@@ -185,9 +185,7 @@ def main() -> None:
 
     python = [name for name in PYTHON if name in chosen]
     if python and importlib.util.find_spec("atheris") is None:
-        print(
-            "skipped: the targets in Python need atheris, which is not there for this interpreter (pip install atheris)"
-        )
+        print("skipped: the targets in Python need atheris, which this interpreter lacks (pip install atheris)")
         python = []
     for name in python:
         well &= run(name, [sys.executable, str(HERE / f"fuzz_{name}.py")], each, options.seed)

@@ -1,6 +1,6 @@
-// Compares the kernels of every set of instructions that this processor has with the portable ones, which the unit
-// tests compare with numpy. Built and run by tests/native/run.sh, for 64-bit ARM under qemu too. With --all, every one
-// of the 2^32 float32 numbers is narrowed, and the outcome is compared with the definition of rounding, too.
+// Compares the kernels of every instruction set of this CPU with the portable ones, which the unit tests compare with
+// numpy. tests/native/run.sh builds and runs it, also for 64-bit ARM under qemu. With --all, every one of the 2^32
+// float32 numbers is narrowed, and the result is also compared with the definition of rounding.
 #include <algorithm>
 #include <array>
 #include <cinttypes>
@@ -41,7 +41,7 @@ uint32_t random32() { return static_cast<uint32_t>(generator()); }
 template <typename T>
 void expect_equal(const std::vector<T>& found, const std::vector<T>& expected, const char* what,
                   kernels::Instructions instructions) {
-  // Bits are compared: a NaN is to be the same NaN, and -0 is not 0.
+  // Bits are compared: a NaN must be the same NaN, and -0 is not 0.
   const auto* found_bytes = reinterpret_cast<const unsigned char*>(found.data());
   const auto* expected_bytes = reinterpret_cast<const unsigned char*>(expected.data());
   const size_t bytes = found.size() * sizeof(T);
@@ -54,7 +54,7 @@ void expect_equal(uint32_t found, uint32_t expected, const char* what, kernels::
   if (found != expected) fail(what, instructions, 0);
 }
 
-// Runs act(out) with the portable functions and with `instructions`; both must return the same and leave the same.
+// Runs act(out) with the portable functions and with `instructions`; both must return and write the same.
 template <typename T, typename Act>
 void compare(kernels::Instructions instructions, const char* what, size_t size, Act act) {
   std::vector<T> expected(size);
@@ -85,7 +85,7 @@ void compare_values(kernels::Instructions instructions, size_t count) {
   }
   const int exponent = kernels::block_exponent(values.data(), count);
   for (const int headroom : {0, 1, 6}) {
-    for (const bool finer : {false, true}) {  // finer: as where another rank has larger values
+    for (const bool finer : {false, true}) {  // finer: as if another rank had larger values
       const int shift = 31 - headroom - (exponent - 126) - (finer ? static_cast<int>(random32() % 40) : 0);
       compare<uint8_t>(instructions, "quantize", 4 * count,
                        [&](uint8_t* words) { return kernels::quantize(values.data(), count, shift, words); });
@@ -125,7 +125,7 @@ void compare_conversions(kernels::Instructions instructions, bool all) {
     return 0;
   });
   std::vector<float> floats(kHalves);
-  const uint32_t step = all ? 1 : 251;  // parts of the upper 16 bits: all of them, or a sample of the lower bits
+  const uint32_t step = all ? 1 : 251;  // split by the upper 16 bits: all lower bits, or a sample of them
   for (uint32_t part = 0; part < kHalves; part += step) {
     for (uint32_t i = 0; i < kHalves; ++i) {
       floats[i] = switchml::kernels::float_of(all ? part << 16U | i : i << 16U | ((part + i) & 0xFFFFU));
@@ -137,7 +137,7 @@ void compare_conversions(kernels::Instructions instructions, bool all) {
   }
 }
 
-// The number after the largest, were there no infinity, for what `bits` without a sign stand for.
+// Returns the number for `bits` without a sign; for infinity, the number that would follow the largest one.
 template <typename Half>
 double magnitude_of(uint16_t bits) {
   const Half half{bits};
@@ -146,7 +146,7 @@ double magnitude_of(uint16_t bits) {
   return 2 * largest - switchml::kernels::widen(Half{static_cast<uint16_t>(bits - 2)});
 }
 
-// Every float32 number is rounded to the nearest half, and to the even one of two.
+// Checks that every float32 number is rounded to the nearest half, and to the even one of two.
 template <typename Half>
 void check_rounding() {
   for (uint32_t bits = 0; bits <= 0x7F800000; ++bits) {
@@ -183,7 +183,7 @@ struct Aligned {
   uint8_t* memory;
 };
 
-// Each of some buffers becomes their sum, with each of the sets of instructions from the same words.
+// Sums several buffers, each of which gets the sum, and compares the results with the portable ones.
 void compare_sums(kernels::Instructions instructions, size_t count, size_t buffer_count) {
   std::vector<std::unique_ptr<Aligned>> buffers;
   std::vector<uint8_t*> words;

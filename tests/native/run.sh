@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds tests/native/kernels_agree.cc for this machine ("native") or for 64-bit ARM under qemu ("neon") and runs it; what
-# follows is passed on. Where the tools for ARM are missing it says so and succeeds.
+# Builds tests/native/kernels_agree.cc for this machine ("native") or for 64-bit ARM under qemu ("neon") and runs it with
+# the remaining arguments. If the tools for ARM are missing, it says so and succeeds.
 set -eu
 cd "$(dirname "$0")/../.."
 what="$1"

@@ -1,4 +1,4 @@
-"""What `pip install` of SwitchML puts where: built from the source distribution, beside packages of the same names.
+"""The files that `pip install` of SwitchML writes: built from the source distribution, with packages of the same names.
 
 `make wheel-test` runs it. It compiles the native code and installs what the demo needs.
 """
@@ -25,7 +25,7 @@ CHECKOUT = Path(__file__).parents[2]
 BUILD = CHECKOUT / "build" / "wheel"
 ENVIRONMENT = CHECKOUT / ".venv-wheel"
 
-# The folders of the checkout that are packages of switchml, and cli.py: names that other distributions have as well.
+# The folders of the checkout that are packages of switchml, and cli.py: other distributions use these names too.
 FOREIGN = sorted(link.name.removesuffix(".py") for link in (CHECKOUT / "switchml").iterdir() if link.is_symlink())
 FOREIGN_CODE = "raise ImportError('this package is of another distribution')\n"
 
@@ -53,7 +53,7 @@ def pip(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def environment() -> Path:
-    """An environment with nothing but pip."""
+    """Create an environment with only pip."""
     shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True)
     venv.create(ENVIRONMENT, clear=True, with_pip=True)
@@ -70,7 +70,7 @@ def source_distribution(environment: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source_distribution: Path) -> Path:
-    """The wheel that the source distribution makes."""
+    """Build the source distribution, and the wheel from it."""
     place = BUILD / "from_sdist"
     options = ("--no-deps", f"--wheel-dir={place}", f"--config-settings=build-dir={BUILD}/tree")
     pip("wheel", *options, str(source_distribution))
@@ -115,11 +115,11 @@ def test_a_wheel_of_the_checkout_has_the_same_files(wheel: Path) -> None:
     assert own(contents(path)) == own(contents(wheel))
 
 
-# ---- installed beside others ----------------------------------------------------------------------------------------
+# ---- installed together with others ----------------------------------------------------------------------------------
 
 
 def foreign_wheel(name: str) -> Path:
-    """Make the wheel of a distribution whose only package has this name."""
+    """Build the wheel of a distribution whose only package has this name."""
     info = f"{name}-1.0.dist-info"
     files = {
         f"{name}/__init__.py": FOREIGN_CODE,
@@ -136,7 +136,7 @@ def foreign_wheel(name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def site_packages(environment: Path, wheel: Path) -> Path:
-    """The directory in which the foreign packages are installed, and then SwitchML with what the demo needs."""
+    """Install the foreign packages, then SwitchML with what the demo needs; return the directory."""
     [place] = environment.glob("lib/python*/site-packages")
     pip("install", "--no-index", "--no-deps", *(str(foreign_wheel(name)) for name in FOREIGN))
     before = {each.name for each in place.iterdir()}
@@ -148,7 +148,7 @@ def site_packages(environment: Path, wheel: Path) -> Path:
 
 @pytest.fixture
 def place(site_packages: Path) -> Iterator[Path]:
-    """A directory with a short path, since those of Unix sockets are."""
+    """Create a directory with a short path, because paths of Unix sockets must be short."""
     path = Path(tempfile.mkdtemp(prefix="swml-"))
     yield path
     run(path, "switchml-ctl", "down")

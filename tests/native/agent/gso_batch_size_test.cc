@@ -7,9 +7,9 @@
 namespace switchml::agent {
 namespace {
 
-constexpr size_t kPackets = 256;  // that leave at once, enough to be judged by
+constexpr size_t kPackets = 256;  // packets that leave at once, enough for a sample
 
-// Sends until a size is chosen; `nanoseconds(size)` is what a packet takes in batches of that size.
+// Sends until a size is chosen; `nanoseconds(size)` is the time per packet in batches of that size.
 size_t settle(GsoBatchSize* batches, const std::function<uint64_t(size_t)>& nanoseconds) {
   for (int sends = 0; sends < 10'000 && batches->chosen() == 0; ++sends) {
     batches->sent(kPackets, kPackets * nanoseconds(batches->for_packets(kPackets)));

@@ -1,4 +1,4 @@
-// What every rank of an agent does alike, whichever way its values travel: with a switch in this process.
+// The behaviour that ranks of an agent share on all transports, tested with a switch in this process.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -129,7 +129,7 @@ TEST_P(Ranks, AreOpenOnce) {
 
 TEST_P(Ranks, CanBeOpenedAgainOnceTheyAreClosed) {
   engine_.close_rank(open());
-  // The switch notices the end of a connection in a thread of its own.
+  // The switch notices the end of a connection in a separate thread.
   wait_until([&] {
     try {
       open();
@@ -148,7 +148,7 @@ TEST_P(Ranks, HaveNoHandleOnceTheyAreClosed) {
   EXPECT_THROW(engine_.rank(handle + 1), std::out_of_range);
 }
 
-// Another thread may still look at a rank that is being closed.
+// Another thread may still use a rank that is being closed.
 TEST_P(Ranks, OnlyTellWhatTheyCountedOnceTheyAreClosed) {
   const uint64_t handle = open();
   const auto rank = engine_.rank(handle);

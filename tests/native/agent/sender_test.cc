@@ -1,4 +1,4 @@
-// A job's ranks on one host, as a data thread of the agent runs them: its clock and its network are the test's.
+// A job's ranks on one host, run like a data thread of the agent, with a simulated clock and network.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -47,7 +47,7 @@ struct Arriving {
   sockaddr_in source;
 };
 
-// Keeps what is sent, and delivers what the test puts into it.
+// Keeps sent packets, and delivers packets that the test puts into it.
 class FakeTransport : public JobTransport {
  public:
   unsigned sources() const override { return 1; }
@@ -117,7 +117,7 @@ class Process {
   void submit_range(uint32_t first, uint32_t end) {
     for (uint32_t chunk = first; chunk != end; ++chunk) submit(chunk);
   }
-  // The slots that came back since the last call.
+  // Returns the slots that came back since the last call.
   std::vector<uint16_t> completed() {
     std::vector<uint16_t> slots;
     for (const uint32_t end = control().completed.load(std::memory_order_acquire); completed_ != end; ++completed_) {
@@ -154,7 +154,7 @@ class Sender : public testing::Test {
     return process;
   }
 
-  // One round of a data thread. Returns what was sent in it.
+  // Does one round of a data thread. Returns the packets that were sent in it.
   std::vector<Sent> round(bool nothing_left = false) {
     ranks_->take_submissions(&others_);
     ranks_->receive(batch_, now_, &strays_);
@@ -168,7 +168,7 @@ class Sender : public testing::Test {
     return all;
   }
 
-  // The switch's answer to a contribution; of all lanes the first is `first`.
+  // Returns the switch's answer to a contribution; the first lane is `first`.
   static wire::Header result_of(const wire::Header& contribution) {
     wire::Header header = contribution;
     header.kind = static_cast<uint8_t>(wire::Kind::result);
@@ -191,7 +191,7 @@ class Sender : public testing::Test {
   FakeTransport* network_;
   std::unique_ptr<JobRanks> ranks_;
   std::unique_ptr<Process> process_;
-  // Rank::fetch() looks at the real clock, behind which this one never is.
+  // Rank::fetch() uses the real clock, and this one is never behind it.
   Clock::time_point now_ = Clock::now() + std::chrono::hours(1);
   net::ReceiveBatch batch_{1};
   net::SendBatch queue_;
@@ -368,7 +368,7 @@ TEST_F(Sender, ResultOfAStragglerEndsTheRetransmissions) {
   now_ += kInitialTimeout;
   const std::vector<Sent> again = round();
   answer(again.at(0));
-  answer(sent.at(1));  // of a packet that was sent once, by another rank: nothing was missing
+  answer(sent.at(1));  // for a packet that another rank sent once: nothing was missing
   EXPECT_TRUE(round().empty());
 }
 
@@ -414,7 +414,7 @@ TEST_F(Sender, RoundTripIsNotMeasuredByAnotherRanksPacket) {
   EXPECT_EQ(status().round_trip_seconds, 0);
 }
 
-// Half the window and one: results of that many later packets tell of a loss.
+// Half the window and one more: results of that many later packets indicate a loss.
 TEST_F(Sender, PacketThatManyOthersOvertookIsRetransmittedFast) {
   constexpr size_t kOthers = kInitialWindow / 2 + 1;
   process_->submit_range(0, kSlots);
@@ -581,7 +581,7 @@ TEST_F(SenderOfTwoThreads, ResultsOfTheOtherThreadsSlotsArePassedOn) {
   EXPECT_EQ(status().ignored, 0U);
 }
 
-// What no process of ours writes ends the service of its rank, at once and for good.
+// Data that SwitchML's library never writes ends the service of the rank, at once and permanently.
 class HostileProcess : public Sender {
  protected:
   void expect_broken() {
@@ -626,7 +626,7 @@ TEST_F(HostileProcess, ChunkBehindThePool) {
   std::vector<Sent> sent = round();
   for (const Sent& packet : sent) answer(packet);
   round();
-  process_->submit(1 + kSlots);  // the stream goes on without chunk 256
+  process_->submit(1 + kSlots);  // the stream continues without chunk 256
   ASSERT_EQ(round().size(), 1U);
   process_->submit(0);
   EXPECT_TRUE(round().empty());
@@ -675,7 +675,7 @@ TEST_F(Sender, FrozenRankFetchesWhatOthersHold) {
   const std::vector<Sent> again = round();
   ASSERT_EQ(chunks(again), std::vector<uint32_t>{1});
   EXPECT_EQ(again[0].header.flags, wire::flag::retransmission);
-  answer(sent[0]);  // not asked for
+  answer(sent[0]);  // not requested
   answer(again[0]);
   round();
   EXPECT_EQ(ranks_->held(0), targets);
@@ -710,7 +710,7 @@ TEST_F(Sender, SleepingProcessIsWokenWhenNothingIsLeftToDo) {
   channel::ChannelControl& control = process_->control();
   control.process_wakes_at.store(3);
   control.process_sleeps.store(1);
-  round(true);  // nothing new for it
+  round(true);  // no new result for it
   EXPECT_EQ(control.process_event.load(), 0U);
   answer(sent[0]);
   round(true);

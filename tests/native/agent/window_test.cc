@@ -5,7 +5,7 @@
 namespace switchml::agent {
 namespace {
 
-// Takes results, `lost` of them with a loss.
+// Handles results, `lost` of them with a loss.
 void round(Window* window, uint32_t results, uint32_t lost = 0) {
   for (uint32_t i = 0; i < results; ++i) window->result(i < lost);
 }
@@ -57,7 +57,7 @@ TEST(Window, GrowsByAnEighthAfterTheFirstLoss) {
   Window window(1024);
   round(&window, 64, 64);
   ASSERT_EQ(window.size(), 32U);
-  round(&window, 127);  // a round has at least 128 results now
+  round(&window, 127);  // a round now has at least 128 results
   EXPECT_EQ(window.size(), 32U);
   round(&window, 1);
   EXPECT_EQ(window.size(), 36U);

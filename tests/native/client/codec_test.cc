@@ -27,7 +27,7 @@ channel::Geometry geometry(uint32_t world_size) {
   return of;
 }
 
-// The same call at several ranks, and a switch that adds up what they contribute to a chunk.
+// The same call at several ranks, and a switch that sums their contributions to a chunk.
 class Call {
  public:
   Call(CallKind kind, uint64_t elements, std::vector<std::vector<uint8_t>> memory, size_t contributor = SIZE_MAX)
@@ -39,7 +39,7 @@ class Call {
     }
   }
 
-  // Runs all chunks, the last one first: they come in any order.
+  // Runs all chunks, the last one first, because they may arrive in any order.
   void run() {
     for (uint64_t chunk = codecs_[0]->chunks(); chunk-- > 0;) run_chunk(chunk);
   }
@@ -251,7 +251,7 @@ TEST(Codecs, ChunksAreWholePacketsButTheLast) {
   };
   EXPECT_EQ(chunks(CallKind::float32_sum, kValues), 1U);
   EXPECT_EQ(chunks(CallKind::float32_sum, kValues + 1), 2U);
-  EXPECT_EQ(chunks(CallKind::float16_sum, kValues + 1), 2U);  // a word for each
+  EXPECT_EQ(chunks(CallKind::float16_sum, kValues + 1), 2U);  // one word for each
   EXPECT_EQ(chunks(CallKind::bytes, kPacketBytes), 1U);
   EXPECT_EQ(chunks(CallKind::bytes, kPacketBytes + 1), 2U);
 }
@@ -273,7 +273,7 @@ TEST(Codecs, NextChunkOfASlotBeginsWithoutNamedPlaces) {
   std::vector<uint8_t> memory = bytes_of(floats(kValues, 8, 0));
   const std::unique_ptr<Codec> codec = make_codec(CallKind::float32_sum, memory.data(), kValues, true, geometry(2));
   Chunk chunk;
-  chunk.named = {3};  // of the chunk before
+  chunk.named = {3};  // of the previous chunk
   chunk.told.own = codec->exponent_of(0);
   chunk.told.all = chunk.told.own;
   ASSERT_TRUE(codec->begin(&chunk));

@@ -19,7 +19,7 @@ constexpr uint32_t kSlots = 4;
 constexpr uint32_t kValues = 16;
 constexpr size_t kWordBytes = sizeof(uint32_t);
 
-// A rank's stream, over memory of its own.
+// A rank's stream, with its own memory.
 class Rank {
  public:
   Rank(uint32_t rank, uint32_t world_size)
@@ -34,7 +34,7 @@ class Rank {
     stream_ = std::make_unique<Stream>(channel_, geometry_, -1);
   }
 
-  // Adds a call whose `fingerprint` all ranks should share; `values` must live until it has ended.
+  // Adds a call whose `fingerprint` should be the same at all ranks; `values` must live until it has ended.
   template <class Value>
   void call(CallKind kind, std::vector<Value>* values, uint32_t fingerprint, bool contributes = true) {
     auto call = std::make_shared<Call>();
@@ -58,14 +58,14 @@ class Rank {
   uint64_t calls_ = 0;
 };
 
-// Ranks, and a switch that completes a slot when all of them have submitted it.
+// Ranks, and a switch that completes a slot when all ranks have submitted it.
 class Job {
  public:
   explicit Job(uint32_t world_size) : taken_(world_size), waiting_(kSlots) {
     for (uint32_t rank = 0; rank < world_size; ++rank) ranks.push_back(std::make_unique<Rank>(rank, world_size));
   }
 
-  // Lets all ranks do what they can until nothing happens any more.
+  // Runs all ranks until none can do anything more.
   void run() {
     bool any = true;
     while (any) {
@@ -77,7 +77,7 @@ class Job {
 
   std::vector<std::unique_ptr<Rank>> ranks;
   uint32_t phases = 0;            // of all slots
-  uint16_t changed_exponent = 0;  // is subtracted from the next RESULT that has values
+  uint16_t changed_exponent = 0;  // subtracted from the next RESULT that has values
   uint32_t bits_flipped = 0;      // in the first word of the next RESULT that has values
 
  private:
@@ -150,7 +150,7 @@ TEST(Stream, LearnsExponentsOneUseOfTheSlotAhead) {
   std::vector<std::vector<float>> values(2, std::vector<float>(3 * kSlots * kValues, 1.5F));
   for (size_t rank = 0; rank < 2; ++rank) job.ranks[rank]->call(CallKind::float32_sum, &values[rank], 7);
   job.run();
-  // The exponents of the first use of each slot take a phase of their own; all others came with the results before.
+  // The exponents of the first use of each slot take a separate phase; all others came with the previous results.
   EXPECT_EQ(job.phases, 4 * kSlots);
   EXPECT_EQ(values[0], std::vector<float>(3 * kSlots * kValues, 3.0F));
   EXPECT_EQ(values[1], values[0]);
@@ -167,7 +167,7 @@ TEST(Stream, TellsExponentsAcrossCallsOfSeveralFormats) {
     job.ranks[rank]->call(CallKind::float32_average, &floats[rank], 3);
   }
   job.run();
-  EXPECT_EQ(job.phases, 2 * kSlots + 1);  // none for exponents alone: the calls were queued together
+  EXPECT_EQ(job.phases, 2 * kSlots + 1);  // no phase for exponents only, because the calls were queued together
   EXPECT_EQ(job.ranks[0]->ended.size(), 3U);
   EXPECT_EQ(integers[1], std::vector<int32_t>(kSlots * kValues, 8));
   EXPECT_EQ(floats[1], std::vector<float>(kSlots * kValues, 0.25F));
@@ -235,7 +235,7 @@ TEST(Stream, FindsFlippedBits) {
 TEST(Stream, FindsAnExponentThatIsBelowItsOwn) {
   Job job(2);
   std::vector<std::vector<float>> values(2, std::vector<float>((kSlots + 1) * kValues, 1.0F));
-  job.changed_exponent = 1;  // of the chunk that has the first slot next
+  job.changed_exponent = 1;  // of the chunk that uses the first slot next
   for (size_t rank = 0; rank < 2; ++rank) job.ranks[rank]->call(CallKind::float32_sum, &values[rank], 7);
   job.run();
   expect_failure(job, kSlots, 0);

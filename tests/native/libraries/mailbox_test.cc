@@ -101,7 +101,7 @@ TEST(WakeEvent, WakingThatWasNotSeenEndsTheNextSleep) {
   EXPECT_TRUE(readable(event));
 }
 
-// Each sender waits until its message was taken, and the owner sleeps whenever it may: a waking that is lost leaves
+// Each sender waits until its message was taken, and the owner sleeps whenever it may: a lost wake-up leaves
 // all of them waiting.
 TEST_F(MailboxOfOwner, NoWakingIsLostBetweenThreads) {
   constexpr int kSenders = 2;

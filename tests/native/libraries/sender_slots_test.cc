@@ -15,7 +15,7 @@ Ticket ticket(uint32_t chunk) { return {chunk, 1000 + chunk, 9, 16, 0, 1}; }
 
 class Slots : public testing::Test {
  protected:
-  // Takes a slot through one phase.
+  // Moves a slot through one phase.
   Ticket use(uint32_t slot, uint32_t chunk) {
     EXPECT_TRUE(slots_.submit(slot, ticket(chunk)));
     slots_.send(slot);

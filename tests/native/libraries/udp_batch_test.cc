@@ -18,7 +18,7 @@ namespace {
 constexpr int kPatienceMs = 20'000;
 constexpr size_t kBufferBytes = 1 << 20;
 
-// Takes datagrams until there are `count`, or none comes.
+// Receives datagrams until there are `count`, or no more arrive.
 std::vector<std::vector<uint8_t>> receive(const UdpSocket& socket, size_t count) {
   ReceiveBatch batch;
   std::vector<std::vector<uint8_t>> all;
@@ -54,8 +54,8 @@ TEST(SendBatch, HandsOverWhatIsQueuedOnce) {
   EXPECT_EQ(sizes.size(), 2U);
 }
 
-// Runs of equal sizes, with one in between and a short one at the end, come out as they went in, whether or not the
-// kernel takes runs.
+// Runs of equal sizes, with another size in between and a short one at the end, arrive as they were sent, whether or
+// not the kernel accepts runs.
 TEST(SendBatch, PacketsOfSeveralSizesArriveInOrder) {
   UdpSocket receiver("127.0.0.1", 0, kBufferBytes);
   const UdpSocket sender("127.0.0.1", 0, kBufferBytes);

@@ -93,7 +93,7 @@ TEST(EpochLimit, EndsAThirtySecondBeforeTheLastUse) {
   EXPECT_TRUE(epoch_is_spent(uint64_t{kSlotUses} - kSlotUses / 32, kSlotUses));
 }
 
-// A frame with a SwitchML packet about a pool index.
+// Returns a frame with a SwitchML packet for a pool index.
 std::array<uint8_t, kBytesToSlot> frame_of(uint32_t slot, uint16_t udp_src, uint16_t udp_dst) {
   std::array<uint8_t, kBytesToSlot> frame{};
   FrameAddresses addresses;

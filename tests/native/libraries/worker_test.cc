@@ -18,9 +18,9 @@ namespace {
 using std::chrono::seconds;
 
 constexpr seconds kPatience{20};
-constexpr std::chrono::milliseconds kWhile{20};  // in which something must not happen
+constexpr std::chrono::milliseconds kWhile{20};  // the time during which something must not happen
 
-// A worker whose thread counts its turns, and sleeps between them where it is told to.
+// A worker whose thread counts its turns, and sleeps between them if it is told to.
 class Counting : public testing::Test {
  protected:
   ~Counting() override { worker_.stop(); }
@@ -43,7 +43,7 @@ class Counting : public testing::Test {
   int count() {
     return worker_.control([this] { return count_; });
   }
-  // Returns whether the count comes above `than`.
+  // Returns whether the count exceeds `than` in time.
   bool counts_above(int than) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (count() <= than) {

@@ -25,7 +25,7 @@ FaultRates rates(double drop, double duplicate, double delay, double flip = 0) {
   return all;
 }
 
-// Packets are told apart by their first byte.
+// Packets are distinguished by their first byte.
 class Faults : public testing::Test {
  protected:
   Faults() : packet_(kHeaderBytes + kPayloadBytes) { std::iota(packet_.begin(), packet_.end(), uint8_t{0}); }
@@ -107,7 +107,7 @@ TEST_F(Faults, HeldPacketGoesAfterAtMostSixtyFourOthers) {
     int others = 0;
     std::vector<HeldPacket> due;
     for (; due.empty() && others < 65; ++others) {
-      EXPECT_TRUE(injector_.active());  // something is held
+      EXPECT_TRUE(injector_.active());  // a packet is held back
       ASSERT_EQ(decide(1), Fate::pass_once);
       due = overtaken();
     }
@@ -150,7 +150,7 @@ TEST_F(Faults, HeldPacketKeepsBytesAndPeer) {
   peer_.sin_addr.s_addr = htonl(0x0A000001);
   peer_.sin_port = htons(4242);
   decide(9);
-  packet_.assign(packet_.size(), 0xEE);  // what the caller gave may change
+  packet_.assign(packet_.size(), 0xEE);  // the caller may change its buffer
   const std::vector<HeldPacket> due = expired(Clock::time_point::max());
   ASSERT_EQ(due.size(), 1U);
   std::vector<uint8_t> expected(kHeaderBytes + kPayloadBytes);

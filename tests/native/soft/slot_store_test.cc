@@ -152,7 +152,7 @@ class SharedStore : public testing::Test {
     values.shared = &shared;
     store_.add(half, values);
   }
-  // The last contribution was this rank's, from its buffer. Returns whether the sum is in the slot's memory.
+  // Handles the last contribution, from this rank's buffer. Returns whether the sum is in the slot's memory.
   bool complete(Ranks* ranks, uint8_t last, uint64_t everyone = kEveryone) {
     const SharedValues shared{&ranks->job, last, &sums_};
     Values values;
@@ -161,7 +161,7 @@ class SharedStore : public testing::Test {
     completion.group = 77;
     return store_.complete(kHalf, values, completion, everyone);
   }
-  // Makes the only sum that waits.
+  // Makes the only pending sum.
   SumTask run() {
     std::vector<SumTask> made;
     sums_.run_all(&made);
@@ -179,7 +179,7 @@ TEST_F(SharedStore, BuffersAreSummedWhereTheyAre) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 100U * (rank + 1U));
   EXPECT_EQ(state(), SlotValues::in_buffers);
   EXPECT_EQ(store_.word(kHalf, 1), 603U);  // before the sum is made
-  EXPECT_EQ(ranks_.word(0), 100U);         // nothing was moved
+  EXPECT_EQ(ranks_.word(0), 100U);         // no values were moved
   ASSERT_FALSE(complete(&ranks_, 2));
   EXPECT_EQ(state(), SlotValues::summing);
   const Completion* completion = store_.finish(run());
@@ -223,7 +223,7 @@ TEST_F(SharedStore, RankWithoutValuesGetsTheSumFromTheSlot) {
   store_.begin(kHalf);
   add(&ranks_, 0, 10);
   add(&ranks_, 1, 20);
-  ASSERT_FALSE(complete(&ranks_, 1));  // rank 2 brought nothing
+  ASSERT_FALSE(complete(&ranks_, 1));  // rank 2 had no values
   ASSERT_NE(store_.finish(run()), nullptr);
   EXPECT_EQ(memory_word(store_), 30U);
   EXPECT_EQ(memory_word(store_, 1), 32U);
@@ -235,7 +235,7 @@ TEST_F(SharedStore, SumOfAllBuffersIsNotCopiedUntilSomebodyNeedsIt) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
   ASSERT_FALSE(complete(&ranks_, 2));
   ASSERT_NE(store_.finish(run()), nullptr);
-  EXPECT_EQ(memory_word(store_), 7U);  // as it was
+  EXPECT_EQ(memory_word(store_), 7U);  // unchanged
   store_.settle(kHalf);
   EXPECT_EQ(memory_word(store_), 3U);
   EXPECT_EQ(state(), SlotValues::in_memory);
@@ -356,7 +356,7 @@ TEST(SumQueue, SumsAreTakenSixteenAtATime) {
   ASSERT_EQ(taken.size(), 4U);
   EXPECT_EQ(taken[0].half, 16U);
   EXPECT_FALSE(queue.any_wait());
-  EXPECT_TRUE(queue.any_left());  // they are being made
+  EXPECT_TRUE(queue.any_left());  // the sums are in progress
   queue.exchange(4, &taken);
   EXPECT_FALSE(queue.any_left());
 }

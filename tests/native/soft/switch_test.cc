@@ -19,7 +19,7 @@ namespace {
 constexpr uint16_t kPort = 3;
 constexpr std::chrono::seconds kDeadline{30};
 
-// A queue that nothing comes to, and that may be refused the switch's UDP port.
+// A queue that receives nothing, and that may be refused the switch's UDP port.
 class Queue : public net::FrameDevice {
  public:
   explicit Queue(bool refused) : refused_(refused) {}
@@ -82,7 +82,7 @@ TEST(Switch, CountersOfAPortThatIsBeingAddedAreThoseOfAllShards) {
         try {
           errors = the_switch.port_counters(port).receive_errors;
         } catch (const std::out_of_range&) {
-          continue;  // it is not there yet
+          continue;  // it does not exist yet
         }
       }
     });

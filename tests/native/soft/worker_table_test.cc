@@ -70,7 +70,7 @@ TEST(WorkerTable, RemovedEntryIsGoneThoughItWasTheLastOneFound) {
   EXPECT_EQ(table.find(kKey, 0), nullptr);
   WorkerKey other = kKey;
   other.worker = 4;
-  table.set(other, {0, kAnySlot, 1}, admission(2));  // likely where the removed one was
+  table.set(other, {0, kAnySlot, 1}, admission(2));  // probably at the place of the removed one
   EXPECT_EQ(table.find(kKey, 0), nullptr);
 }
 
@@ -127,7 +127,7 @@ TEST_P(WorkerTableKey, EveryFieldMustMatch) {
   GetParam().change(&other);
   EXPECT_EQ(table.find(other, 0), nullptr);
   EXPECT_EQ(epoch_of(&table, kKey, 0), 1);
-  EXPECT_EQ(table.find(other, 0), nullptr);  // the last one found was another
+  EXPECT_EQ(table.find(other, 0), nullptr);  // the last entry found was another one
 }
 
 INSTANTIATE_TEST_SUITE_P(Fields, WorkerTableKey,
