@@ -1,4 +1,4 @@
-"""What is generated of counters.toml is fresh, and the protocol has the counters that go to the controller."""
+"""The files generated from counters.toml are up to date, and the protocol has the counters of the controller."""
 
 from __future__ import annotations
 
