@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 __all__ = ["Counter", "by_heading", "headings", "read_counters"]
 
@@ -40,7 +40,7 @@ class Counter:
         return value / 1e9 if self.name.endswith(_NANOSECONDS) else value
 
 
-def read_counters(counters: Iterable[Counter], message: object) -> dict[str, int]:
+def read_counters(counters: Iterable[Counter], message: object) -> dict[str, Any]:
     """Return the counters in a message of the protocol, by their names."""
     return {counter.name: getattr(message, counter.name) for counter in counters}
 

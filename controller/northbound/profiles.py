@@ -8,6 +8,8 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
+from switchml.common.counter_table import PATH, PROCESS, THREAD
+from switchml.common.counters import read_counters
 from switchml.common.printable import printable
 from switchml.controller.agents import Agents, AgentSession
 from switchml.controller.errors import JobEnded, NoRoom
@@ -23,6 +25,7 @@ ANSWER_SECONDS: Final = 2.0
 MOST_CALLS: Final = 63
 """The most of the latest calls that a rank's profile has."""
 _MOST_BUCKETS: Final = 64
+_HISTOGRAMS: Final = tuple(counter for counter in (*THREAD, *PROCESS, *PATH) if counter.is_histogram)
 _MAX_WORD: Final = 64  # characters of the name of an operation
 _MOST_QUESTIONS: Final = 1024  # that wait for answers at one time
 
@@ -93,11 +96,9 @@ class Profiles:
                 _LOG.warning("agent %s sent a profile of rank %d, which it does not carry", session.name, rank.rank)
                 continue
             rank.agent = session.name
-            del (
-                rank.latest[MOST_CALLS:],
-                rank.calls_by_duration[_MOST_BUCKETS:],
-                rank.round_trips_by_duration[_MOST_BUCKETS:],
-            )
+            del rank.latest[MOST_CALLS:]
+            for buckets in read_counters(_HISTOGRAMS, rank).values():
+                del buckets[_MOST_BUCKETS:]
             for call in rank.latest:
                 call.operation = printable(call.operation, _MAX_WORD)
             found[rank.rank] = rank

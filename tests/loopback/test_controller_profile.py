@@ -12,10 +12,13 @@ import pytest
 from controller_harness import ScriptedAgent, configuration, running_controller, wait_until
 from soft_switch import SwitchProcess, running_switch
 
+from switchml.common.counter_table import PATH, PROCESS
 from switchml.controller import errors
 from switchml.controller.client import ControllerClient
 from switchml.controller.northbound.profiles import ANSWER_SECONDS
 from switchml.controller.proto import switchml_pb2 as pb
+
+HISTOGRAMS = [counter for counter in (*PROCESS, *PATH) if counter.is_histogram]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,8 @@ def test_ranks_whose_agent_does_not_answer_are_named(client: ControllerClient) -
             assert (order.job, order.epoch, order.calls) == (job.id, job.epoch, 63)
             ranks = [pb.RankProfile(rank=rank, calls=10 + rank, agent="somebody") for rank in mine]
             ranks[0].latest.extend(pb.CallProfile(sequence=n) for n in range(500))
-            ranks[0].calls_by_duration.extend(range(500))
+            for counter in HISTOGRAMS:
+                getattr(ranks[0], counter.name).extend(range(500))
             foreign = [pb.RankProfile(rank=rank) for rank in (*other, 99)]
             return pb.RankProfiles(number=order.number, ranks=ranks + foreign)
 
@@ -71,7 +75,7 @@ def test_ranks_whose_agent_does_not_answer_are_named(client: ControllerClient) -
         assert (found.job, found.name, found.epoch) == (job.id, "p", job.epoch)
         assert [(rank.rank, rank.agent, rank.calls) for rank in found.ranks] == [(r, "a1", 10 + r) for r in mine]
         assert len(found.ranks[0].latest) == 63
-        assert len(found.ranks[0].calls_by_duration) == 64
+        assert all(len(getattr(found.ranks[0], counter.name)) == 64 for counter in HISTOGRAMS)
         (missing,) = found.missing
         assert (missing.agent, list(missing.ranks)) == ("a2", other)
         assert "no answer within 2 s" in missing.reason
