@@ -98,9 +98,17 @@ def test_the_protocol_has_the_counters(message: Descriptor, counters: tuple[Coun
 
 
 def test_a_column_is_the_sum_of_its_counters() -> None:
-    counters = pb.RankCounters(sent=9, retransmissions=2, fast_retransmissions=3)
-    assert headings("ranks", RANK) == ["sent", "retransmitted"]
-    assert by_heading("ranks", RANK, read_counters(RANK, counters)) == {"sent": 9, "retransmitted": 5}
+    counters = (
+        Counter("sent", "packets", "sent", headings={"ranks": "sent", "top": "packets/s"}),
+        Counter("ignored", "packets", "ignored"),
+        Counter("retransmissions", "packets", "after a timeout", headings={"ranks": "retransmitted"}),
+        Counter("fast_retransmissions", "packets", "before it", headings={"ranks": "retransmitted"}),
+    )
+    values = read_counters(counters, pb.RankCounters(sent=9, ignored=1, retransmissions=2, fast_retransmissions=3))
+    assert headings("ranks", counters) == ["sent", "retransmitted"]
+    assert by_heading("ranks", counters, values) == {"sent": 9, "retransmitted": 5}
+    assert by_heading("top", counters, values) == {"packets/s": 9}
+    assert by_heading("profile", counters, values) == {}
 
 
 def test_durations_are_shown_in_seconds() -> None:
