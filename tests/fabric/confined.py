@@ -1,9 +1,9 @@
-"""Runs a command as a systemd unit would confine it, as far as a process can confine itself.
+"""Run a command confined like a systemd unit, as far as a process can confine itself.
 
     python confined.py UNIT COMMAND...
 
-No capabilities, no new privileges, no memory that is written and executed, and of the system calls and address families
-those that UNIT allows. What needs mounts (ProtectSystem=, PrivateDevices= and the like) is not done.
+The process gets no capabilities, no new privileges, no memory that is both writable and executable, and only the system
+calls and address families that UNIT allows. Settings that need mounts (ProtectSystem=, PrivateDevices=) are ignored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def values(unit: Path, wanted: str) -> list[str]:
 
 
 def allowed_calls(unit: Path) -> set[str]:
-    """The names of the system calls that SystemCallFilter= allows: a list, then lines that take some out of it."""
+    """Return the system calls that SystemCallFilter= allows: those of a list, without those of later lines."""
     shown = subprocess.run(["systemd-analyze", "syscall-filter"], capture_output=True, text=True, check=True).stdout
     sets: dict[str, list[str]] = {}
     for line in shown.splitlines():
@@ -64,7 +64,7 @@ def allowed_calls(unit: Path) -> set[str]:
 
 
 def _program(unit: Path) -> bytes:
-    """The filter (seccomp(2)) of a unit, in classic BPF."""
+    """Return the filter of a unit for seccomp(2), in classic BPF."""
     numbers = {name: int(number) for name, number in re.findall(r"__NR_(\w+) (\d+)", NUMBERS.read_text())}
     families = [
         getattr(socket, name).value for value in values(unit, "RestrictAddressFamilies") for name in value.split()
@@ -91,7 +91,7 @@ def _prctl(option: int, *arguments: int) -> None:
 
 
 def confine(unit: Path) -> None:
-    """Confine this process, and what it executes."""
+    """Confine this process and the programs that it executes."""
     program = _program(unit)
     highest = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
     for capability in range(highest + 1):

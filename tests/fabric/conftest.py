@@ -1,4 +1,4 @@
-"""A run directory of one's own for each test."""
+"""Fixtures: a separate run directory for each test."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from fabric_harness import Ctl
 
 @pytest.fixture
 def ctl() -> Iterator[Ctl]:
-    """Short, because Unix sockets have short paths; removed after a test that leaves no process behind."""
+    """Provide switchml-ctl with a short run directory, for Unix sockets; fail if the test leaves a process behind."""
     base = Path(tempfile.mkdtemp(prefix="swml-"))
     control = Ctl(base / "run")
     try:
@@ -27,6 +27,6 @@ def ctl() -> Iterator[Ctl]:
 
 @pytest.fixture
 def fabric(ctl: Ctl) -> Ctl:
-    """A fabric that `up` has started."""
+    """Provide a fabric that `up` has started."""
     ctl.run("up")
     return ctl

@@ -1,8 +1,8 @@
 """The blocks of code in the project's Markdown pages, and the comments above them that say what runs each.
 
-<!-- run: SETTING -->                     test_documents.py runs it, in what SETTINGS there has prepared
-<!-- run: SETTING, needs root bmv2 -->    the same, where this machine has all of that; long: in `make faults`
-<!-- run: SETTING, as FILE -->            the block is a file, which the blocks behind it use
+<!-- run: SETTING -->                     test_documents.py runs it, in an environment from SETTINGS there
+<!-- run: SETTING, needs root bmv2 -->    the same, if this machine has all of these; long: in `make faults`
+<!-- run: SETTING, as FILE -->            the block is a file, which later blocks use
 <!-- run by: PATH::TEST -->               another test takes the block from its page, or .ci/run its commands
 <!-- several-hosts: NAME -->              test_several_hosts.py runs it
 <!-- not run: REASON -->                  nothing runs it
@@ -25,7 +25,7 @@ _SETTING = re.compile(r"(?P<name>[\w-]+)(, needs (?P<needs>[\w ]+))?(, as (?P<fi
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `kind` and `rest` are those of the comment above it, empty without one."""
+    """A fenced block; `kind` and `rest` come from the comment above it, and are empty without one."""
 
     page: str
     line: int
@@ -57,7 +57,7 @@ class Block:
 
 
 def pages() -> list[str]:
-    """All Markdown files of the repository, as paths from its root."""
+    """Return all Markdown files of the repository, as paths from its root."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
         cwd=ROOT,
@@ -69,9 +69,9 @@ def pages() -> list[str]:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The fenced blocks of a page, in its order."""
+    """Return the fenced blocks of a page, in order."""
     found: list[Block] = []
-    above: list[str] = []  # what may be the comment of the next block
+    above: list[str] = []  # lines that may be the comment of the next block
     lines = iter(enumerate((ROOT / page).read_text(encoding="utf-8").splitlines(), 1))
     for number, line in lines:
         fence = _FENCE.fullmatch(line)

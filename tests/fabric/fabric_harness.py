@@ -1,4 +1,4 @@
-"""switchml-ctl as people run it: as a program, with a run directory of its own."""
+"""switchml-ctl run as a program, as users run it, with a separate run directory."""
 
 import json
 import os
@@ -44,14 +44,14 @@ class Ctl:
         try:
             stdout, stderr = process.communicate(timeout=timeout)
         except BaseException:
-            process.terminate()  # the job and the fabric that it started end with it
+            process.terminate()  # this also ends the job and the fabric that it started
             process.communicate(timeout=20)
             raise
         assert process.returncode == status, f"{arguments}: {process.returncode}\n{stdout}\n{stderr}"
         return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
     def json(self, *arguments: str, status: int = 0, timeout: float = 90) -> dict[str, Any]:
-        """Run a command that takes --json before a possible `--`; its whole standard output is one object."""
+        """Run a command with --json before a possible `--`; return the object on its standard output."""
         ours = list(arguments)
         ours.insert(ours.index("--") if "--" in ours else len(ours), "--json")
         content = json.loads(self.run(*ours, status=status, timeout=timeout).stdout)
@@ -59,7 +59,7 @@ class Ctl:
         return content
 
     def worker(self, name: str, *arguments: str) -> list[str]:
-        """Command line of one of the scripts in workers/."""
+        """Return the command line of a script in workers/."""
         return ["--", sys.executable, str(WORKERS / f"{name}.py"), *arguments]
 
     def processes(self) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ class Ctl:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process lives; a zombie does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -76,7 +76,7 @@ def runs(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 30) -> None:
-    """Return once the condition holds."""
+    """Wait until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {seconds} s"

@@ -1,4 +1,4 @@
-"""In the place of Slurm's programs, on one node: `srun` runs a step's tasks here, `scontrol` names the node.
+"""A substitute for Slurm's programs on one node: `srun` runs a step's tasks here, `scontrol` names the node.
 
 The tests link it under these two names. Slurm itself cannot run without its daemons.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 def srun() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--overlap", action="store_true", required=True)  # else a step waits for the agents' to end
+    parser.add_argument("--overlap", action="store_true", required=True)  # otherwise steps wait for each other
     parser.add_argument("--nodes", type=int, default=1, choices=[1])
     parser.add_argument("--ntasks", type=int, default=int(os.environ["SLURM_NTASKS"]))
     parser.add_argument("--ntasks-per-node", type=int)

@@ -1,4 +1,4 @@
-"""What a fabric whose processes were all killed leaves behind, and how a rank that lags is found."""
+"""The remains of a fabric whose processes were all killed, and the search for a rank that lags."""
 
 import json
 import os
@@ -23,7 +23,7 @@ with switchml.connect() as comm:
 
 @pytest.mark.long
 def test_nothing_of_a_dead_fabric_is_left(fabric: Ctl) -> None:
-    """Slots, groups, entries, sockets and files of jobs and processes that ended without a word."""
+    """Check that `up` removes slots, groups, entries, sockets and files of jobs and processes that were killed."""
     fabric.run("job", "start", "--workers", "2", "--name", "orphan")
     dead = fabric.processes()
     for process in dead:
@@ -45,7 +45,7 @@ def test_nothing_of_a_dead_fabric_is_left(fabric: Ctl) -> None:
 
 @pytest.mark.long
 def test_agents_that_outlive_the_switch_and_the_controller(fabric: Ctl) -> None:
-    """Tables of a run that the controller knows nothing of any more are removed when it connects."""
+    """Check that the controller, when it connects, removes the tables of a run that is not in its store."""
     started = fabric.json("job", "start", "--workers", "2", "--name", "orphan")
     [controller] = [process for process in fabric.processes() if process["name"] == "controller"]
     os.kill(controller["pid"], signal.SIGKILL)

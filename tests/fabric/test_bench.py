@@ -1,4 +1,4 @@
-"""`switchml-ctl bench` from end to end, small: it starts everything itself, verifies, and leaves nothing behind."""
+"""Small runs of `switchml-ctl bench`: it starts everything itself, verifies results, and leaves nothing behind."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_allreduce_over_both_transports(ctl: Ctl, tmp_path: Path) -> None:
     for sample in result["samples"]:
         assert sample["largest_error"] <= sample["allowed_error"]
     assert result["states"]
-    assert not ctl.run_dir.exists()  # the fabric was one of its own
+    assert not ctl.run_dir.exists()  # it used a separate fabric
     again = ctl.run("bench", "show", str(file), "--markdown").stdout
     assert "| 2 | 64 KiB | shm |" in again
 

@@ -1,4 +1,4 @@
-"""Commands about jobs, beyond starting them: how they end is an exit status, and what they wrote is there."""
+"""Commands about jobs other than starting them: exit statuses, waiting, logs, completion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fabric_harness import Ctl, runs, wait_until
 
 from switchml.common.version import VERSION
 
-# Sums until it is stopped.
+# Makes all-reduces until it is stopped.
 BUSY = """
 import numpy as np, switchml
 with switchml.connect() as comm:
@@ -23,7 +23,7 @@ with switchml.connect() as comm:
 
 @pytest.fixture
 def busy(ctl: Ctl) -> Iterator[Ctl]:
-    """A fabric of two agents, over UDP, on which a job named busy sums."""
+    """Provide a fabric of two agents over UDP, on which a job named busy makes all-reduces."""
     ctl.run("up", "--agents", "2", "--transport", "udp")
     job = ctl.start("job", "start", "--workers", "2", "--name", "busy", "--", sys.executable, "-c", BUSY)
     wait_until(lambda: [job["state"] for job in ctl.json("job", "list")["jobs"]] == ["RUNNING"], "busy runs")
@@ -68,7 +68,7 @@ def test_shares_may_be_percentages(fabric: Ctl) -> None:
 
 
 def completions(ctl: Ctl, shell: str, line: str) -> str:
-    """What the program offers for the last word of a line, as the scripts of the shells ask for it."""
+    """Return the completions of the last word of a line, requested like the shells' scripts do."""
     asked = Ctl(ctl.run_dir)
     asked.environment |= {
         "_SWITCHML_CTL_COMPLETE": f"{shell}_complete",
@@ -147,7 +147,7 @@ def test_a_detached_job_is_waited_for(ctl: Ctl, tmp_path: Path) -> None:
     assert ctl.run("job", "logs", "late").stdout.splitlines() == ["[0] hello you from 0", "[1] hello you from 1"]
     wait_until(lambda: not runs(started["pid"]), "its launcher has ended")
     assert "rank 1 has ended with status 3" in (Path(started["run_dir"]) / "launcher.log").read_text()
-    assert ctl.run("job", "wait", "late", status=3).stdout.startswith("late: FAILED")  # its fabric stays
+    assert ctl.run("job", "wait", "late", status=3).stdout.startswith("late: FAILED")  # its fabric continues to run
 
 
 def test_a_detached_job_that_is_refused_ends_with_that_status(fabric: Ctl) -> None:

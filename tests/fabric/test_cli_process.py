@@ -1,4 +1,4 @@
-"""switchml-ctl as a process: interrupted early, and in terminals that cannot show everything."""
+"""switchml-ctl as a process: early interrupts, and terminals that lack characters."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SECONDS = 30
     ids=["before the command is known", "of the command"],
 )
 def test_an_interrupt_while_modules_are_imported_ends_it_silently(package: str, status: int, tmp_path: Path) -> None:
-    """A package that is found before the real one says when the import has come to it, and stays there."""
+    """Create a package that is found before the real one; it prints a line when it is imported, and then blocks."""
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("import signal\nprint('importing', flush=True)\nsignal.pause()\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     process = subprocess.Popen(
         [CTL, "job", "list"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job of a shell ignores it
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
@@ -63,7 +63,7 @@ def on_a_terminal(*arguments: str, environment: dict[str, str]) -> str:
     )
     os.close(theirs)
     shown = b""
-    with contextlib.suppress(OSError):  # EIO: it has ended
+    with contextlib.suppress(OSError):  # EIO: the command has ended
         while data := os.read(ours, 4096):
             shown += data
     os.close(ours)
@@ -73,7 +73,7 @@ def on_a_terminal(*arguments: str, environment: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("command", ["bench kernels --sizes 8KiB --seconds 0.001", "up --agents 2"])
 def test_what_takes_long_has_a_bar_and_the_time_left_on_a_terminal(command: str) -> None:
-    base = Path(tempfile.mkdtemp(prefix="swml-"))  # Unix sockets have short paths
+    base = Path(tempfile.mkdtemp(prefix="swml-"))  # paths of Unix sockets must be short
     environment = {**os.environ, "SWITCHML_RUN_DIR": str(base / "run"), "TERM": "xterm", "COLUMNS": "100"}
     try:
         shown = on_a_terminal(*command.split(), environment=environment)

@@ -1,4 +1,4 @@
-"""The main job: eight workers train on the digits through the embedded switch."""
+"""The demo job: eight workers train on the digits through the embedded switch."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def test_eight_workers_train_as_well_as_one_process(ctl: Ctl) -> None:
     assert len(training["loss"]) == len(training["reference_loss"]) == training["steps"]
     assert training["loss"][-1] < training["loss"][0] / 10
     assert training["elements"] % training["steps"] == 0
-    # Every element travelled: the switch has seen at least as many values as each rank summed.
+    # Every element was sent: the switch has received at least as many values as each rank summed.
     assert result["switch"]["results"] * EMBEDDED_VALUES >= training["elements"]
     assert training["seconds"] < 60
     assert (Path(result["run_dir"]) / "training.png").read_bytes().startswith(b"\x89PNG")

@@ -1,7 +1,7 @@
-"""The scripts of docker/compose.yaml's containers, run here with loopback addresses in place of containers.
+"""The scripts of docker/compose.yaml's containers, run here with loopback addresses instead of containers.
 
-The BMv2 fabric is run as Docker would confine it: in one network namespace, /proc/sys read-only, BMv2 with the two
-capabilities that compose.yaml gives it and everything else with none.
+The BMv2 fabric is confined as by Docker: in one network namespace, with /proc/sys read-only, BMv2 with the two
+capabilities that compose.yaml gives it, and everything else with none.
 """
 
 import json
@@ -27,7 +27,7 @@ POLL_SECONDS = 0.1
 
 
 class Containers:
-    """Started scripts; each has an environment of its own, like a container, and `prefix` confines it."""
+    """Started scripts; each has its own environment, like a container, and `prefix` confines it."""
 
     def __init__(self, ctl: Ctl) -> None:
         self.ctl = ctl
@@ -53,7 +53,7 @@ class Containers:
         )
 
     def wait_healthy(self, daemon: str, variables: dict[str, str], prefix: Sequence[str] = ()) -> None:
-        """Repeat the health check as Docker does, as long as the last started process lives."""
+        """Repeat the health check as Docker does, while the last started process runs."""
         deadline = time.monotonic() + START_SECONDS
         while (result := self.check(daemon, variables, prefix)).returncode:
             assert time.monotonic() < deadline, f"{daemon} is not healthy: {result.stderr}"
@@ -94,7 +94,7 @@ def containers(ctl: Ctl) -> Iterator[Containers]:
 
 @pytest.fixture
 def network() -> str:
-    """The first three bytes of addresses that no other test has."""
+    """Return the first three bytes of addresses that no other test uses."""
     random = SystemRandom()
     return f"127.{random.randint(64, 254)}.{random.randint(0, 254)}"
 
@@ -160,7 +160,7 @@ needs_bmv2 = pytest.mark.skipif(
 
 
 class Pod:
-    """The network namespace that Docker would make for service bmv2, with nothing but a loopback that is down."""
+    """A network namespace like Docker's for service bmv2, with only a loopback interface that is down."""
 
     def __init__(self) -> None:
         quiet = "for which in all default; do echo 1 > /proc/sys/net/ipv6/conf/$which/disable_ipv6; done"
@@ -234,7 +234,7 @@ def test_the_bmv2_fabric_runs_the_demo(pod: Pod, containers: Containers) -> None
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """A server that never answers by itself."""
+    """Provide a server that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as made:
         yield made
 
@@ -242,7 +242,7 @@ def listener() -> Iterator[socket.socket]:
 def check_against(
     listener: socket.socket, daemon: str, variable: str, answer: bytes
 ) -> subprocess.CompletedProcess[str]:
-    """Run a health check against a server that gives one answer."""
+    """Run a health check against a server that gives this answer."""
     port = listener.getsockname()[1]
     command = [sys.executable, "-I", "-S", script("healthy.py"), daemon]
     process = subprocess.Popen(command, env={variable: f"127.0.0.1:{port}"}, stderr=subprocess.PIPE, text=True)
@@ -285,17 +285,17 @@ def test_an_unhealthy_daemon_is_told(
 
 
 MOST_MODULES = 90
-"""The check imports about 50 modules; a client of gRPC imports 800."""
+"""Limit the imports: the check imports about 50 modules, a gRPC client 800."""
 
 
 def test_a_health_check_is_cheap() -> None:
-    """Ten containers run it each second while they start: it must not take the time that the daemons need."""
+    """Limit the CPU time: ten containers run the check each second while they start."""
     count = f"import sys; sys.path.append({str(DOCKER)!r}); import healthy; print(len(sys.modules))"
     result = subprocess.run([sys.executable, "-B", "-I", "-S", "-c", count], capture_output=True, text=True, check=True)
     assert int(result.stdout) < MOST_MODULES
 
 
-# ---- the packet tests, and what builds images ------------------------------------------------------------------------
+# ---- the packet tests, and the scripts that build images -------------------------------------------------------------
 
 
 def test_packet_tests_on_the_soft_switch(containers: Containers) -> None:
@@ -315,7 +315,7 @@ def test_packet_tests_on_bmv2(pod: Pod, containers: Containers) -> None:
 
 
 def test_packet_tests_on_bmv2_fail_without_bmv2(tmp_path: Path) -> None:
-    """The service is there for BMv2 alone: an image without it must not look as if the tests had passed."""
+    """Check that the service fails in an image without BMv2: skipped tests must not look like passed ones."""
     dirname = shutil.which("dirname")
     assert dirname is not None
     (tmp_path / "dirname").symlink_to(dirname)

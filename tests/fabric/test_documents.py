@@ -1,4 +1,4 @@
-"""Every block of code in every page is run, word for word, or says above it why not (doc_blocks.py)."""
+"""Run every block of code in every page word for word, unless a comment above it says why not (doc_blocks.py)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "xdp": lambda: built("xdp"),
 }
 
-# What pages leave to their readers.
+# The programs that pages leave to their readers.
 TRAIN = """
 import numpy as np, switchml
 with switchml.connect() as comm:
@@ -66,7 +66,7 @@ dist.init_process_group("switchml")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
 """
 
-# Daemons go on in the background once they are ready; what goes on until Ctrl-C gets that; sudo is for who is root.
+# Daemons run in the background once they are ready; commands "until Ctrl-C" get SIGINT; sudo is for tests run by root.
 PRELUDE = r"""
 set -euo pipefail
 daemon() {
@@ -94,17 +94,17 @@ interrupted() {  # once it has said something that is not an error
 
 @dataclass
 class Reader:
-    """Somebody who types what a page says, in a directory with the examples, and a switchml-ctl of the own."""
+    """A reader who runs the blocks of a page, in a directory with the examples, with a separate switchml-ctl."""
 
     ctl: Ctl
     directory: Path
     replacements: list[tuple[str, str]] = field(default_factory=list)
-    preamble: str = ""  # of Python blocks, which the ranks of a job run
-    prelude: str = PRELUDE  # of blocks for a shell
+    preamble: str = ""  # for Python blocks, which the ranks of a job run
+    prelude: str = PRELUDE  # for shell blocks
     shell_command: list[str] = field(default_factory=lambda: ["bash"])
 
     def run(self, block: Block) -> None:
-        """Run a block, or write the file that it is."""
+        """Run a block, or write it to its file."""
         text = block.text
         for pattern, replacement in self.replacements:
             text = re.sub(pattern, replacement, text)
@@ -120,7 +120,7 @@ class Reader:
             self.shell(re.sub(r"(?m)^(.*?) +# .*until Ctrl-C.*$", r"interrupted \1", text), block.place, limit)
 
     def shell(self, script: str, place: str, seconds: int = SECONDS) -> None:
-        """Run a script; all of it must succeed."""
+        """Run a script; every command must succeed."""
         done = subprocess.run(
             ["timeout", str(seconds), *self.shell_command, "-c", self.prelude + script],
             cwd=self.directory,
@@ -141,28 +141,28 @@ class Reader:
             self.ctl.run("topology", "show", str(self.directory / block.file))
         else:
             assert block.language == "toml", f"{block.place}: {block.language} files are not checked"
-            whole = self.directory / "controller.toml"  # of which the block may be a part
+            whole = self.directory / "controller.toml"  # the block may be a part of this file
             part = self.directory / block.file
             part.write_text((whole.read_text() if whole.exists() and whole != part else "") + part.read_text())
             load_config(part)
 
     def close(self) -> None:
-        """End the daemons that were started."""
+        """Stop the daemons that were started."""
         started = self.directory / "daemons"
         for pid in started.read_text().split()[::-1] if started.exists() else []:
             subprocess.run(["kill", "-TERM", pid], capture_output=True, check=False)
             wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"process {pid} has ended")  # type: ignore[misc]
 
 
-# ---- what is around a block -----------------------------------------------------------------------------------------
+# ---- the environments of blocks -------------------------------------------------------------------------------------
 
 
 def _scratch(_: Reader) -> None:
-    """Nothing but the examples."""
+    """Prepare only the examples."""
 
 
 def _rank(reader: Reader) -> None:
-    """Python blocks in the ranks of a job, which are connected."""
+    """Run Python blocks in the ranks of a job, after they have connected."""
     reader.preamble = RANK
 
 
@@ -175,31 +175,31 @@ def _torch_rank(reader: Reader) -> None:
 
 
 def _digits(reader: Reader) -> None:
-    """A job named digits that sums."""
+    """Start a job named digits that makes all-reduces."""
     (reader.directory / "busy.py").write_text(BUSY)
     reader.shell("switchml-ctl job start --workers 2 --name digits --detach -- python busy.py", "digits")
     wait_until(lambda: reader.ctl.json("job", "show", "digits")["state"] == "RUNNING", "digits runs")
 
 
 def _namespaces(reader: Reader) -> None:
-    """Switch s1 in network namespaces."""
+    """Start switch s1 in network namespaces."""
     reader.ctl.run("up", "--switch", "soft", "--workers", "4")
 
 
 def _launched(reader: Reader) -> None:
-    """A fabric, and the variables of a launcher of one rank."""
+    """Start a fabric, and set the variables of a launcher of one rank."""
     reader.ctl.run("up")
     reader.ctl.environment |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 
 
 def _rack(reader: Reader) -> None:
-    """The topology file of docs/tofino.md."""
+    """Write the topology file of docs/tofino.md."""
     [block] = [block for block in blocks_of("docs/tofino.md") if block.language == "yaml"]
     (reader.directory / "rack.yaml").write_text(block.text)
 
 
 def _hosts(reader: Reader) -> None:
-    """10.0.0.0/8 on loopback, /etc/switchml, /run/switchml and /var/lib/switchml in the directory."""
+    """Replace 10.0.0.0/8 by loopback, and /etc/switchml, /run/switchml and /var/lib/switchml by the directory."""
     first = 1 + os.getpid() % 200
     reader.replacements = [
         (r"\b10\.(\d+)\.(\d+)\.(\d+)\b", lambda found: f"127.{first + int(found[1])}.{found[2]}.{found[3]}"),  # type: ignore[list-item]
@@ -212,7 +212,7 @@ def _hosts(reader: Reader) -> None:
 
 
 def _secured(reader: Reader) -> None:
-    """The certificates and the configuration of docs/security.md, brought to their places, and the switch."""
+    """Write the certificates and the configuration of docs/security.md to their places."""
     _hosts(reader)
     certificates = "switchml-ctl certs init certs --switch s1 --agent host-1 --agent host-2; cp -r certs/* etc/"
     reader.shell(certificates, "certificates")
@@ -227,7 +227,7 @@ def _secured(reader: Reader) -> None:
 
 
 def _tofino(reader: Reader) -> None:
-    """A bf_switchd that is the emulator."""
+    """Start the emulator as bf_switchd."""
     _hosts(reader)
     # The addresses of the data plane in a topology cannot be those of loopback.
     pattern, replacement = reader.replacements[0]
@@ -239,7 +239,7 @@ def _tofino(reader: Reader) -> None:
 
 
 def _memif(reader: Reader) -> None:
-    """Loopback addresses and directories that no other test has."""
+    """Use loopback addresses and directories that no other test uses."""
     reader.replacements = [
         (r"\b127\.0\.0\.1\b", f"127.{1 + os.getpid() % 200}.0.1"),
         (r"/run/switchml\b", f"{reader.directory}/run"),
@@ -247,7 +247,7 @@ def _memif(reader: Reader) -> None:
 
 
 def _veth(reader: Reader) -> None:
-    """A machine of its own, as far as networks and processes go, which end with the block."""
+    """Run the blocks in separate namespaces for mounts, networks and processes, which end with the block."""
     reader.replacements = [(r"/tmp/", f"{reader.directory}/")]
     reader.shell_command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash"]
     reader.prelude = PRELUDE + "mkdir -p /run/netns; mount -t tmpfs none /run/netns; ip link set lo up\n"
@@ -291,7 +291,7 @@ def reader(ctl: Ctl) -> Iterator[Reader]:
 
 
 def groups() -> list[list[Block]]:
-    """Blocks that are run one after the other by the same reader: those of a page with the same setting."""
+    """Return the blocks of a page with the same setting, which the same reader runs one after the other."""
     run = [block for block in BLOCKS if block.kind == "run"]
     by = sorted(run, key=lambda block: (block.page, block.setting, block.line))
     return [list(blocks) for _, blocks in itertools.groupby(by, key=lambda block: (block.page, block.setting))]
@@ -353,7 +353,7 @@ def test_a_block_that_fails_is_found(reader: Reader) -> None:
 
 
 def test_the_json_of_a_job_has_the_keys_that_the_page_shows(ctl: Ctl) -> None:
-    """That of docs/command-line.md."""
+    """Check the JSON in docs/command-line.md."""
     [shown] = [block for block in blocks_of("docs/command-line.md") if block.language == "json"]
     result = ctl.json("job", "start", "--workers", "2", *ctl.worker("sums"))
     expected = json.loads(shown.text)
@@ -364,7 +364,7 @@ def test_the_json_of_a_job_has_the_keys_that_the_page_shows(ctl: Ctl) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_newcomer_installs_and_trains(ctl: Ctl, tmp_path: Path) -> None:
-    """The way of README.md from a fresh checkout, in one shell: an environment, the installation, a first job."""
+    """Follow README.md from a fresh checkout in one shell: an environment, the installation, a first job."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     for name in filter(None, listed.decode().split("\0")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`up`, `status` and `down`: one fabric per run directory, and nothing of it left behind."""
+"""`up`, `status` and `down`: one fabric per run directory, which leaves nothing behind."""
 
 import json
 import os
@@ -55,7 +55,7 @@ for path in sys.argv[1:]:
 
 
 def listening_at(pid: int) -> set[str]:
-    """The TCP addresses that a process listens at (proc(5), /proc/net/tcp)."""
+    """Return the TCP addresses on which a process listens (proc(5), /proc/net/tcp)."""
     links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.exists()]
     own = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
     tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
@@ -65,7 +65,7 @@ def listening_at(pid: int) -> set[str]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_can_command_nothing_of_a_fabric(fabric: Ctl) -> None:
-    """Not even where the run directory has been opened to all; what listens on TCP serves metrics."""
+    """Check this even for a run directory that is open to all; the only TCP ports serve metrics."""
     served = json.loads((fabric.run_dir / "prometheus.json").read_text())
     metrics = {f"0100007F:{int(one['targets'][0].rpartition(':')[2]):04X}" for one in served}
     listening = {address for process in fabric.processes() for address in listening_at(process["pid"])}
@@ -88,7 +88,7 @@ def test_down_ends_a_fabric_whose_state_is_lost(fabric: Ctl, lost: str) -> None:
     if lost == "fabric.json":
         (fabric.run_dir / "fabric.json").unlink()
     else:
-        # At once, because a controller that finds its store gone ends and removes its own files.
+        # At once, because a controller without its store ends and removes its own files.
         fabric.run_dir.rename(fabric.run_dir.with_name("lost"))
     [check] = [check for check in fabric.json("doctor", status=1)["checks"] if check["name"] == "fabric"]
     assert (check["status"], check["remedy"]) == ("failure", "`switchml-ctl down` ends them.")
@@ -100,7 +100,7 @@ def test_down_ends_a_fabric_whose_state_is_lost(fabric: Ctl, lost: str) -> None:
 
 
 def test_up_replaces_a_fabric_whose_state_is_lost(fabric: Ctl) -> None:
-    """But not under a job that still uses it."""
+    """Check that `up` refuses if a job still uses the fabric."""
     pids = [process["pid"] for process in fabric.processes()]
     job = fabric.start("job", "start", "--workers", "1", *fabric.worker("waits"))
     wait_until(lambda: fabric.json("job", "list")["jobs"], "the job uses the fabric")
@@ -163,7 +163,7 @@ def test_another_process_with_a_recorded_pid_is_not_touched(fabric: Ctl) -> None
         state = json.loads((fabric.run_dir / "fabric.json").read_text())
         agent = next(process for process in state["processes"] if process["name"] == "agent-0")
         ProcessRecord(**agent).end(5)
-        agent["pid"] = bystander.pid  # as if the kernel had given the number to another process
+        agent["pid"] = bystander.pid  # as if another process had got this process id
         (fabric.run_dir / "fabric.json").write_text(json.dumps(state))
         assert "agent-0" not in fabric.json("down")["ended"]
         assert bystander.poll() is None
@@ -176,14 +176,14 @@ def test_a_fabric_of_an_earlier_boot_is_replaced(fabric: Ctl) -> None:
     state = json.loads((fabric.run_dir / "fabric.json").read_text())
     (fabric.run_dir / "fabric.json").write_text(json.dumps(state | {"boot": "another"}))
     assert fabric.json("status", status=4)["state"] == "broken"
-    # Numbers of processes mean nothing after a boot; these are found by what they carry in their environment.
+    # Process ids are meaningless after a reboot; these processes are found by a variable in their environment.
     assert sorted(fabric.json("down")["ended"]) == ["agent-0", "controller", "switch-0"]
     assert not any(ProcessRecord(**process).alive() for process in state["processes"])
 
 
 def test_a_daemon_that_does_not_start_is_named_with_its_last_words(ctl: Ctl) -> None:
     ctl.run_dir.mkdir(mode=0o700)
-    (ctl.run_dir / "controller.sqlite").mkdir()  # no store can be opened there
+    (ctl.run_dir / "controller.sqlite").mkdir()  # a store cannot be opened there
     failed = ctl.run("up", status=1)
     assert "controller ended with status 1" in failed.stderr
     assert "controller.sqlite" in failed.stderr

@@ -1,4 +1,4 @@
-"""Packets lost, duplicated and delayed by the switch's ports change no sum."""
+"""Losses, duplicates and delays at the switch's ports change no sum."""
 
 from fabric_harness import Ctl
 
@@ -9,7 +9,7 @@ def test_sums_are_right_with_one_percent_of_everything(ctl: Ctl) -> None:
     result = ctl.json("job", "start", "--workers", "8", *ctl.worker("sums", "--sizes", "1,65,300000"), timeout=110)
     assert result["state"] == "COMPLETED"
     switch = result["switch"]
-    # Both directions and each copy are hit: about 1 % of contributions, and 1 % of results at each of 8 ranks.
+    # Losses affect both directions and each copy: about 1 % of contributions, and 1 % of results at each of 8 ranks.
     assert switch["dropped"]["injected_loss"] > 0.005 * switch["contributions"]
     assert switch["resent"] > 0
     assert switch["duplicate"] > 0

@@ -25,7 +25,7 @@ def test_a_job_brings_its_fabric_up_and_takes_it_down(ctl: Ctl) -> None:
     logs = sorted(path.name for path in Path(result["run_dir"]).glob("rank-*.log"))
     assert logs == [f"rank-{rank}.log" for rank in range(4)]
     assert ctl.json("status", status=4)["state"] == "none"
-    # Logs outlive the fabric.
+    # Logs remain when the fabric has ended.
     assert "rounds right" in ctl.run("job", "logs", "sums", "--rank", "2").stdout
 
 
@@ -112,7 +112,7 @@ def test_output_is_prefixed_on_stderr(fabric: Ctl) -> None:
 def test_a_ready_job_is_attached_to_by_hand_and_completes(ctl: Ctl) -> None:
     started = ctl.json("job", "start", "--workers", "2", "--name", "by-hand")
     assert started["state"] == "READY"
-    assert ctl.json("status")["state"] == "running"  # the fabric stays for it
+    assert ctl.json("status")["state"] == "running"  # the fabric continues to run for it
     processes = []
     for variables in started["attach"]:
         other = Ctl(ctl.run_dir)
@@ -255,7 +255,7 @@ def test_a_killed_launcher_leaves_a_fabric_that_the_next_job_uses(ctl: Ctl) -> N
     )
     assert process.stderr is not None
     attached = 0
-    while attached < 2:  # a rank that prints later would die of its broken pipe
+    while attached < 2:  # a rank that prints later would be killed by SIGPIPE
         line = process.stderr.readline()
         assert line
         attached += "attached" in line

@@ -1,4 +1,4 @@
-"""A switch that is killed and does not come back: all ranks hear of it, long before their calls' own deadline."""
+"""A switch that is killed and does not return: all ranks are told long before the deadline of their calls."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Workers that are killed in the middle of an all-reduce, by SIGKILL: what the others see, and when."""
+"""Workers killed by SIGKILL in the middle of an all-reduce: the errors of the others, and their delay."""
 
 import json
 import os
@@ -18,7 +18,7 @@ SECONDS = 2.0
 
 
 def said(stderr: str) -> list[tuple[int, dict[str, Any]]]:
-    """The JSON objects that the ranks printed, with their workers' numbers."""
+    """Return the JSON objects that the ranks printed, with their workers' numbers."""
     found = []
     for line in stderr.splitlines():
         if line.startswith("[") and "] {" in line:
@@ -28,7 +28,7 @@ def said(stderr: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 def value(words: list[tuple[int, dict[str, Any]]], key: str) -> dict[int, Any]:
-    """What each worker that said it last said of `key`."""
+    """Return the last value of `key` that each worker printed."""
     return {worker: word[key] for worker, word in words if key in word}
 
 
@@ -57,7 +57,7 @@ def on(request: pytest.FixtureRequest, ctl: Ctl) -> Ctl:
 
 @pytest.fixture
 def size(request: pytest.FixtureRequest) -> str:
-    """Elements of a sum: BMv2 takes a hundred times as long."""
+    """Return the number of elements of a sum; BMv2 takes a hundred times as long."""
     return "20000" if "bmv2" in request.node.name else "1000000"
 
 
@@ -85,7 +85,7 @@ def test_the_others_are_told_within_two_seconds(on: Ctl, lost_worker_runs: int, 
             seconds.append(when - killed)
             message = value(words, "error")[worker]
             assert "WorkerLost" in message
-            # The launcher may see it before the agent does.
+            # The launcher may notice it before the agent does.
             assert "rank 1 was lost: agent agent-0 on" in message or "rank 1 exited with status 137" in message
             assert "which did not complete, is undefined" in message
     median, longest = statistics.median(seconds), max(seconds)
@@ -158,19 +158,19 @@ def test_an_agent_is_killed(ctl: Ctl, policy: str, transport: str, workers: int)
     others = {0, 2} if workers == 3 else {0}
     assert changed.keys() == others
     assert all(when - killed < 5 for when in changed.values())
-    assert "rank 1 was lost: " in value(words, "message")[0]  # the launcher may see it before the controller does
+    assert "rank 1 was lost: " in value(words, "message")[0]  # the launcher may notice it before the controller does
     assert value(words, "error")[1].startswith("AgentLost")
     assert value(words, "steps") == dict.fromkeys(others if policy == "shrink" else others | {1}, 60)
 
 
 def positions(ctl: Ctl) -> list[int]:
-    """How far each rank of the only job is."""
+    """Return the position of each rank of the only job."""
     jobs = ctl.json("job", "list")["jobs"]
     return [int(rank["position"]) for rank in jobs[0]["ranks"]] if jobs else []
 
 
 def start_ranks(ctl: Ctl, policy: str, ranks: list[int], *arguments: str) -> list[subprocess.Popen[str]]:
-    """Ranks of a job of three that nobody starts: they meet by what a launcher of torch programs sets."""
+    """Start the three ranks of a job by rendezvous, with the variables of a launcher of torch programs."""
     processes = []
     for rank in ranks:
         environment = {

@@ -1,4 +1,4 @@
-"""What monitoring/ asks for is what the processes of a fabric say, and what they say is well formed."""
+"""The metrics that monitoring/ uses exist in the processes of a fabric, and the exported metrics are well-formed."""
 
 import json
 import re
@@ -24,7 +24,7 @@ DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
 RULES = yaml.safe_load((MONITORING / "alerts.yml").read_text())
 FROM_PROMETHEUS = {"instance", "job", "process"}  # labels that a scrape adds
 UNITS = ("_seconds", "_bytes", "_chunks", "_slots", "_info", "_ranks", "_workers", "_packets")
-COUNTS = {"switchml_jobs", "switchml_agents"}  # of things, by state
+COUNTS = {"switchml_jobs", "switchml_agents"}  # counts by state
 FLAGS = re.compile(r"switchml_\w+_(up|primary|registered|failed)")
 
 
@@ -70,7 +70,7 @@ def test_dashboard_has_a_grafana_dashboards_shape() -> None:
         assert panel["targets"]
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
         for target in panel["targets"]:
-            # What a legend names must be in the result.
+            # The labels in a legend must be in the result.
             for label in re.findall(r"{{(\w+)}}", target["legendFormat"]):
                 by = re.search(r"by \(([\w, ]+)\)", target["expr"])
                 assert by is None or label in by[1]
@@ -111,7 +111,7 @@ def test_expressions_are_promql(expression: str) -> None:
 
 
 def scrape(address: str, token: str = "") -> dict[str, set[str]]:
-    """Sample names with the label names that they have; checks what every exporter must heed."""
+    """Return the sample names with their label names; check the rules for exporters."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(f"http://{address}/metrics", headers=headers)
     with urllib.request.urlopen(request, timeout=20) as answer:
@@ -153,7 +153,7 @@ def check_histogram(family: Any) -> None:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many that follow each other and are free."""
+    """Return the first of `count` consecutive free ports."""
     for first in range(21000, 30000, count):
         try:
             for number in range(first, first + count):
@@ -171,7 +171,7 @@ def test_what_is_asked_for_is_there(ctl: Ctl) -> None:
     addresses = {target["labels"]["process"]: target["targets"][0] for target in targets}
     assert addresses.keys() == {"switch-0", "controller", "agent-0"}
     assert all(address.startswith("127.0.0.1:") for address in addresses.values())
-    # Jobs and positions of ranks are not for every user of the machine.
+    # Not every user of the machine may read jobs and positions of ranks.
     token_file = ctl.run_dir / "metrics.token"
     assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
     token = token_file.read_text().strip()
@@ -191,7 +191,7 @@ def test_what_is_asked_for_is_there(ctl: Ctl) -> None:
                 exported.setdefault(metric, set()).update(labels)
         for expression in expressions():
             for selector in selectors(promql_parser.parse(expression)):
-                assert selector.name in exported, f"{expression}: nobody exports {selector.name}"
+                assert selector.name in exported, f"{expression}: no process exports {selector.name}"
                 for matcher in selector.matchers.matchers:
                     known = exported[selector.name] | FROM_PROMETHEUS
                     assert matcher.name in known, f"{expression}: {selector.name} has no label {matcher.name}"

@@ -29,7 +29,7 @@ FEATURES = (
 
 
 def why_no_namespaces() -> str:
-    """Why this process cannot make network namespaces; empty when it can."""
+    """Return the reason why this process cannot make network namespaces, or an empty text."""
     try:
         require_privileges()
     except NamespaceError as error:
@@ -70,7 +70,7 @@ def inside(ctl: Ctl, node: str, *command: str) -> str:
 
 
 def train(ctl: Ctl, timeout: float = 60) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run the demo job with 4 workers; what the launcher and what the training say of it."""
+    """Run the demo job with 4 workers; return the results of the launcher and of the training."""
     result = ctl.json("job", "start", "--workers", "4", *TRAINING, timeout=timeout)
     assert result["state"] == "COMPLETED"
     training = json.loads((Path(result["run_dir"]) / "training.json").read_text())
@@ -82,7 +82,7 @@ def train(ctl: Ctl, timeout: float = 60) -> tuple[dict[str, Any], dict[str, Any]
 
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[dict[str, Any]]:
-    """The same training on the embedded fabric, with as many values per packet as BMv2 has."""
+    """Run the same training on the embedded fabric, with the values per packet of BMv2."""
     base = Path(tempfile.mkdtemp(prefix="swml-"))
     control = Ctl(base / "run")
     try:
@@ -145,7 +145,7 @@ hosts:
     assert ctl.json("job", "start", "--workers", "4", *sums)["state"] == "COMPLETED"  # two ranks on each host
     assert re.search(r"port 300 ── right +192\.168\.9\.2/30", ctl.run("topology", "show").stdout)
     [switch] = ctl.json("switch", "list")["switches"]
-    # Multicast groups are written with numbers before version 1.5 and with bytes from then on: both are seen here.
+    # P4Runtime has numbers for multicast groups before version 1.5, and bytes since then; both occur here.
     before = tuple(map(int, switch["control_version"].split("."))) < (1, 5, 0)
     assert before == (target == "bmv2")
     again = ctl.run("up", "--switch", target, "--topology", str(path))
@@ -173,7 +173,7 @@ def test_the_controller_survives_the_restart_of_bmv2(ctl: Ctl) -> None:
         again = subprocess.Popen(Namespaces(ctl.run_dir).command("all-switches", command), stdout=log, stderr=log)
     try:
         wait_until(connected, "the controller is back")
-        # The job that was READY has its tables again and can be attached to; the next one runs as well.
+        # The job that was READY has its tables again, so that ranks can attach; the next job runs as well.
         assert {entry["table"] for entry in ctl.json("switch", "show")["entries"]} == entries
         assert ctl.json("job", "show", "waits")["state"] == "READY"
         sums = ctl.worker("sums", "--sizes", "1,65,20000")
@@ -181,7 +181,8 @@ def test_the_controller_survives_the_restart_of_bmv2(ctl: Ctl) -> None:
     finally:
         del ctl.environment["SWITCHML_CONTROLLER"]
         ctl.run("down")
-        assert again.wait(DEADLINE) is not None  # `down` ends what runs in its namespaces, whoever started it
+        # `down` ends all processes in its namespaces, including those of other programs.
+        assert again.wait(DEADLINE) is not None
 
 
 def test_a_fabric_that_crashed_is_cleared_away(ctl: Ctl) -> None:
@@ -198,7 +199,7 @@ def test_a_fabric_that_crashed_is_cleared_away(ctl: Ctl) -> None:
         assert not runs(processes[-1]["pid"])
         assert ctl.json("job", "start", "--workers", "2", *ctl.worker("sums", "--sizes", "65"))["state"] == "COMPLETED"
 
-        # The same when nothing is known of it any more.
+        # The same if all records of the fabric are lost.
         processes = ctl.processes()
         (ctl.run_dir / "fabric.json").unlink()
         assert "removed network namespaces" in ctl.run("down").stderr
@@ -222,7 +223,7 @@ def test_up_that_is_killed_halfway_is_cleared_away(ctl: Ctl) -> None:
 
 
 def test_a_switch_that_cannot_start_leaves_nothing(ctl: Ctl, tmp_path: Path) -> None:
-    """Another program of that name, which ends at once: what it said last is told."""
+    """Check that the error contains the last output of a program of that name that ends at once."""
     (tmp_path / "simple_switch_grpc").write_text("#!/bin/sh\necho no such luck\nexit 3\n")
     (tmp_path / "simple_switch_grpc").chmod(0o755)
     ctl.environment["PATH"] = f"{tmp_path}:{ctl.environment['PATH']}"

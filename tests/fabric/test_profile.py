@@ -1,4 +1,4 @@
-"""`job profile` and `events` beside a job that runs."""
+"""`job profile` and `events` during a job."""
 
 import contextlib
 import json

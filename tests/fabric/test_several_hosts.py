@@ -1,4 +1,4 @@
-"""The README's quick start for several hosts, word for word, with loopback addresses in the hosts' place."""
+"""The README's quick start for several hosts, word for word, with loopback addresses instead of the hosts."""
 
 import json
 import os
@@ -21,7 +21,7 @@ READY_SECONDS = 20
 
 
 def blocks() -> dict[str, str]:
-    """The code blocks of the README that follow a comment `<!-- several-hosts: NAME -->`."""
+    """Return the code blocks of the README that follow a comment `<!-- several-hosts: NAME -->`."""
     pattern = r"<!-- several-hosts: (\w+) -->\n+```\w+\n(.*?)```"
     return dict(re.findall(pattern, README.read_text(encoding="utf-8"), re.DOTALL))
 
@@ -33,7 +33,7 @@ def free_port(kind: socket.SocketKind) -> str:
 
 
 class Hosts:
-    """What the README starts on the machines of a cluster."""
+    """The processes that the README starts on the machines of a cluster."""
 
     def __init__(self, ctl: Ctl) -> None:
         self.ctl = ctl
@@ -49,7 +49,7 @@ class Hosts:
         return re.sub(pattern, lambda found: self.replacements[found[0]], blocks()[name])
 
     def prepare(self) -> None:
-        """Make what is made before the processes start."""
+        """Create the files that must exist before the processes start."""
         [line] = self.text("certificates").strip().splitlines()
         program, group, command, directory, *arguments = shlex.split(line)
         assert program == "switchml-ctl"
@@ -60,7 +60,7 @@ class Hosts:
         self.ctl.environment["SWITCHML_TLS"] = str(certificates / "admin")
 
     def start(self, name: str, prefix: tuple[str, ...] = ()) -> None:
-        """Start the daemon of a block and wait until its ready file is there."""
+        """Start the daemon of a block and wait for its ready file."""
         for line in self.text(name).strip().splitlines():
             runtime = {"XDG_RUNTIME_DIR": str(self.directory)}
             program, *arguments = shlex.split(line.replace("$XDG_RUNTIME_DIR", runtime["XDG_RUNTIME_DIR"]))
@@ -106,7 +106,7 @@ def test_the_quick_start_for_several_hosts(hosts: Hosts) -> None:
     started = ctl.json(*(word.replace("certs/", f"{hosts.directory}/certs/") for word in arguments))
     assert started["state"] == "READY"
     assert started["workers"] == 4
-    # Each host has a share of the ranks.
+    # Each host has some of the ranks.
     agents = {variables["SWITCHML_AGENT"] for variables in started["attach"]}
     assert len(agents) == 2
     training = shlex.split(hosts.text("training"))

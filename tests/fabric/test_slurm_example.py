@@ -1,4 +1,4 @@
-"""The batch script of examples/slurm, whose tasks run here as Slurm would run them on a node."""
+"""The batch script of examples/slurm, with its tasks run here as Slurm would run them on a node."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_ranks_meet_at_the_agents_that_the_script_starts(fabric: Ctl, tmp_path: 
             assert [one["sum"] for one in said] == [6] * TASKS
         job = fabric.json("job", "show", said[0]["job"])
         assert {rank["agent"] for rank in job["ranks"]} == {f"{os.uname().nodename}-{job_id}"}
-        # The agent has ended with the script, and nobody else could have entered its directory.
+        # The agent has ended with the script, and its directory was closed to other users.
         assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
         assert list(run_dir.iterdir()) == []
     finally:

@@ -1,4 +1,4 @@
-"""systemd/: the units are sound, score well, and what they start does its work under what they forbid."""
+"""systemd/: the units are valid and score well, and their programs work under the restrictions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from switchml.dataplane.softswitch._native import UDP_PORT_BUFFER_BYTES
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
 IN_IMAGE = "/opt/switchml/venv/bin/"
-WORST_SCORE = 1.5  # of 10, which is no protection at all
+WORST_SCORE = 1.5  # of 10, which means unprotected
 SECONDS = 20
 
 has_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -80,7 +80,7 @@ def test_nobody_is_root_and_nobody_has_capabilities() -> None:
 
 
 class Units:
-    """The units' commands, confined as they say, with other paths."""
+    """The units' commands, confined as the units require, with other paths."""
 
     def __init__(self, ctl: Ctl) -> None:
         self.ctl = ctl

@@ -1,4 +1,4 @@
-"""Ranks that a launcher of torch programs starts: they find its variables, and nothing of SwitchML's."""
+"""Ranks started by a launcher of torch programs: they get its variables, and none of SwitchML's."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ class Launcher:
         ]
 
     def run(self, size: int, *arguments: str, **options: Any) -> list[tuple[int, dict[str, Any]]]:
-        """Exit status and last words of each rank."""
+        """Return exit status and last output of each rank."""
         processes = self.start(size, *arguments, **options)
         try:
             outputs = [process.communicate(timeout=DEADLINE)[0] for process in processes]
@@ -66,7 +66,7 @@ class Launcher:
 
 def new_launcher() -> Iterator[Launcher]:
     base = Path(tempfile.mkdtemp(prefix="swml-"))
-    ctl = Ctl(base / "switchml")  # what the default is with this XDG_RUNTIME_DIR
+    ctl = Ctl(base / "switchml")  # the default with this XDG_RUNTIME_DIR
     try:
         yield Launcher(ctl)
     finally:
@@ -79,14 +79,14 @@ launcher = pytest.fixture(new_launcher, name="launcher")
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Launcher]:
-    """One fabric with two agents for several tests."""
+    """Provide one fabric with two agents for several tests."""
     for launcher in new_launcher():
         up(launcher, "--agents", "2")
         yield launcher
 
 
 def up(launcher: Launcher, *arguments: str) -> dict[str, Any]:
-    """`switchml-ctl up` without a word about where."""
+    """Test `switchml-ctl up` without a run directory."""
     command = [str(SCRIPTS / "switchml-ctl"), "up", "--json", *arguments]
     found = subprocess.run(command, env=launcher.environment, stdout=subprocess.PIPE, timeout=60, check=True)
     content: dict[str, Any] = json.loads(found.stdout)
@@ -114,7 +114,7 @@ def test_a_run_a_crash_and_a_restart_in_a_new_epoch(running: Launcher) -> None:
         assert said["seconds"] < 2
     epochs = [crashed[0][1]["epoch"]]
 
-    # --max-restarts: all ranks come back under another key; a launcher that does not count comes with the same one.
+    # --max-restarts: all ranks return with another key; a launcher that does not count restarts uses the same one.
     for restart in (1, 1):
         again = running.run(4, restart=restart)
         assert words(again, "sum") == [10] * 4
@@ -122,7 +122,7 @@ def test_a_run_a_crash_and_a_restart_in_a_new_epoch(running: Launcher) -> None:
     assert epochs == sorted(set(epochs))
 
     for job in running.ctl.json("job", "list")["jobs"]:
-        running.ctl.run("job", "watch", job["name"])  # its ranks have closed it; that it has ended follows
+        running.ctl.run("job", "watch", job["name"])  # its ranks have closed it, so it will end soon
     jobs = running.ctl.json("job", "list", "--all")["jobs"]
     assert [job["state"] for job in jobs] == ["COMPLETED", "FAILED", "COMPLETED", "COMPLETED"]
     assert [job["name"] for job in jobs[:2]] == [name, name]
@@ -145,7 +145,7 @@ def test_the_agents_of_a_fabric_share_the_ranks(running: Launcher) -> None:
         job = running.ctl.json("job", "show", said[0]["job"])
         assert job["state"] == "RUNNING"
         assert [rank["agent"] for rank in job["ranks"]] == ["agent-0", "agent-0", "agent-1", "agent-1"]
-        # Another program at the same time is another job.
+        # Another program that runs at the same time is another job.
         assert words(running.run(2, port=29501), "sum") == [3, 3]
     finally:
         for process in processes:

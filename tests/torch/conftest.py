@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed here; `make test-torch` has an environment of its own")
+pytest.importorskip("torch", reason="PyTorch is not installed here; `make test-torch` uses a separate environment")
 
 FABRIC_TESTS = Path(__file__).parents[1] / "fabric"
 sys.path.insert(0, str(FABRIC_TESTS))
@@ -24,13 +24,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[RendezvousServer]:
-    """The store of all groups that the tests make, and the process that theirs are forked from."""
+    """Provide the store of all groups of the tests, and the process from which the ranks are forked."""
     with RendezvousServer() as running:
         yield running
 
 
 def running_fabric(*options: str) -> Iterator[Ctl]:
-    with tempfile.TemporaryDirectory(prefix="swml-") as directory:  # short, because Unix sockets have short paths
+    with tempfile.TemporaryDirectory(prefix="swml-") as directory:  # short, because paths of Unix sockets must be short
         control = Ctl(Path(directory) / "run")
         control.run("up", *options)
         try:
@@ -41,17 +41,17 @@ def running_fabric(*options: str) -> Iterator[Ctl]:
 
 @pytest.fixture(scope="session")
 def fabric() -> Iterator[Ctl]:
-    """A fabric for all tests that leave it as it is."""
+    """Provide a fabric for all tests that do not change it."""
     yield from running_fabric()
 
 
 @pytest.fixture
 def own_fabric() -> Iterator[Ctl]:
-    """A fabric of the test's own, which it may break."""
+    """Provide a separate fabric, which the test may break."""
     yield from running_fabric()
 
 
 @pytest.fixture
 def ranks(server: RendezvousServer, fabric: Ctl) -> Ranks:
-    """Runs a function as the ranks of a job on the common fabric."""
+    """Provide a runner of functions as the ranks of a job on the common fabric."""
     return Ranks(server, fabric.run_dir)

@@ -1,11 +1,11 @@
-"""PyTorch's own tests of a backend, pointed at switchml on CPU: what passes, what fails, what is skipped and why.
+"""Run PyTorch's own tests of a backend with switchml on CPU, and list which pass, fail or are skipped, with reasons.
 
     python tests/torch/pytorch_suite.py [--select PATTERN] [--backend gloo] [--output FILE]
 
-torch ships them in torch.testing._internal.distributed.distributed_test. They are told that they test Gloo, so that
-those which PyTorch keeps for its Gloo backend run as well, but the groups are made with the backend asked for. Ranks
-are forked from a process that has torch loaded. Ends with status 1 where a test fails that is not in
-EXPECTED_FAILURES, or one of these passes.
+torch ships the tests in torch.testing._internal.distributed.distributed_test. They are told that they test Gloo, so
+that those for PyTorch's Gloo backend run as well, but the groups are made with the requested backend. Ranks are forked
+from a process that has torch loaded. The exit status is 1 if a test fails that is not in EXPECTED_FAILURES, or if one
+of these passes.
 """
 
 import argparse
@@ -22,18 +22,18 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-WORLD_SIZE = 4  # what most tests need that ask for a number
+WORLD_SIZE = 4  # the number that most tests need
 BACKEND_VARIABLE = "SWITCHML_SUITE_BACKEND"
 SECONDS = 60  # for one test; PyTorch's own default is 300
 
-os.environ["BACKEND"] = "gloo"  # read at import: which tests there are
+os.environ["BACKEND"] = "gloo"  # read at import, to choose the tests
 os.environ["WORLD_SIZE"] = str(WORLD_SIZE)
 os.environ["DISTRIBUTED_TESTS_DEFAULT_TIMEOUT"] = str(SECONDS)
 
 import torch.distributed as dist  # noqa: E402
 from torch.testing._internal.distributed import distributed_test  # noqa: E402
 
-# These compare the group's backend with the name that they were told.
+# These tests compare the group's backend with the name that they were given.
 TOLD_THE_NAME = ("test_backend_full_group", "test_backend_group", "test_get_backend")
 _BY_NAME = "torch.distributed.monitored_barrier refuses every group whose backend is not called gloo"
 EXPECTED_FAILURES = {
@@ -52,20 +52,20 @@ class BackendTest(distributed_test.TestDistBackend, distributed_test.Distributed
         self._start_processes(forked)
 
 
-# Kept for MPI, from the time when no other backend had it for the CPU.
+# Only for MPI, from the time when no other CPU backend had all-to-all.
 for _name in dir(BackendTest):
     if _name.startswith("test_all_to_all") and "cuda" not in _name:
         getattr(BackendTest, _name).__unittest_skip__ = False
 
 
 def forked(target: Callable[..., None], name: str, args: tuple, kwargs: dict) -> multiprocessing.Process:
-    """Return a process that has torch loaded, and this process's environment."""
+    """Return a fork server that has torch loaded, with this process's environment."""
     arguments = (dict(os.environ), target, args, kwargs)
     return multiprocessing.get_context("forkserver").Process(target=in_environment, name=name, args=arguments)
 
 
 def in_environment(environment: dict[str, str], target: Callable[..., None], args: tuple, kwargs: dict) -> None:
-    # Tests of sub-groups are made for eight ranks or more unless the backend is MPI, but four do for them.
+    # Tests of sub-groups demand eight ranks unless the backend is MPI, but four are enough.
     os.environ.update(environment | {"BACKEND": "mpi"})
     backend = os.environ[BACKEND_VARIABLE]
     if args[1] in TOLD_THE_NAME:
@@ -82,7 +82,7 @@ def in_environment(environment: dict[str, str], target: Callable[..., None], arg
 
 
 class Results(unittest.TestResult):
-    """What became of each test, and of those that did not pass, why."""
+    """The outcome of each test, and the reasons of those that did not pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Results(unittest.TestResult):
 
 
 def report(results: Results, backend: str) -> list[str]:
-    """Print the counts; what was not expected."""
+    """Print the counts; return the unexpected outcomes."""
     counts = Counter(outcome for outcome, _ in results.outcomes.values())
     print(f"\n{backend}: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("passed", "failed", "skipped")))
     reasons = Counter(why for outcome, why in results.outcomes.values() if outcome == "skipped")
@@ -133,19 +133,19 @@ def report(results: Results, backend: str) -> list[str]:
 
 
 def main() -> int:
-    """Run the tests on a fabric of their own."""
+    """Run the tests on a separate fabric."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=("switchml", "gloo"), default="switchml")
     parser.add_argument("--select", default="*", help="only tests whose name matches, as in a shell")
     parser.add_argument("--output", type=Path, help="file for the outcomes (JSON)")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parents[1] / "fabric"))
-    import pytorch_suite  # this file again, under the name by which the ranks find it
+    import pytorch_suite  # import this file again, under the name by which the ranks find it
     from fabric_harness import Ctl
 
     os.environ[BACKEND_VARIABLE] = options.backend
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where the process that is forked finds this file
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where the forked process finds this file
     logging.getLogger("torch.testing._internal.common_distributed").setLevel(logging.CRITICAL)
     multiprocessing.get_context("forkserver").set_forkserver_preload(["pytorch_suite"])
     names = unittest.TestLoader().getTestCaseNames(pytorch_suite.BackendTest)

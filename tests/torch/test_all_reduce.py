@@ -18,7 +18,7 @@ DTYPES = (*FLOATS, *INTEGERS, torch.bool)
 
 
 def contribution(rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """What a rank gives; integers use all of their bits."""
+    """Return a rank's contribution; integers use all of their bits."""
     generator = torch.Generator().manual_seed(1000 * rank + math.prod(shape) + len(str(dtype)))
     if dtype.is_floating_point:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
@@ -34,7 +34,7 @@ def wrapped(value: int, dtype: torch.dtype) -> int:
 
 
 def exact_sum(contributions: list[torch.Tensor], dtype: torch.dtype, average: bool) -> torch.Tensor:
-    """Sums of Python's integers or fractions, then made the dtype's."""
+    """Return sums of Python's integers or fractions, converted to the dtype."""
     columns = list(zip(*(c.flatten().tolist() for c in contributions), strict=True))
     count = len(contributions) if average else 1
     if dtype == torch.bool:
@@ -50,7 +50,7 @@ def exact_sum(contributions: list[torch.Tensor], dtype: torch.dtype, average: bo
 
 
 def sums(rank: int, world_size: int) -> list[str]:
-    """SUM and AVG of all dtypes and shapes; returns what was wrong."""
+    """Test SUM and AVG of all dtypes and shapes; return what was wrong."""
     wrong = []
     for dtype, shape, average in itertools.product(DTYPES, SHAPES, (False, True)):
         if average and dtype == torch.bool:
@@ -62,7 +62,7 @@ def sums(rank: int, world_size: int) -> list[str]:
         assert x.dtype == dtype
         assert x.shape == shape
         if dtype.is_floating_point:
-            # Of a block, or a tensor: N/2 units of 2^(31 - ceil(log2 N)) below the largest, and one rounding.
+            # The bound for a block or tensor: N/2 units of 2^(31 - ceil(log2 N)) below the largest, and one rounding.
             largest = max((float(c.double().abs().max()) for c in every if c.numel()), default=0.0)
             unit = math.ldexp(1.0, math.frexp(largest)[1] - 31 + (world_size - 1).bit_length())
             if dtype == torch.float64:
@@ -85,7 +85,7 @@ def test_sums_and_averages_of_every_dtype_go_through_the_switch(ranks: Ranks, wo
 
 
 def averages_of_the_largest(rank: int, world_size: int, backend: str) -> None:
-    """Averages are right where the sums would not fit, through the switch, over Gloo, and in parts."""
+    """Averages are right even if the sums do not fit: through the switch, over Gloo, and in parts."""
     assert dist.group.WORLD.state.startswith(backend)
     largest = torch.finfo(torch.float32).max
     x = torch.full((300,), largest if rank else -largest)
@@ -154,7 +154,7 @@ def test_premultiplied_sums(ranks: Ranks) -> None:
 
 
 def magnitudes(rank: int, world_size: int) -> float:
-    """float64 of every size side by side; returns the largest error as a share of the documented bound."""
+    """Sum float64 values of all magnitudes; return the largest error as a fraction of the documented bound."""
     shares = [0.0]
     for low, high in ((-1074, 1000), (-1074, -1000), (-3, 3), (900, 1023), (-600, 600)):
         every = []
@@ -197,7 +197,7 @@ def non_finite(rank: int) -> None:
     x = torch.ones(10)
     dist.all_reduce(x)
     assert torch.equal(x, torch.full((10,), 2.0))
-    # The last value of float16 is exceeded by the sum: infinity, as Gloo's.
+    # The sum exceeds the largest float16, so it is infinity, as with Gloo.
     x = torch.full((3,), 60000.0, dtype=torch.float16)
     dist.all_reduce(x)
     assert bool(x.isinf().all())
@@ -278,7 +278,7 @@ def unsupported(rank: int) -> None:
     with pytest.raises(switchml.UnsupportedTensor, match="device meta"):
         dist.all_gather_single(torch.ones(8, device="meta"), torch.ones(4, device="meta"))
     x = torch.ones(3)
-    dist.all_reduce(x)  # nothing is out of step
+    dist.all_reduce(x)  # all ranks are still in step
     assert x.tolist() == [2.0] * 3
 
 

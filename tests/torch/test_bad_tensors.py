@@ -1,4 +1,4 @@
-"""Tensors that no collective can take: an error at their call alone, and the group lives on."""
+"""Tensors that no collective accepts: only their call raises an error, and the group remains usable."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def _freed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def one_bad_tensor(rank: int, name: str) -> None:
-    group = dist.new_group([0, 1])  # joins with its first call, which is a bad one
+    group = dist.new_group([0, 1])  # the group joins its job with its first call, which is a bad one
     calls = [
         lambda x: dist.all_reduce(x, group=group),
         lambda x: dist.all_reduce(x, dist.ReduceOp.MAX, group=group),
@@ -46,7 +46,7 @@ def test_a_tensor_that_cannot_be_used_is_refused_and_the_group_lives_on(ranks: R
 
 
 def read_only_parts(rank: int) -> None:
-    """What is only read may share memory: it is copied, where Gloo would read beyond its end."""
+    """Test inputs whose elements share memory: they are copied, whereas Gloo would read beyond their end."""
     gathered = torch.zeros(8)
     dist.all_gather_single(gathered, torch.full((1,), float(rank)).expand(4))
     assert gathered.tolist() == [0.0] * 4 + [1.0] * 4
@@ -74,7 +74,7 @@ def test_a_tensor_at_an_odd_address_is_copied(ranks: Ranks) -> None:
 
 
 class ReadOnly(torch.Tensor):
-    """A tensor of a kind that lets nothing be copied into it."""
+    """A tensor type that refuses to be copied into."""
 
     @classmethod
     def __torch_function__(
@@ -86,9 +86,9 @@ class ReadOnly(torch.Tensor):
 
 
 def cannot_be_written(rank: int) -> None:
-    """The result of rank 0 cannot be written; only this call fails, and only there."""
+    """Test a result that rank 0 cannot write: only this call fails, and only at rank 0."""
     x = torch.ones(500, 2)[:, 0]
-    # dist.all_reduce would turn it into an ordinary tensor.
+    # dist.all_reduce would convert it to an ordinary tensor.
     work = dist.group.WORLD.allreduce([x.as_subclass(ReadOnly) if rank == 0 else x])
     if rank == 0:
         with pytest.raises(switchml.torch.SwitchMLBackendError, match="this tensor is read-only"):
@@ -107,7 +107,7 @@ def test_a_result_that_cannot_be_written_fails_alone(ranks: Ranks, environment: 
 
 
 def in_the_library(rank: int, path: str) -> None:
-    """The same for those who call the library with torch tensors."""
+    """Test the same for calls of the library with torch tensors."""
     with switchml.connect(job=path, rank=rank, world_size=2, create=True) as comm:
         refused = [
             torch._efficientzerotensor((4,)),

@@ -1,4 +1,4 @@
-"""The collectives that are no all-reduce: in the network or over Gloo, with the results that torch documents."""
+"""The collectives other than all-reduce: in the network or over Gloo, with the results that torch documents."""
 
 from datetime import timedelta
 
@@ -66,7 +66,7 @@ def reduces(rank: int, world_size: int) -> None:
             for dtype in (torch.float32, torch.float16, torch.int64):
                 x = torch.full((300,), rank + 1).to(dtype)
                 dist.reduce(x, root, op)
-                # As it was, on all but the root.
+                # Unchanged on all ranks but the root.
                 assert bool((x == (expected if rank == root else rank + 1)).all()), (root, op, dtype)
 
 
@@ -154,7 +154,7 @@ def points(rank: int, world_size: int) -> None:
         request.wait()
     assert torch.equal(got, of(before, 3))
     if rank == 0:
-        # A tag of their own: the last rank's next message is on its way to rank 0 as well.
+        # A separate tag, because the last rank's next message is also on its way to rank 0.
         sources = [dist.recv(got, tag=7) for _ in range(world_size - 1)]
         assert sorted(sources) == list(range(1, world_size))
     else:

@@ -1,4 +1,4 @@
-"""torch.compile: it never looks into the backend, so that compiled models train as they do over Gloo."""
+"""torch.compile: it does not trace into the backend, so that compiled models train as they do over Gloo."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""CUDA tensors: staged through pinned memory where that is asked for, refused with the remedy where it is not."""
+"""CUDA tensors: staged through pinned memory if requested, otherwise refused with an error that says what to do."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def test_without_staging_the_error_names_it(ranks: Ranks) -> None:
 
 
 def stages(rank: int) -> None:
-    """The tensors are produced and used by kernels that take a while, on other streams too."""
+    """Test tensors that slow kernels produce and use, also on other streams."""
     torch.cuda.set_device(rank % torch.cuda.device_count())
     busy = torch.randn(2000, 2000, device="cuda")
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64):

@@ -35,7 +35,7 @@ def network_calls() -> int:
 
 
 def beside_gloo(train: Callable[[dist.ProcessGroup], list[torch.Tensor]], tolerance: float = 1e-5) -> None:
-    """Train over both backends; the parameters are alike, and under switchml the same bits on all ranks."""
+    """Train over both backends; the parameters are close, and under switchml the same bits on all ranks."""
     calls = network_calls()
     ours = train(dist.group.WORLD)
     assert network_calls() > calls
@@ -49,7 +49,7 @@ def unused_parameters(rank: int) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(STEPS):
             optimizer.zero_grad()
-            # First all ranks use one branch, then each its own; in the end nobody uses the right one.
+            # First all ranks use one branch, then each its own; at the end no rank uses the right one.
             branch = (1, rank % 2, 0)[step // 2]
             loss_of(model, rank, step, branch=branch).backward()
             assert (model.module.right.weight.grad is None) == (step >= 4)
@@ -64,7 +64,7 @@ def test_parameters_that_some_ranks_do_not_use(ranks: Ranks) -> None:
 
 
 def accumulated(rank: int) -> None:
-    """Three small batches and one exchange equal one exchange of the mean over all of them."""
+    """Three small batches with one exchange give the same as one exchange of their mean."""
     world_size = dist.get_world_size()
     alone, together = Network(), Network()
     for network in (alone, together):
@@ -93,7 +93,7 @@ def test_gradient_accumulation_with_no_sync(ranks: Ranks) -> None:
 
 def mixed_precision(rank: int) -> None:
     def train(group: dist.ProcessGroup, dtype: torch.dtype) -> list[torch.Tensor]:
-        """`dtype` is that of the parameters; where that is float32, autocast computes in bfloat16."""
+        """Train with parameters of `dtype`; if it is float32, autocast computes in bfloat16."""
         model = DistributedDataParallel(Network().to(dtype), process_group=group, find_unused_parameters=True)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(STEPS):

@@ -1,4 +1,4 @@
-"""The examples on the digits: Gloo beside the switch, and the switch beside itself."""
+"""The examples on the digits: Gloo compared with the switch, and two runs through the switch."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""What docs/pytorch.md says of the code."""
+"""The statements of docs/pytorch.md about the code."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ranks that die, switches that are not there or go away: errors that name them, or Gloo."""
+"""Ranks that die and switches that are missing or lost: errors that name them, or Gloo."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ def pid_of(control: Ctl, role: str) -> int:
 
 
 class Lines(logging.Handler):
-    """What the backend logs in this process."""
+    """Collects the backend's log records in this process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Lines(logging.Handler):
 
 
 def calls_until_failure(rank: int, way: str, calls: list[float]) -> None:
-    """Make one call after the other, rank 1 six; `calls` gets the time when each begins."""
+    """Make one call after the other, on rank 1 only six; `calls` gets the start time of each."""
     x = torch.ones(500_000)
     while True:
         calls.append(time.monotonic())
@@ -53,9 +53,9 @@ def calls_until_failure(rank: int, way: str, calls: list[float]) -> None:
 
 
 def one_dies(rank: int, way: str) -> tuple[float, tuple[int, ...], str]:
-    """Rank 1 is killed in the middle; how long a call of the others then lasts, and what they are told."""
+    """Kill rank 1 in the middle; test how long the calls of the others take, and their errors."""
     calls: list[float] = []
-    # A future does not keep the type.
+    # A future does not preserve the type.
     with pytest.raises(dist.DistBackendError if way == "wait" else RuntimeError) as raised:
         calls_until_failure(rank, way, calls)
     seconds = time.monotonic() - calls[-1]
@@ -81,7 +81,7 @@ def test_a_killed_rank_is_named_within_two_seconds(ranks: Ranks, way: str, envir
 
 
 def no_switch(rank: int) -> None:
-    """Everything works over Gloo."""
+    """Check that everything works over Gloo."""
     assert dist.group.WORLD.state.startswith("gloo:")
     x = torch.ones(1000, dtype=torch.bfloat16)
     dist.all_reduce(x, dist.ReduceOp.AVG)
@@ -114,7 +114,7 @@ def gradients(rank: int, step: int, size: int) -> torch.Tensor:
 def goes_on(
     rank: int, world_size: int, steps: int, pid: int, number: int
 ) -> tuple[str, list[str], str, dict[str, int]]:
-    """A training of which somebody kills a process of the fabric in the middle; every sum is checked."""
+    """Train while a process of the fabric is killed; every sum is checked."""
     lines = Lines()
     parameters = torch.zeros(200_003)
     half = torch.zeros(1000)
@@ -185,7 +185,7 @@ def test_calls_that_do_not_fit_are_no_reason_to_fall_back(ranks: Ranks, environm
     assert ranks.run(2, mismatched, what, environment=environment) == ["CollectiveMismatch"] * 2
 
 
-# ---- the agreement itself, over a real store and threads -----------------------------------------------------------
+# ---- the agreement, over a real store and with threads ---------------------------------------------------------------
 
 
 def agreed(store: dist.Store, size: int, present: list[int], suspects: dict[int, list[int]]) -> dict[int, object]:
@@ -218,7 +218,7 @@ def test_all_learn_where_all_stand(tmp_path: Path) -> None:
 
 
 def test_all_give_up_when_one_does(tmp_path: Path) -> None:
-    """Only rank 0 suspects rank 2, and the others would wait longer."""
+    """Test that all ranks give up when only rank 0 suspects rank 2; the others would wait longer."""
     begin = time.monotonic()
     assert agreed(store(tmp_path), 3, [0, 1], {0: [2]}) == {0: (2,), 1: (2,)}
     assert time.monotonic() - begin < 5

@@ -1,4 +1,4 @@
-"""Children that a rank forks: what is ours does nothing in them, and the rank goes on."""
+"""Processes that a rank forks: SwitchML's objects do nothing in them, and the rank continues."""
 
 import gc
 import os
@@ -22,7 +22,7 @@ EXITED_WELL = 7
 
 
 class Samples(Dataset):  # type: ignore[type-arg]
-    """Samples; making the first of each batch collects garbage, as a worker of a DataLoader does sooner or later."""
+    """Samples; the first of each batch collects garbage, as a worker of a DataLoader does at some time."""
 
     def __len__(self) -> int:
         return 8 * STEPS
@@ -69,8 +69,8 @@ def status_of_child(act: Callable[[], None]) -> int:
 
 
 def trains_with_workers(rank: int) -> None:
-    """Every batch comes from forked workers, in which garbage is collected."""
-    gc.disable()  # what was left in a cycle is still there when the workers are forked
+    """Train with batches from forked workers, in which garbage is collected."""
+    gc.disable()  # so that objects in a cycle still exist when the workers are forked
     kept, _ = use_groups(2)
     torch.manual_seed(1)
     model = DistributedDataParallel(nn.Linear(WIDTH, 10))
@@ -93,7 +93,7 @@ def test_workers_of_a_loader_are_forked_after_groups_were_used(ranks: Ranks) -> 
 
 
 def forks(rank: int) -> None:
-    """Children that let go of groups in every way; the rank goes on after each."""
+    """Fork children that release groups in every way; the rank continues after each."""
     gc.disable()
     groups = use_groups(2)
     work = dist.all_reduce(torch.ones(1 << 20), async_op=True)
@@ -119,7 +119,7 @@ def test_a_child_that_lets_go_of_groups_ends_well_and_the_rank_goes_on(ranks: Ra
 
 
 def calls_in_child(rank: int) -> None:
-    """A child that uses its parent's group is told so at once, whatever it calls."""
+    """Test that every call on its parent's group raises an error at once in a child."""
     [group], x = [dist.new_group([0, 1])], torch.ones(10)
     dist.all_reduce(x, group=group)
     work = dist.all_reduce(x, group=group, async_op=True)
@@ -172,7 +172,7 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize("last", ["gc.collect()", "dist.destroy_process_group()"])
 def test_a_child_ends_as_programs_do(fabric: Ctl, tmp_path: Path, last: str) -> None:
-    """Its interpreter is finalized, and C++ destroys what it does at the exit of a process."""
+    """Fork a child that exits normally: its interpreter is finalized, and C++ runs its destructors."""
     path = tmp_path / "script.py"
     path.write_text(SCRIPT.format(last=last))
     result = fabric.json("job", "start", "--workers", "2", "--", sys.executable, str(path))

@@ -1,4 +1,4 @@
-"""Sub-groups: each a job of its own, or Gloo with a reason."""
+"""Sub-groups: each is a separate job, or uses Gloo with a reason."""
 
 import logging
 from datetime import timedelta
@@ -14,7 +14,7 @@ import switchml.torch
 
 
 def overlapping(rank: int) -> dict[str, str]:
-    """Groups in pairs, crossing each other, and one of a single rank; their jobs."""
+    """Test pairs of ranks in overlapping groups and a group of a single rank, and their jobs."""
     low, high, outer = (dist.new_group(members) for members in ([0, 1], [2, 3], [0, 3]))
     alone = dist.new_group([1])
     pair = low if rank < 2 else high
@@ -117,7 +117,7 @@ def test_a_group_without_room_uses_gloo_and_says_so_once(server: RendezvousServe
 
 
 def remade(rank: int) -> list[str]:
-    """The default group, made again and again in one process."""
+    """Create and destroy the default group repeatedly in one process."""
     jobs = []
     store = dist.distributed_c10d._get_default_store()
     for _ in range(3):
@@ -158,7 +158,7 @@ def job_of_default(rank: int) -> str:
 
 
 def absent(rank: int) -> str:
-    """Rank 2 never comes to the sub-group's first collective."""
+    """Test a sub-group in which rank 2 never makes the first collective."""
     group = dist.new_group([0, 2], timeout=timedelta(seconds=2))
     message = ""
     if rank == 0:

@@ -1,4 +1,4 @@
-"""The communication hooks: what they compute, what finishes first, and ranks that are out of step."""
+"""The communication hooks: their results, the order in which buckets finish, and ranks that are out of step."""
 
 import random
 import threading
@@ -25,7 +25,7 @@ PASSES = 4
 
 @dataclass
 class Given:
-    """A bucket that is ready when the test says so; DDP hands its own over in one order only."""
+    """A bucket that becomes ready when the test decides; DDP always hands over its buckets in the same order."""
 
     number: int
     gradients: torch.Tensor
@@ -47,7 +47,7 @@ def buckets(rank: int, seed: int, sizes: tuple[int, ...] = SIZES) -> list[Given]
 
 
 def record_all_reduces() -> list[int]:
-    """Note the address of each tensor that is reduced from now on; the network ends them in the order of the calls."""
+    """Record the address of each tensor that is reduced from now on; calls end in the order in which they are made."""
     addresses: list[int] = []
     all_reduce = dist.all_reduce
 
@@ -60,13 +60,13 @@ def record_all_reduces() -> list[int]:
 
 
 def hand_over(state: AgreedOrder, given: list[Given], order: list[int], pause: float = 0.0) -> list[int]:
-    """Give all buckets in `order`, and return the numbers of those with gradients in the order in which they ended."""
+    """Submit all buckets in `order`; return the numbers of those with gradients, in the order in which they ended."""
     calls = record_all_reduces()
     if dist.get_rank() != 0:
-        dist.barrier()  # rank 0 has all ready, or nothing could overtake
+        dist.barrier()  # rank 0 has all buckets ready, so that it can change their order
     futures = []
     for number in order:
-        time.sleep(pause)  # the work of a slow rank's backward pass
+        time.sleep(pause)  # the backward pass of a slow rank
         futures.append(state.submit(given[number]))
     if dist.get_rank() == 0:
         dist.barrier()
@@ -108,7 +108,7 @@ def test_the_most_urgent_bucket_overtakes_between_partitions() -> None:
 
 
 class LastFirst:
-    """A scheduler that waits for all buckets, and lets them travel whole, one at a time, from the last to the first."""
+    """A scheduler that waits for all buckets, and sends them whole, one at a time, from the last to the first."""
 
     def __init__(self) -> None:
         self.held: list[Bucket] = []
@@ -149,12 +149,12 @@ def with_another_scheduler(rank: int) -> tuple[list[int], int]:
 
 def test_any_scheduler_decides_for_all_ranks(ranks: Ranks) -> None:
     order = [2, 1, 0] * 2
-    assert ranks.run(2, with_another_scheduler) == [(order, 2), (order, 0)]  # one for each pass, on rank 0 alone
+    assert ranks.run(2, with_another_scheduler) == [(order, 2), (order, 0)]  # one for each pass, on rank 0 only
 
 
 def out_of_step(rank: int) -> list[list[int]]:
-    """Every rank has its buckets ready in another order, and rank 2 later than the others."""
-    state = PriorityState(partition_bytes=1 << (17 + rank))  # rank 0's counts, or the calls would not fit
+    """Submit the buckets in a different order on every rank, and later on rank 2 than on the others."""
+    state = PriorityState(partition_bytes=1 << (17 + rank))  # that of rank 0 counts, else calls would differ
     orders = []
     for number in range(PASSES):
         given, plain = buckets(rank, number), buckets(rank, number)
@@ -164,19 +164,19 @@ def out_of_step(rank: int) -> list[list[int]]:
         orders.append(hand_over(state, given, order, pause=0.02 if rank == 2 else 0.0))
         for ours, theirs in zip(given, plain, strict=True):
             dist.all_reduce(theirs.gradients, op=dist.ReduceOp.AVG)
-            assert torch.equal(ours.gradients, theirs.gradients)  # cutting it up changes no bit
+            assert torch.equal(ours.gradients, theirs.gradients)  # cutting up a bucket changes no bit
     assert switchml.torch.statistics()["gloo_calls"] == 0
     return orders
 
 
 def test_ranks_out_of_step_finish_in_rank_zeros_order(ranks: Ranks) -> None:
     for orders in ranks.run(3, out_of_step, seconds=150):
-        # The first bucket began alone; every other has a higher priority than those before it, and overtakes.
+        # The first bucket began alone; each later one has a higher priority, and is sent before those that wait.
         assert orders == [[4, 3, 1, 0]] * PASSES
 
 
 def changed_priorities(rank: int) -> list[list[int]]:
-    """Rank 0 changes its mind before every pass; what the others would prefer does not matter."""
+    """Change the priorities on rank 0 before every pass; those of the other ranks have no effect."""
     urgency = [0, 0, 0, 0]
     state = PriorityState(partition_bytes=1 << 16, priority=lambda bucket: urgency[bucket.index()])
     orders = []
@@ -191,7 +191,7 @@ def test_priorities_are_those_of_rank_zero_and_may_change(ranks: Ranks) -> None:
 
 
 def late_but_urgent(rank: int) -> tuple[list[int], int]:
-    """The urgent bucket becomes ready when the first part of a large one is through."""
+    """Submit an urgent bucket when the first part of a large one has been reduced."""
     calls = switchml.torch.statistics()["network_calls"]
     state = PriorityState(partition_bytes=1 << 16)
     large, urgent = buckets(rank, 1, (1_000_000, 20_000))
@@ -209,7 +209,7 @@ def late_but_urgent(rank: int) -> tuple[list[int], int]:
 def test_an_urgent_bucket_overtakes_a_large_one_under_way(ranks: Ranks) -> None:
     for finished, calls in ranks.run(3, late_but_urgent):
         assert finished == [1, 0]
-        assert calls >= 2 * (1_000_000 * 4 // (1 << 16))  # cut up, and every part announced
+        assert calls >= 2 * (1_000_000 * 4 // (1 << 16))  # it is cut up, and every part is announced
 
 
 class Network(torch.nn.Module):
@@ -223,7 +223,7 @@ class Network(torch.nn.Module):
 
 
 class Slow(torch.autograd.Function):
-    """A backward pass that takes longer on some rank."""
+    """A network whose backward pass takes longer on one rank."""
 
     @staticmethod
     def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
@@ -268,7 +268,7 @@ def test_ddp_with_either_hook_ends_with_the_same_bits(ranks: Ranks) -> None:
 
 
 def interrupted(rank: int) -> str:
-    """Rank 1 hands over one of two buckets: its backward pass raises before the other, and its next says so."""
+    """Submit only one of two buckets on rank 1, as if its backward pass had failed; its next pass raises an error."""
     state = PriorityState(timeout=6.0, priority=lambda bucket: -bucket.index())
     given = buckets(rank, 1, (5000, 5000))
     futures = [state.submit(bucket) for bucket in given[: 1 if rank == 1 else 2]]
@@ -313,7 +313,7 @@ def test_arguments_are_checked_before_anything_is_made(ranks: Ranks) -> None:
 
 
 def deep_model() -> DistributedDataParallel:
-    """Return a model whose gradients make one bucket for each of its layers."""
+    """Return a model with one bucket of gradients per layer."""
     torch.manual_seed(3)
     layers = [layer for _ in range(10) for layer in (torch.nn.Linear(64, 64), torch.nn.Tanh())]
     return DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)
@@ -325,7 +325,7 @@ def backward(model: DistributedDataParallel, rank: int, step: int) -> None:
 
 
 def power_sgd(rank: int) -> tuple[int, list[bytes]]:
-    """Train with the hook that makes its second collective from a callback of its first one."""
+    """Train with PowerSGD's hook, which starts its second collective from a callback of its first one."""
     model = deep_model()
     state = powerSGD_hook.PowerSGDState(
         None, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=1
@@ -363,11 +363,11 @@ def failing_hook(rank: int) -> None:
 
     model = deep_model()
     model.register_comm_hook(InOrder(calls, hook), in_order_hook)
-    backward(model, rank, 0)  # in one bucket: DDP makes the buckets of the given size after its first pass
+    backward(model, rank, 0)  # one bucket: DDP uses the given size after its first pass
     calls.clear()
     with pytest.raises(RuntimeError, match="no room for a third bucket"):
         backward(model, rank, 1)
-    assert calls == [0, 1, 2]  # none was called after the error
+    assert calls == [0, 1, 2]  # the hook was not called after the error
 
 
 def test_the_error_of_a_hook_that_runs_in_order_is_raised(ranks: Ranks) -> None:
@@ -397,7 +397,7 @@ def test_gradients_on_cuda_with_either_hook(ranks: Ranks) -> None:
 
 
 def builtin_hooks(rank: int) -> None:
-    """The hooks that PyTorch has in C++ average as they do over Gloo."""
+    """Test that PyTorch's built-in C++ hooks average as they do over Gloo."""
     gloo = dist.new_group(backend="gloo")
     for kind, tolerance in ((dist.BuiltinCommHookType.ALLREDUCE, 1e-6), (dist.BuiltinCommHookType.FP16_COMPRESS, 1e-2)):
         gradients = []

@@ -1,4 +1,4 @@
-"""The name "switchml" without any import of ours, as programs that people start."""
+"""The backend name "switchml" in programs that do not import SwitchML, started like users do."""
 
 import os
 import subprocess

@@ -18,7 +18,7 @@ from training_tasks import STEPS, WIDTH, assert_close, assert_same_on_all_ranks,
 
 
 class Stack(nn.Module):
-    """Layers of odd sizes, which do not divide by the number of ranks."""
+    """A model with layers of odd sizes, which are not divisible by the number of ranks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Stack(nn.Module):
 
 
 def trained_alone(world_size: int) -> list[torch.Tensor]:
-    """The same training in one process: the mean over all ranks' batches."""
+    """Do the same training in one process, with the mean over all ranks' batches."""
     model = Stack()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for step in range(STEPS):
@@ -135,7 +135,7 @@ def checkpointed(rank: int, directory: Path) -> None:
         for resumed, expected in zip(parameters(model), uninterrupted, strict=True):
             if shard:
                 assert torch.equal(resumed.to_local(), expected.to_local())
-            else:  # DDP begins anew with its first layout of buckets, so with other quantization blocks
+            else:  # DDP restarts with its first layout of buckets, and thus with other quantization blocks
                 torch.testing.assert_close(resumed, expected, rtol=0, atol=1e-6)
         if not shard:
             assert_same_on_all_ranks(parameters(model))

@@ -1,4 +1,4 @@
-"""Training programs under torchrun and under `switchml-ctl job start`, as people start them."""
+"""Training programs under torchrun and under `switchml-ctl job start`, started like users do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS = 100
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Ctl]:
-    """A fabric where `switchml-ctl up` puts it by default."""
+    """Provide a fabric in the default directory of `switchml-ctl up`."""
     base = Path(tempfile.mkdtemp(prefix="swml-"))
     ctl = Ctl(base / "switchml")
     try:
@@ -34,7 +34,7 @@ def home() -> Iterator[Ctl]:
 
 
 def torchrun(ctl: Ctl, size: int, out: Path, *options: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-    """Start the worker under torchrun with no variable of SwitchML's set."""
+    """Start the worker under torchrun without any of SwitchML's variables."""
     environment = {name: value for name, value in ctl.environment.items() if not name.startswith("SWITCHML_")}
     environment |= {"XDG_RUNTIME_DIR": str(ctl.run_dir.parent), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), *options]
@@ -42,7 +42,7 @@ def torchrun(ctl: Ctl, size: int, out: Path, *options: str, arguments: tuple[str
 
 
 def status(process: subprocess.Popen[bytes]) -> int:
-    """How a launcher ends; if it does not, it is ended with its workers."""
+    """Return how a launcher ends; if it does not end, stop it with its workers."""
     try:
         return process.wait(SECONDS)
     except subprocess.TimeoutExpired:
@@ -71,7 +71,7 @@ def test_torchrun_needs_nothing_but_the_fabric(home: Ctl, tmp_path: Path, backen
 
 
 def test_a_rank_that_is_killed_and_a_restart(home: Ctl, tmp_path: Path) -> None:
-    # Between two looks of torchrun the others have the time to say what they saw; at the next one it ends them.
+    # Between two checks of torchrun the others have time to report what they saw; at the next check it stops them.
     options = ("--standalone", "--max-restarts", "1", "--monitor-interval", "5")
     assert status(torchrun(home, 4, tmp_path, *options, arguments=("--crash", "2"))) == 0
     for rank in (0, 1, 3):
@@ -101,7 +101,7 @@ def test_a_restart_on_two_nodes_which_count_differently(home: Ctl, tmp_path: Pat
             for node in nodes:
                 node.terminate()
                 node.wait(SECONDS)
-    # Only the node of rank 3 has had a failure of its own; the names say how many restarts a rank's torchrun counted.
+    # Only the node of rank 3 had a failure; the names contain the number of restarts that a rank's torchrun counted.
     names = {path.name for path in tmp_path.glob("*.json")}
     assert len(names) == 4
     assert {name.partition("-")[0] for name in names} == {"0", "1"}

@@ -1,4 +1,4 @@
-"""DDP, its hooks of several collectives, sharding with replicas, and what they say when the backend fails."""
+"""DDP, hooks with several collectives, sharding with replicas, and their errors when the backend fails."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def loss_of(module: torch.nn.Module, rank: int, step: int) -> torch.Tensor:
 
 
 def alone(world_size: int) -> list[torch.Tensor]:
-    """The same training in one process, on the batches of all ranks."""
+    """Do the same training in one process, on the batches of all ranks."""
     module = model()
     optimizer = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
     for step in range(STEPS):
@@ -62,12 +62,12 @@ def trains(module: torch.nn.Module, rank: int, optimizer: torch.optim.Optimizer 
 def ddp(rank: int, world_size: int) -> None:
     module = model()
     if rank:
-        torch.nn.init.zeros_(module[0].weight)  # rank 0's is broadcast
+        torch.nn.init.zeros_(module[0].weight)  # that of rank 0 is broadcast
     wrapped = DistributedDataParallel(module, bucket_cap_mb=0.01)
     trains(wrapped, rank)
     assert_trained(list(module.parameters()), world_size)
     hooked = DistributedDataParallel(model())
-    hooked.register_comm_hook(None, default_hooks.fp16_compress_hook)  # torch wants NCCL for bf16_compress_hook
+    hooked.register_comm_hook(None, default_hooks.fp16_compress_hook)  # torch requires NCCL for bf16_compress_hook
     trains(hooked, rank)
     # In one bucket: with several, its callbacks race with the next bucket's hook, on any backend for the CPU.
     slow = DistributedDataParallel(model())

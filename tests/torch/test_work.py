@@ -1,4 +1,4 @@
-"""The handles: waiting, timeouts, futures and their order, errors, and that calls overlap."""
+"""Work handles: waiting, timeouts, futures and their order, errors, and overlapping calls."""
 
 import threading
 import time
@@ -39,13 +39,13 @@ def test_wait_timeout_and_result(ranks: Ranks) -> None:
 
 
 def shares_memory(rank: int) -> None:
-    """Two calls in flight on the same memory are refused, at all ranks; the group lives on."""
+    """Test that a second call on memory in flight is refused at all ranks, and that the group remains usable."""
     store = dist.distributed_c10d._get_default_store()
     matrix = torch.ones(100, 10)
     group = dist.new_group([0, 1])
-    for number, of in enumerate((None, group)):  # the second has yet to join
+    for number, of in enumerate((None, group)):  # the second group has yet to join
         if rank == 1:
-            store.wait([f"refused {number}"])  # till then the call of rank 0 is in flight
+            store.wait([f"refused {number}"])  # until then the call of rank 0 is in flight
         works = [dist.all_reduce(matrix[:50], group=of, async_op=True)]
         if rank == 0:
             for overlapping in (matrix, matrix[49], matrix[:50].t()):
@@ -69,7 +69,7 @@ def test_calls_in_flight_may_not_share_memory(ranks: Ranks) -> None:
 
 
 def streamed(rank: int) -> list[int]:
-    """Many sizes and types in flight; the order in which they complete."""
+    """Start calls of many sizes and types; return the order in which they complete."""
     ended: list[int] = []
     dtypes = (torch.float32, torch.float64, torch.float16, torch.int64, torch.int32)
     tensors = [torch.full(((37 * n) % 3000,), float(n)).to(dtypes[n % 5]) for n in range(100)]
@@ -97,7 +97,7 @@ def futures(rank: int) -> None:
     assert future.wait()[0] is x
     assert future.done()
 
-    # A callback that waits for another collective, as PowerSGD's hook does; more of them than any pool has threads.
+    # Test callbacks that wait for another collective, as PowerSGD's hook does; more of them than a pool has threads.
     def again(f: torch.futures.Future) -> float:
         y = f.wait()[0]
         return float(dist.all_reduce(y[:1].clone(), async_op=True).get_future().wait()[0])
@@ -105,7 +105,7 @@ def futures(rank: int) -> None:
     late = rank == 1
     for width in (1, 40):
         if late:
-            time.sleep(0.3)  # so that the other rank's callbacks are there before the results
+            time.sleep(0.3)  # so that the other rank's callbacks are registered before the results
         works = [dist.all_reduce(torch.full((10,), float(n)), async_op=True) for n in range(width)]
         if not late or width == 1:
             chained = [work.get_future().then(again) for work in works]
@@ -119,7 +119,7 @@ def futures(rank: int) -> None:
         dist.all_reduce(torch.ones(1))
     else:
         blocked = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda _: inside.wait(30))
-    dist.all_reduce(torch.ones(1))  # is not held up by a callback that blocks
+    dist.all_reduce(torch.ones(1))  # is not delayed by a callback that blocks
     assert dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()[0] == 2
     inside.set()
     assert late or blocked.wait()
@@ -150,14 +150,14 @@ def overlapping(rank: int) -> None:
 
 
 def test_the_caller_goes_on_while_calls_are_in_flight(ranks: Ranks) -> None:
-    """Rank 1 waits for rank 0 to return from its calls, so a call that waits for its result never ends."""
+    """Let rank 1 wait until rank 0's calls have returned, so that a call that waited for its result would never end."""
     ranks.run(2, overlapping)
 
 
 def destroyed(rank: int) -> None:
     group = dist.distributed_c10d._get_default_group()
     if rank == 0:
-        work = dist.all_reduce(torch.ones(4), async_op=True)  # the other one never makes it
+        work = dist.all_reduce(torch.ones(4), async_op=True)  # the other rank never makes this call
         future = work.get_future()
         dist.destroy_process_group()
         with pytest.raises(dist.DistBackendError, match="destroyed"):

@@ -1,4 +1,4 @@
-"""The ranks of a process group as processes of their own, forked from one that has imported torch already."""
+"""The ranks of a process group as separate processes, forked from one that has already imported torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 HOST = "127.0.0.1"
 SECONDS = 60.0
-# What the ranks would import again and again; DistributedDataParallel imports torch._dynamo, which takes seconds.
+# Modules that every rank would import; DistributedDataParallel imports torch._dynamo, which takes seconds.
 PRELOADED = (
     "pytest",
     "sklearn.datasets",
@@ -61,7 +61,7 @@ class Rank:
     results: Connection
     result: Any = None
     failure: str = ""
-    seconds: float = 0.0  # until it ended
+    seconds: float = 0.0  # until the rank has ended
 
 
 class Ranks:
@@ -103,7 +103,7 @@ class Ranks:
         return started
 
     def finish(self, ranks: list[Rank], seconds: float = SECONDS) -> list[Rank]:
-        """Wait until all have ended, and take what they returned."""
+        """Wait until all ranks have ended, and return their results."""
         begin = time.monotonic()
         open_ranks = {rank.results: rank for rank in ranks}
         try:
@@ -126,7 +126,7 @@ class Ranks:
         return ranks
 
     def run(self, world_size: int, function: Callable[..., Any], *arguments: Any, **options: Any) -> list[Any]:
-        """Run the ranks to their end, and return what they returned, by rank."""
+        """Run the ranks to their end, and return their results by rank."""
         seconds = options.pop("seconds", SECONDS)
         ranks = self.finish(self.start(world_size, function, *arguments, **options), seconds)
         failures = [f"rank {number}:\n{rank.failure}" for number, rank in enumerate(ranks) if rank.failure]

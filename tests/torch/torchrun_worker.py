@@ -1,7 +1,7 @@
-"""A rank that torchrun or `switchml-ctl job start` starts; it writes what it saw to `OUT/ATTEMPT-RANK.json`.
+"""A rank that torchrun or `switchml-ctl job start` starts; it writes its observations to `OUT/ATTEMPT-RANK.json`.
 
 `--crash RANK`: that rank is killed in the middle of an all-reduce, in the first attempt. With `--backend none` the
-others then wait to be ended, as ranks do that hang.
+others then wait until they are stopped, like ranks that hang.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def total(rank: int, size: int) -> float:
 
 
 def lose(crash: int) -> dict[str, object]:
-    """All-reduces without end, of which one is cut off by the death of a rank."""
+    """Make all-reduces until the death of a rank interrupts one."""
     x = torch.ones(2_000_000)
     if dist.get_rank() == crash:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
@@ -46,7 +46,7 @@ def alone(out: Path, crash: int) -> dict[str, object]:
     """Use the library without torch.distributed."""
     with switchml.connect() as comm:
         if crash >= 0 and not (out / "crashed").exists():
-            comm.barrier()  # nobody looks for the file any more
+            comm.barrier()  # no other rank checks the file after this
             if comm.rank == crash:
                 (out / "crashed").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -73,7 +73,7 @@ def main() -> None:
     else:
         dist.init_process_group(options.backend, timeout=timedelta(seconds=60))
         said |= {"total": total(rank, dist.get_world_size()), "backend": dist.get_backend()}
-        if options.backend == "gloo":  # torch finds its ranks, and the job is there beside it
+        if options.backend == "gloo":  # torch finds its ranks, and the job exists in addition
             with switchml.connect() as comm:
                 said["job"] = comm.name
         if options.crash >= 0 and attempt == "0":

@@ -1,4 +1,4 @@
-"""What the training tests share: a task with the same data everywhere, and comparisons."""
+"""Parts of several training tests: a task with the same data on all ranks, and comparisons."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def parameters(model: nn.Module) -> list[torch.Tensor]:
 
 
 def assert_same_on_all_ranks(tensors: list[torch.Tensor]) -> None:
-    """Bit for bit."""
+    """Check that the tensors have the same bits on all ranks."""
     mine = torch.cat([tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors])
     everyones: list = [None] * dist.get_world_size()
     dist.all_gather_object(everyones, mine.numpy().tobytes())

@@ -11,7 +11,7 @@ GRANTED = 1000
 
 
 class SmallBuffers:
-    """Return the counters of a UDP port that got smaller buffers from the kernel than it requested."""
+    """The counters of a UDP port that got smaller buffers from the kernel than it requested."""
 
     def port_counters(self, port: int) -> dict[str, int]:
         return {"udp_port": 48864, "receive_buffer": GRANTED, "send_buffer": GRANTED}

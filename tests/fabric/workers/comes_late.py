@@ -1,4 +1,4 @@
-"""Ranks of a job that attach when it has lost one already: the worker VICTIM is killed, before or after it attached."""
+"""Ranks that attach to a job after it has lost one: the worker VICTIM is killed before or after it attached."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ def main() -> None:
     with switchml.connect() as comm:
         try:
             total = sum_of_ranks(comm)
-        except switchml.WorldChanged:  # the agent had not heard of the new epoch when this rank attached
+        except switchml.WorldChanged:  # the agent did not know the new epoch when this rank attached
             total = sum_of_ranks(comm)
         ranks = {"rank": comm.rank, "world_size": comm.world_size, "generation": comm.generation, "sum": total}
         os.write(1, (json.dumps(ranks) + "\n").encode())

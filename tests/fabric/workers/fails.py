@@ -1,4 +1,4 @@
-"""One rank leaves in the middle of the training; the others must learn it from their next call."""
+"""One rank ends in the middle of the training; the others must learn of it from their next call."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ comm = switchml.connect()
 array = np.ones(100_000, np.float32)
 began = time.monotonic()
 try:
-    comm.all_reduce(array)  # rank 1 may have its result, and be gone, before another one has looked at its own
+    comm.all_reduce(array)  # rank 1 may have its result, and end, before another rank has read its own
     if comm.rank == 1:
         if how == "exit":
             print("rank 1 gives up", flush=True)

@@ -1,4 +1,4 @@
-"""Two tensors in flight at once, the second of them late on one rank."""
+"""Two tensors in flight at once; the second is late on one rank."""
 
 import time
 

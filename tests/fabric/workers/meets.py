@@ -1,6 +1,6 @@
-"""A rank of a job that nobody has started: it finds everything in what a launcher of torch programs sets.
+"""A rank of a job by rendezvous: it finds all settings in the variables of a launcher of torch programs.
 
-It prints one JSON object: the job, its epoch and the sum, or the error and how long after the crash it came.
+It prints one JSON object: the job, its epoch and the sum, or the error and its delay after the crash.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""All-reduces of several sizes and types on which every rank checks the result; non-zero exit when one is wrong."""
+"""All-reduces of several sizes and types; every rank checks the results and exits non-zero if one is wrong."""
 
 import argparse
 import math

@@ -1,8 +1,8 @@
-"""Steps of a training that goes on after losses: every sum is checked, and all ranks agree on the step.
+"""Steps of a training that continues after losses: every sum is checked, and all ranks agree on the step.
 
-The worker VICTIM (its number as it was started) kills itself in step AT, when it has half of the results or has waited
-for them for DELAY seconds, unless it was started again.
-Each rank prints one JSON object a change, one at its end and, with --say-steps, one a step.
+The worker VICTIM (by its first number) kills itself in step AT, when it has half of the results or has waited for them
+for DELAY seconds, unless it was restarted.
+Each rank prints one JSON object per change, one at its end and, with --say-steps, one per step.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def kill_in_the_middle(comm: switchml.Communicator, size: int, delay: float) -> 
     end, middle = time.monotonic() + delay, comm.position + size / comm.values_per_packet / 2
     while comm.position < middle and time.monotonic() < end:
         time.sleep(0.0002)
-    say({"killed": time.monotonic(), "in_the_middle": comm.position >= middle})  # on a clock of the whole machine
+    say({"killed": time.monotonic(), "in_the_middle": comm.position >= middle})  # on a clock that all processes share
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""Attaches, says so, and goes on with small all-reduces until it is told to end."""
+"""Attach, print that, and make small all-reduces until told to end."""
 
 import numpy as np
 
