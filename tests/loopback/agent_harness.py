@@ -1,4 +1,4 @@
-"""An agent in this event loop, with a real gRPC server for its controller and a real switch for its packets."""
+"""An agent in this event loop, with a real gRPC server as its controller and a real switch for its packets."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RunningAgent:
         return ready
 
     async def start_job(self, job: int = 1, world_size: int = 2, **changes: Any) -> None:
-        """Assign, install the switch's tables, activate."""
+        """Assign the ranks, install the switch's tables, activate the ranks."""
         assignment = self.assignment(job, world_size, **changes)
         ready = await self.assign(assignment)
         value, mask = assignment.slot_base << 1, ~(2 * SLOTS - 1) & 0xFFFF
@@ -87,7 +87,7 @@ async def expect_event(controller: AgentsServer, kind: pb.RankEvent.Kind, rank: 
 
 @asynccontextmanager
 async def running_agent(directory: Path, **changes: Any) -> AsyncIterator[RunningAgent]:
-    """Run an agent that is registered; its controller listens at a fixed port, so that it can be started again."""
+    """Run an agent that is registered; its controller listens on a fixed port, so that it can be restarted."""
     switch = Switch(256, VALUES)
     switch_udp_port = switch.add_udp_port(1, "127.0.0.1", 0)
     switch.set_switch_address(0x020000000001, LOCALHOST)
@@ -108,7 +108,7 @@ async def running_agent(directory: Path, **changes: Any) -> AsyncIterator[Runnin
 
 
 async def first(awaitable: Awaitable[object], agent: asyncio.Task[None]) -> None:
-    """Wait for something, but not longer than the agent lives."""
+    """Wait for something while the agent runs."""
     waiting = asyncio.ensure_future(awaitable)
     await asyncio.wait([waiting, agent], return_when=asyncio.FIRST_COMPLETED)
     if agent.done():
@@ -118,7 +118,7 @@ async def first(awaitable: Awaitable[object], agent: asyncio.Task[None]) -> None
 
 
 class RawProcess:
-    """A training process that says whatever the test wants."""
+    """A training process that sends the messages of the test."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -129,7 +129,7 @@ class RawProcess:
         self.socket.send(message if isinstance(message, bytes) else json.dumps(message).encode())
 
     def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None when the agent has hung up."""
+        """Return the next message; None if the agent has disconnected."""
         data, descriptors, _, _ = socket.recv_fds(self.socket, 65536, 2)
         for descriptor in descriptors:
             socket.close(descriptor)

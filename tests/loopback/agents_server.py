@@ -1,4 +1,4 @@
-"""The controller's side of Agents.Session on a real gRPC server, which does what the test says."""
+"""The controller's side of Agents.Session on a real gRPC server, controlled by the test."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class AgentsServer(pb_grpc.AgentsServicer, pb_grpc.JobsServicer):
             await self.send(alive=pb.Alive())
 
     async def set_answers(self, answers: bool) -> None:
-        """Answer heartbeats, those that came before as well, or none any more."""
+        """Answer heartbeats, including earlier ones, or stop answering them."""
         self.answers = answers
         await self._answer()
 
@@ -86,7 +86,7 @@ class AgentsServer(pb_grpc.AgentsServicer, pb_grpc.JobsServicer):
             await asyncio.wait_for(self._changed.wait_for(condition), DEADLINE)
 
     async def next(self, kind: str) -> Any:
-        """Wait for the first message of a kind and take it."""
+        """Wait for the first message of a kind and remove it."""
 
         def found() -> pb.AgentMessage | None:
             return next((message for message in self.messages if message.WhichOneof("message") == kind), None)

@@ -1,4 +1,4 @@
-"""A BfRt server in the test's own event loop, and a driver that is kept connected to it."""
+"""A BfRt server in the test's event loop, and a driver that is kept connected to it."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def make_driver(address: str, ports: tuple[TofinoPort, ...] = PORTS, program: st
 
 
 class Running:
-    """A driver whose ``run`` goes on; ``jobs`` is what the switch shall hold when it is connected."""
+    """A driver whose ``run`` continues; ``jobs`` are those that the switch must hold when it is connected."""
 
     def __init__(self, driver: BfrtDriver) -> None:
         self.driver = driver
         self.jobs: list[JobTables] = []
-        self.prepared: list[bool] = []  # whether the switch was empty
+        self.prepared: list[bool] = []  # True if the switch was empty
 
     async def prepare(self, loaded: bool) -> None:
         self.prepared.append(loaded)

@@ -1,6 +1,6 @@
 """A real switch, engine and agent socket in this process, with the ranks of a job as threads that use the library.
 
-Only the controller is missing: the harness does for a job what it would do.
+Only the controller is missing: the harness takes its part.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Agent:
 
 
 class Fabric:
-    """Jobs of this fabric are numbered from 1; each rank of them is on this one agent, unless `add_agent` was called.
+    """Jobs of this fabric are numbered from 1; all ranks are on this one agent, unless `add_agent` was called.
 
     `transport` is udp or shm; `threads` are the data threads of each agent, `shards` those of the switch, `shm_shards`
     those of its shm port.
@@ -73,7 +73,7 @@ class Fabric:
         self.engines: list[Engine] = []
         self.events: list[pb.RankEvent] = []
         self.seen_port: Callable[[int], int] = lambda port: port  # at which the switch sees an agent's
-        self.held_back: set[int] = set()  # kinds of events that this controller does not act upon
+        self.held_back: set[int] = set()  # kinds of events that this controller ignores
         self._next_base = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agent-loop", daemon=True)
@@ -94,7 +94,7 @@ class Fabric:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE)
 
     def add_agent(self, transport: str) -> Agent:
-        """Let one more agent share the ranks of the jobs to come, in turns."""
+        """Add an agent; later jobs distribute their ranks over the agents in turn."""
         switch_socket = self.switch_socket if transport == "shm" else None
         engine = Engine(self._threads)
         engine.start()
@@ -116,11 +116,11 @@ class Fabric:
         return self.agents[rank % len(self.agents)]
 
     def add_job(self, job: int, world_size: int, slots: int = 64, epoch: int = 1, multicast: str = "") -> None:
-        """Open the ranks, install the tables, activate. Results go to the IPv4 group `multicast` where there is one."""
+        """Open the ranks, install the tables, activate. Results go to the IPv4 group `multicast`, if given."""
         base = (self._next_base + slots - 1) // slots * slots
         self._next_base = base + slots
         self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
-        listeners: dict[tuple[int, int], int] = {}  # one copy of a result to each place: the first rank's there
+        listeners: dict[tuple[int, int], int] = {}  # one copy of a result to each place: to its first rank
         for agent in self.agents[:world_size]:
             assignment = pb.Assignment(
                 job=job,
@@ -161,7 +161,7 @@ class Fabric:
     def run_ranks(
         self, world_size: int, function: Callable[[switchml.Communicator], T], job: int = 1, deadline: float = DEADLINE
     ) -> list[T]:
-        """Run `function` for every rank, each in a thread of its own, and return what it returned by rank."""
+        """Run `function` for every rank, each in a separate thread, and return the results by rank."""
         results: dict[int, T] = {}
         errors: dict[int, BaseException] = {}
 
@@ -186,7 +186,7 @@ class Fabric:
         return {verdict: self.switch.read_job_counter(job << 4 | verdict)[0] for verdict in Verdict}
 
     def _control(self, message: pb.AgentMessage) -> None:
-        """Do what the controller does when something happened to a rank."""
+        """Handle an event of a rank as the controller does."""
         if message.WhichOneof("message") != "rank_event":
             return
         event = message.rank_event

@@ -11,7 +11,7 @@ from soft_switch import Client, SwitchProcess, running_switch
 
 @pytest.fixture(scope="module")
 def switch_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchProcess]:
-    """A switch with two ports and 64 slots."""
+    """Provide a switch with two ports and 64 slots."""
     directory = tmp_path_factory.mktemp("switch")
     with running_switch(directory, "--udp-port", "1=127.0.0.1:0", "--udp-port", "2=127.0.0.1:0", "--slots", "64") as s:
         yield s
@@ -19,13 +19,13 @@ def switch_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwitchP
 
 @pytest.fixture(scope="session")
 def election_ids() -> Iterator[int]:
-    """Ids that only grow, because a switch remembers the highest one."""
+    """Provide ids that only grow, because a switch remembers the highest one."""
     return itertools.count(1)
 
 
 @pytest.fixture
 def client(switch_process: SwitchProcess, election_ids: Iterator[int]) -> Iterator[Client]:
-    """A primary client of a switch whose state is cleared."""
+    """Provide a primary client of a switch whose state is cleared."""
     with Client(switch_process.address, next(election_ids)) as primary:
         primary.set_config()
         yield primary

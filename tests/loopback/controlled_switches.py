@@ -1,4 +1,4 @@
-"""A switch of each target as a process that the controller drives, and that can be ended and started again."""
+"""A switch of each target, as a process that the controller drives and that can be restarted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
 
 
 class ControlledSwitch(ABC):
-    """A context manager; ``stop`` and ``start`` in between are a restart at the same addresses."""
+    """A context manager; ``stop`` and ``start`` restart the switch at the same addresses."""
 
     target = ""
     values = 64
@@ -104,7 +104,7 @@ class Bmv2Switch(ControlledSwitch):
 
 
 class TofinoSwitch(ControlledSwitch):
-    """Our emulator; ports 1 and 2 are in one pipe, 3 in the other."""
+    """The emulator of a Tofino; ports 1 and 2 are in one pipe, 3 in the other."""
 
     target = "tofino"
     slots = 2048
@@ -122,7 +122,7 @@ class TofinoSwitch(ControlledSwitch):
         self.usage = directory / "usage.json"
 
     def used(self) -> set[tuple[str, str, str]]:
-        """What the controller has named of the tables; after ``stop``."""
+        """Return the names in the tables that the controller has used; after ``stop``."""
         return {tuple(one) for one in json.loads(self.usage.read_text())}
 
     def _command(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""A switchml-controller process for tests, and an agent that does what the test says."""
+"""A switchml-controller process for tests, and an agent that the test controls."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def controller_command(*arguments: str) -> list[str]:
 
 
 class ControllerProcess:
-    """A daemon that can be stopped and started again on the same store and port."""
+    """A daemon that can be restarted on the same store and port."""
 
     def __init__(self, directory: Path, config: str, tls: Path | None = None) -> None:
         self.directory = directory
@@ -95,7 +95,7 @@ class ControllerProcess:
 def _is_ours(ready_file: Path, pid: int) -> bool:
     try:
         return bool(json.loads(ready_file.read_text())["pid"] == pid)
-    except FileNotFoundError:  # the one of a killed controller may vanish at any time
+    except FileNotFoundError:  # that of a killed controller may disappear at any time
         return False
 
 
@@ -113,7 +113,7 @@ def running_controller(
 
 @dataclass
 class ScriptedAgent:
-    """Speaks Agents.Session as the test tells it to; answers assignments by itself unless told otherwise."""
+    """Speaks Agents.Session as directed by the test; answers assignments itself unless told otherwise."""
 
     address: str
     name: str = "a1"
@@ -128,7 +128,7 @@ class ScriptedAgent:
     socket_address: str = "127.0.0.1"
     answer: Callable[[pb.Assignment], pb.AgentMessage | None] | None = None
     refuses: bool = False
-    quiesces: bool = False  # answers Quiesce: none of its ranks has begun anything
+    quiesces: bool = False  # answer Quiesce: its ranks have begun no phase
     heartbeats: bool = True
     tls: Path | None = None
     received: list[pb.ControllerMessage] = field(default_factory=list)

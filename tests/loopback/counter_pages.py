@@ -12,7 +12,7 @@ from switchml.common.counters import Counter
 
 Exported = set[tuple[str, frozenset[tuple[str, str]]]]
 
-SERIES = {"job_name", "rank", "port", "le"}  # labels that tell the series of one counter apart
+SERIES = {"job_name", "rank", "port", "le"}  # labels that distinguish the series of one counter
 
 
 def page(address: str) -> list[Metric]:
@@ -21,7 +21,7 @@ def page(address: str) -> list[Metric]:
 
 
 def counters_on(families: Iterable[Metric], prefix: str) -> Exported:
-    """Return the counters and histograms whose names begin with `prefix`, with the labels that tell them apart."""
+    """Return the counters and histograms whose names begin with `prefix`, with the labels that distinguish them."""
     return {
         (
             f"{family.name}_total" if family.type == "counter" else family.name,

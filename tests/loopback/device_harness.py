@@ -1,4 +1,4 @@
-"""A whole fabric of processes whose switch and agents move Ethernet frames themselves: DPDK or AF_XDP.
+"""A complete fabric of processes whose switch and agents send and receive Ethernet frames over DPDK or AF_XDP.
 
 Switch, controller and agents are the daemons; the ranks are threads of the test that use the library.
 """
@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 @dataclass
 class AgentPlace:
-    """An agent: its address, the switch port that it hangs on, and the options that name its transport."""
+    """An agent: its address, the switch port that it is attached to, and the options of its transport."""
 
     address: str
     switch_port: int
     options: Sequence[str]
-    prefix: Sequence[str] = ()  # of its command line: `ip netns exec ...`
+    prefix: Sequence[str] = ()  # the beginning of its command line: `ip netns exec ...`
 
 
 @dataclass
@@ -45,12 +45,12 @@ class DeviceFabric:
     client: ControllerClient
     sockets: list[Path]
     logs: list[Path] = field(default_factory=list)  # of the switch, then of the agents
-    metrics: list[str] = field(default_factory=list)  # where they serve them, in the same order
+    metrics: list[str] = field(default_factory=list)  # their addresses, in the same order
     processes: list[int] = field(default_factory=list)
     p4runtime: str = ""  # of the switch
 
     def run_job(self, world_size: int, function: Callable[[switchml.Communicator], T]) -> list[T]:
-        """Run `function` for every rank of a new job, each in a thread of its own; what it returned by rank."""
+        """Run `function` for every rank of a new job, each in a separate thread; return the results by rank."""
         job = self.client.start_job(world_size)
         agents = {rank.rank: rank.agent for rank in job.ranks}
         results: dict[int, T] = {}
@@ -99,7 +99,7 @@ class DeviceFabric:
 
 
 def link_counters(log: Path) -> dict[str, int]:
-    """What an agent that has ended logged about its device."""
+    """Return what an agent that has ended has logged about its device."""
     (line,) = [line for line in log.read_text().splitlines() if "'unknown_port'" in line]
     counters = json.loads(line[line.index("{") :].replace("'", '"'))
     assert isinstance(counters, dict)
@@ -107,7 +107,7 @@ def link_counters(log: Path) -> dict[str, int]:
 
 
 def port_counters(log: Path, port: int) -> dict[str, Any]:
-    """What a switch that has ended logged about a port."""
+    """Return what a switch that has ended has logged about a port."""
     (line,) = [line for line in log.read_text().splitlines() if f"port {port}: {{" in line]
     text = line[line.index("{") :].replace("'", '"').replace("True", "true").replace("False", "false")
     counters = json.loads(text)
@@ -119,9 +119,9 @@ def port_counters(log: Path, port: int) -> dict[str, Any]:
 def daemon(
     command: Sequence[str], ready_file: Path, log: Path, ended_by: signal.Signals = signal.SIGTERM
 ) -> Iterator[dict[str, Any]]:
-    """Run a daemon until the end of the block, or the signal `ended_by` that the block sends, once it is ready.
+    """Run a daemon until the end of the block, or until the block sends the signal `ended_by`; wait until it is ready.
 
-    Yields its ready file's content.
+    Yields the contents of its ready file.
     """
     with log.open("w") as stderr:
         process = subprocess.Popen([*command, "--ready-file", str(ready_file)], stdout=stderr, stderr=stderr)
@@ -136,7 +136,7 @@ def daemon(
             assert process.wait(DEADLINE) == expected, log.read_text()
         finally:
             process.kill()
-    # The controller's log may have one when an agent leaves while it is written to.
+    # The controller's log may contain one if an agent disconnects while the controller sends to it.
     assert log.stem == "controller" or "Traceback" not in log.read_text(), log.read_text()
 
 
@@ -150,7 +150,7 @@ def running_fabric(
     values: int = VALUES,
     ended_by: signal.Signals = signal.SIGTERM,
 ) -> Iterator[DeviceFabric]:
-    """A switch, its controller, both behind `prefix`, and agents a0, a1, ...; `ended_by` is what ends the switch."""
+    """Run a switch and its controller, both behind `prefix`, and agents a0, a1, ...; `ended_by` ends the switch."""
     with contextlib.ExitStack() as stack:
         log = directory / "switch.log"
         command = [*prefix, sys.executable, "-m", "switchml.dataplane.softswitch.daemon", "--grpc", "127.0.0.1:0"]
@@ -191,7 +191,7 @@ def running_fabric(
 def check_restart(
     directory: Path, options: Sequence[str], agents: Sequence[AgentPlace], how: signal.Signals, elements: int
 ) -> None:
-    """Agents find a switch again that was ended by a signal and started anew with the same options."""
+    """Check that agents find a switch again that was ended by a signal and restarted with the same options."""
     with contextlib.ExitStack() as stack:
         fabric = stack.enter_context(running_fabric(directory, options, agents, ended_by=how))
         fabric.check_all_reduce(2, 1000)

@@ -1,7 +1,7 @@
 """Times of all-reduces over UDP, AF_XDP and DPDK, in turns: `make bench-devices`, as root.
 
-Every transport has a fabric of its own with a job of two ranks, all at once; in each repetition each of them reduces a
-tensor once, and every element is checked. Packets have 256 values, as the MTU of 1500 allows.
+Every transport has a separate fabric with a job of two ranks; all run at the same time. In each repetition each job
+reduces a tensor once, and every element is checked. Packets have 256 values, as the MTU of 1500 allows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pair:
         return switchml.connect(agent=agent, job=job, rank=rank, world_size=HOSTS)
 
     def seconds(self, elements: int) -> float:
-        """Time one all-reduce: that of the slower rank."""
+        """Return the time of one all-reduce, which is that of the slower rank."""
         return max(self._threads.map(lambda comm: self._reduce(comm, elements), self._comms))
 
     def _reduce(self, comm: switchml.Communicator, elements: int) -> float:
@@ -61,7 +61,7 @@ class Pair:
         return took
 
     def processor_seconds(self) -> float:
-        """What agents and switch have used since they began."""
+        """Return the CPU seconds of agents and switch since their start."""
         fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self._fabric.processes]
         return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS
 
@@ -69,7 +69,7 @@ class Pair:
 def fabric_with(
     directory: Path, options: Sequence[str], agents: Sequence[AgentPlace], prefix: Sequence[str], threads: int, mac: str
 ) -> contextlib.AbstractContextManager[DeviceFabric]:
-    """Start a fabric with so many data threads in each agent, and shards of the switch."""
+    """Start a fabric with this many data threads in each agent, and shards of the switch."""
     places = [replace(agent, options=(*agent.options, "--threads", str(threads))) for agent in agents]
     return running_fabric(directory, [*options, "--shards", str(threads)], places, prefix, mac)
 
@@ -131,7 +131,7 @@ def main() -> None:
                 for system in systems:
                     before = system.processor_seconds()
                     took = system.seconds(elements)
-                    if repetition > 0:  # the first is for warming up
+                    if repetition > 0:  # the first repetition is a warm-up
                         times[system.name].append(took)
                         used[system.name] += system.processor_seconds() - before
             first = times[systems[0].name]
@@ -140,7 +140,7 @@ def main() -> None:
                 sys.stdout.write(
                     f"{megabytes:3} MiB  {name:22} {statistics.median(seconds) * 1e3:8.1f} ms"
                     f" ({min(seconds) * 1e3:.1f} to {max(seconds) * 1e3:.1f}), {ratio:.2f} of udp,"
-                    f" {used[name] / arguments.repetitions * 1e3:.0f} ms of processors\n"
+                    f" {used[name] / arguments.repetitions * 1e3:.0f} ms of CPU time\n"
                 )
     sys.stdout.write(f"load {os.getloadavg()[0]:.1f}\n")
 

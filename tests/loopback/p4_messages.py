@@ -122,7 +122,7 @@ def update(kind: p4r.Update.Type.ValueType, message: Any) -> p4r.Update:
     return p4r.Update(type=kind, entity=entity(message))
 
 
-# One of each kind that the server knows, for tests that damage them.
+# One message of each kind that the server accepts, for tests that corrupt them.
 VALID = (
     worker_entry(counter_data=p4r.CounterData(packet_count=3)),
     p4r.DirectCounterEntry(table_entry=worker_entry(), data=p4r.CounterData(packet_count=3)),

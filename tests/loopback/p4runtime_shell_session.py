@@ -1,4 +1,4 @@
-"""What a person would type into p4runtime-shell; run by its own interpreter (see test_p4runtime_shell.py).
+"""A session of p4runtime-shell, as typed by a user; run by its own interpreter (see test_p4runtime_shell.py).
 
 Arguments: address of the switch, file with the p4info, file with the device config. Prints JSON.
 """
@@ -13,7 +13,7 @@ from p4runtime_sh.shell import CounterEntry, FwdPipeConfig, MulticastGroupEntry,
 
 def session(address, p4info, device_config):
     seen = {}
-    # The first connection sets the pipeline, the second one knows only what the switch tells it.
+    # The first connection sets the pipeline; the second one uses only what the switch returns.
     sh.setup(device_id=1, grpc_addr=address, election_id=(0, 1), config=FwdPipeConfig(p4info, device_config))
     sh.teardown()
     sh.setup(device_id=1, grpc_addr=address, election_id=(0, 2))

@@ -1,6 +1,6 @@
-"""The SDE's own client against our server, in a process of its own: its messages have the names of ours.
+"""The SDE's own client with SwitchML's BfRt server, in a separate process, because message names collide.
 
-Called with the server's address; prints what it read as JSON.
+Called with the server's address; prints the results of its reads as JSON.
 """
 
 import json

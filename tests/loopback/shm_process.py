@@ -1,4 +1,4 @@
-"""A training process's end of the memory that a rank shares, with the agent or with a switch, byte by byte."""
+"""A training process's access, byte by byte, to the memory that a rank shares with the agent or a switch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RankProcess:
         self.handle = handle
         self.slots, self.values = slots, values
         self.memory_fd, self.doorbell_fd, *others = engine.open_channel(handle)
-        for descriptor in others:  # the results that an agent writes, which nothing here reads
+        for descriptor in others:  # the results that an agent writes, which are not read here
             os.close(descriptor)
         self.memory = mmap.mmap(self.memory_fd, 0)
         self._tickets = _round_up(RINGS + 4 * slots, 128)
@@ -57,7 +57,7 @@ class RankProcess:
             self.unbind()
 
     def unbind(self) -> None:
-        """Let the agent close the rank, as when its process has died."""
+        """Let the agent close the rank, as if its process had died."""
         self._engine.close_rank(self.handle)
         self.handle = 0
 
@@ -68,7 +68,7 @@ class RankProcess:
         _TICKET.pack_into(self.memory, self._tickets + slot * _TICKET.size, chunk, 0, exponent, count, flags, format_)
 
     def submit_index(self, index: int) -> None:
-        """Put anything into the submission ring."""
+        """Write an arbitrary entry into the submission ring."""
         struct.pack_into("<H", self.memory, RINGS + 2 * (self._submitted % self.slots), index)
         self._submitted += 1
         self.publish(self._submitted)
@@ -94,7 +94,7 @@ class RankProcess:
 
     @property
     def asked_to_ring(self) -> bool:
-        """Whether the switch sleeps until this rank rings the doorbell."""
+        """Return whether the switch sleeps until this rank rings the doorbell."""
         return bool(self.memory[SERVER_SLEEPS])
 
     def wait_completed(self, count: int) -> None:

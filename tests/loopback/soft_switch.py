@@ -1,4 +1,4 @@
-"""A switchml-switch process for tests, and what is needed to speak P4Runtime to it without any client library."""
+"""A switchml-switch process for tests, and a P4Runtime client without any client library."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def running_switch(directory: Path, *arguments: str) -> Iterator[SwitchProcess]:
 
 @contextlib.contextmanager
 def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Stop a process, with all its threads, and let it go on afterwards."""
+    """Stop a process with all its threads, and continue it afterwards."""
     process.send_signal(signal.SIGSTOP)
     threads = Path(f"/proc/{process.pid}/task")
     try:
@@ -84,7 +84,7 @@ def wait_until(condition: Any, what: str, deadline: float = DEADLINE) -> None:
 
 
 class Stream:
-    """A StreamChannel: ``arbitrate`` asks, ``next`` waits for the answer."""
+    """A StreamChannel: ``arbitrate`` sends a request, ``next`` waits for the answer."""
 
     def __init__(self, stub: p4r_grpc.P4RuntimeStub, device_id: int = 1) -> None:
         self.device_id = device_id
@@ -205,7 +205,7 @@ def uint128(value: int) -> p4r.Uint128:
 
 
 def update_errors(error: grpc.RpcError) -> list[p4r.Error]:
-    """The p4.v1.Error of each element of a failed batch."""
+    """Return the p4.v1.Error of each element of a failed batch."""
     assert error.code() == grpc.StatusCode.UNKNOWN, error
     details = dict(error.trailing_metadata())["grpc-status-details-bin"]
     status = rpc_status.Status.FromString(details)
@@ -218,7 +218,7 @@ def update_errors(error: grpc.RpcError) -> list[p4r.Error]:
 
 
 def write_error(client: Client, kind: Any, message: Any) -> tuple[int, str]:
-    """The code and text with which the only update of a batch fails."""
+    """Return the code and text with which the only update of a batch fails."""
     with pytest.raises(grpc.RpcError) as raised:
         client.write(update(kind, message))
     (error,) = update_errors(raised.value)
@@ -227,7 +227,7 @@ def write_error(client: Client, kind: Any, message: Any) -> tuple[int, str]:
 
 
 def read_error(client: Client, message: Any) -> int:
-    """The code with which the only request of a batch fails."""
+    """Return the code with which the only request of a batch fails."""
     with pytest.raises(grpc.RpcError) as raised:
         client.read(entity(message))
     (error,) = update_errors(raised.value)
@@ -235,7 +235,7 @@ def read_error(client: Client, message: Any) -> int:
 
 
 def rpc_error(call: Any, *arguments: Any, **fields: Any) -> tuple[grpc.StatusCode, str]:
-    """The code and text with which a call fails."""
+    """Return the code and text with which a call fails."""
     with pytest.raises(grpc.RpcError) as raised:
         call(*arguments, **fields)
     return raised.value.code(), raised.value.details()

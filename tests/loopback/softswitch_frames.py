@@ -1,4 +1,4 @@
-"""Ethernet frames by hand, and a native soft switch with hosts at frame ports."""
+"""Hand-made Ethernet frames, and a native soft switch with hosts at frame ports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ECHO_REQUEST, ECHO_REPLY = 8, 0
 
 
 def checksum(data: bytes) -> int:
-    """Return the Internet checksum (RFC 1071): 0 for data that carry their own."""
+    """Return the Internet checksum (RFC 1071): 0 for data that contain their checksum."""
     data += b"\0" * (len(data) % 2)
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total > 0xFFFF:
@@ -40,7 +40,7 @@ def ethernet(dst: int, src: int, ethertype: int, payload: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Ipv4:
-    """The fields of an IPv4 header; None is what the payload makes it."""
+    """The fields of an IPv4 header; None: computed from the payload."""
 
     src: int
     dst: int
@@ -85,13 +85,13 @@ def arp(operation: int, sender: tuple[int, int], target: tuple[int, int]) -> byt
 
 
 def echo(kind: int, data: bytes, check: int | None = None) -> bytes:
-    """Return an ICMP echo request or reply with the right checksum, or with this one."""
+    """Return an ICMP echo request or reply, with the right checksum or a given one."""
     message = struct.pack("!BBHHH", kind, 0, 0, 0x1111, 7) + data
     return message[:2] + struct.pack("!H", checksum(message) if check is None else check) + message[4:]
 
 
 class Host:
-    """What is at the other end of a frame port."""
+    """The host at the other end of a frame port."""
 
     def __init__(self, number: int, path: Path, switch_path: Path) -> None:
         self.number = number  # of the port
@@ -99,7 +99,7 @@ class Host:
         self.ip = 0x0A000000 + number
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(path))
-        self.socket.connect(str(switch_path))  # so any number of frames may wait here
+        self.socket.connect(str(switch_path))  # so that any number of frames may wait here
         self.socket.settimeout(TIMEOUT)
 
     def send(self, frame: bytes) -> None:
@@ -123,7 +123,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Rank:
-    """A worker of a job: where it is, and how its packets look."""
+    """A worker of a job: its place, and the addresses in its packets."""
 
     host: Host
     udp_port: int
@@ -134,7 +134,7 @@ class Rank:
         return ethernet(SWITCH_MAC, self.host.mac, 0x0800, header.pack(datagram))
 
     def result(self, packet: Packet, traffic_class: int = 0) -> bytes:
-        """Return the frame in which this RESULT comes to the rank."""
+        """Return the frame in which this RESULT reaches the rank."""
         ip = Ipv4(SWITCH_IP, self.host.ip, 17, traffic_class, identification=0, fragment=DONT_FRAGMENT, ttl=64)
         datagram = udp(PROTOCOL_UDP_PORT, self.udp_port, packet.pack())
         return ethernet(self.host.mac, SWITCH_MAC, 0x0800, ip.pack(datagram))
@@ -157,7 +157,7 @@ class FrameFabric:
     def add_job(
         self, job: int, ports: tuple[int, ...], base: int = 0, slots: int = 4, epoch: int = 1, udp_port: int = 4000
     ) -> list[Rank]:
-        """Do what the controller does for a job; rank r sits at ports[r]."""
+        """Write the controller's entries for a job; rank r is attached to ports[r]."""
         ranks = [Rank(self.hosts[port], udp_port + rank) for rank, port in enumerate(ports)]
         self.switch.set_job(job, base << 1, ~(2 * slots - 1) & 0xFFFF)
         self.switch.set_group(job, [(port, rank) for rank, port in enumerate(ports)])
@@ -176,7 +176,7 @@ class FrameFabric:
         return (host.number, host.mac, host.ip, rank.udp_port, job, number, base << 1, mask, 1)
 
     def settle(self, port: int = 1) -> list[bytes]:
-        """Wait until every frame sent so far to `port` was processed; return what has come to its host."""
+        """Wait until every frame sent so far to `port` was processed; return the frames that its host got."""
         host = self.hosts[port]
         asker = (host.mac, next(self._questions))
         host.send(ethernet(BROADCAST, host.mac, 0x0806, arp(ARP_REQUEST, asker, (0, SWITCH_IP))))
@@ -184,11 +184,11 @@ class FrameFabric:
         frames = []
         while (frame := host.receive()) != reply:
             frames.append(frame)
-        self.switch.port_counters(port)  # comes after the burst, and so after what left through other ports
+        self.switch.port_counters(port)  # comes after the burst, and so after frames through other ports
         return frames
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Ask until it holds; fail after TIMEOUT."""
+        """Wait until the condition holds; fail after TIMEOUT."""
         deadline = time.monotonic() + TIMEOUT
         while not condition():
             assert time.monotonic() < deadline, f"{condition} did not hold within {TIMEOUT} s"
@@ -220,7 +220,7 @@ def running_frames(directory: Path, ports: int = 3, slots: int = 8, values: int 
 
 
 def with_ip(frame: bytes, **fields: int | bytes | None) -> bytes:
-    """Return a frame of ours with other IPv4 fields and the right checksum for them."""
+    """Return a SwitchML frame with other IPv4 fields and the right checksum for them."""
     src, dst = struct.unpack_from("!II", frame, 26)
     header = replace(Ipv4(src, dst), **fields)  # type: ignore[arg-type]
     return frame[:14] + header.pack(frame[34:])

@@ -16,7 +16,7 @@ LOCALHOST = 0x7F000001
 TIMEOUT = 5.0  # seconds; every wait ends
 UDP_SEGMENT = 103  # linux/udp.h
 PROBE_JOB = 1023
-HEADERS = 14 + 20 + 8  # Ethernet, IPv4 and UDP: the frame that a datagram stands for
+HEADERS = 14 + 20 + 8  # headers of Ethernet, IPv4 and UDP, which count as part of a datagram
 
 
 class Worker:
@@ -25,7 +25,7 @@ class Worker:
     def __init__(self, switch_udp_port: int) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
-        self.socket.connect(("127.0.0.1", switch_udp_port))  # takes nothing from anyone else
+        self.socket.connect(("127.0.0.1", switch_udp_port))  # receives nothing from other senders
         self.socket.settimeout(TIMEOUT)
         self.udp_port: int = self.socket.getsockname()[1]
 
@@ -71,7 +71,7 @@ class Harness:
     def add_job(
         self, job: int, size: int, base: int = 0, slots: int = 4, epoch: int = 1, ports: tuple[int, ...] = (1,)
     ) -> list[Worker]:
-        """Do what the controller does for a job; rank r sits at ports[r % len(ports)]."""
+        """Write the controller's entries for a job; rank r is attached to ports[r % len(ports)]."""
         placed = [ports[rank % len(ports)] for rank in range(size)]
         workers = [Worker(self.udp_ports[port]) for port in placed]
         self._workers += workers
@@ -93,7 +93,7 @@ class Harness:
     def settle(self) -> None:
         """Wait until every packet sent so far to port 1 was processed and its results were sent.
 
-        A job of one worker answers at once, and packets keep their order on the way into a port.
+        The switch answers a job of one worker at once, and packets keep their order into a port.
         """
         phase = self._probe_phase
         self._probe_phase += 2
@@ -102,14 +102,14 @@ class Harness:
             pass
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Ask until it holds; fail after TIMEOUT."""
+        """Wait until the condition holds; fail after TIMEOUT."""
         deadline = time.monotonic() + TIMEOUT
         while not condition():
             assert time.monotonic() < deadline, f"{condition} did not hold within {TIMEOUT} s"
             time.sleep(0.001)
 
     def drops(self) -> dict[DropReason, int]:
-        """Return the reasons for which packets were dropped, and how many."""
+        """Return the number of dropped packets by reason."""
         counted = {reason: self.switch.read_drop_counter(reason)[0] for reason in DropReason}
         return {reason: packets for reason, packets in counted.items() if packets}
 
@@ -125,7 +125,7 @@ class Harness:
 
 @contextmanager
 def running(slots: int = 8, values: int = 4, ports: int = 1) -> Iterator[Harness]:
-    """Run a switch; this thread keeps to one core meanwhile.
+    """Run a switch, with this thread pinned to one core.
 
     Loopback keeps the order of packets from different sockets only when they are sent from one core.
     """

@@ -1,4 +1,4 @@
-"""The agent's engine: one rank's process or switch cannot hold up what others need of it."""
+"""The agent's engine: one rank's process or switch cannot delay the service of other ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from switchml.host_agent._engine import Engine
 SLOTS = 64
 VALUES = 64
 SECONDS = 0.5
-"""How long others are watched: counting to 2^31, or the patience with a switch, takes several times as long."""
+"""The time for which others are watched; counting to 2^31 or a switch's timeout takes several times as long."""
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def engine() -> Iterator[Engine]:
 
 
 def open_rank(engine: Engine, job: int) -> int:
-    """Open the only rank of a job over UDP; no switch answers at its address."""
+    """Open the only rank of a job over UDP, with an address at which no switch answers."""
     return engine.open_rank("127.0.0.1", "127.0.0.1", 9, job, 0, 1, 1, 0, SLOTS, VALUES)
 
 

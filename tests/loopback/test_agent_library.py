@@ -1,4 +1,4 @@
-"""The library against the agent: what it raises when things go wrong, and what it leaves behind."""
+"""The library with an agent: the errors that it raises, and the resources that it releases."""
 
 import gc
 import os
@@ -67,12 +67,12 @@ def test_arguments_are_checked_before_anything_is_sent(fabric: Fabric) -> None:
                 comm.broadcast(x, root)  # type: ignore[arg-type]
         comm.broadcast(x, np.int64(0))  # type: ignore[arg-type]
         assert (x == 1).all()
-        comm.all_reduce(x)  # none of this cost anything
+        comm.all_reduce(x)  # none of these calls had an effect
 
 
 # ---- ranks out of step ----
 
-LONG = "u1, " * 40  # of a structured dtype, whose name is longer than the controller is told
+LONG = "u1, " * 40  # for a structured dtype, whose name is longer than the limit of the controller
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_a_timeout_names_the_missing_rank_and_is_final(fabric: Fabric) -> None:
         comms[0].all_reduce(x)
     assert again.value.ranks == (2,)
     assert (x == 1).all()
-    # A rank that gives up is missing to the others: closing it does not look as if it had done its part.
+    # A rank that gives up is missing to the others: after its close they still get a timeout.
     comms[0].close()
     wait_until(lambda: pb.RankEvent.KIND_LOST in kinds(fabric, 0), "rank 0 is not reported as lost")
     assert "rank 2 had not taken part" in fabric.events[-1].detail
 
 
 def test_everyone_who_is_out_of_time_hears_of_the_culprit(fabric: Fabric) -> None:
-    """The first rank that gives up is lost to the others, which must not hide why."""
+    """Test that the loss of the first rank that gives up does not hide the reason from the others."""
     fabric.add_job(1, 4)
 
     def run(comm: switchml.Communicator) -> None:
@@ -277,7 +277,7 @@ def test_arrays_live_as_long_as_they_are_in_flight(fabric: Fabric) -> None:
     gc.collect()
     assert alive() is not None
     second.all_reduce(np.ones(100_000, np.float32))
-    # Each call lets go of what has ended before it.
+    # Each call releases the calls that ended before it.
     for _ in range(2):
         works = [comm.all_reduce(np.ones(1, np.float32), async_op=True) for comm in (first, second)]
         for work in works:
@@ -311,7 +311,7 @@ def run_program(fabric: Fabric, program: str, rank: int = 0) -> subprocess.Popen
         "SWITCHML_RANK": str(rank),
     }
     program = (
-        # What a shell starts in the background ignores SIGINT, and what that starts, too.
+        # Background jobs of a shell ignore SIGINT, and so do their children.
         "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import numpy as np\nimport switchml\ncomm = switchml.connect()\n" + textwrap.dedent(program)
     )
@@ -355,7 +355,7 @@ def test_an_interrupt_fails_the_communicator_and_ends_the_process(fabric: Fabric
         """,
     )
     wait_until(lambda: fabric.verdicts()[Verdict.AGGREGATED] > 0, "the call is under way")
-    time.sleep(1.0)  # nothing tells from outside that it waits by now, and an interrupt before that is another test
+    time.sleep(1.0)  # it cannot be observed from outside that it waits, and an earlier interrupt is another test
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, errors

@@ -1,4 +1,4 @@
-"""switchml-agent as a process: its options, its files, its end."""
+"""switchml-agent as a process: its options, its files and how it ends."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def agent_process(directory: Path, *options: str) -> AsyncIterator[asyncio
 
 
 async def end_of(process: asyncio.subprocess.Process) -> tuple[int, str]:
-    """Return the exit status and what was written to stderr."""
+    """Return the exit status and standard error."""
     _, errors = await asyncio.wait_for(process.communicate(), DEADLINE)
     assert process.returncode is not None
     return process.returncode, errors.decode()

@@ -1,4 +1,4 @@
-"""The agent's part in jobs that begin by rendezvous: processes that wait, and what the controller is told of them."""
+"""The agent's part in jobs by rendezvous: waiting processes, and the messages to the controller about them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def message(rank: int = 0, **changes: object) -> dict[str, object]:
 
 
 async def announced(agent: RunningAgent, rank: int = 0, **changes: object) -> tuple[RawProcess, pb.RankAnnouncement]:
-    """A process that waits, and what the controller was told of it."""
+    """Return a process that waits, and the message to the controller about it."""
     process = await in_thread(lambda: RawProcess(agent.options.socket))
     await in_thread(lambda: process.send(message(rank, **changes)))
     return process, await agent.controller.next("rank_announcement")
@@ -52,7 +52,7 @@ async def test_processes_wait_until_their_job_begins(tmp_path: Path) -> None:
             assert (answer["type"], answer["name"], answer["rank"]) == ("attached", "job-1", rank)
         for _ in range(2):
             assert (await agent.controller.next("rank_event")).kind == pb.RankEvent.KIND_ATTACHED
-        # From here on it is a job as any other.
+        # From here on it is an ordinary job.
         second.socket.close()
         await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 1)
         await agent.revoke(pb.REVOCATION_REASON_WORKER_LOST, ranks=[1], message="rank 1 was lost")
@@ -64,7 +64,7 @@ async def test_a_process_that_goes_away_is_withdrawn(tmp_path: Path) -> None:
         process, one = await announced(agent)
         process.socket.close()
         assert (await agent.controller.next("rank_withdrawal")).announcement == one.announcement
-        # What the controller decided before it heard of that is refused.
+        # Earlier decisions of the controller are refused.
         await agent.controller.send(assignment=agent.assignment(ranks=[0], announcements=[one.announcement]))
         failed = await agent.controller.next("assignment_failed")
         assert "process of rank 0 of job job-1 no longer waits" in failed.reason
@@ -85,7 +85,7 @@ async def test_assignments_that_do_not_fit_those_who_wait(tmp_path: Path, change
         assert one.announcement == 1
         await agent.controller.send(assignment=agent.assignment(**changes))
         assert why in (await agent.controller.next("assignment_failed")).reason
-        await begin(agent, one)  # it waits all the same
+        await begin(agent, one)  # it waits nevertheless
         assert (await in_thread(process.receive) or {})["type"] == "attached"
 
 

@@ -51,7 +51,7 @@ async def test_a_job_from_assignment_to_its_end(tmp_path: Path) -> None:
         for comm in comms:
             await in_thread(comm.close)
             await expect_event(controller, pb.RankEvent.KIND_CLOSED, comm.rank)
-        # The last counters came before the news that the ranks are closed.
+        # The last counters came before the report that the ranks are closed.
         statuses = {status.rank: status for beat in controller.heartbeats for status in beat.ranks}
         for status in statuses.values():
             assert status.position == 16  # ceil(1000 / 64)
@@ -70,7 +70,7 @@ async def test_heartbeats_go_on_while_ranks_are_opened(tmp_path: Path) -> None:
     path = tmp_path / "shm.sock"
     with running_switch(tmp_path, "--shm-port", f"2={path}", "--values", str(VALUES)) as switch:
         async with running_agent(tmp_path, transport="shm", switch_socket=path) as agent:
-            with stopped(switch.process):  # it answers nothing, as one that makes memory for many ranks
+            with stopped(switch.process):  # it does not answer, like an agent that allocates memory for many ranks
                 await agent.controller.send(assignment=agent.assignment(1))
                 for _ in range(10):
                     await agent.controller.next_heartbeat()
@@ -233,7 +233,7 @@ async def test_jobs_outlive_the_controller(tmp_path: Path) -> None:
         endpoints = {status.rank for status in (await agent.controller.next_heartbeat()).ranks}
         assert endpoints == {0, 1}
         await agent.stop_controller()
-        for _ in range(3):  # nobody is there, and nothing stops
+        for _ in range(3):  # no controller answers, and nothing stops
             await asyncio.gather(*(in_thread(comm.barrier) for comm in comms))
         await in_thread(comms[1].close)
 
@@ -264,7 +264,7 @@ async def test_a_refusal_is_final(tmp_path: Path, code: grpc.StatusCode) -> None
 
 async def test_the_ranks_that_hold_others_up(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
-        await agent.start_job(1, 4, ranks=[0, 1])  # ranks 2 and 3 are elsewhere
+        await agent.start_job(1, 4, ranks=[0, 1])  # ranks 2 and 3 are on other agents
         agent.controller.positions = {0: 0, 1: 0, 2: 1, 3: 0}
         comms = [await agent.connect(rank) for rank in (0, 1)]
         works = [comm.all_reduce(np.ones(3, np.float32), async_op=True, timeout=0.3) for comm in comms]

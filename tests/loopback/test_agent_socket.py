@@ -1,4 +1,4 @@
-"""The agent's Unix socket, and what it does with processes that do not play by the rules."""
+"""The agent's Unix socket, and its reaction to processes that break the rules."""
 
 import asyncio
 import json
@@ -61,12 +61,12 @@ async def test_a_request_that_is_refused(tmp_path: Path, changes: dict[str, obje
         assert answer is not None
         assert (answer["type"], answer["error"]) == ("refused", error)
         assert words in answer["message"]
-        assert await in_thread(process.receive) is None  # hung up
+        assert await in_thread(process.receive) is None  # disconnected
         await still_serves(agent)
 
 
 async def test_digits_are_the_id_of_a_job_and_not_the_name_of_another(tmp_path: Path) -> None:
-    """A controller of an earlier version may have given such a name."""
+    """A controller of an earlier version may have assigned such a name."""
     async with running_agent(tmp_path) as agent:
         await agent.start_job(1, 1, name="2")
         await agent.start_job(2, 1)
@@ -169,7 +169,7 @@ async def test_a_failed_check_goes_to_the_controller_once(tmp_path: Path) -> Non
         process.send({**CHECK_FAILED, "call": {**CHECK_FAILED["call"], "elements": -1}})  # type: ignore[dict-item]
         answer = await in_thread(process.receive) or {}
         assert "`elements`" in answer["message"]
-        await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 0)  # and no second CHECK_FAILED before it
+        await expect_event(agent.controller, pb.RankEvent.KIND_LOST, 0)  # without a second CHECK_FAILED before it
 
 
 async def test_who_does_not_read_is_disconnected_and_others_are_served(tmp_path: Path) -> None:
@@ -214,12 +214,12 @@ async def test_only_this_user_may_open_the_socket(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 async def test_another_user_is_refused_even_when_the_file_lets_it_in() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        os.chmod(directory, 0o755)  # noqa: PTH101 - pathlib is no better
+        os.chmod(directory, 0o755)  # noqa: PTH101 - pathlib is not better
         async with running_agent(Path(directory)) as agent:
             agent.options.socket.chmod(0o666)
             os.seteuid(65534)
             try:
-                process = RawProcess(agent.options.socket)  # the kernel notes who connects
+                process = RawProcess(agent.options.socket)  # the kernel records the user who connects
             finally:
                 os.seteuid(0)
             answer = await in_thread(process.receive) or {}
@@ -228,7 +228,7 @@ async def test_another_user_is_refused_even_when_the_file_lets_it_in() -> None:
 
 
 async def start_server(path: Path) -> None:
-    server = SocketServer(path, None, None)  # type: ignore[arg-type] - nobody connects
+    server = SocketServer(path, None, None)  # type: ignore[arg-type] - no process connects
     server.start()
     await server.close()
 

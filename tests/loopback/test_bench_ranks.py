@@ -1,4 +1,4 @@
-"""Groups of ranks of a benchmark: who does not do its part is named, and nothing is left behind."""
+"""Groups of a benchmark's ranks: a rank that fails is named, and nothing is left behind."""
 
 import contextlib
 import re
@@ -28,7 +28,7 @@ for line in stream:
 
 
 def launcher(*bodies: str) -> Launcher:
-    """A process for each rank, whose body handles a line of commands."""
+    """Start a process for each rank; its body handles lines of commands."""
 
     def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
         return [
@@ -123,7 +123,7 @@ def test_a_peer_that_fails_takes_no_further_turns_and_ours_end_the_benchmark(tmp
     good = f"sys.exit(0) if line == 'end\\n' else say({{{result}, 'allowed_error': 1}})"
 
     class Scripted(Peer):
-        """A peer whose ranks do what its description says."""
+        """A peer whose ranks behave as its description says."""
 
         @contextlib.contextmanager
         def group(self, workers: int, directory: Path) -> Iterator[RankGroup]:

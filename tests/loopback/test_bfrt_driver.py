@@ -1,4 +1,4 @@
-"""The BfRt driver on a BfRt server: what it writes and reads."""
+"""The BfRt driver with a BfRt server: the entries that it writes and reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_job_in_the_switch():
         await run.driver.install_job(job)
         state = device.state
         assert entries(device) == {"worker_table": 2, "job_table": 1, "rank_table": 2}
-        # The front panel is wired backwards: 1/0 and 2/0 are these device ports.
+        # The front panel is numbered backwards: 1/0 and 2/0 are these device ports.
         assert state.replicas(1) == [(60, 0), (56, 1)]
         assert [node >> 8 for node in state.nodes] == [1, 1]
         workers = state.match_tables["pipe.SwitchMLIngress.worker_table"].entries.values()
@@ -54,7 +54,7 @@ async def test_a_job_in_the_switch():
         assert entries(device) == {}
         assert not state.nodes
         assert not state.groups
-        await run.driver.remove_job(job)  # what is not there needs no deletion
+        await run.driver.remove_job(job)  # entries that do not exist need no deletion
 
 
 async def test_ports_are_set_up():
@@ -76,7 +76,7 @@ async def test_ports_are_set_up():
             for entry in metadata.entries.values()
         }
         assert known == {60: (4, 0), 56: (4, 0), 177: (196, 0), 4: (0, 1), 196: (0, 1)}
-        # A second time, only what differs is written.
+        # The second time, only differences are written.
         ports[60].data["$FEC"] = "BF_FEC_TYP_NONE"
         run.driver.prepare_again()
         await run.until(lambda: ports[60].data["$FEC"] == "BF_FEC_TYP_REED_SOLOMON", "the port is repaired")
@@ -153,7 +153,7 @@ async def test_what_differs_is_repaired_and_no_more():
         state.groups[1].xid_valid.pop()
         workers = state.match_tables["pipe.SwitchMLIngress.worker_table"]
         next(iter(workers.entries.values())).data["epoch"] = 99
-        update = pb.Update(type=pb.Update.INSERT)  # a node of somebody else, in no group
+        update = pb.Update(type=pb.Update.INSERT)  # a node of another program, in no group
         node = device.schema.by_name["$pre.node"]
         update.entity.table_entry.CopyFrom(
             pb.TableEntry(
@@ -222,7 +222,7 @@ async def test_a_second_controller_stands_by():
             with pytest.raises(Exception, match="another controller is its primary"):
                 await second.driver.install_job(make_job())
             device.state.ports.clear()
-            await first.driver._connection.session.__aexit__()  # the first one is gone
+            await first.driver._connection.session.__aexit__()  # the first server is gone
             await second.connected()
             assert second.prepared == [False]
 
@@ -238,7 +238,7 @@ async def test_a_second_controller_stands_by():
     ],
 )
 async def test_names_of_other_releases(old: str, new: str):
-    """The driver finds out what the tables are called."""
+    """Check that the driver finds out the names of the tables."""
     device = make_device()
     documents = [json.dumps(device.fixed), json.dumps(json.loads(device.program.bfrt))]
     assert any(old in document for document in documents)

@@ -1,4 +1,4 @@
-"""The BfRt driver against servers that are absent, die, run something else or answer nonsense."""
+"""The BfRt driver with servers that are absent, die, run another program or return nonsense."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from switchml.dataplane.bfruntime import bfruntime_pb2 as pb
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
-    """Attempts follow each other quickly, and none ends with a traceback."""
+    """Let attempts follow each other quickly; none may end with a traceback."""
     monkeypatch.setattr(bfrt, "_RETRY_SECONDS", 0.05)
     yield
     assert not [record for record in caplog.records if record.exc_info], caplog.text
@@ -43,14 +43,14 @@ async def test_an_absent_server(caplog: pytest.LogCaptureFixture):
             with pytest.raises(SwitchUnavailable, match=f"switch t1 at {address} is not available: .*refused"):
                 await run.driver.install_job(make_job())
         await asyncio.sleep(0.3)
-        assert caplog.text.count("refused") == 1  # what is no news is not logged
+        assert caplog.text.count("refused") == 1  # repeated failures are not logged again
         async with serving(make_device(), address):
             await run.connected()
         await run.until(lambda: not run.driver.connected, "the server is gone")
 
 
 class Dying(Servicer):
-    """Serves some updates and is then gone, with its connections; the chip keeps what it has."""
+    """Serves some updates and then dies with its connections; the chip keeps its tables."""
 
     def __init__(self, device: Device, updates: int) -> None:
         super().__init__(device)
@@ -79,7 +79,7 @@ UPDATES_OF_A_JOB = 2 + 1 + 1 + 2 + 2  # nodes, group, job, ranks, workers
 
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_a_server_that_dies_in_the_middle(goes_on: bool, caplog: pytest.LogCaptureFixture):
-    """Wherever it dies: the second run leaves the whole job there, or nothing of it."""
+    """Test every place of the failure: the second run leaves the complete job in the switch, or nothing of it."""
     device, job, address = make_device(), make_job(), f"127.0.0.1:{free_port()}"
     for survives in range(UPDATES_OF_A_JOB):
         async with running(make_driver(address)) as run:
@@ -107,7 +107,7 @@ async def test_a_server_that_dies_in_the_middle(goes_on: bool, caplog: pytest.Lo
 
 
 async def test_a_part_that_is_refused_is_taken_back():
-    """A table that is full refuses a job's last entry; the caller removes the job, and nothing of it is left."""
+    """Test a full table that refuses a job's last entry: the caller removes the job, and nothing of it is left."""
     device = make_device()
     async with serving(device) as (address, _), running(make_driver(address)) as run:
         await run.connected()
@@ -130,7 +130,7 @@ async def test_the_wrong_program():
 
 
 def without(name: str, part: str = "", inner: str = "") -> Callable[[dict[str, Any]], None]:
-    """Return what takes a table, or a key field, data field or action of it, out of a document."""
+    """Return a function that removes a table, or one of its key fields, data fields or actions, from a document."""
 
     def change(document: dict[str, Any]) -> None:
         for table in list(document["tables"]):
@@ -199,7 +199,7 @@ async def test_a_field_that_is_too_narrow():
 
 
 class Hostile(Servicer):
-    """Answers what a read finds, after `change` has had its way with it."""
+    """Returns the results of reads after `change` has modified them."""
 
     def __init__(self, device: Device, change: Callable[[pb.Entity], Any]) -> None:
         super().__init__(device)
@@ -270,7 +270,7 @@ async def test_a_damaged_bfrt_json(text: bytes):
 
 
 class Mute(Servicer):
-    """Accepts the stream and says nothing."""
+    """Accepts the stream and sends nothing."""
 
     async def StreamChannel(  # noqa: N802
         self, requests: AsyncIterator[pb.StreamMessageRequest], context: grpc.aio.ServicerContext
@@ -280,7 +280,7 @@ class Mute(Servicer):
 
 
 class Strange(Servicer):
-    """Ends streams, or answers something else than a subscription."""
+    """Ends streams, or sends another answer than a subscription."""
 
     answer: pb.StreamMessageResponse | None = None
 

@@ -13,12 +13,12 @@ from switchml.controller.drivers import bfrt
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tofino.md"
 HEAD = ("| table | keys | actions and their parameters | data | operations |", "|---|---|---|---|---|")
-# What fills up $PORT_METADATA has names that change with the program.
+# The padding fields of $PORT_METADATA have names that change with the program.
 FILLING = "unused_"
 
 
 async def use_everything(device: Device) -> None:
-    """Let the driver do all that it can do."""
+    """Use all functions of the driver."""
     async with serving(device) as (address, _), running(make_driver(address)) as run:
         await run.connected()
         first, second = make_job(1), make_job(2, (2, 1, 1))
@@ -41,7 +41,7 @@ async def used(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str, str]]:
 
 
 def known(device: Device) -> set[tuple[str, str, str]]:
-    """Return all that there is, read anew from the documents and not by the server's or the driver's code."""
+    """Return all names, read from the documents without the code of the server or the driver."""
     names = set()
     for table in [*json.loads(device.program.bfrt)["tables"], *device.fixed["tables"]]:
         name = table["name"]
@@ -56,7 +56,7 @@ def known(device: Device) -> set[tuple[str, str, str]]:
 
 
 def rows(used: set[tuple[str, str, str]], device: Device) -> list[str]:
-    """Return the list as lines of a Markdown table; all registers in one that are only emptied."""
+    """Return the list as lines of a Markdown table, with one line for all registers that are only cleared."""
     registers = {table.name for table in device.schema.by_id.values() if table.kind == "Register"}
     emptied = {name for name in registers if {one for one in used if one[0] == name} == {(name, "operation", "clear")}}
     used = {one for one in used if one[0] not in emptied}

@@ -1,4 +1,4 @@
-"""The SDE's own Python client, unchanged, against our BfRt server; where an SDE is found."""
+"""The SDE's own Python client, unchanged, with SwitchML's BfRt server, if an SDE is found."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_sde_client(switch: TofinoSwitch):
 
 
 def test_our_messages_are_those_of_the_sde():
-    """Each message and field of ours has its number and type in the SDE's bfruntime.proto, where that is found."""
+    """Compare the numbers and types of all messages and fields with the SDE's bfruntime.proto, if it is found."""
     install = os.environ.get("SDE_INSTALL", "")
     found = [path for place in (install, os.environ.get("SDE", "")) if place for path in _find(Path(place))]
     if not found:

@@ -50,14 +50,14 @@ def huge(rank: int, size: int) -> Floats:
 
 
 def mixed(rank: int, size: int) -> Floats:
-    """Magnitudes of every size side by side, denormal numbers and zeros included."""
+    """Return numbers of all magnitudes, including denormal numbers and zeros."""
     generator = np.random.default_rng((rank, size))
     magnitudes = np.ldexp(generator.random(size), generator.integers(-148, 120, size))
     return (magnitudes * generator.choice([-1, 0, 1], size)).astype(np.float32)
 
 
 def error_bound(contributions: list[Floats], result: Floats) -> npt.NDArray[np.float64]:
-    """Return the largest error that DESIGN.md, section 6, allows each value of the sum."""
+    """Return the largest error that docs/pytorch.md allows for each value of the sum."""
     count = len(contributions)
     blocks = -(-result.size // VALUES)
     largest = np.zeros(blocks * VALUES)
@@ -133,7 +133,7 @@ def test_25_million_values(tmp_path: Path, transport: str) -> None:
             for result in fabric.run_ranks(2, lambda comm: reduced(comm, [normal(comm.rank, size)]), deadline=100)
         ]
     assert_all_equal(results)
-    for begin in range(0, size, 64 * 50_000):  # in parts, for memory's sake
+    for begin in range(0, size, 64 * 50_000):  # in parts, to save memory
         part = slice(begin, begin + 64 * 50_000)
         assert_is_sum(results[0][part], [normal(rank, size)[part] for rank in range(2)])
 
@@ -160,7 +160,7 @@ def test_averages(fabric: Fabric) -> None:
 
 
 def test_averages_are_rounded_once(fabric: Fabric) -> None:
-    """Sums that no quantization changes: each average is the exact quotient's nearest float32, finite if that is."""
+    """Reduce values that quantization does not change: each average is the float32 nearest to the exact quotient."""
     fabric.add_job(1, 3)
     sums = np.random.default_rng(5).integers(1 << 24, 1 << 25, 1000) * 3 + 1
     largest = np.finfo(np.float32).max
@@ -226,7 +226,7 @@ def test_same_bits_whoever_is_late(tmp_path: Path, transport: str) -> None:
 
 
 def test_faults_change_nothing(tmp_path: Path, transport: str) -> None:
-    """1 % of packets dropped, 1 % duplicated, 1 % delayed past their successors, in each direction."""
+    """Drop 1 % of packets, duplicate 1 % and delay 1 % past their successors, in each direction."""
     sizes = (1, 65, 1000, 200_000, 7)
     with running_fabric(tmp_path, VALUES, transport=transport) as fabric:
         fabric.switch.set_faults(fabric.port, 0.01, 0.01, 0.01, 7)
@@ -254,7 +254,7 @@ def test_faults_change_nothing(tmp_path: Path, transport: str) -> None:
 
 
 def test_heavy_loss_does_not_stall(tmp_path: Path, transport: str) -> None:
-    """5 % each way: windows shrink, and what is repeated after a timeout must be what the other rank waits for."""
+    """Lose 5 % each way: windows shrink, and timeouts must retransmit the packets for which the other rank waits."""
     with running_fabric(tmp_path, VALUES, transport=transport) as fabric:
         fabric.switch.set_faults(fabric.port, 0.05, 0, 0, 3)
         fabric.add_job(1, 2, slots=512)
@@ -462,6 +462,6 @@ def test_a_failure_is_told_to_a_process_that_makes_no_calls(fabric: Fabric) -> N
     assert came.wait(30)
     assert isinstance(told[0], switchml.WorkerLost)
     assert idle.failure is told[0]
-    idle.on_failure(told.append)  # known already
+    idle.on_failure(told.append)  # already known
     assert told == [idle.failure] * 2
     idle.close()

@@ -25,7 +25,7 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Half:
-    """How one of the types is read, made and spaced; its arrays are bits, because numpy has no bfloat16."""
+    """Conversions and spacing of one of the types; its arrays hold bits, because numpy has no bfloat16."""
 
     name: str
     type: kernels.Type
@@ -44,11 +44,11 @@ class Half:
         return result
 
     def spacing(self, values: Doubles) -> Doubles:
-        """The unit in the last place."""
+        """Return the unit in the last place."""
         return np.ldexp(1.0, np.maximum(np.frexp(values)[1] - self.digits, self.lowest))
 
     def all_reduce(self, comm: switchml.Communicator, bits: Bits, op: str = "sum") -> Bits:
-        """Reduce them in place; bfloat16 as torch's or ml_dtypes' arrays are described to the library."""
+        """Reduce arrays in place; bfloat16 is described to the library like arrays of torch or ml_dtypes."""
         if self.name == "float16":
             comm.all_reduce(bits.view(np.float16), op)
         else:
@@ -57,7 +57,7 @@ class Half:
 
 
 class BrainFloats(np.ndarray):  # type: ignore[type-arg]
-    """Stands for a numpy array of bfloat16."""
+    """Replaces a numpy array of bfloat16."""
 
 
 HALVES = (
@@ -92,7 +92,7 @@ def normal(half: Half, rank: int, size: int) -> Bits:
 
 
 def mixed(half: Half, rank: int, size: int) -> Bits:
-    """Magnitudes of every size side by side, subnormal numbers and zeros included."""
+    """Return numbers of all magnitudes, including subnormal numbers and zeros."""
     generator = np.random.default_rng((rank, size))
     highest = int(math.log2(half.largest)) - 4
     magnitudes = np.ldexp(generator.random(size), generator.integers(half.lowest, highest, size))
@@ -139,7 +139,7 @@ def test_sums_and_averages_keep_the_bound(fabric: Fabric, half: Half, world_size
 
 
 def test_sums_of_integers_are_numpys_rounded_once(fabric: Fabric) -> None:
-    """Where nothing is lost in quantization, the result is numpy's rounding of the exact sum, or of the average."""
+    """Reduce values that quantization does not change: the result is the exact sum or average, rounded by numpy."""
     fabric.add_job(1, 3)
 
     def contribution(rank: int) -> npt.NDArray[np.float16]:
@@ -189,7 +189,7 @@ def test_non_finite_values_are_named_and_the_rest_is_right(fabric: Fabric, half:
 
 
 def test_calls_of_all_types_follow_each_other(fabric: Fabric, half: Half) -> None:
-    """The exponents of the next call's chunks travel with those of the last, whatever their types."""
+    """Queue calls of several types: the exponents of a call's first chunks are sent with the previous call's chunks."""
     fabric.add_job(1, 2, slots=16)
 
     def run(comm: switchml.Communicator) -> list[tuple[Bits, npt.NDArray[np.float32], npt.NDArray[np.int32]]]:

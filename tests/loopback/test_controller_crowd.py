@@ -1,4 +1,4 @@
-"""Many connections and calls of one peer or caller: the others still get through to the controller."""
+"""Many connections and calls of one peer or caller: the controller still serves the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the daemon begins and ends."""
+"""Start and end of the daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def refused(*arguments: str) -> str:
-    """The daemon ends with 1 and one line."""
+    """Check that the daemon ends with status 1 and one line."""
     done = run(*arguments)
     assert done.returncode == 1, done
     assert done.stdout == ""
@@ -80,7 +80,7 @@ def test_a_unix_socket_instead_of_a_port(tmp_path: Path):
     path = tmp_path / "c.sock"
     stale = socket.socket(socket.AF_UNIX)
     stale.bind(str(path))
-    stale.close()  # the file stays, as after a crash
+    stale.close()  # the file remains, as after a crash
     process = ControllerProcess(tmp_path, "")
     process.listen = f"unix:{path}"
     try:

@@ -1,4 +1,4 @@
-"""A switch is taken out of service: no new jobs, those that run go on, and it holds over a restart."""
+"""Draining a switch: it gets no new jobs, running ones continue, and a restart preserves the setting."""
 
 from __future__ import annotations
 

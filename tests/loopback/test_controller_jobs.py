@@ -1,4 +1,4 @@
-"""Jobs on a real soft switch, with agents that do what the test says."""
+"""Jobs on a real soft switch, with agents that the test controls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def running(
 
 @pytest.fixture
 def client(running: tuple[ControllerProcess, ControllerClient]) -> Iterator[ControllerClient]:
-    """Every test leaves the switch as it found it."""
+    """Check that the test leaves the switch as it found it."""
     client = running[1]
     yield client
     for job in client.list_jobs():
@@ -208,8 +208,8 @@ def test_unknown_jobs(client: ControllerClient):
     for ask in (client.get_job, client.stop_job, lambda job: list(client.watch_job(job))):
         with pytest.raises(errors.JobNotFound, match="id 999"):
             ask(999)
-        with pytest.raises(errors.JobNotFound, match="name 'nobody'"):
-            ask("nobody")
+        with pytest.raises(errors.JobNotFound, match="name 'nosuch'"):
+            ask("nosuch")
         with pytest.raises(errors.JobNotFound, match="id -1"):
             ask(-1)
 
@@ -227,7 +227,7 @@ def test_ranks_go_to_two_agents_in_blocks(client: ControllerClient):
 
 
 def failed_start(client: ControllerClient, agent: ScriptedAgent, error: type[Exception], words: str) -> None:
-    """The start fails, and nothing is left: see also what `client` checks at the end."""
+    """Check that the start fails and leaves nothing; `client` also checks this at the end."""
     with pytest.raises(error, match=words):
         client.start_job(2, name="bad")
     job = client.get_job("bad")
@@ -237,7 +237,7 @@ def failed_start(client: ControllerClient, agent: ScriptedAgent, error: type[Exc
 
 
 def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient):
-    """Also where that changes which ranks another agent has opened already."""
+    """Test this also if another agent then gets other ranks than it has already opened."""
     with (
         ScriptedAgent(client.address, "a", refuses=True),
         ScriptedAgent(client.address, "b", max_ranks=2) as b,
@@ -251,7 +251,7 @@ def test_ranks_that_an_agent_refuses_go_to_others(client: ControllerClient):
         client.stop_job(job.id)
         d.disconnect()
         with pytest.raises(errors.AgentFailed, match="agent a refused its ranks: no sockets left"):
-            client.start_job(5)  # b has no room for what a and c refuse
+            client.start_job(5)  # b has no room for the ranks that a and c refuse
 
 
 def test_a_rank_that_begins_again_goes_past_an_agent_that_refuses(client: ControllerClient):
@@ -311,7 +311,7 @@ def test_an_agent_that_dies_during_a_start(client: ControllerClient):
 
 
 def test_a_rank_that_is_lost_during_a_start(client: ControllerClient):
-    """As a process that waited for the others and was killed when all were there."""
+    """Lose a rank like a process that waited for the others and was killed when all had attached."""
     lost = threading.Event()
 
     def answer_late(assignment: pb.Assignment) -> pb.AgentMessage:
@@ -343,7 +343,7 @@ def test_a_start_waits_for_the_slots_of_a_job_that_is_ending(
             stopping = pool.submit(client.stop_job, before.id)
             agent.wait_for("revocation")
             starting = pool.submit(client.start_job, 8, "after", slots=1024)
-            time.sleep(0.3)  # one that is refused takes milliseconds
+            time.sleep(0.3)  # a refused start takes milliseconds
             assert not starting.done()
         assert stopping.result().state == pb.JOB_STATE_STOPPED
         assert starting.result().state == pb.JOB_STATE_READY
@@ -564,7 +564,7 @@ def test_agents_that_are_refused(client: ControllerClient, values, words: str):
 
 
 def test_what_agents_say_is_shown_and_does_nothing_else(running: tuple[ControllerProcess, ControllerClient]):
-    """In errors, in what became of jobs, in events and in the log."""
+    """Check the text in errors, in the failure of jobs, in events and in the log."""
     process, client = running
     evil = "no\x1b]0;title\x07\n2026-11-22 ERROR controller: forged\u202e"
     shown = r"no\x1b]0;title\x07\n2026-11-22 ERROR controller: forged\u202e"

@@ -33,7 +33,7 @@ def controller(tmp_path: Path) -> Iterator[ControllerProcess]:
 
 @pytest.fixture
 def agent(controller: ControllerProcess, tmp_path: Path) -> Iterator[Path]:
-    """The socket of an agent process that has registered; the controller runs, too."""
+    """Provide the socket of a registered agent process, with a running controller."""
     client = controller.start()
     socket = tmp_path / "agent.sock"
     command = [
@@ -100,7 +100,7 @@ def test_no_all_reduce_fails(controller: ControllerProcess, agent: Path, figure:
     for thread in threads:
         thread.start()
     wait_until(lambda: len(killed) == 2 or errors, "the calls have been made")
-    controller.kill()  # it has ended already, and is waited for
+    controller.kill()  # it has already ended; collect its status
     client = controller.start()
     wait_until(lambda: client.get_job("goes-on").ranks[1].state == pb.RANK_STATE_ATTACHED, "the job is taken over")
     back.set()
@@ -117,7 +117,7 @@ def test_no_all_reduce_fails(controller: ControllerProcess, agent: Path, figure:
 
 
 def test_while_a_job_changes_its_epoch(controller: ControllerProcess) -> None:
-    """What agents and switch had done of the change is not known: the job fails when a controller takes over."""
+    """Check that the job fails when a controller takes over, which cannot know how far the change got."""
     client = controller.start()
     with ScriptedAgent(client.address) as agent, ScriptedAgent(client.address, "a2") as other:
         job = client.start_job(2, name="changes", on_failure=pb.ON_FAILURE_SHRINK)

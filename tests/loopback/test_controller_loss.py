@@ -1,4 +1,4 @@
-"""Losses on purpose, through the controller, on a soft switch."""
+"""Losses on purpose on a soft switch, set through the controller."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_each_direction_of_each_port_is_set_on_its_own(client: ControllerClient)
     assert losses(client) == {1: (pytest.approx(0.25), 0), 2: (pytest.approx(0.25), 0)}
     client.set_loss("s1", [2], egress=1)
     assert losses(client)[2] == (pytest.approx(0.25), 1)
-    client.set_loss("s1", [2], ingress=0.5)  # changed, not inserted again
+    client.set_loss("s1", [2], ingress=0.5)  # modified, not inserted again
     assert losses(client) == {1: (pytest.approx(0.25), 0), 2: (pytest.approx(0.5), 1)}
     left = client.set_loss("s1", [2], ingress=0, egress=0)
     assert [loss.port for loss in left] == [1]
@@ -52,7 +52,7 @@ def test_all_ports_are_those_of_agents_and_those_that_lose_packets(client: Contr
     with ScriptedAgent(client.address):  # on port 1
         client.set_loss(ingress=1)
     assert losses(client) == {1: (1, 0), 2: (1, pytest.approx(0.5))}
-    client.set_loss(ingress=0, egress=0)  # the agent has gone, its port is still meant
+    client.set_loss(ingress=0, egress=0)  # the agent has disconnected, but its port is still included
     assert losses(client) == {}
 
 

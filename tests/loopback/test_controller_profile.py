@@ -1,4 +1,4 @@
-"""What the controller makes of the agents' profiles, and its event log."""
+"""The profiles that the controller makes from the agents' answers, and its event log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def client(controller: ControllerClient) -> Iterator[ControllerClient]:
 
 
 def reply(agent: ScriptedAgent, answer: Any) -> None:
-    """Answer the first order from another thread, with `answer(order)`."""
+    """Answer the first order from another thread with `answer(order)`."""
 
     def run() -> None:
         order = agent.wait_for("profile_order")
@@ -88,7 +88,7 @@ def test_answers_that_nobody_waits_for_are_ignored(client: ControllerClient) -> 
         one.send(pb.AgentMessage(rank_profiles=pb.RankProfiles(number=1, ranks=[pb.RankProfile(rank=ranks["a1"])])))
 
         def foreign(order: pb.ProfileOrder) -> pb.RankProfiles:
-            # As if it were the other agent's answer, then its own, twice.
+            # It first answers in the name of the other agent, then twice for itself.
             for number in range(order.number - 2, order.number + 3):
                 if number != order.number and number >= 0:
                     wrong = pb.RankProfile(rank=ranks["a1"], calls=666)
@@ -96,7 +96,7 @@ def test_answers_that_nobody_waits_for_are_ignored(client: ControllerClient) -> 
             return pb.RankProfiles(number=order.number, ranks=[pb.RankProfile(rank=ranks["a2"], calls=2)])
 
         def own(order: pb.ProfileOrder) -> pb.RankProfiles:
-            time.sleep(0.3)  # after the other's messages, as a rule
+            time.sleep(0.3)  # usually after the other's messages
             return pb.RankProfiles(number=order.number, ranks=[pb.RankProfile(rank=ranks["a1"], calls=1)])
 
         reply(two, foreign)

@@ -1,4 +1,4 @@
-"""Jobs that begin when all ranks have announced themselves, on a real switch with agents that do what the test says."""
+"""Jobs that begin when all ranks have announced themselves, on a real switch with agents that the test controls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def running(switches: list[SwitchProcess], tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def client(running: ControllerClient) -> Iterator[ControllerClient]:
-    """Every test leaves the switches as it found them."""
+    """Check that the test leaves the switches as it found them."""
     yield running
     for job in running.list_jobs():
         running.stop_job(job.id)
@@ -44,7 +44,7 @@ def client(running: ControllerClient) -> Iterator[ControllerClient]:
 
 
 class Agent(ScriptedAgent):
-    """Numbers its announcements from 1."""
+    """An agent that numbers its announcements from 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +64,7 @@ class Agent(ScriptedAgent):
         self.send(pb.AgentMessage(rank_withdrawal=pb.RankWithdrawal(announcement=number)))
 
     def settle(self) -> None:
-        """Wait until what this agent has said is taken; what another one says comes over another stream."""
+        """Wait until the controller has handled this agent's messages; other agents use other streams."""
         before = len(self.messages("rendezvous_refusal"))
         self.announce(0, 1, key="", seconds=0.0)
         self.wait_for("rendezvous_refusal", before + 1)
@@ -82,7 +82,7 @@ def agents(client: ControllerClient) -> Iterator[tuple[Agent, Agent]]:
 
 
 def live_job(client: ControllerClient, key: str = "k") -> pb.Job:
-    """The job of the key, once it is READY."""
+    """Return the job of the key when it is READY."""
     wait_until(
         lambda: [j for j in client.list_jobs() if j.name == job_name(key) and j.state != pb.JOB_STATE_PENDING], "READY"
     )
@@ -106,7 +106,7 @@ def test_each_rank_goes_to_the_agent_that_announced_it(client: ControllerClient,
         assert agent.wait_for("activation") == pb.Activation(job=job.id, epoch=job.epoch)
     tables = [entry.table for entry in client.show_switch("s1").entries]
     assert tables.count("worker_table") == 3
-    # A rank that is lost then ends it as any other job.
+    # A lost rank then ends it like any other job.
     for rank in range(3):
         agents[rank % 2].event(job, rank, pb.RankEvent.KIND_ATTACHED)
     second.event(job, 1, pb.RankEvent.KIND_LOST, detail="its process was killed")
@@ -206,13 +206,13 @@ def test_a_rank_that_withdraws_may_come_again(client: ControllerClient, agents: 
     first, second = agents
     number = first.announce(0)
     first.settle()
-    second.withdraw(number)  # another agent's number of the same value
+    second.withdraw(number)  # the same number, but of another agent
     second.announce(1, key="sentinel", seconds=0.0)
     second.refusals()
     first.withdraw(number)
     first.settle()
     second.announce(1)
-    second.announce(0)  # at another agent
+    second.announce(0)  # now at another agent
     job = live_job(client)
     assert [rank.agent for rank in job.ranks] == ["a2", "a2"]
     assert not first.messages("assignment")
@@ -234,7 +234,7 @@ def test_an_agent_that_comes_back_announces_again(client: ControllerClient, agen
     with Agent(client.address, "a3", instance="i") as after:
         fields = {"rank": 0, "world_size": 2, "key": "k", "wait_seconds": 20.0}
         after.announce_as(number, **fields)
-        after.announce_as(number, **fields)  # twice is once
+        after.announce_as(number, **fields)  # a repeated announcement counts once
         agents[0].announce(1)
         assert [rank.agent for rank in live_job(client).ranks] == ["a3", "a1"]
 
@@ -244,7 +244,7 @@ def test_a_key_is_used_again_when_its_job_has_ended(client: ControllerClient, ag
         agent.announce(rank, slots=SLOTS)
     before = live_job(client)
     for rank, agent in enumerate(agents):
-        agent.announce(rank, slots=SLOTS)  # all the slots that there are, which the first job still has
+        agent.announce(rank, slots=SLOTS)  # these are all slots, which the first job still holds
     for rank, agent in enumerate(agents):
         agent.event(before, rank, pb.RankEvent.KIND_ATTACHED)
     assert [job.id for job in client.list_jobs()] == [before.id]
@@ -306,7 +306,7 @@ def test_one_agent_does_not_use_up_the_keys(client: ControllerClient, agents: tu
     assert f"ranks of {MAX_KEYS_OF_AGENT} jobs of agent a1 wait for others already" in refusal.message
     second.announce(0, key="another")
     second.settle()
-    first.announce(1, key="another")  # which the other agent has begun
+    first.announce(1, key="another")  # begun by the other agent
     assert live_job(client, "another").state == pb.JOB_STATE_READY
 
 

@@ -1,4 +1,4 @@
-"""Controller, switch or both are restarted, or meet another one."""
+"""Controller, switch or both are restarted, or are replaced by another one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def controller(switch: SwitchProcess, tmp_path: Path) -> Iterator[ControllerProc
 
 
 def with_switch(switch: SwitchProcess, action: Callable[[fy.Switch], Awaitable[None]]) -> None:
-    """Do something to the switch behind the controller's back; no controller may be running."""
+    """Change the switch without the controller; no controller may be running."""
 
     async def run() -> None:
         async with fy.Switch("s", switch.address, fy.SwitchOptions()) as connected:
@@ -56,7 +56,7 @@ def written_since(process: ControllerProcess, start: int) -> list[str]:
 
 
 def come_back(client: ControllerClient, job: pb.Job, attached: bool = True, **values: object) -> ScriptedAgent:
-    """An agent that has outlived the controller says what it carries."""
+    """Check that an agent that continued while the controller was away reports its ranks."""
     agent = ScriptedAgent(client.address, **values)
     agent.__enter__()
     assert agent.error is None, agent.error
@@ -132,7 +132,7 @@ def test_an_agent_that_was_restarted_as_well(controller: ControllerProcess, valu
 
 def test_the_jobs_of_a_store_of_version_0_1_0_go_on(switch: SwitchProcess, tmp_path: Path):
     controller = ControllerProcess(tmp_path, configuration(switch, "leaf-1"))
-    controller.start()  # loads the pipeline
+    controller.start()  # this loads the pipeline
     controller.stop()
     (tmp_path / "store.sqlite").unlink()
     with sqlite3.connect(tmp_path / "store.sqlite") as database:

@@ -1,4 +1,4 @@
-"""A job's life and what can befall it, on every target: the controller is the same, switch and driver are not."""
+"""The life of a job and its failures, on every target, with the same controller and different switches and drivers."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_the_switch_is_restarted(switch: ControlledSwitch, controller: Controlle
         assert "lost the sums in its registers" in last.failure
         assert client.get_job(waiting.id).state == pb.JOB_STATE_READY
         assert [group.id for group in client.show_switch().groups] == [waiting.id]
-        # Stopping a job while the switch is away frees its slots all the same.
+        # Stopping a job while the switch is disconnected also frees its slots.
         switch.stop()
         wait_until(lambda: not client.list_switches()[0].connected, "the switch is gone")
         client.stop_job(waiting.id)

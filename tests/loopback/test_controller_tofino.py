@@ -1,4 +1,4 @@
-"""What the controller asks of jobs on a Tofino that it does not ask on other targets."""
+"""The controller's additional requirements for jobs on a Tofino."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerClien
             yield client
         switch.stop()
         used = switch.used()
-    assert used  # how much depends on which of the tests this process was given
+    assert used  # the number depends on the tests that this process runs
     assert used - known(make_device()) == set()
 
 

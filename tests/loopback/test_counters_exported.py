@@ -1,4 +1,4 @@
-"""Each counter of counters.toml is on the metrics page of the program that counts it, and no other one is."""
+"""The metrics page of each program has exactly its counters of counters.toml."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def switch_page(fabric: Fabric) -> list[Metric]:
 
 @contextmanager
 def after_calls(fabric: Fabric) -> Iterator[None]:
-    """A rank that has made some calls, and makes no more."""
+    """Provide a rank that has made some calls and makes no more."""
     fabric.add_job(1, 1)
     with fabric.connect(0) as comm:
         for _ in range(3):

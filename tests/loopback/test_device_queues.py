@@ -1,4 +1,4 @@
-"""DPDK with several data threads and shards: a queue of the device for each of them, and one job over all."""
+"""DPDK with several data threads and shards: each has its own queue of the device, and one job uses all."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def memif_switch(directory: Path, shards: int) -> list[str]:
     ],
 )
 def test_a_queue_pair_for_each_thread_and_shard(tmp_path: Path, threads: int, faults: Sequence[str]) -> None:
-    """Each thread sends what belongs to the shard at the other end of its queue, so nothing is handed over."""
+    """Check that each thread sends only to the shard at the other end of its queue, so that nothing is handed over."""
     options = [*memif_switch(tmp_path, threads), *faults]
     with running_fabric(tmp_path, options, memif_agents(tmp_path, threads)) as fabric:
         fabric.check_all_reduce(4, ELEMENTS)
@@ -67,7 +67,7 @@ def test_a_queue_pair_for_each_thread_and_shard(tmp_path: Path, threads: int, fa
         counters, there = link_counters(log), port_counters(switch, port)
         assert counters["handed_over"] == there["handed_over"] == 0
         assert counters["uncopied"] > 0.8 * counters["sent"]
-        # What is on its way when the agent ends comes no more.
+        # Packets in flight when the agent ends do not arrive.
         assert counters["sent"] - 64 <= there["received"] <= counters["sent"]
         assert there["sent"] - 64 <= counters["received"] <= there["sent"]
         assert not any(counters[name] for name in ("malformed", "bad_checksum", "not_for_us")), counters
@@ -96,7 +96,7 @@ def wires() -> Iterator[Wires]:
 def test_what_comes_to_another_thread(
     tmp_path: Path, wires: Wires, threads: int, shards: int, faults: Sequence[str]
 ) -> None:
-    """The kernel spreads by addresses and ports: all of a host's packets of a job come to one queue."""
+    """Test a kernel that distributes by addresses and ports: all packets of a host's job arrive in one queue."""
     options, agents = fabric_options(["dpdk"] * HOSTS, wires)
     options += [f"--dpdk-eal={EAL}", "--shards", str(shards), *faults]
     with running_fabric(tmp_path, options, with_threads(agents, threads), wires.prefix(wires.switch)) as fabric:
@@ -106,7 +106,7 @@ def test_what_comes_to_another_thread(
     for port, log in enumerate(logs, 1):
         counters, there = link_counters(log), port_counters(switch, port)
         for parts, mine in ((threads, counters), (shards, there)):
-            # One part of the slots is that of the thread with the queue; the blocks are not shared out quite evenly.
+            # Some of the slots belong to the thread with the queue; the blocks are not divided quite evenly.
             assert (mine["handed_over"] > 0.4 * mine["received"]) == (parts > 1)
             assert mine["handed_over"] < 0.9 * mine["received"]
         assert not any(counters[name] for name in ("malformed", "bad_checksum"))
@@ -149,7 +149,7 @@ def test_an_agent_that_was_started_again(tmp_path: Path, how: signal.Signals) ->
 @needs_dpdk
 @pytest.mark.parametrize(("threads", "shards"), [(2, 1), (1, 2)])
 def test_ends_of_net_memif_with_different_numbers_of_queues(tmp_path: Path, threads: int, shards: int) -> None:
-    """The agent says so and ends; the switch lives on, for others."""
+    """Check that the agent reports it and ends, and that the switch continues to serve others."""
     with running_fabric(tmp_path, memif_switch(tmp_path, shards), memif_agents(tmp_path, shards)[:1]) as fabric:
         place = memif_agents(tmp_path, threads)[1]
         other = [sys.executable, "-m", "switchml.host_agent.daemon", "--name", "other", "--address", place.address]

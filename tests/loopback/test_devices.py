@@ -1,4 +1,4 @@
-"""DPDK's environment and devices, and AF_XDP: what goes wrong says what to do. Each in a process of its own."""
+"""Errors of DPDK's environment and devices, and of AF_XDP: they say what to do. Each test uses a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needs_xdp = pytest.mark.skipif(not built("xdp"), reason="skipped: built without 
 
 
 def python(program: str) -> str:
-    """What a program prints that has `attempt(function, *arguments)`, which tells how a call ended."""
+    """Return the output of a program that can use `attempt(function, *arguments)`, which prints a call's outcome."""
     begin = """
 import os
 from switchml.dataplane.devices import open_dpdk, open_xdp

@@ -1,4 +1,4 @@
-"""DPDK over net_memif: agents and the switch are processes of their own, without huge pages."""
+"""DPDK over net_memif: agents and the switch are separate processes, without huge pages."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_all_reduce_between_processes(tmp_path: Path, faults: tuple[str, ...]) -
         # Values were read from the memory that the agent shares with its processes.
         assert counters["uncopied"] > 0.8 * counters["sent"]
         assert counters["received"] > 0
-        # One that the switch held back may come when the job is over: unknown_port.
+        # A packet that the switch held back may arrive after the job: unknown_port.
         assert not any(counters[name] for name in ("malformed", "bad_checksum", "not_for_us")), counters
         injected = port_counters(switch, port)
         assert bool(injected["injected_drop"]) == bool(faults)
 
 
 def samples(address: str) -> dict[tuple[str, str], float]:
-    """What a process serves at `address`, by name and by its rank, port or reason."""
+    """Return the metrics at `address`, by name and by their rank, port or reason."""
     keys = ("rank", "port", "reason", "state")
     return {
         (sample.name, "".join(sample.labels.get(key, "") for key in keys)): sample.value

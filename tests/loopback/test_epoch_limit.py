@@ -1,4 +1,4 @@
-"""A job whose slots have been used as often as one epoch allows; here that is a few hundred times."""
+"""A job whose slots have been used as often as one epoch allows, which is a few hundred times here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ELEMENTS = SLOTS * 64  # each call uses each slot once
 
 @contextmanager
 def running_agent(client: ControllerClient, socket: Path, switch_socket: Path | None) -> Iterator[None]:
-    """Run an agent in a thread of this process: its option `slot_uses` is not one of the command line."""
+    """Run an agent in a thread of this process, because its option `slot_uses` is not on the command line."""
     transport = "udp" if switch_socket is None else "shm"
     options = AgentOptions(
         client.address, "a1", "127.0.0.1", socket, transport=transport, switch_socket=switch_socket, slot_uses=SLOT_USES
@@ -107,7 +107,7 @@ def test_a_job_that_survives_losses_goes_on_in_a_new_epoch(fabric: tuple[Control
     job = client.start_job(RANKS, slots=SLOTS, on_failure=pb.ON_FAILURE_SHRINK)
 
     def train(comm: switchml.Communicator) -> int:
-        call = 0  # the first that is not complete
+        call = 0  # the first incomplete call
         for _ in range(EPOCHS - 1):
             failed, change = reduce_until(comm, call, switchml.WorldChanged)
             assert (change.ranks, change.world_size) == ((), RANKS)

@@ -1,4 +1,4 @@
-"""The server of metrics, and clients that want more of it than it has."""
+"""The metrics server, and clients that exceed its limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_connections_beyond_the_limit_are_closed(server: MetricsServer) -> None:
             assert one_more.recv(1) == b""
         assert all(connection.fileno() >= 0 for connection in held)
 
-    def answers() -> bool:  # once it has seen that they are gone
+    def answers() -> bool:  # after it has noticed that they are gone
         with contextlib.suppress(OSError):
             return b"switchml_answer 42" in scrape(server)
         return False

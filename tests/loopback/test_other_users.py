@@ -1,4 +1,4 @@
-"""What another user of the machine can reach: no socket, no shared memory; and what the process list tells."""
+"""Attempts of another user to reach sockets and shared memory, and the contents of the process list."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from switchml.host_agent._engine import Engine, shm_port_at
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
-# Becomes another user, then does what the rest of it says.
+# Becomes another user, then runs the rest of the program.
 _BECOME = f"""
 import os, socket, sys
 sys.path[:] = []
@@ -44,7 +44,7 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
     except PermissionError:
         print("denied")
 """
-# Listens as an agent would, tells that it does, and then what it was sent.
+# Listens like an agent, prints that it does, and then prints the messages that it gets.
 _LISTEN = """
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
     server.bind(sys.argv[1])
@@ -74,7 +74,7 @@ def as_nobody(program: str, *arguments: str) -> str:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that every user can enter: nothing but the sockets' own protection is between them."""
+    """Provide a directory that every user can enter, so that only the sockets' own protection remains."""
     directory = Path(tempfile.mkdtemp(dir="/tmp"))
     directory.chmod(0o755)
     umask = os.umask(0)
@@ -94,7 +94,7 @@ def test_the_switchs_socket_is_its_own_users(place: Path) -> None:
         assert modes == {"switch.sock": 0o600, "frames": 0o600}
         assert shm_port_at(str(path)) == 2
         assert as_nobody(_CONNECT, str(path)) == "denied"
-        path.chmod(0o666)  # even where somebody has opened it, the kernel says who connects
+        path.chmod(0o666)  # even if the file is open to all, the kernel reports who connects
         assert "the switch serves its own user's agents only" in as_nobody(_CONNECT, str(path))
 
 
@@ -117,7 +117,7 @@ def test_the_agents_socket_is_its_own_users(place: Path) -> None:
 
 @contextlib.contextmanager
 def listening_nobody(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another user's process that listens at `path`, in a directory where it can."""
+    """Start another user's process that listens at `path`, in a directory where it may."""
     path.parent.chmod(0o777)
     command = [sys.executable, "-c", _BECOME + _LISTEN, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd="/") as process:
@@ -162,7 +162,7 @@ def test_shared_memory_cannot_be_opened_by_another_user(place: Path) -> None:
                 memory.append(f"/proc/{os.getpid()}/fd/{rank.memory_fd}")
                 assert len(memory) >= 2
                 for file in memory:
-                    os.close(os.open(file, os.O_RDWR))  # we can
+                    os.close(os.open(file, os.O_RDWR))  # this user can
                 assert set(as_nobody(_OPEN, *memory).splitlines()) == {"Permission denied"}
         finally:
             engine.stop()
@@ -188,7 +188,7 @@ def test_no_key_is_in_logs_or_process_lists(tmp_path: Path) -> None:
         assert not [line for line in lines for text in said if line in text]
 
 
-# Tries to bind a UDP port on each address in every way that another user has; prints those that worked.
+# Tries to bind a UDP port on each address in every way open to another user; prints those that worked.
 _BIND = """
 port = int(sys.argv[1])
 addresses = ["127.0.0.1", "127.0.0.2", "127.255.255.254", "0.0.0.0", "::", "::ffff:127.0.0.2"]
@@ -211,7 +211,7 @@ for address in addresses:
 @as_root
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_udp_ports_of_agents_and_switch_cannot_be_bound_by_another_user(place: Path, threads: int) -> None:
-    """With the port on another address and IP_PKTINFO, a packet would carry the rank's or the switch's own source."""
+    """Check all addresses: with the port on any of them and IP_PKTINFO, a user could forge the rank's source."""
     engine = Engine(threads)
     engine.start()
     switch = Switch(slots=64, values=64, shards=threads)
@@ -220,7 +220,7 @@ def test_the_udp_ports_of_agents_and_switch_cannot_be_bound_by_another_user(plac
         of_rank = engine.udp_port(engine.open_rank("127.0.0.1", "127.0.0.1", of_switch, 1, 0, 1, 2, 0, 16, 64))
         for port in (of_switch, of_rank):
             assert as_nobody(_BIND, str(port)) == ""
-        # Nor by another of our programs: packets would be divided between the two.
+        # Another program of SwitchML cannot bind it either: packets would be divided between the two.
         with pytest.raises(
             OSError, match=f"cannot bind UDP 127.0.0.1:{of_rank}: the port must be free on all addresses"
         ):

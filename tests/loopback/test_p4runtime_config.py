@@ -62,7 +62,7 @@ class TestPipelineConfig:
     def test_save_then_commit_replays_the_writes(self, client: Client) -> None:
         client.write(update(INSERT, rank_entry(rank=1)))
         client.set_config(SetConfig.VERIFY_AND_SAVE, b'{"slots": 16}', cookie=6)
-        # Reads and writes refer to the saved configuration: nothing is in it, and its registers are shorter.
+        # Reads and writes refer to the saved configuration, which has no entries and shorter registers.
         assert client.get_config().config.cookie.cookie == 6
         assert client.read(entity(p4r.TableEntry())) == []
         client.write(update(INSERT, rank_entry(rank=2)), update(MODIFY, register_entry("slot_epoch", 31, 9)))

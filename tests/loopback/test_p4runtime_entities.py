@@ -79,7 +79,7 @@ class TestCounters:
         assert [c.counter_entry.data.packet_count for c in cells] == [0] * 31 + [5]
         everything = client.read(entity(counter_entry()))
         assert len(everything) == sum(c.size for c in info().counters)
-        client.write(update(MODIFY, counter_entry("drop_counter", None, 2, 3)))  # without an index: all of them
+        client.write(update(MODIFY, counter_entry("drop_counter", None, 2, 3)))  # without an index: all entries
         cells = client.read(entity(counter_entry("drop_counter")))
         assert {(c.counter_entry.data.packet_count, c.counter_entry.data.byte_count) for c in cells} == {(2, 3)}
 
@@ -176,7 +176,7 @@ class TestRegisters:
     def test_a_write_does_not_hide_in_a_read_under_way(self, client: Client) -> None:
         client.set_config(device_config=b'{"slots": 32768}')
         responses = client.stub.Read(p4r.ReadRequest(device_id=1, entities=[entity(p4r.RegisterEntry())]))
-        next(responses)  # of millions of entries; the rest waits for us
+        next(responses)  # of millions of entries; the rest waits for this client
         client.write(update(MODIFY, register_entry("lane_0", 0, 1)))
         with pytest.raises(grpc.RpcError) as raised:
             for _ in responses:

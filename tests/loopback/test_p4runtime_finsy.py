@@ -1,4 +1,4 @@
-"""finsy, a P4Runtime client that we did not write, drives the soft switch."""
+"""finsy, an independent P4Runtime client, drives the soft switch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _DeviceConfig:
         return DEVICE_CONFIG
 
 
-ELECTION_IDS = itertools.count(10)  # they only grow: the switch remembers the highest one
+ELECTION_IDS = itertools.count(10)  # ids only grow, because the switch remembers the highest one
 
 
 def options() -> fy.SwitchOptions:

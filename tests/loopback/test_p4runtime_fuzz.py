@@ -1,4 +1,4 @@
-"""Updates with flipped, lost and added bytes: each is done or refused with a code, and none is our defect."""
+"""Updates with flipped, lost and added bytes: each succeeds or is refused with a status code."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ class TestArbitration:
             assert answer.status.code == rpc_code.ALREADY_EXISTS
             assert answer.election_id == uint128(high)
             assert first.stream.empty()
-            # The backup overtakes: both are told.
+            # The backup becomes primary: both are told.
             answer = backup.arbitrate(higher)
             assert (answer.status.code, answer.election_id) == (rpc_code.OK, uint128(higher))
             answer = first.stream.next().arbitration
             assert (answer.status.code, answer.election_id) == (rpc_code.ALREADY_EXISTS, uint128(higher))
             assert rpc_error(first.write)[0] == Code.PERMISSION_DENIED
-            # The new primary goes: nobody is primary until someone asks with an id that is high enough.
+            # The new primary disconnects: there is no primary until a client asks with a high enough id.
             backup.close()
             answer = first.stream.next().arbitration
             assert (answer.status.code, answer.election_id) == (rpc_code.NOT_FOUND, uint128(higher))
@@ -60,7 +60,7 @@ class TestArbitration:
             answer = zero.open_stream().arbitrate(None, role=role)
             assert answer.status.code == rpc_code.ALREADY_EXISTS
         with Client(switch_process.address, None) as none:
-            answer = none.open_stream().arbitrate(None, role=p4r.Role(name="nobody yet"))
+            answer = none.open_stream().arbitrate(None, role=p4r.Role(name="unused"))
             assert answer.status.code == rpc_code.NOT_FOUND
             assert not answer.HasField("election_id")
 

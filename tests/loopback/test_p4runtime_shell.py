@@ -1,6 +1,6 @@
-"""p4runtime-shell, a P4Runtime client that we did not write, drives the soft switch.
+"""p4runtime-shell, an independent P4Runtime client, drives the soft switch.
 
-It pins a protobuf of 2022, so it lives in a virtual environment of its own, made once in the repository's root.
+It pins a protobuf of 2022, so it has a separate virtual environment, created once in the repository's root.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def run(*command: str | Path, seconds: float = 60) -> subprocess.CompletedProces
 
 @pytest.fixture(scope="module")
 def shell_python() -> Path:
-    """The interpreter of the environment; skips with pip's reason when it cannot be made."""
+    """Return the interpreter of the environment; skip with pip's reason if it cannot be created."""
     python = ENVIRONMENT / "bin" / "python"
     probe = ("-c", "import p4runtime_sh.shell")
     if python.exists() and run(python, *probe).returncode == 0:
@@ -49,7 +49,7 @@ def shell_python() -> Path:
 
 @pytest.fixture(scope="module")
 def seen(shell_python: Path, switch_process: SwitchProcess, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the session in p4runtime_shell_session.py has seen."""
+    """Return the results of the session in p4runtime_shell_session.py."""
     device_config = tmp_path_factory.mktemp("shell") / "device_config.json"
     device_config.write_text('{"values_per_packet": 64, "slots": 32}')
     session = Path(__file__).with_name("p4runtime_shell_session.py")

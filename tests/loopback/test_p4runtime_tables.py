@@ -53,7 +53,7 @@ class TestWrite:
         client.write(update(MODIFY, modified))
         (found,) = client.read(entity(worker_entry(None)))
         assert found.table_entry == modified
-        client.write(update(MODIFY, worker_entry(None, metadata=b"new")))  # without an action: it stays
+        client.write(update(MODIFY, worker_entry(None, metadata=b"new")))  # without an action: unchanged
         (found,) = client.read(entity(worker_entry(None)))
         assert found.table_entry == worker_entry(("admit", 2, 3, 8, 5), metadata=b"new")
         nonsense = worker_entry(None, idle_timeout_ns=-5, is_const=True)  # only the key counts in a DELETE
@@ -70,7 +70,7 @@ class TestWrite:
         assert [f.table_entry for f in found] == entries
         found = client.read(entity(table_entry("worker_table", priority=1)))
         assert [f.table_entry for f in found] == [entries[0], entries[2]]
-        found = client.read(entity(worker_entry(None, priority=0)))  # that match, any priority
+        found = client.read(entity(worker_entry(None, priority=0)))  # that match, with any priority
         assert [f.table_entry for f in found] == entries[:2]
         client.write(update(DELETE, worker_entry(priority=2)))
         assert len(client.read(entity(p4r.TableEntry()))) == 3
@@ -197,7 +197,7 @@ class TestWrite:
         assert write_error(client, 17, rank_entry())[0] == rpc_code.INVALID_ARGUMENT
 
     def test_the_whole_state_can_be_asked_for(self, client: Client) -> None:
-        """The example of the specification's "Wildcard Reads": one default message of every kind."""
+        """Test the example of the specification's "Wildcard Reads": one default message of every kind."""
         client.write(update(INSERT, rank_entry()), update(INSERT, group_entry(3)))
         whole = [p4r.Entity() for _ in p4r.Entity.DESCRIPTOR.fields]
         for request, field in zip(whole, p4r.Entity.DESCRIPTOR.fields, strict=True):
@@ -229,7 +229,7 @@ class TestDefaultEntries:
         (found,) = client.read(entity(request))
         assert found.table_entry == written
         assert client.read(entity(table_entry("switch_address_table"))) == []
-        client.write(update(MODIFY, request))  # without an action: back to what the program says
+        client.write(update(MODIFY, request))  # without an action: reset to the program's default
         (found,) = client.read(entity(request))
         assert found.table_entry.action == table_action("set_switch_address", 0, 0)
         assert found.table_entry.metadata == b""

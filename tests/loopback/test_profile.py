@@ -1,4 +1,4 @@
-"""Where a rank's time goes: the counters and the latest calls in its memory, as the agent reads them."""
+"""A rank's profile: the counters and the latest calls in its memory, as read by the agent."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
         comm.barrier()
         both_done.wait(30)
         found = engine_profile(fabric, comm.rank)
-        lasted = time.monotonic() - began  # the thread counts a little on when the last call has ended
+        lasted = time.monotonic() - began  # the thread still counts a little after the end of the last call
         both_done.wait(30)
         return lasted, found
 
     ranks = fabric.run_ranks(2, work)
-    # A rank measures a round trip where its packet was the last one that the result waited for.
+    # A rank measures a round trip if its packet was the last one that the result waited for.
     assert (sum(sum(found["round_trips_by_duration"]) for _, found in ranks) > 0) == (transport == "udp")
     for lasted, found in ranks:
         assert found["calls"] == 7
@@ -81,7 +81,7 @@ def test_every_call_is_accounted_for(fabric: Fabric, transport: str) -> None:
             assert call["submitted"] <= call["begun"] <= call["answered"] <= call["ended"] <= found["taken_at"]
             parts = call["quantize_ns"] + call["wait_ns"] + call["dequantize_ns"]
             assert parts <= call["ended"] - call["begun"]
-            # The thread is in one of these states throughout.
+            # The thread is always in one of these states.
             assert parts >= 0.99 * (call["ended"] - call["begun"])
             assert following is None or following["submitted"] >= call["ended"]
         if transport == "udp":
@@ -136,7 +136,7 @@ def test_a_rank_before_its_process_comes(fabric: Fabric) -> None:
 
 
 def test_memory_that_holds_anything_harms_nobody() -> None:
-    """The process can write what it likes, also while the agent reads."""
+    """Test arbitrary writes of the process, also while the agent reads."""
     engine = Engine()
     handle = engine.open_rank("127.0.0.1", "127.0.0.1", 9, 1, 0, 1, 2, 0, 64, 64)
     descriptors = engine.open_channel(handle)
@@ -152,7 +152,7 @@ def test_memory_that_holds_anything_harms_nobody() -> None:
         for pattern in (b"\0", b"\xff"):
             block[64:end] = pattern * (end - 64)
             for call in engine.profile(handle, 63)["latest"]:
-                assert call["submitted"] == call["ended"] == 0  # all zeros, which can be
+                assert call["submitted"] == call["ended"] == 0  # all zeros, which is possible
         stop = threading.Event()
 
         def scribble() -> None:

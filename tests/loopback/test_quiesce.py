@@ -1,4 +1,4 @@
-"""What ranks do before a change of epoch (docs/protocol.md): they stop, and fetch what the furthest of them holds."""
+"""Ranks before an epoch change (docs/protocol.md): they stop, and fetch the results that the furthest of them has."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SECONDS = 10.0
 
 
 def engine_of(fabric: Fabric, job: int, rank: int) -> tuple[Engine, int]:
-    """The engine that carries a rank, and its handle there."""
+    """Return the engine that serves a rank, and its handle there."""
     handle = fabric.call(lambda: fabric.agent_of(rank).jobs._jobs[job].ranks[rank].handle)
     assert handle is not None
     return fabric.engines[rank % len(fabric.agents)], handle
 
 
 def leave_epoch(fabric: Fabric, job: int, after_chunks: int) -> bool:
-    """Stop a job in the middle of its calls; tell whether ranks held different phases when they stopped."""
+    """Stop a job in the middle of its calls; return whether ranks held different phases when they stopped."""
     comms = [fabric.connect(rank, job) for rank in range(RANKS)]
     arrays = [[np.full(ELEMENTS, call + rank, np.int32) for call in range(CALLS)] for rank in range(RANKS)]
     for comm in comms:
@@ -41,7 +41,7 @@ def leave_epoch(fabric: Fabric, job: int, after_chunks: int) -> bool:
 
     engines = [engine_of(fabric, job, rank) for rank in range(RANKS)]
     held = [engine.freeze(handle) for engine, handle in engines]
-    time.sleep(0.02)  # whatever was under way arrives
+    time.sleep(0.02)  # let all packets in flight arrive
     assert [engine.fetch(handle, own) for (engine, handle), own in zip(engines, held, strict=True)] == held
     targets = target_phases(held)
     while [engine.fetch(handle, targets) for engine, handle in engines] != [targets] * RANKS:

@@ -1,4 +1,4 @@
-"""Ranks that meet: a real switch, controller and two agents; the ranks are threads, or processes that die."""
+"""Jobs by rendezvous: a real switch, controller and two agents; the ranks are threads, or processes that die."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SLOTS = 1024
 
 
 class Fabric:
-    """Agent 0 and agent 1, and the controller, which can be killed and started again."""
+    """Agent 0 and agent 1, and the controller, which can be killed and restarted."""
 
     def __init__(self, directory: Path, controller: ControllerProcess) -> None:
         self.sockets = [directory / f"agent-{number}.sock" for number in range(2)]
@@ -81,7 +81,7 @@ def nothing_is_left(fabric: Fabric) -> Iterator[None]:
 
 
 def all_ranks(fabric: Fabric, key: str, size: int, use: Callable[[switchml.Communicator], object]) -> list[object]:
-    """Let `size` ranks meet, the odd ones at agent 1, and call `use` for each in a thread of its own."""
+    """Start `size` ranks, the odd ones at agent 1, and call `use` for each in a separate thread."""
 
     def run(rank: int) -> object:
         with fabric.connect(rank, size, key, rank % 2) as comm:

@@ -1,4 +1,4 @@
-"""What the roles in certificates allow, what tenants may have, and what the event log says of it all."""
+"""The permissions of roles in certificates, tenants' agents and quotas, and the entries in the event log."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ CALLS: dict[str, tuple[Callable[[ControllerClient], object], set[str]]] = {
 
 
 def test_every_call_has_its_roles() -> None:
-    """A call that is added to the interface must be given roles, or nobody may make it."""
+    """Check that every call of the interface has roles, because otherwise no client may make it."""
     services = (pb_grpc.JobsServicer, pb_grpc.AgentsServicer, pb_grpc.SwitchesServicer, pb_grpc.ControlServicer)
     methods = {
         f"/switchml.v1.{service.__name__.removesuffix('Servicer')}/{name}"
@@ -98,7 +98,7 @@ def test_every_call_has_its_roles() -> None:
 
 
 def outcome(client: ControllerClient, call: Callable[[ControllerClient], object]) -> ControllerError | None:
-    """The error of a call; one that was let in may make no sense, too."""
+    """Return the error of a call; a permitted call may also fail for its arguments."""
     try:
         call(client)
     except ControllerError as error:
@@ -145,7 +145,7 @@ def test_operators_change_the_jobs_of_their_tenant(fabric: SecuredFabric, agent:
             with pytest.raises(PermissionDenied, match=r"job alices belongs to tenant vision.*carol to tenant speech"):
                 change()
         assert carol.get_job(job.id).state == job.state
-        with fabric.client("operator-bob") as bob:  # a member, whatever his certificate's organization
+        with fabric.client("operator-bob") as bob:  # a member, regardless of the certificate's organization
             bob.stop_job(job.id)
         other = carol.start_job(1, "carols", slots=2)
         with fabric.client("admin") as admin:
@@ -157,9 +157,9 @@ def agent_of(fabric: SecuredFabric, name: str, **options: object) -> ScriptedAge
 
 
 def test_ranks_go_to_agents_of_their_tenant(fabric: SecuredFabric) -> None:
-    """Or to one that an administrator shares; never to another tenant's, also when their own refuses them."""
+    """Check also shared agents; ranks never go to another tenant's agent, even if their own one refuses them."""
     with (
-        agent_of(fabric, "a2"),  # of no tenant
+        agent_of(fabric, "a2"),  # without a tenant
         agent_of(fabric, "s1"),
         fabric.client("operator-alice") as alice,
         fabric.client("operator-carol") as carol,
@@ -193,7 +193,7 @@ def test_a_lost_rank_begins_again_at_an_agent_of_its_tenant(fabric: SecuredFabri
         with agent_of(fabric, "a1") as first:
             job = alice.start_job(2, slots=2, on_failure=pb.ON_FAILURE_RESTART)
             assert [rank.agent for rank in job.ranks] == ["a1", "v1"]
-            with agent_of(fabric, "s1"):  # which carries fewer ranks than v1
+            with agent_of(fabric, "s1"):  # it has fewer ranks than v1
                 first.disconnect()
                 wait_until(lambda: alice.get_job(job.id).changes, "the job goes on")
                 assert [rank.agent for rank in alice.get_job(job.id).ranks] == ["v1", "v1"]
@@ -250,7 +250,7 @@ def test_quotas(fabric: SecuredFabric, agent: ScriptedAgent) -> None:
         with pytest.raises(QuotaExceeded, match="tenant speech may have 64 slots at once, has 0 and asks for 128"):
             carol.start_job(1)  # the switch's default
         third = carol.start_job(1, slots=64)
-        fabric.controller.kill()  # what lives counts for a controller that comes after, too
+        fabric.controller.kill()  # live jobs also count for the next controller
         fabric.controller.start().close()
         wait_until(lambda: agent.ended.is_set(), "the agent has noticed")
         with ScriptedAgent(fabric.address, "a1", tls=fabric.certificates / "agent-a1"):
@@ -313,7 +313,7 @@ def test_over_loopback_without_tls_everybody_is_an_administrator(switch_process:
             with pytest.raises(JobNotFound):
                 client.stop_job(3)
             (event,) = [event for event in client.read_events() if event.kind == "switch-undrained"]
-            assert " at ipv4:127.0.0.1:" in event.actor  # who runs this program, as it says
+            assert " at ipv4:127.0.0.1:" in event.actor  # the user of this program, as it says itself
         said = f"listening on {process.listen} without TLS: every user of this machine can command this process"
         assert said in process.log.read_text()
     finally:

@@ -19,7 +19,7 @@ SECRET = 0x5EC2E7E1
 
 
 def test_an_agent_takes_only_results_with_the_secret(tmp_path: Path) -> None:
-    """The switch is a socket of this test, so that it can answer wrongly."""
+    """Use a socket of this test as the switch, so that it can send wrong answers."""
     with running_fabric(tmp_path, VALUES) as fabric, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as switch:
         switch.bind((ADDRESS, 0))
         switch.settimeout(10)

@@ -1,4 +1,4 @@
-"""Ranks that share memory with the switch: beside others, against others, and when they go away."""
+"""Ranks that share memory with the switch: together with other ranks, malicious ones, and ranks that disconnect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from switchml.dataplane.wire import Packet
 
 VALUES = 64
 SLOTS = 8
-JOB = 9  # of the ranks that are made by hand
+JOB = 9  # the job of hand-made ranks
 BASE = 256  # their first slot
 SLOT_MASK = ~(2 * SLOTS - 1) & 0xFFFF
 
@@ -49,7 +49,7 @@ def total(world_size: int, size: int) -> Ints:
 
 
 def bound(fabric: Fabric, rank: int, world_size: int) -> ShmProcess:
-    """A rank by hand, with its entries in the tables."""
+    """Create a hand-made rank, with its entries in the tables."""
     process = ShmProcess(fabric.engines[0], str(fabric.switch_socket), JOB, rank, world_size, BASE, SLOTS, VALUES)
     admit(fabric, SHM_PORT, rank, world_size, process.connection)
     return process
@@ -63,7 +63,7 @@ def admit(fabric: Fabric, port: int, rank: int, world_size: int, udp_port: int) 
 
 
 def contributions(fabric: Fabric) -> int:
-    """How many of the job by hand were counted."""
+    """Return the number of counted contributions of the job of hand-made ranks."""
     return sum(fabric.switch.read_job_counter(JOB << 4 | verdict)[0] for verdict in Verdict)
 
 
@@ -71,7 +71,7 @@ def drops(fabric: Fabric, reason: DropReason) -> int:
     return fabric.switch.read_drop_counter(reason)[0]
 
 
-# ---- with others ----
+# ---- together with other ranks ----
 
 
 @pytest.mark.parametrize("faulty", [False, True])
@@ -147,7 +147,7 @@ def test_contributions_before_the_tables_are_there_are_repeated(fabric: Fabric) 
 
 
 def test_what_a_rank_contributed_outlives_its_memory(fabric: Fabric) -> None:
-    """Ranks 0 and 1 share memory, rank 2 has UDP; 0 goes away when it has contributed, and the sum holds it all."""
+    """Check the sum if rank 0 disconnects after its contribution; ranks 0 and 1 share memory, rank 2 uses UDP."""
     fabric.switch.set_group(JOB, [(SHM_PORT, 1), (PORT, 2)])
     udp = Worker(fabric.switch_udp_port)
     admit(fabric, PORT, 2, 3, udp.udp_port)
@@ -163,13 +163,13 @@ def test_what_a_rank_contributed_outlives_its_memory(fabric: Fabric) -> None:
         np.testing.assert_array_equal(stays.result(3), total(3, VALUES))
         assert udp.receive().values == tuple(total(3, VALUES).tolist())
         stays.unbind()
-        # The result outlives the job's memory, for those who must ask for it again.
+        # The result remains without the ranks' memory, for ranks that must request it again.
         udp.send(packet)
         assert udp.receive().values == tuple(total(3, VALUES).tolist())
 
 
 def test_a_sum_can_be_read_when_a_rank_that_had_it_has_gone(fabric: Fabric) -> None:
-    """It is in the ranks' memory only: of rank 0, until that one goes, and then of rank 1."""
+    """Read a sum that is only in the ranks' memory: that of rank 0 until it disconnects, then that of rank 1."""
     fabric.switch.set_group(JOB, [(SHM_PORT, 0), (SHM_PORT, 1)])
     with bound(fabric, 0, 2) as leaves, bound(fabric, 1, 2) as stays:
         for rank, process in enumerate((leaves, stays)):
@@ -188,7 +188,7 @@ def test_a_sum_can_be_read_when_a_rank_that_had_it_has_gone(fabric: Fabric) -> N
 
 @pytest.mark.parametrize("slowest", [0, 1, 2])
 def test_a_sleeping_switch_asks_the_slowest_rank_to_ring(fabric: Fabric, slowest: int) -> None:
-    """Once that one rings, the others are done: so no wake-up finds only a part of the contributions."""
+    """Check which rank is asked: when the slowest one rings, all contributions are there."""
     fabric.switch.set_group(JOB, [(SHM_PORT, rank) for rank in range(3)])
     order = [rank for rank in range(3) if rank != slowest] + [slowest]
     with bound(fabric, 0, 3) as first, bound(fabric, 1, 3) as second, bound(fabric, 2, 3) as third:
@@ -205,7 +205,7 @@ def test_a_sleeping_switch_asks_the_slowest_rank_to_ring(fabric: Fabric, slowest
         )
 
 
-# ---- against others ----
+# ---- malicious ranks ----
 
 
 def nonsense_index(process: ShmProcess) -> None:
@@ -248,7 +248,7 @@ def test_a_process_that_writes_nonsense_harms_only_itself(fabric: Fabric, nonsen
 
         for result in fabric.run_ranks(2, run):
             np.testing.assert_array_equal(result, total(2, 10_000))
-        other.contribute(5, 5, int32s(1, VALUES))  # of the same job: it waits for ever, as the hostile rank's fault
+        other.contribute(5, 5, int32s(1, VALUES))  # in the same job: waits forever, because of the hostile rank
         wait_until(lambda: fabric.switch.read_job_counter(JOB << 4 | Verdict.AGGREGATED)[0] >= 1, "it is taken")
         assert other.completed == 0
 
@@ -257,7 +257,7 @@ def test_a_process_that_writes_nonsense_harms_only_itself(fabric: Fabric, nonsen
     ("changes", "reason"),
     [
         ({"format_": 2}, DropReason.BAD_FORMAT),
-        ({"format_": 0x0101}, DropReason.BAD_FORMAT),  # the header has eight bits for it
+        ({"format_": 0x0101}, DropReason.BAD_FORMAT),  # the header has only eight bits for it
         ({"format_": 0xFFFF}, DropReason.BAD_FORMAT),
         ({"exponent": 0xFFFF}, DropReason.BAD_EXPONENT),
         ({"count": VALUES + 1}, DropReason.BAD_COUNT),
@@ -291,7 +291,7 @@ def test_bindings_that_are_refused(
 
 @pytest.mark.parametrize("kind", [0, 3, 4, 5, 2**32 - 1])  # freeze and fetch are for ranks that are bound
 def test_a_request_of_another_kind_binds_nothing(fabric: Fabric, kind: int) -> None:
-    """ShmRequest and ShmAnswer of native/channel/shm_messages.h."""
+    """Send a ShmRequest of an unknown kind (native/channel/shm_messages.h)."""
     request = struct.pack("=QIIIIHHHBB", 0x53574D4C53523031, kind, 0x7F000001, SLOTS, VALUES, BASE, JOB, 1, 0, 1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
         agent.settimeout(30)
@@ -300,7 +300,7 @@ def test_a_request_of_another_kind_binds_nothing(fabric: Fabric, kind: int) -> N
         answer, descriptors, _, _ = socket.recv_fds(agent, 4096, 2)
         assert (answer[8:12], descriptors) == (bytes(4), [])
         assert b"no request of an agent" in answer
-        assert agent.recv(1) == b""  # and it has hung up
+        assert agent.recv(1) == b""  # and it has disconnected
 
 
 _ASKS = """
@@ -313,7 +313,7 @@ agent.recv(4096)
 
 
 def test_a_switch_without_descriptors_waits_for_some(fabric: Fabric) -> None:
-    """Who wants to connect meanwhile stays in the backlog, and costs no processor."""
+    """Check that a client that tries to connect remains in the backlog and costs no CPU time."""
     command = [sys.executable, "-c", _ASKS, str(fabric.switch_socket)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
@@ -327,13 +327,13 @@ def test_a_switch_without_descriptors_waits_for_some(fabric: Fabric) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         agent.kill()
-    assert used < 0.25, f"{used:.2f} s of processor time in half a second"
-    with bound(fabric, 0, 1):  # it listens again
+    assert used < 0.25, f"{used:.2f} s of CPU time in half a second"
+    with bound(fabric, 0, 1):  # it accepts connections again
         pass
 
 
 def test_many_ranks_come_and_go(fabric: Fabric) -> None:
-    """Neither memory nor descriptors remain."""
+    """Check that no memory and no descriptors remain."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(100):
         with bound(fabric, 0, 1):
@@ -357,7 +357,7 @@ signal.pause()
 def test_a_process_that_is_killed_in_the_middle(fabric: Fabric) -> None:
     fabric.add_job(1, 2)
     command = [sys.executable, "-c", _VICTIM, str(fabric.socket)]
-    here = fabric.directory  # and not where the sources are, which would be imported
+    here = fabric.directory  # not the folder of the sources, which would be imported
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=here) as victim,
         fabric.connect(0) as comm,
@@ -375,7 +375,7 @@ def test_a_process_that_is_killed_in_the_middle(fabric: Fabric) -> None:
             assert raised.value.ranks == (1,)
         finally:
             victim.kill()
-    # The switch goes on with other jobs, in the same slots.
+    # The switch continues with other jobs, in the same slots.
     fabric.add_job(2, 2)
 
     def run(again: switchml.Communicator) -> Ints:

@@ -1,4 +1,4 @@
-"""Sums over ranks' own memory that something comes in between: a rank without values, a reset, a rank that leaves."""
+"""Sums over ranks' own memory with interruptions: a rank without values, a reset, a rank that disconnects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from switchml.host_agent._engine import Engine
 
 JOB = 9
 VALUES = 64
-SLOTS = 512  # enough that a burst of contributions makes more sums possible than one turn makes
+SLOTS = 512  # enough for a burst of contributions to complete more sums than are made in one turn
 SLOT_MASK = ~(2 * SLOTS - 1) & 0xFFFF
 UDP, SHM = 1, 2
 ROUNDS = 10
@@ -28,7 +28,7 @@ DEADLINE = 10.0  # seconds
 
 
 class Bench:
-    """A switch with a UDP and a shared-memory port, and the ranks of one job over either."""
+    """A switch with a UDP and a shared-memory port, and the ranks of one job at both."""
 
     def __init__(self, directory: Path) -> None:
         self.switch = Switch(SLOTS, VALUES)
@@ -46,7 +46,7 @@ class Bench:
         self.switch.stop()
 
     def ranks(self, shm: int, udp: int) -> tuple[list[ShmProcess], list[Worker]]:
-        """Return the ranks of a job: those that share memory first."""
+        """Return the ranks of a job, first those that share memory."""
         world_size = shm + udp
         processes = [
             self.stack.enter_context(ShmProcess(self.engine, self.path, JOB, rank, world_size, 0, SLOTS, VALUES))
@@ -94,7 +94,7 @@ def values_of(rank: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
 
 
 def test_each_port_has_its_own_number_of_threads(tmp_path: Path) -> None:
-    """The ranks are divided among those of their port, whatever another port has."""
+    """Test that ranks are divided among their port's workers, independently of another port's."""
     with running_bench(tmp_path) as bench:
         bench.switch.add_shm_port(SHM + 1, str(tmp_path / "other.sock"), 5)
         shm, _ = bench.ranks(5, 0)
@@ -108,7 +108,7 @@ def test_each_port_has_its_own_number_of_threads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("last", [0, 1])
 def test_ranks_of_a_job_at_two_ports(tmp_path: Path, last: int) -> None:
-    """The worker of the last contribution's port makes the sum, while the other port's worker sleeps."""
+    """Test that the worker of the last contribution's port makes the sum while the other port's worker sleeps."""
     other_path = str(tmp_path / "other.sock")
     with running_bench(tmp_path) as bench:
         bench.switch.add_shm_port(SHM + 1, other_path, 1)
@@ -131,7 +131,7 @@ def test_ranks_of_a_job_at_two_ports(tmp_path: Path, last: int) -> None:
 @pytest.mark.parametrize("udp", [0, 1])
 @pytest.mark.parametrize("owner", [0, 1, 2])
 def test_a_rank_without_values_gets_the_sum_of_the_others(bench: Bench, udp: int, owner: int) -> None:
-    """In the first phase `owner` alone has no values, in the next phase of the slot it alone has some."""
+    """Only `owner` has no values in the first phase; in the next phase of the slot, only `owner` has values."""
     shm, over_udp = bench.ranks(3, udp)
     for phase, empty in enumerate(({owner}, {0, 1, 2} - {owner})):
         for rank, process in enumerate(shm):
@@ -151,7 +151,7 @@ def test_a_rank_without_values_gets_the_sum_of_the_others(bench: Bench, udp: int
 
 
 def make_sums_wait(bench: Bench, shm: list[ShmProcess], udp: list[Worker]) -> None:
-    """Return when the first of SLOTS sums over all ranks is possible; most of the others wait to be made."""
+    """Return when the first of SLOTS sums over all ranks is possible; most of the others are pending."""
     for worker in udp:
         for slot in range(SLOTS):
             worker.send(Packet(JOB, len(shm), slot << 1, 0, 1, tuple(values_of(len(shm)).tolist()), VALUES, chunk=slot))
@@ -164,12 +164,12 @@ def make_sums_wait(bench: Bench, shm: list[ShmProcess], udp: list[Worker]) -> No
             process.contribute(slot, slot, values_of(rank))
     bench.switch.start()
     deadline = time.monotonic() + DEADLINE
-    while bench.completed() == 0:  # without a pause: all sums together take a millisecond
+    while bench.completed() == 0:  # without a pause, because all sums together take a millisecond
         assert time.monotonic() < deadline, "no sum became possible"
 
 
 def test_a_reset_forgets_the_sums_that_wait(tmp_path: Path) -> None:
-    """They were to be made in the memory of the pipeline that is gone, of which the UDP rank's values are a part."""
+    """Check that pending sums are dropped: they refer to the old pipeline's memory, which has the UDP rank's values."""
     for generation in range(ROUNDS):
         directory = tmp_path / str(generation)
         directory.mkdir()
@@ -181,7 +181,7 @@ def test_a_reset_forgets_the_sums_that_wait(tmp_path: Path) -> None:
 
 
 def bitmap_and_lane(bench: Bench, slot: int) -> tuple[int, int]:
-    """Return who has contributed to a slot, and lane 5 of that sum: the ranks that stay may contribute in between."""
+    """Return the contributors to a slot and lane 5 of their sum; remaining ranks may contribute in between."""
     while True:
         before = bench.switch.read_register("slot_bitmap", slot << 1)
         lane = bench.switch.read_register("lane_5", slot << 1)
@@ -190,7 +190,7 @@ def bitmap_and_lane(bench: Bench, slot: int) -> tuple[int, int]:
 
 
 def test_a_lane_can_be_read_after_a_rank_has_left_while_its_sum_waits(tmp_path: Path) -> None:
-    """What the rank has contributed counts, and its memory is not looked at any more."""
+    """Check that the rank's contributions count, although its memory is no longer read."""
     for generation in range(ROUNDS):
         directory = tmp_path / str(generation)
         directory.mkdir()
@@ -198,7 +198,7 @@ def test_a_lane_can_be_read_after_a_rank_has_left_while_its_sum_waits(tmp_path: 
             shm, _ = bench.ranks(2, 0)
             make_sums_wait(bench, shm, [])
             shm[generation % 2].unbind()
-            # Some of what it submitted may not have been taken when it left.
+            # Some of its submissions may not have been taken when it disconnected.
             sums = {0: 0, 1: values_of(0)[5], 2: values_of(1)[5], 3: values_of(0)[5] + values_of(1)[5]}
             for slot in range(SLOTS):
                 contributed, lane = bitmap_and_lane(bench, slot)

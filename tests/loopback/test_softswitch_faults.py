@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 JOB = 5
 SLOTS = 1024
-PART = 32  # packets sent at once: no socket buffer overflows, however small
+PART = 32  # packets sent at once, so few that no socket buffer overflows
 FRAME = PROTOCOL_HEADER_BYTES + 16 + HEADERS
 
 
@@ -28,7 +28,7 @@ def fabric() -> Iterator[Harness]:
 
 
 def results_of_all_slots(fabric: Harness, worker: Worker) -> list[int]:
-    """Contribute once to every slot of a job of one; return the slots whose results come, in order of arrival."""
+    """Contribute once to every slot of a job with one worker; return the slots of the results, in order of arrival."""
     arrived: list[Packet] = []
 
     def counters() -> PortCounters:
@@ -36,7 +36,7 @@ def results_of_all_slots(fabric: Harness, worker: Worker) -> list[int]:
         return fabric.switch.port_counters(1)
 
     def nothing_held() -> bool:
-        # Of a job of one worker every packet that is not dropped becomes a result.
+        # In a job with one worker, every packet that is not dropped becomes a result.
         port = counters()
         return port["sent"] == SLOTS + port["injected_duplicate"] - port["injected_drop"]
 
@@ -126,7 +126,7 @@ def test_each_copy_of_a_multicast_has_its_own_fate(fabric: Harness) -> None:
     assert 30 < complete < 100
     received = [{packet.slot for packet in worker.waiting()} for worker in workers]
     assert sum(map(len, received)) == sent
-    assert len(set(map(frozenset, received))) == 4  # not one fate for all copies
+    assert len(set(map(frozenset, received))) == 4  # copies are dropped independently
     assert all(0 < len(slots) < complete for slots in received)
 
 
@@ -154,7 +154,7 @@ def test_one_bit_of_a_packet_is_flipped(fabric: Harness) -> None:
     for slot in range(sent):
         worker.send(Packet(JOB, 0, 2 * slot, 0, 1, (slot, 0, 0, 0), 4))
     fabric.wait_for(lambda: fabric.switch.port_counters(1)["received"] == sent)
-    answers = (Verdict.COMPLETED, Verdict.RESENT)  # a flip in the slot makes two packets of one
+    answers = (Verdict.COMPLETED, Verdict.RESENT)  # a flip in the slot number makes two packets for one slot
     fabric.wait_for(
         lambda: fabric.switch.port_counters(1)["sent"] == sum(fabric.verdicts(JOB).get(v, 0) for v in answers)
     )
@@ -162,7 +162,7 @@ def test_one_bit_of_a_packet_is_flipped(fabric: Harness) -> None:
     arrived = [packet.pack() for packet in worker.waiting()]
     changed = [min(bits_between(packet, result) for result in results) for packet in arrived if packet not in results]
     assert 30 < len(changed) < 110
-    assert set(changed) <= {1, 2}  # at most one on each way
+    assert set(changed) <= {1, 2}  # at most one in each direction
 
 
 def bits_between(one: bytes, other: bytes) -> int:

@@ -1,4 +1,4 @@
-"""The native switch behind frame ports: ordinary traffic, and what is for the switch's own address."""
+"""The native switch with frame ports: ordinary traffic, and packets to the switch's own address."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_forwarding(fabric: FrameFabric) -> None:
     lost = plain(fabric, 1, hosts[3].mac)
     hosts[1].send(lost)
     back = plain(fabric, 2, hosts[2].mac)
-    hosts[2].send(back)  # it is already on that link
+    hosts[2].send(back)  # its destination is on the same link
     assert fabric.settle(1) == []
     assert fabric.settle(2) == []
     assert fabric.switch.read_drop_counter(DropReason.NO_ROUTE) == (2, len(lost) + len(back))
@@ -99,7 +99,7 @@ def test_the_default_is_for_addresses_without_an_entry(fabric: FrameFabric) -> N
 
 
 def test_ports_and_groups_that_are_not_there_take_frames_silently(fabric: FrameFabric) -> None:
-    """BMv2's program sends them off and cannot know."""
+    """Check that nothing is counted as dropped: BMv2's program cannot know that there is no port or group."""
     rank = fabric.add_job(JOB, (1,))[0]
     fabric.switch.set_l2(1, ("forward", 77))
     fabric.switch.set_l2(2, ("flood", 77))
@@ -130,7 +130,7 @@ def test_results_and_forwarded_frames_keep_their_order(fabric: FrameFabric) -> N
     rank = fabric.add_job(JOB, (2,))[0]
     fabric.switch.set_l2_default(("forward", 1))
     fabric.switch.set_group(JOB, [(1, 0)])
-    fabric.switch.stop()  # so that all of it is one burst
+    fabric.switch.stop()  # so that all frames are one burst
     frames = []
     for slot in (0, 2, 4):
         rank.host.send(rank.frame(contribution(0, slot=slot)))

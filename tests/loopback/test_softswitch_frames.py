@@ -1,4 +1,4 @@
-"""The native switch behind frame ports: aggregation with whole headers, losses, and the sockets."""
+"""The native switch with frame ports: aggregation with complete headers, losses, and the sockets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_result_has_the_headers_of_the_design(fabric: FrameFabric) -> None:
         ranks[number].host.send(frames[number])
         assert fabric.settle(port) == []
     last = contribution(1)
-    # DSCP and ECN are the trigger's; all else in its IPv4 header goes.
+    # DSCP and ECN come from the completing packet; the rest of its IPv4 header is replaced.
     ranks[1].host.send(
         ranks[1].frame(last, Ipv4(fabric.hosts[2].ip, SWITCH_IP, traffic_class=0xB9, fragment=DONT_FRAGMENT, ttl=1))
     )
@@ -95,7 +95,7 @@ def test_exponents_alone(fabric: FrameFabric) -> None:
 
 
 def test_what_follows_the_datagram_in_its_frame_travels_on(fabric: FrameFabric) -> None:
-    """BMv2 puts back what its parser left."""
+    """Check that bytes after the datagram are kept, as on BMv2, whose parser does not remove them."""
     ranks = fabric.add_job(JOB, (1, 2))
     for number, rank in enumerate(ranks):
         rank.host.send(rank.frame(contribution(number)) + bytes((number,)) * 5)
@@ -141,7 +141,7 @@ def test_checksums_of_contributions_are_not_looked_at(fabric: FrameFabric) -> No
 def ours(
     packet: Packet | bytes, udp_length: int | None = None, total_length: int | None = None, left: int | None = None
 ) -> bytes:
-    """Return a frame of rank 0, with lengths that may lie, of which this many bytes after UDP are left."""
+    """Return a frame of rank 0 with possibly wrong lengths, cut off after this many bytes behind UDP."""
     payload = packet if isinstance(packet, bytes) else packet.pack()
     datagram = udp(4000, 0xBEE0, payload, udp_length)
     ip = Ipv4(0x0A000001, SWITCH_IP, total_length=total_length)
@@ -194,7 +194,7 @@ def test_reasons_in_their_order(fabric: FrameFabric, frame: bytes, reason: DropR
 
 
 def test_udp_that_cannot_be_read_is_ordinary(fabric: FrameFabric) -> None:
-    """What is no SwitchML packet to the P4 parser is none here: it is forwarded as it stands."""
+    """Check that frames that the P4 parser does not accept as SwitchML packets are forwarded unchanged."""
     rank = fabric.add_job(JOB, (1,))[0]
     fabric.switch.set_l2(SWITCH_MAC, ("forward", 2))
     good = rank.frame(contribution(0))
@@ -300,7 +300,7 @@ def test_egress_loss_comes_after_all_else(fabric: FrameFabric) -> None:
     fabric.switch.set_group(99, [(1, 0), (2, 0), (3, 0)])
     fabric.switch.set_l2_default(("flood", 99))
     fabric.switch.set_loss(2, "egress", EVERY)
-    fabric.switch.delete_rank(JOB, 2)  # no_rank_address, and not lost besides
+    fabric.switch.delete_rank(JOB, 2)  # counted as no_rank_address, not as lost in addition
     frames = [rank.frame(contribution(number)) for number, rank in enumerate(ranks)]
     for number, rank in ((1, ranks[1]), (2, ranks[2])):
         rank.host.send(frames[number])
@@ -311,7 +311,7 @@ def test_egress_loss_comes_after_all_else(fabric: FrameFabric) -> None:
     result = replace(contribution(0), kind=Kind.RESULT, exponent=102, check=6, values=(3, 6, 9, 12))
     assert fabric.settle(1) == [ranks[0].result(result)]
     assert fabric.hosts[3].waiting() == [flooded]
-    # Back to port 2 nothing is flooded, so nothing is lost there either.
+    # A frame is not flooded to its own port 2, so it is not lost there either.
     from_two = plain(fabric, 2, BROADCAST)
     fabric.hosts[2].send(from_two)
     assert fabric.hosts[1].receive() == from_two
@@ -326,7 +326,7 @@ def test_each_copy_is_lost_on_its_own(tmp_path: Path) -> None:
     with running_frames(tmp_path, slots=slots) as fabric:
         ranks = fabric.add_job(JOB, (1, 2, 2, 2), slots=slots)
         fabric.switch.set_loss(2, "egress", 1 << 31)
-        for number in (3, 2, 1):  # from port 2, whose own frames are not lost
+        for number in (3, 2, 1):  # from port 2, whose received frames are not lost
             for slot in range(slots):
                 ranks[number].host.send(ranks[number].frame(contribution(number, slot=2 * slot)))
         fabric.wait_for(lambda: fabric.verdicts(JOB).get(Verdict.AGGREGATED) == 3 * slots)
@@ -337,7 +337,7 @@ def test_each_copy_is_lost_on_its_own(tmp_path: Path) -> None:
         assert 3 * slots / 2 - 80 < len(arrived) < 3 * slots / 2 + 80  # standard deviation 14
         assert len(arrived) + fabric.drops()[DropReason.INJECTED_LOSS] == 3 * slots
         of_slots = Counter(frame[50:52] for frame in arrived)
-        assert {1, 2} <= set(of_slots.values())  # the copies of one result have not one fate
+        assert {1, 2} <= set(of_slots.values())  # the copies of one result are lost independently
 
 
 def test_thresholds_are_probabilities(fabric: FrameFabric) -> None:
@@ -402,7 +402,7 @@ def test_faults_of_a_frame_port(fabric: FrameFabric) -> None:
 
 
 def test_a_held_packet_is_answered_whole(fabric: FrameFabric) -> None:
-    """Its memory goes as soon as it was let through, and its result has not left by then."""
+    """Test a delayed packet: its memory is freed at release, before its result has been sent."""
     rank = fabric.add_job(JOB, (1,))[0]
     fabric.switch.set_faults(1, drop=0, duplicate=0, delay=1, seed=1)
     packets = [contribution(0, slot=slot) for slot in range(0, 8, 2)]

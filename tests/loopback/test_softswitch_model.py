@@ -1,4 +1,4 @@
-"""Random packets through the native switch and through a model of the protocol: both must say the same."""
+"""Random packets through the native switch and through a model of the protocol, which must agree."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Half:
 
 @dataclass
 class Outcome:
-    """What one packet does: counted, and sent to these ranks of the packet's job."""
+    """The effect of one packet: how it is counted, and the ranks of its job that get the result."""
 
     verdict: Verdict | None = None
     drop: DropReason | None = None
@@ -49,7 +49,7 @@ _DROPPING = {
 
 
 class Model:
-    """The protocol as its specification puts it, with nothing but clarity in mind."""
+    """The protocol, written as clearly as possible after its specification."""
 
     def __init__(self) -> None:
         self.epoch = dict.fromkeys(JOBS, EPOCHS[0])
@@ -107,7 +107,7 @@ class Model:
         full = (1 << JOBS[packet.job]) - 1
         words = [v & WORD for v in packet.values]
         if half.epoch != packet.epoch or packet.phase > half.phase:
-            stored = words or half.values  # a packet without values touches none
+            stored = words or half.values  # a packet without values changes none
             half = Half(packet.epoch, packet.phase, bit, packet.exponent, packet.check, stored, bool(words))
             self.halves[packet.slot] = half
         elif packet.phase < half.phase:
@@ -133,7 +133,7 @@ words = st.one_of(st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)]), st.integers(
 
 @st.composite
 def good_packets(draw: st.DrawFn) -> tuple[tuple[int, int], Packet]:
-    """Draw a packet that is well-formed and the sender's own; few slots and phases, so that they meet."""
+    """Draw a valid packet of the sender; few slots and phases, so that packets often refer to the same slot."""
     job, rank = draw(st.sampled_from(SENDERS))
     phase = draw(st.integers(0, 3))
     slot = (BASE[job] + draw(st.integers(0, 1))) << 1 | phase & 1
@@ -180,7 +180,7 @@ packets = st.integers(0, 9).flatmap(lambda kind: bad_packets() if kind == 0 else
 
 
 class Run:
-    """One switch beside one model."""
+    """Compare one switch with one model."""
 
     def __init__(self, fabric: Harness) -> None:
         self.fabric = fabric
@@ -240,7 +240,7 @@ def test_the_switch_follows_the_model(
         run = Run(fabric)
         for part in (before, after):
             if bursts:
-                fabric.switch.stop()  # what waits in the socket is received as bursts
+                fabric.switch.stop()  # packets that wait in the socket are received as bursts
             for sender, packet in part:
                 run.send(sender, packet)
             if bursts:

@@ -1,4 +1,4 @@
-"""The native switch at network interfaces: veth pairs into namespaces whose hosts are the kernel's own."""
+"""The native switch on network interfaces: veth pairs into namespaces, with the kernel's network stack as hosts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ip(*arguments: str) -> None:
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """Let what this thread opens meanwhile belong to a network namespace."""
+    """Let the sockets that this thread opens in the block belong to a network namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path("/proc/thread-self/ns/net").open("rb") as home, Path("/run/netns", namespace).open("rb") as there:
         assert libc.setns(there.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
@@ -72,7 +72,7 @@ def inside(namespace: str) -> Iterator[None]:
 
 
 class Host:
-    """A namespace with one interface; its protocol stack is the kernel's, checksum offload and all."""
+    """A namespace with one interface and the kernel's protocol stack, including checksum offload."""
 
     def __init__(self, name: str, port: int) -> None:
         self.name = name
@@ -101,7 +101,7 @@ class Host:
 
 
 class Fabric:
-    """A switch with packet ports 1..ports, in a namespace of its own, and a host at each."""
+    """A switch with packet ports 1..ports, in a separate namespace, and a host at each."""
 
     def __init__(self, name: str, ports: int = 3) -> None:
         self.name = name
@@ -119,7 +119,7 @@ class Fabric:
         ip("netns", "add", host.name)
         ip("-n", self.name, "link", "add", f"s{host.port}", "type", "veth", "peer", "eth0", "netns", host.name)
         for namespace, interface in ((self.name, f"s{host.port}"), (host.name, "eth0")):
-            with inside(namespace):  # neighbour discovery would be frames that nobody sent
+            with inside(namespace):  # without neighbour discovery, whose frames the test does not expect
                 Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6").write_text("1")
             ip("-n", namespace, "link", "set", interface, "mtu", "9000")
         mac = host.mac.to_bytes(6, "big").hex(":")
@@ -160,7 +160,7 @@ def receive_from(frames: socket.socket, source: int) -> bytes:
 
 
 def test_kernel_sockets_aggregate(fabric: Fabric) -> None:
-    """The host's ARP finds the switch, and the switch takes UDP whose checksum was left to the interface."""
+    """Check that hosts find the switch by ARP, and that it accepts UDP with checksums left to the interface."""
     workers = [host.udp() for host in fabric.hosts.values()]
     fabric.switch.set_job(JOB, 0, 0xFFF8)
     fabric.switch.set_group(JOB, [(host.port, host.port - 1) for host in fabric.hosts.values()])
@@ -175,7 +175,7 @@ def test_kernel_sockets_aggregate(fabric: Fabric) -> None:
         for rank, worker in enumerate(workers):
             packet = Packet(JOB, rank, slot, 0, 1, tuple(range(VALUES)), VALUES, exponent=rank, check=1)
             worker.sendto(packet.pack(), switch)
-        # Packets of different hosts may change places, so who completes a slot is not known.
+        # Packets of different hosts may be reordered, so the rank that completes a slot is not known.
         for worker in workers:
             data, source = worker.recvfrom(70000)
             result = Packet.unpack(data)
@@ -194,7 +194,7 @@ def test_kernel_sockets_aggregate(fabric: Fabric) -> None:
 
 
 def test_hosts_talk_through_the_switch(fabric: Fabric) -> None:
-    """Their kernels check what they get, so a checksum that the sender left to its interface must be made up for."""
+    """Check the checksums, which the receiving kernel verifies, although the sender left them to its interface."""
     with fabric.hosts[1].udp() as one, fabric.hosts[2].udp() as two:
         for size in (0, 1, 8, 1000, 8000):
             one.sendto(bytes(size), two.getsockname())
@@ -244,7 +244,7 @@ def test_vlan_tags_travel_untouched(fabric: Fabric) -> None:
         receiver.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
         sender.send(tagged)
         frame, ancillary, _, _ = receiver.recvmsg(2000, 100)
-        # The kernel takes the tag out for this socket, as it did for the switch's.
+        # The kernel removes the tag for this socket, as it did for the switch's.
         assert frame == tagged[:12] + tagged[16:]
         assert [(level, kind) for level, kind, _ in ancillary] == [(SOL_PACKET, PACKET_AUXDATA)]
         *_, tci, tpid = struct.unpack("=IIIHHHH", ancillary[0][2])

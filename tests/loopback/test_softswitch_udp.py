@@ -202,7 +202,7 @@ def test_a_result_that_comes_back_is_forged(fabric: Harness) -> None:
     fabric.switch.set_rank(JOB, 0, 0, LOCALHOST, fabric.udp_ports[1])
     worker.send(contribution(0))
     fabric.settle()
-    fabric.settle()  # the result was sent before the first answer, and so came in before the second question
+    fabric.settle()  # the result left before the answer to the first settle(), so it arrived before the second
     assert fabric.drops() == {DropReason.FORGED_RESULT: 1}
 
 
@@ -211,14 +211,14 @@ def test_results_leave_through_their_replicas_port() -> None:
         workers = fabric.add_job(JOB, 4, ports=(1, 2))
         for rank, worker in enumerate(workers):
             worker.send(contribution(rank))
-        # Each socket is connected to its own port and takes packets from nowhere else.
+        # Each socket is connected to its port and receives only from it.
         assert [worker.receive().values for worker in workers] == [(4, 8, 12, 16)] * 4
         assert fabric.switch.port_counters(1)["sent"] == 2
         assert fabric.switch.port_counters(2)["sent"] == 2
 
 
 def test_a_replica_on_a_port_that_is_not_there_makes_no_copy(fabric: Harness) -> None:
-    """The replication engines of the other targets count nothing either."""
+    """Check that this is not counted as a drop, as on the other targets."""
     worker = fabric.add_job(JOB, 1)[0]
     fabric.switch.set_group(JOB, [(4, 0), (1, 0)])
     worker.send(contribution(0))
@@ -246,8 +246,8 @@ def test_jobs_are_kept_apart(fabric: Harness) -> None:
     theirs[0].send(replace(contribution(0, values=(5, 5, 5, 5)), job=6, slot=8))
     assert ours[0].receive().values == (2, 4, 6, 8)
     assert theirs[0].receive().values == (10, 10, 10, 10)
-    theirs[0].send(contribution(0))  # their socket, our job
-    theirs[0].send(replace(contribution(0), job=6, slot=0))  # their job, our slot
+    theirs[0].send(contribution(0))  # socket of job 6, packet of this job
+    theirs[0].send(replace(contribution(0), job=6, slot=0))  # packet of job 6, slot of this job
     fabric.settle()
     assert fabric.drops() == {DropReason.UNKNOWN_WORKER: 1, DropReason.SLOT_OUT_OF_RANGE: 1}
 
@@ -283,7 +283,7 @@ def test_a_run_is_answered_as_runs() -> None:
 
 
 def test_a_waiting_result_survives_the_next_use_of_its_slot() -> None:
-    """Results point into slot memory: one run that completes the same half again and again must not mix them up."""
+    """Send one run that completes the same half repeatedly; results point into slot memory and must not be mixed up."""
     with running() as fabric:
         worker = fabric.add_job(JOB, 1)[0]
         worker.send_run([contribution(0, phase=2 * i, values=(i,) * 4) for i in range(60)])
@@ -292,7 +292,7 @@ def test_a_waiting_result_survives_the_next_use_of_its_slot() -> None:
 
 def test_a_burst_of_several_kinds_is_sent_in_order(fabric: Harness) -> None:
     one, other = fabric.add_job(JOB, 1)[0], fabric.add_job(6, 1, base=4, slots=2)[0]
-    fabric.switch.stop()  # so that all of it is one burst
+    fabric.switch.stop()  # so that all packets are one burst
     one.send(contribution(0, slot=0))
     other.send(replace(contribution(0, slot=8), job=6))
     one.send(contribution(0, slot=2))

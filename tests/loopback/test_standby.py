@@ -1,4 +1,4 @@
-"""Two controllers on one store: the standby takes over from one that dies, stops or stalls, and jobs go on."""
+"""Two controllers on one store: the standby takes over from one that dies, stops or stalls, and jobs continue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 class Pair:
-    """Two controllers of one switch, and an agent that is given both addresses."""
+    """Two controllers of one switch, and an agent that has both addresses."""
 
     def __init__(self, directory: Path, switch: SwitchProcess) -> None:
         self.directory = directory
@@ -160,7 +160,7 @@ def test_the_standby_takes_over_while_a_job_runs(pair: Pair, how: str) -> None:
     assert pair.client.start_job(2).state == pb.JOB_STATE_READY
     if how == "stalled":
         resume(first)
-        assert first.wait(DEADLINE) == 1  # it finds that another one leads, and ends
+        assert first.wait(DEADLINE) == 1  # it notices that the other controller leads, and ends
         assert "has taken over store" in pair.log(0).read_text()
         assert pair.is_connected()
 

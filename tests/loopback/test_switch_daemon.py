@@ -1,4 +1,4 @@
-"""The switchml-switch process: its options, its ready file, how it ends, and a job whose tables come over P4Runtime."""
+"""The switchml-switch process: options, ready file, exit, and a job whose tables are written over P4Runtime."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_ready_file(tmp_path: Path) -> None:
         assert set(switch.ready["ports"]) == {"1", "7"}
         addresses = {switch.udp_address(port) for port in (1, 7)}
         assert len(addresses) == 2
-        for address in addresses:  # they are taken
+        for address in addresses:  # these ports are in use
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, pytest.raises(OSError, match="in use"):
                 probe.bind(address)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("ready")] == ["ready.json"]
@@ -92,7 +92,7 @@ def test_options_from_the_environment(tmp_path: Path) -> None:
 
 def test_busy_grpc_port(tmp_path: Path) -> None:
     stale = tmp_path / "ready.json"
-    stale.write_text("{}")  # left by another process: it must not be taken for this one's
+    stale.write_text("{}")  # from another process: it must not be mistaken for this one's
     with socket.create_server(("127.0.0.1", 0)) as busy:
         address = f"127.0.0.1:{busy.getsockname()[1]}"
         done = run_to_end(*EPHEMERAL[2:], "--grpc", address, "--ready-file", str(stale))
@@ -103,7 +103,7 @@ def test_busy_grpc_port(tmp_path: Path) -> None:
 def test_a_unix_socket_instead_of_a_grpc_port(tmp_path: Path) -> None:
     path = tmp_path / "p4runtime.sock"
     with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(path))  # the file stays, as after a crash
+        stale.bind(str(path))  # the file remains, as after a crash
     address = f"unix:{path}"
     with running_switch(tmp_path, *EPHEMERAL[2:], "--grpc", address) as switch:
         assert switch.address == address
@@ -132,7 +132,7 @@ def test_busy_udp_port() -> None:
 
 
 def test_frame_ports(tmp_path: Path) -> None:
-    """Two Unix sockets exchange a frame through the switch; the ready file says where its ports are."""
+    """Exchange a frame between two Unix sockets through the switch; the ready file has the addresses of its ports."""
     paths = [(tmp_path / f"switch{port}", tmp_path / f"host{port}") for port in (1, 2)]
     options = [f"--frame-port={port}={switch},{host}" for port, (switch, host) in enumerate(paths, 1)]
     with contextlib.ExitStack() as stack:
@@ -169,7 +169,7 @@ def test_address_of_another_machine() -> None:
 
 
 def _without_privileges() -> tuple[str, ...]:
-    """A command prefix without the capability to bind to low ports."""
+    """Return a command prefix without the capability to bind to low ports."""
     if os.geteuid() == 0:
         return ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
     return ()
@@ -243,7 +243,7 @@ def workers() -> Iterator[list[socket.socket]]:
 
 
 def install_job(client: Client, workers: list[socket.socket]) -> None:
-    """Job 5 with two ranks, epoch 7, pool indexes 32 to 63, as the controller does it."""
+    """Return the updates for job 5 with two ranks, epoch 7 and pool indexes 32 to 63, like the controller's."""
     updates = [
         update(INSERT, group_entry(5, (1, 0), (1, 1))),
         update(INSERT, table_entry("job_table", {"job": 5}, ("describe_job", 0x40, 0xFFC0))),
@@ -305,7 +305,7 @@ def exchange(client: Client, switch: SwitchProcess, workers: list[socket.socket]
 
 
 def test_modified_and_deleted_entries_count(tmp_path: Path, workers: list[socket.socket]) -> None:
-    """Each packet is refused for the reason that the last write has made."""
+    """Check that each packet is refused because of the last write."""
     with running_switch(tmp_path, *EPHEMERAL[2:]) as switch, Client(switch.address) as client:
         client.set_config(device_config=b'{"values_per_packet": 64, "slots": 64}')
         install_job(client, workers)
@@ -341,7 +341,7 @@ def test_modified_and_deleted_entries_count(tmp_path: Path, workers: list[socket
         complete(slot=0x44, times=3)
         client.write(update(INSERT, group_entry(5, (1, 0))))
         complete(slot=0x46, times=4)
-        assert Packet.unpack(workers[0].recv(65536)).slot == 0x46  # and nothing of 0x44
+        assert Packet.unpack(workers[0].recv(65536)).slot == 0x46  # and no result of 0x44
         assert packets_of(client, "drop_counter", DropReason.NO_RANK_ADDRESS) == 1
 
 

@@ -1,4 +1,4 @@
-"""Mutual TLS between the real processes: who is let in, who is not, and certificates that are replaced meanwhile."""
+"""Mutual TLS between the real processes: accepted and refused clients, and certificates replaced at run time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from switchml.controller.client import ControllerClient
 from switchml.controller.errors import ConfigError, ControllerError, ControllerUnavailable
 from switchml.ops.certificates import issue
 
-ELSEWHERE = "192.0.2.1:7600"  # TEST-NET-1: nobody is there
+ELSEWHERE = "192.0.2.1:7600"  # TEST-NET-1: no host has this address
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_all_channels_with_certificates(fabric: SecuredFabric) -> None:
         assert agent.messages("welcome")
     nobody = f"127.0.0.1:{free_port()}"
     with ControllerClient(f"{nobody},{fabric.address}", tls=fabric.certificates / "viewer") as client:
-        client.info()  # of two controllers the one that answers
+        client.info()  # the one of two controllers that answers
 
 
 def test_who_is_refused(fabric: SecuredFabric) -> None:
@@ -193,7 +193,7 @@ def test_bmv2_over_tls(fabric: SecuredFabric, tmp_path: Path) -> None:
 
 
 def test_rotation_while_streams_live(tmp_path: Path) -> None:
-    """The controller and the agent change to another authority; what is connected stays, what comes needs the new."""
+    """Change controller and agent to another authority: connections remain, and new ones need a new certificate."""
     with secured_fabric(tmp_path) as fabric:
         before = credentials(unchecked(fabric.certificates / "viewer"))
         with (
@@ -211,7 +211,7 @@ def test_rotation_while_streams_live(tmp_path: Path) -> None:
                 fabric.client("admin", 2).list_jobs()
             fabric.renew(fabric.other, "viewer")
             assert [one.registration.name for one in client.list_agents() if one.live] == ["a1"]  # over a new channel
-            # The old stream goes on: it tells of an agent that comes with new certificates.
+            # The old stream continues: it reports an agent that connects with new certificates.
             fabric.renew(fabric.other, "agent-a2")
             with ScriptedAgent(fabric.address, "a2", tls=fabric.certificates / "agent-a2"):
                 assert any(event.agent == "a2" for event in events)
@@ -235,7 +235,7 @@ def test_a_real_agent_takes_new_certificates_when_it_connects_again(tmp_path: Pa
             wait_until(lambda: registered("viewer"), "the agent has registered")
             for who in ("controller", "agent-a1", "admin", "viewer"):
                 fabric.renew(fabric.other, who)
-            # The switch keeps the old authority: what the controller has is what it drives it with.
+            # The switch keeps the old authority, but the restarted controller has a certificate of the new one.
             fabric.controller.kill()
             fabric.controller.start(wait_connected=False).close()
             wait_until(lambda: registered("viewer"), "the agent has come back")

@@ -1,4 +1,4 @@
-"""What an agent finds out about the way to the switch: whether packets fit it, how many leave best together."""
+"""The agent's checks of the path to the switch: the MTU, and the best GSO batch size."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from switchml.host_agent._engine import Engine
 
 takes_namespaces = pytest.mark.skipif(bool(why_not()), reason=why_not() or "never")
 
-HEADERS = 20 + 8 + PROTOCOL_HEADER_BYTES  # IPv4's, UDP's, ours
+HEADERS = 20 + 8 + PROTOCOL_HEADER_BYTES  # of IPv4, UDP and SwitchML
 MTU = 1500
 
 
 def refusal(values: int) -> str:
-    """What a rank is refused for, in a namespace whose interface has this MTU; empty where it is not."""
+    """Return the reason why a rank is refused in a namespace with this MTU, or an empty text."""
 
     def open_rank() -> str:
         engine = Engine()
@@ -55,7 +55,7 @@ def test_packets_that_fill_the_mtu_are_taken() -> None:
 
 
 def test_the_packets_of_a_message_are_chosen_by_measurement(tmp_path: Path) -> None:
-    """The engine says what it chose: a half of a half ... of the most that a message takes, which are seven here."""
+    """Check that the chosen size is the maximum, which is seven packets here, or a half, a quarter ... of it."""
     values = 2048
     with running_fabric(tmp_path, values, 256) as fabric:
         fabric.add_job(1, 2, slots=256)
@@ -77,5 +77,5 @@ def test_the_packets_of_a_message_are_chosen_by_measurement(tmp_path: Path) -> N
 
         for before, after in fabric.run_ranks(2, run):
             assert before == {0}
-            assert len(after) == 1  # the ranks share a socket
+            assert len(after) == 1  # the ranks share one socket
             assert after < {7, 3, 1}

@@ -27,7 +27,7 @@ def contribution(rank: int, size: int) -> npt.NDArray[np.int32]:
 
 
 def assert_sums(fabric: Fabric, deadline: float = 60.0) -> None:
-    """Reduce arrays of SIZES at every rank and compare them with numpy's sums."""
+    """Reduce arrays of SIZES at every rank and compare the results with numpy's sums."""
 
     def run(comm: switchml.Communicator) -> list[npt.NDArray[np.int32]]:
         arrays = [contribution(comm.rank, size) for size in SIZES]
@@ -70,7 +70,7 @@ def test_one_copy_of_a_result_for_each_agent(tmp_path: Path, agents: int) -> Non
 
 
 def test_two_agents_under_loss(tmp_path: Path) -> None:
-    """What one agent got and the other one lost is sent again to that one alone."""
+    """Check that a result that only one agent lost is sent again only to that agent."""
     with running_fabric(tmp_path, VALUES, SLOTS, threads=2) as fabric:
         fabric.add_agent("udp")
         fabric.switch.set_faults(PORT, 0.02, 0, 0, 5)
@@ -118,7 +118,7 @@ def raw_fabric(shards: int) -> tuple[Switch, socket.socket, tuple[str, int]]:
 
 
 def test_a_run_that_spans_shards() -> None:
-    """Packets of several shards in one run all come to the first one's socket, as after GRO on the way."""
+    """Send packets for several shards in one run: all arrive at the first shard's socket, as after GRO on the path."""
     switch, peer, address = raw_fabric(shards=4)
     try:
         slots = [0, 128, 256, 384, 1, 129]

@@ -57,7 +57,7 @@ def test_ranks_of_a_job_over_both(tmp_path: Path, wires: Wires) -> None:
 
 
 def ipv4(total_length: int, udp_length: int, destination_port: int, **fields: int) -> bytes:
-    """A frame to host 1 with an empty header of ours as UDP payload, whatever its length fields say."""
+    """Return a frame to host 1 with an empty SwitchML header as UDP payload, and with these length fields."""
     header = bytearray(20)
     struct.pack_into(">BBHHHBB", header, 0, 0x45, 0, total_length, 0, fields.get("fragment", 0), 64, 17)
     header[12:16], header[16:20] = socket.inet_aton(SWITCH_IP), socket.inet_aton("10.9.0.1")
@@ -68,7 +68,7 @@ def ipv4(total_length: int, udp_length: int, destination_port: int, **fields: in
 
 
 def rank_port(fabric: DeviceFabric) -> int:
-    """The UDP port of the job on host 1."""
+    """Return the UDP port of the job on host 1."""
     entries = [entry for entry in fabric.client.show_switch().entries if entry.table == "worker_table"]
     (port,) = {int(entry.match["udp_src"]) for entry in entries if entry.match["ingress_port"] == "1"}
     return port
@@ -84,14 +84,14 @@ def test_hostile_frames_are_dropped_and_counted(tmp_path: Path, wires: Wires, ki
         datagram = 8 + PROTOCOL_HEADER_BYTES
         whole = 20 + datagram
         for frame in (
-            ipv4(whole, datagram - 1, port),  # UDP says less than IPv4
-            ipv4(whole + 1, datagram + 1, port),  # more than there is
-            ipv4(27, 7, port),  # less than the headers
+            ipv4(whole, datagram - 1, port),  # UDP's length is smaller than IPv4's
+            ipv4(whole + 1, datagram + 1, port),  # longer than the frame
+            ipv4(27, 7, port),  # shorter than the headers
             ipv4(whole, datagram, port, flip=0x0100),
             ipv4(whole, datagram, port, fragment=0x2000),
             ipv4(whole, datagram, port ^ 1),
             ipv4(whole, datagram, port)[:41],
-            ipv4(whole, datagram, port),  # right, but no result of ours
+            ipv4(whole, datagram, port),  # valid, but not a RESULT
         ):
             wires.send(frame)
         fabric.client.stop_job(job.id)
@@ -99,5 +99,5 @@ def test_hostile_frames_are_dropped_and_counted(tmp_path: Path, wires: Wires, ki
     counters = link_counters(fabric.logs[1])
     if kind == "dpdk":
         assert (counters["malformed"], counters["bad_checksum"], counters["unknown_port"]) == (4, 1, 1)
-    else:  # the kernel keeps what is not whole or not for one of our ports
+    else:  # the kernel handles frames that are incomplete or for other ports
         assert (counters["malformed"], counters["bad_checksum"], counters["unknown_port"]) == (3, 1, 0)

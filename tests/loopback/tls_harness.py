@@ -31,12 +31,12 @@ def expired(directory: Path, role: Role, name: str) -> Path:
 
 
 def unchecked(directory: Path) -> Pem:
-    """What the files hold, which our own programs would not take where it is of no use."""
+    """Return the contents of the files without the checks by which SwitchML's programs refuse unusable ones."""
     return Pem(*((directory / name).read_bytes() for name in ("ca.crt", "tls.crt", "tls.key")))
 
 
 def call(address: str, credentials: grpc.ChannelCredentials | None, name: str = CONTROLLER_NAME) -> pb.InfoResponse:
-    """Ask a controller what it is, over a channel of its own; raises what ControllerClient would."""
+    """Ask a controller for its information over a separate channel; raises the errors of ControllerClient."""
     options = [("grpc.ssl_target_name_override", name)] if credentials is not None else []
     channel = (
         grpc.secure_channel(address, credentials, options)
@@ -57,7 +57,7 @@ def credentials(pem: Pem) -> grpc.ChannelCredentials:
 
 @dataclass
 class SecuredFabric:
-    """`certificates` is what `switchml-ctl certs init` made, `other` the work of another authority."""
+    """`certificates` was made by `switchml-ctl certs init`, `other` by another authority."""
 
     certificates: Path
     other: Path
@@ -81,7 +81,7 @@ class SecuredFabric:
 
 @contextlib.contextmanager
 def secured_fabric(directory: Path, more: str = "") -> Iterator[SecuredFabric]:
-    """Run one; `more` is added to the controller's configuration."""
+    """Run a secured fabric; `more` is added to the controller's configuration."""
     made, other = directory / "certificates", directory / "other"
     for place in (made, other):
         certificates.init(place, switches=("s1", "s2"), agents=("a1", "a2"))

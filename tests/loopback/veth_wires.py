@@ -41,7 +41,7 @@ def mac_of(host: int) -> str:
 
 @dataclass
 class Wires:
-    """Namespace of the switch with interfaces eth1, eth2, ..., and of each host with an eth0."""
+    """The namespace of the switch, with interfaces eth1, eth2, ..., and those of the hosts, each with an eth0."""
 
     switch: str
     hosts: list[str]
@@ -50,7 +50,7 @@ class Wires:
         return ("ip", "netns", "exec", namespace)
 
     def send(self, frame: bytes, port: int = 1) -> None:
-        """Put a frame on the wire at the switch's end, beside the switch."""
+        """Send a frame on the wire at the switch's end, without the switch."""
 
         def transmit() -> None:
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire:
@@ -61,7 +61,7 @@ class Wires:
 
 
 def in_namespace(name: str, function: Callable[[], T]) -> T:
-    """What `function` returns in a thread that is in another network namespace."""
+    """Return the result of `function` in a thread that is in another network namespace."""
     result: list[T] = []
 
     def run() -> None:
@@ -77,7 +77,7 @@ def in_namespace(name: str, function: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def veth_wires() -> Iterator[Wires]:
-    """Make namespaces and interfaces, and remove them at the end of the block."""
+    """Create namespaces and interfaces, and remove them at the end of the block."""
     made = f"switchml-dev-{os.getpid()}-{next(NUMBERS)}"
     names = [f"{made}-{node}" for node in ("s", *(f"h{host}" for host in range(1, HOSTS + 1)))]
     try:
@@ -99,7 +99,7 @@ def veth_wires() -> Iterator[Wires]:
 
 
 def fabric_options(kinds: Sequence[str], wires: Wires) -> tuple[list[str], list[AgentPlace]]:
-    """Options of the switch, and the agents; `kinds` are those of the switch's ports and of what hangs on them."""
+    """Return the options of the switch, and the agents; `kinds` are those of the switch's ports and their agents."""
 
     def device(kind: str, interface: str) -> str:
         if kind == "xdp":
@@ -112,8 +112,8 @@ def fabric_options(kinds: Sequence[str], wires: Wires) -> tuple[list[str], list[
         options = ("--transport", kind, "--device", device(kind, "eth0"), f"--dpdk-eal={EAL}")
         agents.append(AgentPlace(f"10.9.0.{port}", port, options, wires.prefix(host)))
         if kind != "xdp":
-            continue  # ARP is ours
-        if port == 1:  # the kernel answers for the switch's address there, which must be its own then
+            continue  # DPDK's agents and switch ports answer ARP themselves
+        if port == 1:  # here the kernel answers ARP for the switch's address, so it must have this address
             ip("-n", wires.switch, "addr", "add", f"{SWITCH_IP}/24", "dev", "eth1")
         else:
             permanent = ("lladdr", SWITCH_MAC, "dev", "eth0", "nud", "permanent")
