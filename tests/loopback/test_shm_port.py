@@ -299,7 +299,7 @@ def test_a_request_of_another_kind_binds_nothing(fabric: Fabric, kind: int) -> N
         agent.send(request)
         answer, descriptors, _, _ = socket.recv_fds(agent, 4096, 2)
         assert (answer[8:12], descriptors) == (bytes(4), [])
-        assert b"no request of an agent" in answer
+        assert b"the request is not from an agent" in answer
         assert agent.recv(1) == b""  # and it has disconnected
 
 

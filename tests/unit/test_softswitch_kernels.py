@@ -65,7 +65,7 @@ def test_sum(instructions: str, count: int, source_count: int, streaming: bool, 
 
 def test_what_does_not_fit_is_refused() -> None:
     words = wire_words(np.zeros(16, np.uint32))
-    with pytest.raises(ValueError, match="as many words"):
+    with pytest.raises(ValueError, match="same number of words"):
         kernels.add("portable", words, words[:60], 16)
     with pytest.raises(ValueError, match="multiple of 64 bytes"):
         kernels.add("portable", words[4:], words[4:], 16)

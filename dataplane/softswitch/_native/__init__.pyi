@@ -35,15 +35,15 @@ class Switch:
     """
     A switch with `slots` pool indexes and `values` 32-bit values per packet.
 
-    Addresses are integers in host byte order. A key that does not exist raises KeyError, a number that does not fit
-    ValueError, a refusal of the system OSError. Methods may be called from any thread; each takes effect between two
-    bursts of packets.
+    Addresses are integers in host byte order. Raises KeyError for a key that does not exist, ValueError for a number out
+    of range, and OSError for an error of the system. Methods may be called from any thread; each takes effect between
+    two bursts of packets.
     """
 
     def __init__(self, slots: int, values: int, shards: int = 1) -> None: ...
     def reset(self, slots: int, values: int) -> None:
         """
-        Begin a new pipeline: tables, groups, counters and registers are empty; ports and their faults stay.
+        Replace the pipeline by one with empty tables, groups, counters and registers; keep ports and their faults.
         """
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class Switch:
 
     def add_packet_port(self, port: int, interface: str) -> None:
         """
-        Make an Ethernet interface switch port `port`; it becomes promiscuous, which takes CAP_NET_RAW.
+        Make an Ethernet interface switch port `port`; it becomes promiscuous, which needs CAP_NET_RAW.
 
         Checksum offload may be on; segmentation offload (TSO, GSO, GRO) must be off there, and at the other end of a veth.
         """

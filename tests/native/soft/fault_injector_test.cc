@@ -35,9 +35,9 @@ class Faults : public testing::Test {
     return injector_.decide(packet_.data(), kHeaderBytes, packet_.data() + kHeaderBytes, kPayloadBytes, peer_,
                             sheltered);
   }
-  std::vector<HeldPacket> overtaken() {
+  std::vector<HeldPacket> reordered() {
     std::vector<HeldPacket> due;
-    injector_.take_overtaken(&due);
+    injector_.take_reordered(&due);
     return due;
   }
   std::vector<HeldPacket> expired(Clock::time_point now) {
@@ -64,7 +64,7 @@ TEST_F(Faults, EveryPacketIsDroppedAtRateOne) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(decide(), Fate::dropped);
   EXPECT_EQ(injector_.counters().injected_drop, 100U);
   EXPECT_EQ(injector_.counters().injected_duplicate, 0U);
-  EXPECT_TRUE(overtaken().empty());
+  EXPECT_TRUE(reordered().empty());
 }
 
 TEST_F(Faults, EveryPacketIsDuplicatedAtRateOne) {
@@ -109,7 +109,7 @@ TEST_F(Faults, HeldPacketGoesAfterAtMostSixtyFourOthers) {
     for (; due.empty() && others < 65; ++others) {
       EXPECT_TRUE(injector_.active());  // a packet is held back
       ASSERT_EQ(decide(1), Fate::pass_once);
-      due = overtaken();
+      due = reordered();
     }
     ASSERT_EQ(due.size(), 1U);
     EXPECT_EQ(due[0].bytes[0], 42);
@@ -128,7 +128,7 @@ TEST_F(Faults, HeldPacketGoesAfterFiveMillisecondsWhereNothingFollows) {
   ASSERT_TRUE(deadline.has_value());
   EXPECT_GE(*deadline, before + std::chrono::milliseconds(5));
   EXPECT_LE(*deadline, after + std::chrono::milliseconds(5));
-  EXPECT_TRUE(overtaken().empty());
+  EXPECT_TRUE(reordered().empty());
   EXPECT_TRUE(expired(*deadline - std::chrono::nanoseconds(1)).empty());
   EXPECT_EQ(expired(*deadline).size(), 1U);
   EXPECT_FALSE(injector_.next_deadline().has_value());
@@ -166,7 +166,7 @@ TEST_F(Faults, OneBitIsFlippedBehindWhatIsSheltered) {
   std::vector<int> places(kHeaderBytes + kPayloadBytes);
   for (int i = 0; i < 2000; ++i) {
     ASSERT_EQ(decide(0, kHeaderBytes), Fate::held);
-    const std::vector<HeldPacket> due = overtaken();  // due at once
+    const std::vector<HeldPacket> due = reordered();  // due at once
     ASSERT_EQ(due.size(), 1U);
     int bits = 0;
     for (size_t at = 0; at < packet_.size(); ++at) {

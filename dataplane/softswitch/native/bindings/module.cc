@@ -1,4 +1,4 @@
-// dataplane.softswitch._native: the soft switch as the Python P4Runtime server sees it.
+// dataplane.softswitch._native: the interface of the soft switch to the Python P4Runtime server.
 #include "dataplane/softswitch/native/bindings/module.h"
 
 #include <nanobind/nanobind.h>
@@ -25,7 +25,7 @@ size_t index_below(Int given, size_t entries, const char* counter) {
   return number<size_t>(given, counter, entries - 1);
 }
 
-// Packets and bytes of the counter that `find(pipeline)` returns.
+// Returns packets and bytes of the counter that `find(pipeline)` returns.
 template <class Find>
 std::pair<uint64_t, uint64_t> read(Switch* self, Find&& find) {
   const nb::gil_scoped_release unlocked;
@@ -43,7 +43,7 @@ void translate(const std::exception_ptr& error, void* /*payload*/) {
   try {
     std::rethrow_exception(error);
   } catch (const std::system_error& e) {
-    // Given errno and text, OSError picks its own subclass.
+    // OSError called with errno and text makes an instance of the matching subclass.
     const nb::object exception = nb::borrow(PyExc_OSError)(e.code().value(), e.what());
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   } catch (const std::out_of_range& e) {
@@ -100,7 +100,7 @@ void bind_ports(nb::class_<Switch>* cls) {
         self->add_packet_port(switch_port, interface);
       },
       nb::arg("port"), nb::arg("interface"),
-      "Make an Ethernet interface switch port `port`; it becomes promiscuous, which takes CAP_NET_RAW.\n\n"
+      "Make an Ethernet interface switch port `port`; it becomes promiscuous, which needs CAP_NET_RAW.\n\n"
       "Checksum offload may be on; segmentation offload (TSO, GSO, GRO) must be off there, and at the other end of a "
       "veth.");
   cls->def(
@@ -225,19 +225,20 @@ NB_MODULE(_native, m) {
   using switchml::soft::Switch;
   m.doc() = "The native soft switch: ports, the aggregation pipeline, and its tables, counters and registers.";
   nb::register_exception_translator(switchml::soft::translate);
-  switchml::soft::define_kernels(
-      m.def_submodule("kernels",
-                      "The additions of the switch, modulo 2^32, for tests and benchmarks; nothing else may be running "
-                      "in this process.\n\n"
-                      "Arrays are numpy vectors of uint8: big-endian words, starting at a multiple of 64 bytes."));
+  switchml::soft::define_kernels(m.def_submodule(
+      "kernels",
+      "The additions of the switch, modulo 2^32, for tests and benchmarks; no switch may run at the same time "
+      "in this process.\n\n"
+      "Arrays are numpy vectors of uint8: big-endian words, starting at a multiple of 64 bytes."));
   m.attr("UDP_PORT_BUFFER_BYTES") = switchml::soft::UdpPort::kSocketBufferBytes;
   switchml::soft::kPortCounters.describe(m);
   nb::class_<Switch> cls(
       m, "Switch",
       "A switch with `slots` pool indexes and `values` 32-bit values per packet.\n\n"
-      "Addresses are integers in host byte order. A key that does not exist raises KeyError, a number "
-      "that does not fit\nValueError, a refusal of the system OSError. Methods may be called from any "
-      "thread; each takes effect between two\nbursts of packets.");
+      "Addresses are integers in host byte order. Raises KeyError for a key that does not exist, ValueError for a "
+      "number "
+      "out\nof range, and OSError for an error of the system. Methods may be called from any thread; each takes effect "
+      "between\ntwo bursts of packets.");
   cls.def(
       "__init__",
       [](Switch* self, Int slots, Int values, Int shards) {
@@ -255,7 +256,7 @@ NB_MODULE(_native, m) {
         self->reset(new_slots, new_values);
       },
       nb::arg("slots"), nb::arg("values"),
-      "Begin a new pipeline: tables, groups, counters and registers are empty; ports and their faults stay.");
+      "Replace the pipeline by one with empty tables, groups, counters and registers; keep ports and their faults.");
   cls.def("start", &Switch::start, nb::call_guard<nb::gil_scoped_release>(), "Start the data thread.");
   cls.def("stop", &Switch::stop, nb::call_guard<nb::gil_scoped_release>(),
           "End the data thread; packets wait in the sockets until start().");

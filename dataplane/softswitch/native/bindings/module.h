@@ -1,4 +1,4 @@
-// What the parts of the extension module share: Python numbers in, control operations through.
+// Helpers shared by the parts of the extension module: conversion of Python numbers, and control operations.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,7 +23,7 @@ constexpr uint64_t kMostEthernet = 0xFFFFFFFFFFFF;
 
 using Int = const nb::int_&;
 
-// Python numbers are checked here, so that one that does not fit names itself.
+// Converts a Python number. Throws std::invalid_argument, naming the parameter, if it is out of range.
 template <class Number>
 Number number(Int given, const char* name, uint64_t most = std::numeric_limits<Number>::max()) {
   const unsigned long long value = PyLong_AsUnsignedLongLong(given.ptr());
@@ -52,7 +52,7 @@ inline std::pair<WorkerKey, SlotMatch> worker_key(Int port, Int eth_src, Int ipv
       {number<uint16_t>(slot_value, "slot_value"), number<uint16_t>(slot_mask, "slot_mask"), priority_of(priority)}};
 }
 
-// Runs `operation(pipeline)` between two bursts, on each shard; the interpreter may run meanwhile.
+// Runs `operation(pipeline)` between two bursts, on each shard, without holding the GIL.
 template <class Operation>
 void control(Switch* self, Operation&& operation) {
   const nb::gil_scoped_release unlocked;

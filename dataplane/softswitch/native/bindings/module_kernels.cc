@@ -54,7 +54,7 @@ void require_aligned(const void* memory) {
   }
 }
 
-// Chooses instructions for as long as it lives.
+// Selects an instruction set while this object exists.
 class Chosen {
  public:
   explicit Chosen(const std::string& name) : before_(kernels::instructions_to_add()) {
@@ -70,7 +70,8 @@ class Chosen {
 
 void add(const std::string& instructions, const Bytes& sums, const ConstBytes& values, size_t block) {
   if (sums.size() != values.size() || sums.size() % sizeof(uint32_t) != 0 || block == 0 || block % 16 != 0) {
-    throw std::invalid_argument("sums and values are as many words, and a block is a multiple of 16");
+    throw std::invalid_argument(
+        "sums and values must have the same number of words, and a block must be a multiple of 16 words");
   }
   require_aligned(sums.data());
   const Chosen chosen(instructions);
@@ -82,12 +83,12 @@ void add(const std::string& instructions, const Bytes& sums, const ConstBytes& v
 
 void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
   if (buffers.empty() || buffers.size() > wire::protocol::max_workers || block == 0 || block % 16 != 0) {
-    throw std::invalid_argument("there are 1 to 64 buffers, and a block is a multiple of 16 words");
+    throw std::invalid_argument("there must be 1 to 64 buffers, and a block must be a multiple of 16 words");
   }
   for (const Bytes& buffer : buffers) {
     require_aligned(buffer.data());
     if (buffer.size() != buffers.front().size() || buffer.size() % sizeof(uint32_t) != 0) {
-      throw std::invalid_argument("each buffer is as many words");
+      throw std::invalid_argument("all buffers must have the same number of words");
     }
   }
   const Chosen chosen(instructions);
@@ -104,7 +105,7 @@ void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buf
 
 void define_kernels(nb::module_ module) {
   module.def("instructions", &instructions_of_processor,
-             "Return the names of the sets of instructions that this processor has, from the least to the best.");
+             "Return the names of the instruction sets that this CPU has, from the slowest to the fastest.");
   module.def("add", &add, nb::arg("instructions"), nb::arg("sums"), nb::arg("values"), nb::arg("block"),
              "Add `values` to `sums`, in blocks of `block` words.");
   module.def(
@@ -113,7 +114,7 @@ void define_kernels(nb::module_ module) {
         sum_in_place(instructions, buffers, block, streaming);
       },
       nb::arg("instructions"), nb::arg("buffers"), nb::arg("block"), nb::arg("streaming") = false,
-      "Replace each of the buffers by their sum.");
+      "Replace the contents of each buffer by the sum of all buffers.");
 }
 
 }  // namespace switchml::soft

@@ -14,7 +14,7 @@ void Egress::send_results(uint16_t port, const std::vector<OutgoingPacket>& pack
   flush_later(port);
 }
 
-// Each copy of a packet is lost on its own.
+// Each copy of a packet is lost independently of the others.
 void Egress::send_what_is_not_lost(PipelinePort* port, const std::vector<OutgoingPacket>& packets,
                                    const std::vector<RankAddress>& ranks) {
   Counter* lost = &(*drops_)[wire::DropReason::injected_loss];

@@ -1,4 +1,4 @@
-// From a decision to a port: what the P4 program does in egress, and which port that is.
+// Egress: finds the port of a forwarding decision and does what the P4 program does in its egress control.
 #pragma once
 
 #include <bitset>
@@ -13,17 +13,17 @@ namespace switchml::soft {
 
 class Egress {
  public:
-  // All of them outlive it.
+  // All of the arguments must outlive this object.
   Egress(Tables* tables, const PortTable* ports, DropCounters* drops) : tables_(tables), ports_(ports), drops_(drops) {}
 
   // Sends each packet to each rank out of `port`. Does nothing if the port does not exist.
   void send_results(uint16_t port, const std::vector<OutgoingPacket>& packets, const std::vector<RankAddress>& ranks);
 
-  // Sends a frame out of `port`. A port that is not there takes it as BMv2 does, whose program cannot know: nothing is
-  // counted. A UDP port has no place for a frame (no_route).
+  // Sends a frame out of `port`. A frame to a port that does not exist is dropped without being counted, as in BMv2,
+  // whose program cannot know. A UDP port cannot carry a frame; it is dropped and counted as no_route.
   void send_frame(uint16_t port, const uint8_t* frame, size_t bytes);
 
-  // Sends what waits in the ports.
+  // Sends the packets that wait in the ports.
   void flush();
 
  private:
@@ -34,9 +34,9 @@ class Egress {
   Tables* tables_;
   const PortTable* ports_;
   DropCounters* drops_;
-  std::vector<Port*> waiting_;  // to be flushed
+  std::vector<Port*> waiting_;  // ports that flush() must flush
   std::bitset<kPortNumbers> is_waiting_;
-  // Of one destination, while egress loss is set.
+  // The packets to one destination that were not lost; used while egress loss is set.
   std::vector<OutgoingPacket> kept_;
 };
 

@@ -7,7 +7,8 @@ namespace switchml::soft {
 
 void Forwarding::process(const PipelinePort& ingress, const PacketView& packet) {
   const SwitchAddress& own = tables_->switch_address;
-  // A forged RESULT need not use our UDP port: an agent may listen on any, and tells the switch by its address.
+  // A forged RESULT need not use the SwitchML UDP port: an agent may listen at any port, and recognizes the switch by
+  // its address.
   if (ingress.has_own_source(packet, own)) {
     (*drops_)[wire::DropReason::forged_result].add(1, packet.frame_bytes);
     return;
@@ -21,7 +22,7 @@ void Forwarding::process(const PipelinePort& ingress, const PacketView& packet) 
     flood(action.port_or_group, ingress, packet);
     return;
   }
-  // Back where it came from it would be a second copy on that link.
+  // Out of the port it came from, the frame would be a second copy on that link.
   if (action.kind == L2Action::Kind::drop_no_route || action.port_or_group == ingress.number()) {
     (*drops_)[wire::DropReason::no_route].add(1, packet.frame_bytes);
     return;
@@ -29,7 +30,7 @@ void Forwarding::process(const PipelinePort& ingress, const PacketView& packet) 
   egress_->send_frame(action.port_or_group, packet.frame, packet.frame_bytes);
 }
 
-// A group that is not there has no members: BMv2's program cannot know that, and so nothing is counted.
+// A group that does not exist has no members. BMv2's program cannot detect that, so nothing is counted here either.
 void Forwarding::flood(uint16_t group, const PipelinePort& ingress, const PacketView& packet) {
   const std::vector<Replica>* replicas = tables_->find_group(group);
   if (replicas == nullptr) return;

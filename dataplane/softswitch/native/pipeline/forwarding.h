@@ -1,4 +1,4 @@
-// Ordinary traffic: Ethernet frames that are not ours (p4/common/forwarding.p4).
+// Ordinary traffic: Ethernet frames that are not SwitchML packets (p4/common/forwarding.p4).
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace switchml::soft {
 
 class Forwarding {
  public:
-  // All of them outlive it.
+  // All of the arguments must outlive this object.
   Forwarding(Tables* tables, Egress* egress, DropCounters* drops) : tables_(tables), egress_(egress), drops_(drops) {}
 
-  // Answers, sends on or drops a frame.
+  // Answers, forwards or drops a frame.
   void process(const PipelinePort& ingress, const PacketView& packet);
 
  private:

@@ -19,7 +19,7 @@ bool is_arp_request_for(const uint8_t* frame, size_t bytes, uint32_t ip) {
          wire::load32(question + wire::arp::target_ip) == ip;
 }
 
-// RFC 826: the question with its two halves exchanged, and our MAC as the answer.
+// RFC 826: the reply is the request with sender and target exchanged, and the switch's MAC as the sender's.
 void answer_arp(const SwitchAddress& own, uint8_t* frame) {
   uint8_t* message = frame + wire::ethernet::bytes;
   std::memcpy(frame + wire::ethernet::dst, message + wire::arp::sender_mac, wire::ethernet::address_bytes);
@@ -31,7 +31,7 @@ void answer_arp(const SwitchAddress& own, uint8_t* frame) {
   wire::store32(message + wire::arp::sender_ip, own.ip);
 }
 
-// Only where ICMP begins right after 20 bytes of IPv4, so not in a fragment and not after IPv4 options.
+// Accepts only frames in which ICMP begins right after 20 bytes of IPv4: not a fragment, and no IPv4 options.
 bool is_echo_request_for(const uint8_t* frame, size_t bytes, const SwitchAddress& own) {
   if (bytes < wire::ethernet::bytes + wire::ipv4::bytes + wire::icmp::bytes) return false;
   const uint8_t* ip = frame + wire::ethernet::bytes;
@@ -44,9 +44,9 @@ bool is_echo_request_for(const uint8_t* frame, size_t bytes, const SwitchAddress
          wire::load16(ip + wire::ipv4::bytes + wire::icmp::type_and_code) == wire::icmp::echo_request;
 }
 
-// RFC 792: the request with its addresses exchanged; identifier, sequence number and data stand as they are. The
-// checksum is updated as the P4 program does, which cannot reach the data (RFC 1624): the sum that it is the complement
-// of loses 0x0800, so it gains that much, in ones' complement.
+// RFC 792: the reply is the request with its addresses exchanged; identifier, sequence number and data stay the same.
+// The checksum is updated as the P4 program does, which cannot read the data (RFC 1624): the change of the type lowers
+// the sum of all words by 0x0800, so its complement, the checksum, rises by 0x0800 in ones' complement.
 void answer_echo(const SwitchAddress& own, uint8_t* frame) {
   std::memcpy(frame + wire::ethernet::dst, frame + wire::ethernet::src, wire::ethernet::address_bytes);
   wire::store48(frame + wire::ethernet::src, own.mac);

@@ -9,8 +9,8 @@
 
 namespace switchml::soft {
 
-// Makes the answer to `frame`, which has an Ethernet header, in `reply`. False when it is no question to the switch,
-// or the switch has no address yet.
+// Writes the answer to `frame`, which has an Ethernet header, into `reply`. Returns false if the frame is not a request
+// to the switch, or the switch has no address yet.
 bool answer(const uint8_t* frame, size_t bytes, const SwitchAddress& own, std::vector<uint8_t>* reply);
 
 }  // namespace switchml::soft

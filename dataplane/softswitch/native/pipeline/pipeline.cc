@@ -6,7 +6,7 @@
 namespace switchml::soft {
 namespace {
 
-// A verdict that drops its packet has a drop reason, too.
+// Returns the drop reason of a verdict that drops its packet.
 std::optional<wire::DropReason> drop_reason_of(wire::Verdict verdict) {
   switch (verdict) {
     case wire::Verdict::wrong_epoch:
@@ -58,7 +58,7 @@ void Pipeline::process(const PipelinePort& ingress, const net::Datagram& receive
       contribute_packet(ingress, packet);
       break;
     case PacketView::Content::ordinary:
-      results_.flush();  // what leaves through one port leaves in the order of what it answers
+      results_.flush();  // packets leave a port in the order of the packets that caused them
       forwarding_.process(ingress, packet);
       break;
     case PacketView::Content::runt:
@@ -76,7 +76,7 @@ void Pipeline::contribute_packet(const PipelinePort& ingress, const PacketView& 
   decide(ingress, packet, header, {packet.payload + wire::protocol::header_bytes, nullptr});
 }
 
-// The packet that a contribution without one would have come in.
+// Returns a view of the packet that would have carried a contribution without a packet.
 PacketView Pipeline::view_without_packet(size_t payload_bytes) {
   PacketView packet;
   packet.content = PacketView::Content::ours;
@@ -122,8 +122,8 @@ std::optional<wire::Verdict> Pipeline::decide(const PipelinePort& ingress, const
   return verdict;
 }
 
-// The first rows of malformed_table in the P4 program. Values that the frame does not have are missing only where the
-// UDP length says that they are there: with any other length they are not looked for, and it is a bad_length.
+// Does what the first rows of malformed_table do in the P4 program. A frame that ends before its values is reported
+// here only if its UDP length includes the values; a frame with any other UDP length is a bad_length.
 bool Pipeline::ends_early(const PacketView& packet) const {
   constexpr size_t kEmpty = wire::protocol::header_bytes;
   const size_t full = kEmpty + slots_->values_per_packet() * sizeof(uint32_t);
@@ -133,7 +133,7 @@ bool Pipeline::ends_early(const PacketView& packet) const {
          (packet.payload_bytes < full || packet.ipv4_length < kBeforePayload + full);
 }
 
-// In the order of precedence of drop_reason in constants.toml.
+// Checks in the order of precedence of drop_reason in constants.toml.
 std::optional<wire::DropReason> Pipeline::malformed(const PipelinePort& ingress, const PacketView& packet,
                                                     const wire::Header& header) const {
   const bool empty = !has_values(header);
@@ -171,8 +171,9 @@ wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView&
   } else if ((half.bitmap & admission.worker_bit) == 0) {
     add(header, values, admission, &half);
   } else if (has_values(header) && !half.filled()) {
-    // The rank has contributed without values. What it brings now overwrites all the same, as in a pipeline that
-    // cannot ask for both: what the slot held before must not become the phase's values.
+    // The rank has contributed before, but without values, and no rank has brought any. Its values overwrite those of
+    // the previous phase all the same, as in a P4 pipeline, which cannot test both conditions; otherwise the old values
+    // would become those of this phase.
     slots_->add(header.slot, values);
     slots_->settle(header.slot);
     verdict = half.bitmap == admission.job_mask ? wire::Verdict::resent : wire::Verdict::duplicate;
@@ -188,7 +189,7 @@ wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView&
   answer.kind = static_cast<uint8_t>(wire::Kind::result);
   answer.exponent = half.exponent;
   answer.check = half.check;
-  // A RESULT has values exactly when its phase has, whether or not this packet did.
+  // A RESULT has values if its phase has, whether or not this packet brought any.
   if (half.filled() && !has_values(header)) {
     answer.flags &= static_cast<uint16_t>(~wire::flag::without_values);
     answer.count = static_cast<uint16_t>(slots_->values_per_packet());
@@ -206,7 +207,7 @@ wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView&
   return wire::Verdict::completed;
 }
 
-// The first of a phase overwrites: nothing is ever cleared.
+// The first values of a phase overwrite those of the phase before, so nothing ever needs to be cleared.
 void Pipeline::store_first(const wire::Header& header, const Values& values, const Admission& admission,
                            HalfState* half) {
   if (results_.holds(*half)) results_.flush();
@@ -220,7 +221,7 @@ void Pipeline::store_first(const wire::Header& header, const Values& values, con
 }
 
 void Pipeline::add(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half) {
-  // Only while a job's entries disagree about its mask can a half be complete for one worker and not for another.
+  // A half can be complete for one worker and not for another only while a job's entries disagree about its mask.
   if (results_.holds(*half)) results_.flush();
   half->bitmap |= admission.worker_bit;
   half->exponent = std::max(half->exponent, header.exponent);

@@ -1,5 +1,5 @@
-// What the switch does with a packet: docs/protocol.md, one pass, the same decisions as the P4 program. Both must do
-// the same to frames, byte for byte and count for count.
+// The processing of a packet in the switch (docs/protocol.md), in one pass and with the same decisions as the P4
+// program. For the same frames both must send the same bytes and count the same numbers.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace switchml::soft {
 
-// A contribution without a packet: what would stand in its headers, and its values, if it has any.
+// A contribution without a packet: the fields that its headers would have, and its values, if it has any.
 struct BareContribution {
   wire::Header header;
   uint32_t ipv4_src = 0;
@@ -31,27 +31,28 @@ struct BareContribution {
   Values values;
 };
 
-// Tables, registers and counters of one switch, and the path of a packet through them. Not thread-safe: the owner
-// lets one thread at a time in.
+// Tables, registers and counters of one switch, and the path of a packet through them. Not thread-safe: the owner must
+// let only one thread at a time use it.
 class Pipeline {
  public:
   static constexpr size_t kJobCounterEntries = wire::protocol::max_jobs << 4U;
 
-  // `ports` outlive the pipeline.
+  // `ports` must outlive the pipeline.
   Pipeline(std::unique_ptr<SlotStore> slots, const PortTable* ports);
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Takes one packet from a port, through the port's faults. What it sends may wait until flush(). Does not throw.
+  // Processes one packet from a port, after the port's faults. Packets that it sends may wait until flush(). Does not
+  // throw.
   void receive(PipelinePort* ingress, const net::Datagram& packet);
-  // Takes a contribution without a packet. Returns the verdict; nothing when it was dropped before the slot was looked
-  // at.
+  // Processes a contribution without a packet. Returns the verdict, or nothing if the contribution was dropped before
+  // it reached the slot.
   std::optional<wire::Verdict> contribute(const PipelinePort& ingress, const BareContribution& contribution);
   // Sends the result of a half whose sum was made after its last contribution (SlotStore::complete).
   void send_completed(size_t half, const Completion& completion);
-  // Lets go of packets that a port's faults held long enough.
+  // Processes packets that a port's faults have held long enough.
   void release_expired(PipelinePort* port, PipelinePort::Clock::time_point now);
-  // Sends everything that waits. Call it at the end of a burst, before anything else touches this object.
+  // Sends all waiting packets. Call it at the end of a burst, before any other use of this object.
   void flush();
 
   SlotStore& slots() { return *slots_; }
@@ -68,14 +69,14 @@ class Pipeline {
   void contribute_packet(const PipelinePort& ingress, const PacketView& packet);
   std::optional<wire::Verdict> decide(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header,
                                       const Values& values);
-  // Whether the lengths in a frame's headers end before our header or our values do, or the frame does.
+  // Returns whether the frame, or a length in its headers, ends before the SwitchML header or the values do.
   bool ends_early(const PacketView& packet) const;
-  // Why a packet cannot be a contribution, whoever sent it.
+  // Returns why a packet cannot be a contribution of any sender.
   std::optional<wire::DropReason> malformed(const PipelinePort& ingress, const PacketView& packet,
                                             const wire::Header& header) const;
-  // Why worker_table has no entry for a packet.
+  // Returns why worker_table has no entry for a packet.
   wire::DropReason why_not_admitted(const wire::Header& header) const;
-  // The slot's decision; what it means for the registers is done, too.
+  // Updates the slot's registers and returns its verdict.
   wire::Verdict aggregate(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header,
                           const Values& values, const Admission& admission);
   void store_first(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half);

@@ -25,7 +25,7 @@ void ResultSender::resend(uint16_t port, const PacketView& trigger, const Result
 }
 
 void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, const Result& result) {
-  // A run that leaves at once belongs to one block of slots, whose thread at the other end gets all of it.
+  // A GSO batch holds packets of one block of slots only, because one thread at the other end gets all of it.
   const bool same_block = packets_.empty() || wire::in_same_block(block_slot_, result.header.slot >> 1U);
   if (packets_.empty() || !same_block || !(receivers == receivers_)) {
     flush();
@@ -36,14 +36,14 @@ void ResultSender::queue(const Receivers& receivers, const PacketView& trigger, 
   }
   uint8_t* stored = headers_[packets_.size()].data();
   wire::store_header(stored, result.header);
-  // The trigger's own datagram may be longer or shorter than the result's.
+  // The datagram of the trigger may be longer or shorter than that of the result.
   const size_t datagram_bytes = trigger.udp_length - wire::udp::bytes;
   const size_t trailer_bytes = trigger.payload_bytes - datagram_bytes;
   packets_.push_back({stored, wire::protocol::header_bytes, result.values, result.payload_bytes, trigger.traffic_class,
                       trailer_bytes > 0 ? trigger.payload + datagram_bytes : nullptr, trailer_bytes,
                       trigger.frame_bytes});
   if (result.payload_bytes > 0) result.half->result_burst = burst_;
-  // The trailer lies in the packet, which does not wait.
+  // The trailer is part of the received packet, which is not kept.
   if (packets_.size() == most_packets_ || trailer_bytes > 0) flush();
 }
 

@@ -1,4 +1,4 @@
-// Gathers results and sends them in bursts, straight from slot memory.
+// Gathers results and sends them in bursts, without copying them from slot memory.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace switchml::soft {
 // must not be written to: see holds().
 class ResultSender {
  public:
-  // One result: the header that it leaves with, and the half that holds its values, if it has any.
+  // One result: the header to send, and the half that holds its values, if it has any.
   struct Result {
     const wire::Header& header;
     size_t payload_bytes;
@@ -29,16 +29,16 @@ class ResultSender {
     const uint8_t* values;
   };
 
-  // All of them outlive it.
+  // All of the arguments must outlive this object.
   ResultSender(const Tables* tables, Egress* egress, DropCounters* drops);
 
-  // Queues a result for every replica of a group. `trigger` is the packet that it answers. As in any P4 target's
-  // replication engine, a group or port that does not exist makes no copies, and none is counted as dropped.
+  // Queues a result for every replica of a group. `trigger` is the packet that it answers. As in the replication engine
+  // of any P4 target, a group or port that does not exist makes no copies, and nothing is counted as dropped.
   void multicast(uint16_t group, const PacketView& trigger, const Result& result);
-  // Queues it for the worker named in its header alone, out of `port`.
+  // Queues a result only for the worker named in its header, out of `port`.
   void resend(uint16_t port, const PacketView& trigger, const Result& result);
 
-  // Whether the values of this half are waiting to be sent.
+  // Returns whether the values of this half are waiting to be sent.
   bool holds(const HalfState& half) const { return half.result_burst == burst_; }
 
   void flush();
@@ -46,7 +46,7 @@ class ResultSender {
  private:
   static constexpr size_t kMostPackets = 64;
 
-  // What the packets of a burst have in common.
+  // The properties that all packets of a burst share.
   struct Receivers {
     bool multicast = false;
     uint16_t job = 0;
@@ -59,7 +59,7 @@ class ResultSender {
 
   void queue(const Receivers& receivers, const PacketView& trigger, const Result& result);
   void send_to_group();
-  // Appends the address of a rank; counts the burst as dropped when it has none.
+  // Appends the address of a rank; counts the burst as dropped if the rank has no address.
   void add_destination(uint16_t rank);
   void send_out_of(uint16_t port);
   void count_dropped(wire::DropReason reason, size_t copies);
@@ -68,13 +68,13 @@ class ResultSender {
   Egress* egress_;
   DropCounters* drops_;
   Receivers receivers_;
-  uint32_t block_slot_ = 0;  // any of the burst
+  uint32_t block_slot_ = 0;  // the slot of one packet of the burst
   size_t most_packets_ = kMostPackets;
   std::array<std::array<uint8_t, wire::protocol::header_bytes>, kMostPackets> headers_{};
   std::vector<OutgoingPacket> packets_;
   std::vector<RankAddress> destinations_;
   // Marks halves as held. Each flush begins a new burst, so marks never need clearing; 0 marks nothing. After 2^32
-  // bursts an old mark can be taken for a new one, which costs a flush and no more.
+  // bursts an old mark can equal a new one, which only costs an unnecessary flush.
   uint32_t burst_ = 1;
 };
 

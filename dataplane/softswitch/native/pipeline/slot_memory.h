@@ -9,7 +9,7 @@
 
 namespace switchml::soft {
 
-// All of a half but its values.
+// The registers of a half except its values.
 struct HalfState {
   uint64_t bitmap = 0;
   uint32_t phase = 0;
@@ -19,15 +19,16 @@ struct HalfState {
   uint32_t result_burst = 0;  // the burst of results that may still point at the values; see ResultSender
   SlotValues values = SlotValues::none;
 
-  // Whether some rank has brought values to the phase.
+  // Returns whether any rank has brought values to the phase.
   bool filled() const { return values != SlotValues::none; }
 };
 
 // `slots` pool indexes of two halves with `values` values each. Values are kept in network byte order, so that a
-// result leaves the switch straight from here. Memory is zero at first and taken from the system at first touch.
+// result is sent from here without a copy. The memory is zero at first, and the system allocates a page at its first
+// use.
 class SlotMemory {
  public:
-  // Throws std::invalid_argument for impossible sizes and std::system_error when there is no memory.
+  // Throws std::invalid_argument for sizes out of range and std::system_error if there is not enough memory.
   SlotMemory(size_t slots, size_t values);
   ~SlotMemory();
   SlotMemory(const SlotMemory&) = delete;

@@ -11,7 +11,7 @@
 namespace switchml::soft {
 namespace {
 
-// Turns `lane_N` with N below `lanes` into N; `lanes` for every other name.
+// Returns N for the name `lane_N` with N below `lanes`, and `lanes` for every other name.
 size_t lane_number(const std::string& name, size_t lanes) {
   constexpr char kPrefix[] = "lane_";
   constexpr size_t kPrefixLength = sizeof kPrefix - 1;
@@ -30,7 +30,7 @@ void check_fits(uint64_t value, uint64_t most, const std::string& name) {
   }
 }
 
-// Calls act(word) if a half has a word of this name. Returns whether it has.
+// Calls act(word) if a half has a word of this name. Returns whether it has one.
 template <class Half, class Act>
 bool visit_word(Half& half, const std::string& name, Act&& act) {
   if (name == "slot_epoch") {

@@ -1,4 +1,5 @@
-// The slots of a pipeline behind one interface: who keeps their values, and when they are added up.
+// The interface to the slots of a pipeline. The implementations differ in where values are kept and when they are added
+// up.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,11 @@ struct SharedValues;
 
 // The values of one contribution. One of the pointers is set.
 struct Values {
-  const uint8_t* words = nullptr;        // big-endian, in a packet, which does not wait
-  const SharedValues* shared = nullptr;  // in memory that the rank shares with the switch, for a store that takes them
+  const uint8_t* words = nullptr;        // big-endian, in a packet; valid only during the call
+  const SharedValues* shared = nullptr;  // in memory that the rank shares with the switch, if the store supports it
 };
 
-// What is left to do about a phase when its sum is made.
+// The data needed to send the result of a phase once its sum is made.
 struct Completion {
   wire::Header answer;
   uint16_t group = 0;
@@ -35,25 +36,25 @@ class SlotStore {
   size_t values_per_packet() const { return memory_.values_per_packet(); }
   HalfState& state(size_t half) { return memory_.state(half); }
   const HalfState& state(size_t half) const { return memory_.state(half); }
-  // The values that results leave from: big-endian words in the slot's memory.
+  // Returns the values of a result: big-endian words in the slot's memory.
   const uint8_t* values(size_t half) const { return memory_.values(half); }
 
-  // Begins a phase, which has no values yet.
+  // Begins a phase without values.
   virtual void begin(size_t half) = 0;
-  // Adds the values of one contribution. The first of a phase overwrite, from any rank.
+  // Adds the values of one contribution. The first ones of a phase, from any rank, overwrite the old values.
   virtual void add(size_t half, const Values& values) = 0;
-  // All ranks of a job, `everyone`, have contributed to a phase that has values; `last` are those of the last one.
-  // Returns true if the sum is in the slot's memory now; else somebody makes it later, who then calls
-  // Pipeline::send_completed with `completion`.
+  // Called when all ranks of a job, `everyone`, have contributed to a phase that has values; `last` are the values of
+  // the last contribution. Returns true if the sum is in the slot's memory now; otherwise a thread makes it later and
+  // then calls Pipeline::send_completed with `completion`.
   virtual bool complete(size_t half, const Values& last, const Completion& completion, uint64_t everyone) = 0;
-  // Brings the values that have come together in the slot's memory.
+  // Adds up in the slot's memory the values that have come so far.
   virtual void settle(size_t half) = 0;
-  // One value, or the sum of those of them that have come.
+  // Returns one value of the sum of the contributions that have come so far.
   virtual uint32_t word(size_t half, size_t lane) const = 0;
 
   // A register by its name in the P4 program: slot_epoch, slot_phase, slot_bitmap, slot_filled, slot_exponent,
-  // slot_check, lane_0 and up. Throw std::out_of_range for an unknown name and std::invalid_argument for a bad index or
-  // value.
+  // slot_check, lane_0 and up. Both functions throw std::out_of_range for an unknown name and std::invalid_argument for
+  // a bad index or value.
   uint64_t read_register(const std::string& name, size_t index) const;
   void write_register(const std::string& name, size_t index, uint64_t value);
 
@@ -65,8 +66,8 @@ class SlotStore {
     HalfState& state = memory_.state(half);
     state.values = after(state.values, event);
   }
-  // Adds words to the slot's memory, or overwrites it where it takes no part in the sum yet. Whoever calls it applies
-  // the event.
+  // Adds words to the slot's memory, or overwrites it if it is not part of the sum yet. The caller must apply the
+  // event.
   void merge(size_t half, const uint8_t* words);
   SlotMemory& memory() { return memory_; }
   const SlotMemory& memory() const { return memory_; }

@@ -11,7 +11,7 @@ namespace {
 constexpr uint8_t kIllegal = UINT8_MAX;
 using Table = std::array<std::array<uint8_t, kSlotEvents>, kSlotValues>;
 
-// What comes after each state and event.
+// Builds the table of the states that follow each state and event.
 constexpr Table make_table() {
   Table table{};
   for (auto& row : table) {

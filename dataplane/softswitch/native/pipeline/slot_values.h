@@ -1,17 +1,17 @@
-// Where the values of a slot half are, and what may become of them.
+// The state machine of a slot half: where its values are, and the events that move them.
 #pragma once
 
 #include <cstdint>
 
 namespace switchml::soft {
 
-// Values that come in packets are added up in the slot's memory at once. Values that ranks share with the switch lie in
-// the ranks' buffers until all have come, and are then replaced there by their sum.
+// Values that come in packets are added up in the slot's memory at once. Values that ranks share with the switch stay
+// in the ranks' buffers until all have come; then their sum replaces them there.
 enum class SlotValues : uint8_t {
   none,          // no rank has brought values to the phase
   in_memory,     // the slot's memory holds the sum of all that have come
-  in_buffers,    // all that have come lie in ranks' buffers
-  in_both,       // some are added up in the slot's memory, the others lie in ranks' buffers
+  in_buffers,    // all that have come are in ranks' buffers
+  in_both,       // some are added up in the slot's memory, the others are in ranks' buffers
   summing,       // all have come, and are being added up in ranks' buffers
   summing_both,  // all have come, and are being added up in ranks' buffers and in the slot's memory
   in_results,    // the ranks' buffers hold the sum, the slot's memory does not
@@ -19,16 +19,16 @@ enum class SlotValues : uint8_t {
 constexpr uint8_t kSlotValues = 7;
 
 enum class SlotEvent : uint8_t {
-  begin,       // a phase begins, and what is left of the one before no longer counts
+  begin,       // a phase begins, and the values of the previous phase no longer count
   add_words,   // values are added to the slot's memory
   add_buffer,  // the buffer of one more rank holds values
-  hand_over,   // a thread is given the sum to make
+  hand_over,   // the sum is queued for a thread that makes it
   finish,      // the sum is made
   take_some,   // the values of some buffers are added to the slot's memory, and others are left
-  take_last,   // the same, and no buffer is left
+  take_last,   // as take_some, and no buffer is left
   copy_sum,    // the sum is copied from a rank's buffer to the slot's memory
-  reopen,      // values come for a sum that is being made, which no longer counts
-  forget,      // the ranks whose buffers hold the sum have gone, or all of the job
+  reopen,      // values arrive while their sum is being made, and that sum no longer counts
+  forget,      // the ranks whose buffers hold the sum have left, or the whole job has ended
 };
 constexpr uint8_t kSlotEvents = 10;
 
@@ -38,7 +38,7 @@ struct SlotTransition {
   SlotValues to;
 };
 
-// All that is legal. In the slot's memory the first values of a phase overwrite those of the phase before.
+// All legal transitions. In the slot's memory the first values of a phase overwrite those of the previous phase.
 constexpr SlotTransition kSlotTransitions[] = {
     {SlotValues::none, SlotEvent::begin, SlotValues::none},
     {SlotValues::in_memory, SlotEvent::begin, SlotValues::none},
@@ -63,8 +63,8 @@ constexpr SlotTransition kSlotTransitions[] = {
     {SlotValues::summing, SlotEvent::finish, SlotValues::in_results},
     {SlotValues::summing_both, SlotEvent::finish, SlotValues::in_memory},
 
-    // A rank leaves, or somebody needs the values in one place. Of a sum that is made but not finished, the slot's
-    // memory gets a copy with the last buffer.
+    // A rank leaves, or the values are needed in one place. If the sum is made but not finished yet, take_last copies
+    // it from the last buffer to the slot's memory.
     {SlotValues::in_buffers, SlotEvent::take_some, SlotValues::in_both},
     {SlotValues::in_both, SlotEvent::take_some, SlotValues::in_both},
     {SlotValues::summing, SlotEvent::take_some, SlotValues::summing},
@@ -93,7 +93,7 @@ constexpr bool uses_memory(SlotValues values) {
 }
 
 bool is_legal(SlotValues from, SlotEvent event);
-// Returns the state after `event`. Ends the process if that is not legal: a wrong sum would be worse.
+// Returns the state after `event`. Ends the process if the transition is illegal, which is better than a wrong sum.
 SlotValues after(SlotValues from, SlotEvent event);
 
 }  // namespace switchml::soft

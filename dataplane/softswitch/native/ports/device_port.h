@@ -1,4 +1,4 @@
-// A switch port that is a network device, DPDK or AF_XDP: what one shard has of it, a FrameDevice.
+// A switch port that is a network device (DPDK or AF_XDP): the part of one shard, which is a FrameDevice.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ class DevicePort : public Port {
   bool send_frame(const uint8_t* frame, size_t bytes, Counter* injected_loss) override;
   void flush() override { device_->flush(); }
 
-  // For the data thread alone, as receive().
+  // Only for the data thread, like receive().
   void enter_thread() { device_->enter_thread(); }
   void leave_thread() { device_->leave_thread(); }
-  // The shards whose queues receive() gave frames to since the last call, as bits.
+  // Returns the shards to whose queues receive() passed frames since the last call, as bits.
   uint64_t take_handed_to() { return device_->take_handed_to(); }
-  // Whether to look again at once, `found` saying that somebody had something to do in the last round.
+  // Returns whether to poll again at once; `found` tells whether the last round found any packets.
   bool look_again(bool found, Clock::time_point now) { return schedule_.look_again(found, now); }
-  // Makes fd() tell when to look again; false when that is now.
+  // Arranges that fd() becomes readable when it is time to poll again; returns false if that is now.
   bool prepare_sleep();
   void end_sleep();
 
@@ -45,8 +45,8 @@ class DevicePort : public Port {
 
   std::unique_ptr<net::FrameDevice> device_;
   runtime::PollSchedule schedule_;
-  std::vector<uint8_t> headers_;  // of the copies of one RESULT
-  std::vector<uint8_t> result_;   // the frame being made, where faults are to decide about each
+  std::vector<uint8_t> headers_;  // headers of the copies of one RESULT
+  std::vector<uint8_t> result_;   // the frame being made, if faults must decide about each copy
 };
 
 }  // namespace switchml::soft

@@ -1,4 +1,4 @@
-// A switch port that carries Ethernet frames: what frame ports and packet ports have in common.
+// A switch port that carries Ethernet frames: the common base of frame ports and packet ports.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kMostOvertaking = 64;                      // a held packet goes after 1 to this many others
-constexpr std::chrono::milliseconds kLongestDelay{5};         // or after this time, when traffic stops
+constexpr uint64_t kLongestReordering = 64;                   // a held packet is released after 1 to this many others
+constexpr std::chrono::milliseconds kLongestDelay{5};         // or after this time, if traffic stops
 constexpr double kTwoToMinus53 = 1.0 / (uint64_t{1} << 53U);  // spacing of doubles below 1
 
 void check_rate(double rate, const char* name) {
@@ -21,7 +21,7 @@ void check_rate(double rate, const char* name) {
   }
 }
 
-// Moves out what `due` says, keeping the order of the rest.
+// Moves the packets for which due(packet) is true from `held` to `taken`, and keeps the order of the others.
 template <class Due>
 void take_if(std::vector<HeldPacket>* held, std::vector<HeldPacket>* taken, Due due) {
   auto kept = held->begin();
@@ -89,7 +89,7 @@ FaultInjector::Fate FaultInjector::decide(const uint8_t* header, size_t header_b
     if (flipped) flip_a_bit(&packet, sheltered);
     if (delayed) {
       ++counters_.injected_delay;
-      packet.release_at = passed_ + 1 + random() % kMostOvertaking;
+      packet.release_at = passed_ + 1 + random() % kLongestReordering;
       packet.deadline += kLongestDelay;
     }
     held_.push_back(std::move(packet));
@@ -104,7 +104,7 @@ void FaultInjector::flip_a_bit(HeldPacket* packet, size_t sheltered) {
   packet->bytes[sheltered + bit / 8] ^= static_cast<uint8_t>(1U << (bit % 8));
 }
 
-void FaultInjector::take_overtaken(std::vector<HeldPacket>* due) {
+void FaultInjector::take_reordered(std::vector<HeldPacket>* due) {
   if (held_.empty()) return;
   take_if(&held_, due, [this](const HeldPacket& packet) { return packet.release_at <= passed_; });
 }

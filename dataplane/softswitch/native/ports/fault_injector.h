@@ -1,4 +1,4 @@
-// Loss, duplication, delay and flipped bits on purpose, packet by packet, in one direction of one port.
+// Injects faults into one direction of one port: it drops, duplicates and delays packets and flips their bits.
 #pragma once
 
 #include <netinet/in.h>
@@ -13,15 +13,15 @@
 
 namespace switchml::soft {
 
-// Probabilities, 0 to 1, each on its own.
+// Independent probabilities, 0 to 1.
 struct FaultRates {
   double drop = 0;
   double duplicate = 0;
   double delay = 0;
-  double flip = 0;  // of one bit
+  double flip = 0;  // probability that one bit of the packet is flipped
 };
 
-// A copy of a packet that is kept back. `peer` is where it came from or where it goes.
+// A copy of a packet that is held back. `peer` is its source or its destination.
 struct HeldPacket {
   std::vector<uint8_t> bytes;
   sockaddr_in peer{};
@@ -33,23 +33,23 @@ class FaultInjector {
  public:
   enum class Fate : uint8_t { dropped, held, pass_once, pass_twice };
 
-  // Throws std::invalid_argument for a rate outside 0..1. Packets being held stay held.
+  // Sets the rates; held packets stay held. Throws std::invalid_argument for a rate outside 0..1.
   void configure(const FaultRates& rates, uint64_t seed);
 
-  // Whether there is anything to do per packet. Without faults nothing else need be called.
+  // Returns whether the other functions must be called for each packet: there are faults or held packets.
   bool active() const { return injecting_ || !held_.empty(); }
 
-  // Decides about one packet (header and payload); what passes must be passed by the caller. Of a duplicated packet
-  // each copy may be held. One whose bit is flipped is held, and due at once. `sheltered` bytes at its beginning keep
-  // their bits: what a checksum guards whose errors nothing behind it ever sees.
+  // Decides about one packet (header and payload). The caller must pass on the copies that pass. Each copy of a
+  // duplicated packet may be held. A packet with a flipped bit is held, and due at once. No bit is flipped in the first
+  // `sheltered` bytes: their own checksum protects them, so a receiver would drop the packet before SwitchML sees it.
   Fate decide(const uint8_t* header, size_t header_bytes, const uint8_t* payload, size_t payload_bytes,
               const sockaddr_in& peer, size_t sheltered);
 
-  // Appends to `due` the packets that were held until enough others passed.
-  void take_overtaken(std::vector<HeldPacket>* due);
+  // Appends to `due` the held packets after which enough others have passed.
+  void take_reordered(std::vector<HeldPacket>* due);
   // Appends to `due` the packets that were held long enough.
   void take_expired(std::chrono::steady_clock::time_point now, std::vector<HeldPacket>* due);
-  // When the first held packet must go at the latest.
+  // Returns the time by which the first held packet must be released.
   std::optional<std::chrono::steady_clock::time_point> next_deadline() const;
 
   const counters::Faults& counters() const { return counters_; }

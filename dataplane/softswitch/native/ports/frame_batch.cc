@@ -11,18 +11,18 @@ namespace {
 constexpr size_t kMessages = 64;
 constexpr size_t kVlanTagBytes = 4;
 constexpr size_t kLargestFrame = 65536 + wire::ethernet::bytes;
-// The tag of a VLAN goes before what follows the addresses, so the addresses move down by as much.
+// A VLAN tag is inserted after the addresses by moving the addresses down, so there must be room in front of the frame.
 constexpr size_t kStride = (kVlanTagBytes + kLargestFrame + 63) / 64 * 64;
 
-static_assert(sizeof(VirtioHeader) == 10, "as the kernel has it");
-constexpr VirtioHeader kFinishedFrame{};  // nothing is left to the interface
+static_assert(sizeof(VirtioHeader) == 10, "the size of the kernel's structure");
+constexpr VirtioHeader kFinishedFrame{};  // the interface has nothing to complete
 
-// `from` is where the sum begins. The field `checksum` bytes after it holds the sum of the pseudo header, which is thus
-// in the sum.
+// Sums the frame from `from` on. The checksum field, `checksum` bytes after that, holds the sum of the pseudo header,
+// which is thus included.
 void complete_checksum(uint8_t* frame, size_t bytes, size_t from, size_t checksum) {
   if (from > bytes || checksum + sizeof(uint16_t) > bytes - from) return;
   const auto sum = static_cast<uint16_t>(~wire::ones_complement_sum(frame + from, bytes - from));
-  wire::store16(frame + from + checksum, sum != 0 ? sum : 0xFFFF);  // 0 would mean that there is none (RFC 768)
+  wire::store16(frame + from + checksum, sum != 0 ? sum : 0xFFFF);  // 0 would mean that there is no checksum (RFC 768)
 }
 
 }  // namespace

@@ -15,7 +15,8 @@
 
 namespace switchml::soft {
 
-// What PACKET_VNET_HDR puts before a frame: virtio_net_hdr of linux/virtio_net.h, which is not C++. Host byte order.
+// The header that PACKET_VNET_HDR puts before a frame: virtio_net_hdr of linux/virtio_net.h, which does not compile as
+// C++. Host byte order.
 struct VirtioHeader {
   static constexpr uint8_t kNeedsChecksum = 1;
 
@@ -23,28 +24,29 @@ struct VirtioHeader {
   uint8_t gso_type;
   uint16_t header_bytes;
   uint16_t gso_bytes;
-  uint16_t checksum_start;   // what is to be summed begins here in the frame
-  uint16_t checksum_offset;  // and the sum belongs this many bytes after that
+  uint16_t checksum_start;   // offset in the frame from which to sum
+  uint16_t checksum_offset;  // offset of the checksum field after checksum_start
 };
 
-// Buffers for one recvmmsg call. One thread uses a batch. Takes its memory at the first receive().
+// Buffers for one recvmmsg call. One thread uses a batch. The first receive() allocates its memory.
 class FrameReceiveBatch {
  public:
   FrameReceiveBatch() = default;
   FrameReceiveBatch(const FrameReceiveBatch&) = delete;
   FrameReceiveBatch& operator=(const FrameReceiveBatch&) = delete;
 
-  // Forgets the frames of the call before and takes what waits at the socket, without blocking. Returns whether there
-  // was anything. Does not throw.
+  // Discards the frames of the previous call and receives those that wait at the socket, without blocking. Returns
+  // whether there were any. Does not throw.
   bool receive(const FrameSocket& socket);
-  // Takes frames of somebody else's memory instead, which stay as they are until the next call of either.
+  // Uses frames in memory of the caller instead, which must not change until the next call of lend() or receive().
   void lend(const net::Datagram* frames, size_t count) {
     filled_ = message_ = 0;
     lent_.assign(frames, frames + count);
     next_lent_ = 0;
   }
-  // Steps to the next frame, in order of arrival; it has no source address. False at the end. A frame that does not fit
-  // a buffer (64 KiB) is left out. Frames are whole: a checksum or VLAN tag that was left to an interface is there.
+  // Sets `frame` to the next one, in order of arrival; it has no source address. Returns false after the last one. A
+  // frame that does not fit a buffer (64 KiB) is skipped. Frames are complete: a checksum or VLAN tag that the kernel
+  // left to the interface has been filled in.
   bool next(net::Datagram* frame);
 
  private:
@@ -54,10 +56,10 @@ class FrameReceiveBatch {
 
   uint8_t* buffer(size_t message) const;
   void prepare(const FrameSocket& socket);
-  // Finishes the frame of message_, which is `*frame`.
+  // Fills in the checksum and the VLAN tag of `*frame`, which is the frame of message_.
   void finish(net::Datagram* frame);
 
-  std::unique_ptr<uint8_t[]> memory_;  // never cleared, so that only what is used is ever touched
+  std::unique_ptr<uint8_t[]> memory_;  // never cleared, so that unused pages are never touched
   std::vector<mmsghdr> messages_;
   std::vector<iovec> pieces_;  // two for each message: the virtio header, and the frame
   std::vector<VirtioHeader> offloads_;
@@ -69,23 +71,24 @@ class FrameReceiveBatch {
   size_t next_lent_ = 0;
 };
 
-// Frames on their way out. They are copied. One thread uses a queue.
+// A queue of frames to send, which copies them. One thread uses a queue.
 class FrameSendQueue {
  public:
-  static constexpr size_t kMostFrames = 64;  // it is worth a system call
+  static constexpr size_t kMostFrames = 64;  // enough for one system call
 
-  // Appends room for a frame of `bytes`, to be written before the next call.
+  // Appends room for a frame of `bytes`, which the caller must write before the next call.
   uint8_t* add(size_t bytes);
   size_t size() const { return ends_.size(); }
 
-  // Sends and empties. Does not throw and does not block: a frame that the kernel refuses is counted as lost.
+  // Sends the frames and empties the queue. Does not throw and does not block: a frame that the kernel refuses is
+  // counted as lost.
   void flush(const FrameSocket& socket);
 
   const net::SendCounters& counters() const { return counters_; }
 
  private:
   std::vector<uint8_t> bytes_;
-  std::vector<size_t> ends_;  // of each frame in bytes_
+  std::vector<size_t> ends_;  // the end of each frame in bytes_
   std::vector<iovec> pieces_;
   std::vector<mmsghdr> messages_;
   net::SendCounters counters_;

@@ -17,7 +17,7 @@ sockaddr_un unix_address(const std::string& path) {
   sockaddr_un address{};
   if (path.empty() || path.size() >= sizeof address.sun_path || path.find('\0') != std::string::npos) {
     throw std::invalid_argument("a socket path has 1 to " + std::to_string(sizeof address.sun_path - 1) +
-                                " bytes, none of them zero; this is none: '" + path + "'");
+                                " bytes, none of them zero; '" + path + "' is not one");
   }
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
@@ -28,7 +28,7 @@ int try_bind(int fd, const sockaddr_un& address) {
   return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
 
-// Whether `address` is the name of a socket that no process has open any more.
+// Returns whether `address` is the name of a socket that no process has open any more.
 bool is_left_behind(const sockaddr_un& address) {
   struct stat status{};
   if (lstat(address.sun_path, &status) != 0 || !S_ISSOCK(status.st_mode)) return false;
@@ -40,7 +40,8 @@ FrameSocket open_socket(const std::string& path, const std::string& peer) {
   const sockaddr_un address = unix_address(path);
   FrameSocket socket(AF_UNIX, SOCK_DGRAM, path);
   socket.peer = unix_address(peer);
-  fchmod(socket.fd(), S_IRUSR | S_IWUSR);  // before there is a file, which gets this mode whatever the umask allows
+  fchmod(socket.fd(),
+         S_IRUSR | S_IWUSR);  // before bind() creates the file, which then gets this mode regardless of the umask
   int error = try_bind(socket.fd(), address);
   if (error == EADDRINUSE && is_left_behind(address)) {
     unlink(address.sun_path);

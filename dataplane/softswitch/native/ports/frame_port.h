@@ -11,10 +11,10 @@ namespace switchml::soft {
 
 class FramePort : public EthernetPort {
  public:
-  // Binds a socket to `path`, which must not be there, unless it is what a process that has ended left behind, and
-  // sends to whatever is bound to `peer` at the moment. A frame is lost when nobody is, or when nobody reads: the
-  // kernel lets net.unix.max_dgram_qlen frames wait, more where the peer has connected its socket to `path`.
-  // Throws std::invalid_argument for a path that is no socket address and std::system_error when it cannot be bound.
+  // Binds a socket to `path`, which must not exist unless it is the socket of a process that has ended, and sends to
+  // the socket that is bound to `peer` at that moment. A frame is lost if no socket is bound there, or if its queue is
+  // full: the kernel queues net.unix.max_dgram_qlen frames, or more if the peer has connected its socket to `path`.
+  // Throws std::invalid_argument for a path that cannot be a socket address and std::system_error if binding fails.
   FramePort(uint16_t number, const std::string& path, const std::string& peer);
   ~FramePort() override;
 

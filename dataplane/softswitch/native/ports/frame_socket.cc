@@ -11,18 +11,18 @@
 namespace switchml::soft {
 namespace {
 
-constexpr int kSocketBufferBytes = 32 * 1024 * 1024;  // as of a UDP port
+constexpr int kSocketBufferBytes = 32 * 1024 * 1024;  // as for a UDP port
 
-// Asks for a socket buffer, past the system's limit where we may, and returns what there is.
+// Asks for a socket buffer, beyond the system's limit if this process may, and returns the size that the kernel gave.
 size_t set_buffer(int fd, int force_option, int option) {
   if (setsockopt(fd, SOL_SOCKET, force_option, &kSocketBufferBytes, sizeof kSocketBufferBytes) != 0) {
-    // Not privileged: the kernel cuts the request to its limit, which is no error.
+    // Without the privilege the kernel reduces the request to its limit, without an error.
     setsockopt(fd, SOL_SOCKET, option, &kSocketBufferBytes, sizeof kSocketBufferBytes);
   }
   int got = 0;
   socklen_t length = sizeof got;
   getsockopt(fd, SOL_SOCKET, option, &got, &length);
-  return static_cast<size_t>(got) / 2;  // the kernel tells twice the usable size, socket(7)
+  return static_cast<size_t>(got) / 2;  // the kernel reports twice the usable size, socket(7)
 }
 
 }  // namespace

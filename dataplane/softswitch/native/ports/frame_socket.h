@@ -10,10 +10,10 @@
 
 namespace switchml::soft {
 
-// Nonblocking. Owns its descriptor.
+// A nonblocking socket that owns its descriptor.
 class FrameSocket {
  public:
-  // Throws std::system_error, with `name` in its text, when the kernel has no such socket for us.
+  // Throws std::system_error, with `name` in its text, if the kernel does not open such a socket.
   FrameSocket(int domain, int type, const std::string& name);
   ~FrameSocket();
   FrameSocket(FrameSocket&& other) noexcept;
@@ -24,14 +24,15 @@ class FrameSocket {
   int fd() const { return fd_; }
   size_t receive_buffer() const { return receive_buffer_; }  // bytes
   size_t send_buffer() const { return send_buffer_; }        // bytes
-  // Frames (modulo 2^32) that the kernel dropped because the receive buffer was full; 0 where it does not tell.
+  // Returns the number (modulo 2^32) of frames that the kernel dropped because the receive buffer was full; 0 if it
+  // does not report it.
   uint32_t receive_drops() const;
 
-  // Where frames are sent to; none when the socket is bound to an interface.
+  // The destination of frames; empty if the socket is bound to an interface.
   std::optional<sockaddr_un> peer;
-  // Whether the kernel was told to say what is missing in a frame that it did not finish, because it left the rest to
-  // an interface: a virtio header before every frame, in both directions, for the checksum, and auxiliary data for
-  // the VLAN tag. See PACKET_VNET_HDR and PACKET_AUXDATA in packet(7).
+  // True if the kernel describes what is missing in a frame that it left to the interface to complete: the checksum in
+  // a virtio header before every frame, in both directions, and the VLAN tag in auxiliary data. See PACKET_VNET_HDR and
+  // PACKET_AUXDATA in packet(7).
   bool unfinished_frames = false;
 
  private:

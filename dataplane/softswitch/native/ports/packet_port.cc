@@ -24,16 +24,15 @@ void set_option(const FrameSocket& socket, int option, const Value& value, const
 }
 
 FrameSocket open_socket(const std::string& interface) {
-  FrameSocket socket(AF_PACKET, SOCK_RAW, "interface " + interface + " (it takes CAP_NET_RAW)");
+  FrameSocket socket(AF_PACKET, SOCK_RAW, "interface " + interface + " (this needs CAP_NET_RAW)");
   sockaddr_ll address{};
   address.sll_family = AF_PACKET;
   address.sll_protocol = htons(ETH_P_ALL);
   address.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
   if (address.sll_ifindex == 0) throw failure(errno, "there is no interface", interface);
-  // Before the socket is bound, so that it has never received anything otherwise.
+  // Set before the socket is bound, so that it never receives a frame without these options.
   const int on = 1;
-  set_option(socket, PACKET_IGNORE_OUTGOING, on, "cannot tell frames in from frames out (Linux 4.20 can) at",
-             interface);
+  set_option(socket, PACKET_IGNORE_OUTGOING, on, "cannot ignore outgoing frames (this needs Linux 4.20) at", interface);
   set_option(socket, PACKET_VNET_HDR, on, "cannot ask for offloaded checksums at", interface);
   set_option(socket, PACKET_AUXDATA, on, "cannot ask for VLAN tags at", interface);
   socket.unfinished_frames = true;

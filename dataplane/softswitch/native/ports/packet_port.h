@@ -1,4 +1,4 @@
-// A switch port that is a network interface: every frame that comes in there, whoever it is for.
+// A switch port that is a network interface: it receives every frame that comes in there, to any address.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace switchml::soft {
 
 class PacketPort : public EthernetPort {
  public:
-  // Opens an AF_PACKET socket on an Ethernet interface and makes that promiscuous; needs CAP_NET_RAW. The host's own
-  // traffic there goes on beside ours. An interface that is down, or goes down, carries nothing until it is up again.
-  // Frames that the host or the other end of a veth left to segmentation offload (TSO, GSO, GRO) arrive unsegmented and
-  // are taken for what they are, frames of a wrong length: it must be off.
-  // Throws std::system_error when there is no such interface, it is not Ethernet, or we may not.
+  // Opens an AF_PACKET socket on an Ethernet interface and makes the interface promiscuous; needs CAP_NET_RAW. The
+  // host's own traffic there continues. An interface that is down, or goes down, carries nothing until it is up again.
+  // Segmentation offload (TSO, GSO, GRO) must be off on the host and at the other end of a veth: frames left to it
+  // arrive unsegmented, and are frames of a wrong length. Throws std::system_error if there is no such interface, it is
+  // not Ethernet, or this process lacks the privilege.
   PacketPort(uint16_t number, const std::string& interface);
 };
 

@@ -1,4 +1,4 @@
-// A packet as the pipeline looks at it, whichever kind of port it came in through.
+// The view that the pipeline has of a packet, for every kind of port.
 #pragma once
 
 #include <netinet/in.h>
@@ -11,7 +11,7 @@
 
 namespace switchml::soft {
 
-// Numbers are in host byte order. It points into the packet and is valid no longer than that.
+// Numbers are in host byte order. The view points into the packet and is valid only as long as that.
 struct PacketView {
   enum class Content : uint8_t {
     ours,      // SwitchML, well-formed or not
@@ -20,10 +20,10 @@ struct PacketView {
   };
 
   Content content = Content::runt;
-  const uint8_t* frame = nullptr;  // from the Ethernet header on; null when there is none, behind a UDP port
-  size_t frame_bytes = 0;          // what counters count: of a datagram, the frame that it stands for
+  const uint8_t* frame = nullptr;  // from the Ethernet header on; null for a datagram of a UDP port
+  size_t frame_bytes = 0;          // counted by counters; for a datagram, the bytes of the frame that carried it
 
-  // What the headers say. 0 where there is no such header; length and UDP fields only of what is ours.
+  // Fields of the headers; 0 if there is no such header. The lengths and UDP fields are set only for SwitchML packets.
   uint64_t eth_src = 0;
   uint32_t ipv4_src = 0;
   uint16_t udp_src = 0;
@@ -31,12 +31,13 @@ struct PacketView {
   size_t ipv4_length = 0;
   size_t udp_length = 0;
 
-  // What is there from the SwitchML header on, to the end of the frame, which may lie behind the end of the datagram.
+  // The bytes from the SwitchML header to the end of the frame, which may be behind the end of the datagram.
   const uint8_t* payload = nullptr;
   size_t payload_bytes = 0;
 };
 
-// Everything that arrives at a UDP port is ours, and the kernel saw to it that its lengths agree.
+// Returns the view of a datagram. Every datagram at a UDP port is a SwitchML packet, and the kernel has checked its
+// lengths.
 inline PacketView view_of_datagram(const net::Datagram& datagram) {
   PacketView view;
   view.content = PacketView::Content::ours;
@@ -50,8 +51,8 @@ inline PacketView view_of_datagram(const net::Datagram& datagram) {
   return view;
 }
 
-// The parser (p4/common/parser.p4): a frame is ours when a UDP header with our destination port begins right after 20
-// bytes of IPv4, so not in a fragment and not after IPv4 options.
+// Parses a frame like p4/common/parser.p4: it is a SwitchML packet if a UDP header with the SwitchML destination port
+// begins right after 20 bytes of IPv4, so not in a fragment and not after IPv4 options.
 PacketView view_of_frame(const uint8_t* frame, size_t bytes);
 
 }  // namespace switchml::soft

@@ -5,7 +5,7 @@
 namespace switchml::soft {
 namespace {
 
-constexpr uint64_t kEgressSeed = 0x9E3779B97F4A7C15;  // tells the two directions' random numbers apart
+constexpr uint64_t kEgressSeed = 0x9E3779B97F4A7C15;  // makes the random numbers of the two directions differ
 
 }  // namespace
 
@@ -34,7 +34,7 @@ int PipelinePort::copies_to_send(const uint8_t* header, size_t header_bytes, con
   if (fate == FaultInjector::Fate::dropped) {
     injected_loss->add(1, header_bytes + payload_bytes + (carries_frames_ ? 0 : wire::kHeadersBeforeUdpPayload));
   }
-  egress_faults_.take_overtaken(&egress_due_);
+  egress_faults_.take_reordered(&egress_due_);
   return fate == FaultInjector::Fate::pass_twice ? 2 : fate == FaultInjector::Fate::pass_once ? 1 : 0;
 }
 

@@ -1,4 +1,4 @@
-// A port of the switch that packets come in through.
+// A port of the switch that receives packets.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace switchml::soft {
 
-// Where packets are received; one thread uses it, for one port after the other.
+// The receive buffers of one thread, which it uses for one port after the other.
 struct ReceiveBuffers {
   net::ReceiveBatch datagrams;
   FrameReceiveBatch frames;
@@ -21,13 +21,13 @@ class Port : public PipelinePort {
  public:
   // Readable when packets wait.
   virtual int fd() const = 0;
-  // Takes what waits, without blocking and without touching anything but the socket and `buffers`: into
-  // buffers->frames where the port carries frames, else into buffers->datagrams. Returns whether there was anything.
+  // Receives the waiting packets without blocking, into buffers->frames if the port carries frames, otherwise into
+  // buffers->datagrams. Touches only the socket and `buffers`. Returns whether there were any packets.
   virtual bool receive(ReceiveBuffers* buffers) const = 0;
 
-  // Sends an Ethernet frame through the faults of this port. False where the port carries no frames.
+  // Sends an Ethernet frame through the faults of this port. Returns false if the port does not carry frames.
   virtual bool send_frame(const uint8_t* frame, size_t bytes, Counter* injected_loss) = 0;
-  // What send_results() and send_frame() were given may wait until now.
+  // Sends the packets that send_results() and send_frame() have queued.
   virtual void flush() = 0;
 
  protected:

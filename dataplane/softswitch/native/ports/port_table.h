@@ -1,4 +1,4 @@
-// The ports of a switch, or a shard's parts of them, by number.
+// The ports of a switch, or one shard's parts of them, by number.
 #pragma once
 
 #include <array>
@@ -21,22 +21,22 @@ class PortTable {
   PortTable(const PortTable&) = delete;
   PortTable& operator=(const PortTable&) = delete;
 
-  // Its number is free, here and in add_without_packets().
+  // Adds a port. Precondition, here and in add_without_packets(): its number is free.
   void add(std::unique_ptr<Port> port) {
     packet_ports_[port->number()] = port.get();
     add_without_packets(std::move(port));
   }
-  // Adds a port that no packets come in through.
+  // Adds a port that receives no packets.
   void add_without_packets(std::unique_ptr<PipelinePort> port) {
     all_.push_back(port.get());
     ports_[port->number()] = std::move(port);
   }
 
-  // The port of a number, or null where there is none.
+  // Returns the port with this number, or null.
   PipelinePort* find(uint16_t number) const { return number < kPortNumbers ? ports_[number].get() : nullptr; }
-  // The same of ports that packets come in through.
+  // Returns the port with this number if it receives packets, or null.
   Port* find_packet_port(uint16_t number) const { return number < kPortNumbers ? packet_ports_[number] : nullptr; }
-  // In the order in which they were added.
+  // Returns all ports in the order in which they were added.
   const std::vector<PipelinePort*>& all() const { return all_; }
 
  private:

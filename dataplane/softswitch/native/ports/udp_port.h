@@ -1,4 +1,4 @@
-// A switch port that is a UDP socket: whoever is addressed in the rank table is its peer.
+// A switch port that is a UDP socket; the rank table holds the addresses of its peers.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace switchml::soft {
 
 class UdpPort : public Port {
  public:
-  // What its socket should be given: a window of every worker of several jobs may arrive while the thread is busy
-  // elsewhere.
+  // The requested size of the socket buffers: a window of every worker of several jobs may arrive while the thread is
+  // busy with other ports.
   static constexpr size_t kSocketBufferBytes = size_t{32} << 20U;
 
   UdpPort(uint16_t number, net::UdpSocket socket);

@@ -47,7 +47,8 @@ void PortWatch::sleep(int timeout, bool poll_again) {
     for (DevicePort* port : devices_) port->end_sleep();
   }
   if (ready >= 0) return;
-  for (pollfd& each : polled_) each.revents = 0;  // a signal: they hold what was there before
+  for (pollfd& each : polled_)
+    each.revents = 0;  // interrupted by a signal: the fields still hold the results of the last call
 }
 
 }  // namespace switchml::soft

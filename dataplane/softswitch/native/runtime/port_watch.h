@@ -1,4 +1,4 @@
-// The ports that one thread of the switch receives from, and when it may sleep.
+// The ports that one thread of the switch receives from, and the decision when it may sleep.
 #pragma once
 
 #include <poll.h>
@@ -14,21 +14,21 @@
 
 namespace switchml::soft {
 
-// One thread uses it. Ports are never removed, so that pointers to them stay good.
+// One thread uses a watch. Ports are never removed, so pointers to them stay valid.
 class PortWatch {
  public:
   using Strays = runtime::Mailbox<StrayPacket>;
 
-  // What wakes the thread, and what it must find empty before it sleeps. Both outlive the watch.
+  // `wake_event` wakes the thread; `strays` must be empty before it sleeps. Both must outlive the watch.
   PortWatch(runtime::WakeEvent* wake_event, const Strays* strays) : wake_event_(wake_event), strays_(strays) {}
   ~PortWatch() { leave_devices(); }
   PortWatch(const PortWatch&) = delete;
   PortWatch& operator=(const PortWatch&) = delete;
 
-  // Looks at those of `ports` that are there now; none of them may change meanwhile.
+  // Watches the current ports of `ports`, which no other thread may change during the call.
   void list(const PortTable& ports);
 
-  // Calls poll(port), which returns whether there was anything, for each device port. Returns whether to poll any of
+  // Calls poll(port), which returns whether there were packets, for each device port. Returns whether to poll any of
   // them again at once.
   template <class Poll>
   bool poll_devices(Poll&& poll) {
@@ -37,9 +37,8 @@ class PortWatch {
     return decide_to_poll_again(found);
   }
 
-  // Sleeps until something may be there, or for `timeout` milliseconds (-1: without limit); not at all if `poll_again`.
-  // Calls ready(port) for each port whose descriptor says that something waits, device ports aside. Returns whether it
-  // did.
+  // Sleeps until packets may be waiting, or for `timeout` milliseconds (-1: without limit); not at all if `poll_again`.
+  // Calls ready(port) for each port whose descriptor is readable, except device ports. Returns whether it called it.
   template <class Ready>
   bool wait(int timeout, bool poll_again, Ready&& ready) {
     sleep(timeout, poll_again);
@@ -60,7 +59,7 @@ class PortWatch {
 
   runtime::WakeEvent* wake_event_;
   const Strays* strays_;
-  std::vector<Port*> ports_;  // those of devices last
+  std::vector<Port*> ports_;  // device ports last
   std::vector<DevicePort*> devices_;
   std::vector<pollfd> polled_;  // wake_event_, then one for each of ports_
 };

@@ -61,7 +61,7 @@ bool Shard::poll(DevicePort* port, ReceiveBuffers* buffers) {
   bool received = false;
   {
     const auto turn = worker_.turn();
-    port->flush();  // what it had no room for before
+    port->flush();  // sends frames that the device had no room for before
     received = port->receive(buffers);
   }
   const uint64_t handed_to = port->take_handed_to();
@@ -100,7 +100,8 @@ void Shard::process_strays() {
   if (strays.empty()) return;
   const auto turn = worker_.turn();
   for (const StrayPacket& stray : strays) {
-    Port* port = ports_.find_packet_port(stray.port);  // which the other shard may have got a moment before
+    Port* port =
+        ports_.find_packet_port(stray.port);  // null if only the other shard has got its part of a new port so far
     if (port != nullptr) pipeline_->receive(port, {stray.bytes.data(), stray.bytes.size(), stray.source});
   }
   pipeline_->flush();

@@ -1,5 +1,4 @@
-// A part of the soft switch that has a thread of its own: the slots that belong to it, and a socket or a queue of each
-// port.
+// A part of the soft switch with its own thread: the slots that belong to it, and a socket or queue of each port.
 #pragma once
 
 #include <atomic>
@@ -24,20 +23,21 @@
 
 namespace switchml::soft {
 
-// Shards share nothing: each has all tables, and counters and registers of its own, so that no packet waits for a lock
-// that another shard holds. Every member function may be called from any thread, start() and stop() from one at a time.
+// Shards share no state: each has a copy of all tables, and its own counters and registers, so that no packet waits for
+// a lock that another shard holds. Every member function may be called from any thread, start() and stop() from one at
+// a time.
 class Shard {
  public:
   using Peers = std::vector<std::unique_ptr<Shard>>;
 
-  // One of `peers`, by `index`; they outlive its thread. Throws std::system_error when the kernel gives no event
-  // descriptor.
+  // This shard is number `index` of `peers`, which must outlive its thread. Throws std::system_error if the kernel does
+  // not give an event descriptor.
   Shard(const Peers* peers, unsigned index, std::unique_ptr<SlotStore> slots);
   ~Shard() { stop(); }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
-  // Before start(): calls `publish` in a turn of the thread after packets have come.
+  // Makes the thread call `publish` in a turn after packets have come. To be called before start().
   void publish_after_bursts(std::function<void()> publish) { publish_ = std::move(publish); }
   void start();
   void stop();
@@ -47,28 +47,30 @@ class Shard {
   auto control(Operation&& operation) {
     return worker_.control([&] { return operation(*pipeline_); });
   }
-  // What those who share the pipeline with the thread take turns by.
+  // Returns the turns of the threads that share the pipeline.
   runtime::Turns& turns() { return worker_.turns(); }
-  // In a turn.
+  // To be called in a turn.
   Pipeline& pipeline() { return *pipeline_; }
 
-  // In a control operation: the port of this number, or null.
+  // In a control operation: returns the port with this number, or null.
   PipelinePort* port(uint16_t number) const { return ports_.find(number); }
-  // In a control operation: adds this shard's part of a port, or a port without packets. Its number is free.
+  // In a control operation: adds this shard's part of a port, or a port without packets. Precondition: its number is
+  // free.
   void add_port(std::unique_ptr<Port> port);
   void add_port_without_packets(std::unique_ptr<PipelinePort> port) { ports_.add_without_packets(std::move(port)); }
-  // Replaces the pipeline by an empty one with these slots, right after `forget` was called.
+  // Calls `forget`, then replaces the pipeline by an empty one with these slots.
   void reset(std::unique_ptr<SlotStore> slots, const std::function<void()>& forget);
 
  private:
   void run();
-  // Takes what waits at a device port, and returns whether there was anything, for this shard or others.
+  // Processes the packets that wait at a device port. Returns whether there were any, for this shard or others.
   bool poll(DevicePort* port, ReceiveBuffers* buffers);
   void process(Port* port, ReceiveBuffers* buffers);
   void process_strays();
-  // Hands a packet over that belongs to another shard. Returns whether it did.
+  // Passes a packet that belongs to another shard to that shard. Returns whether it did.
   bool hand_over(uint16_t port, const net::Datagram& packet);
-  // Releases what the ports' faults held long enough. Returns the milliseconds until the next is due, -1 for never.
+  // Releases packets that the ports' faults have held long enough. Returns the milliseconds until the next one is due,
+  // or -1 if none is held.
   int release_held();
 
   const Peers* peers_;
@@ -77,7 +79,7 @@ class Shard {
   runtime::Mailbox<StrayPacket> strays_;
   std::function<void()> publish_;
   std::atomic<bool> ports_changed_{true};
-  // What follows is used in turns.
+  // The members below are used only in turns.
   PortTable ports_;
   std::unique_ptr<Pipeline> pipeline_;
 };

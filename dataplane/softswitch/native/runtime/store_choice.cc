@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBytes = size_t{1} << 20U;  // a rank's pool of contributions
-constexpr int kRounds = 12;                  // of each kind
+constexpr int kRounds = 12;                  // for each kind of store
 constexpr std::chrono::milliseconds kLongest{200};
 constexpr size_t kAlignment = 64;
 
@@ -35,12 +35,12 @@ Memory make_memory() {
   return memory;
 }
 
-// Two threads rewrite the same memory in turns, as a rank and the switch do.
+// Measures two threads that rewrite the same memory in turns, as a rank and the switch do.
 class Trial {
  public:
   Trial() : passed_(make_memory()), end_(Clock::now() + kLongest) {}
 
-  // The shortest time of a round with ordinary stores and with those that bypass the caches.
+  // Returns the shortest time of a round with ordinary stores, and with stores that bypass the caches.
   std::array<Clock::duration, 2> run(int writer, int reader) {
     std::thread other([this, reader] {
       runtime::stay_on({reader});

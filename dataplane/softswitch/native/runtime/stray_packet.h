@@ -1,4 +1,4 @@
-// A packet that came to the socket of another shard than its slot's.
+// A packet that came to the socket of a shard that does not serve its slot.
 #pragma once
 
 #include <netinet/in.h>

@@ -35,7 +35,7 @@ void Switch::reset(size_t slots, size_t values) {
   auto first_store = std::make_unique<SharedSlotStore>(slots, values);
   SharedSlotStore* shared_slots = first_store.get();
   first().reset(std::move(first_store), [&] {
-    // Sums that wait would be made in the old pipeline's memory, and finished in the new one.
+    // Otherwise waiting sums would be made in the memory of the old pipeline and finished in the new one.
     for (ShmPort* port : shm_ports_) port->forget_sums();
     shm_jobs_.forget_results();
     shared_slots_ = shared_slots;
@@ -74,7 +74,7 @@ uint16_t Switch::add_udp_port(uint16_t port, const std::string& address, uint16_
 }
 
 void Switch::require_one_shard() const {
-  if (shards_.size() > 1) throw std::invalid_argument("a switch with several shards has only UDP and DPDK ports");
+  if (shards_.size() > 1) throw std::invalid_argument("a switch with several shards can only have UDP and DPDK ports");
 }
 
 void Switch::add_to_first(std::unique_ptr<Port> port) {
@@ -98,7 +98,7 @@ void Switch::add_packet_port(uint16_t port, const std::string& interface) {
 void Switch::add_device_port(uint16_t port, std::vector<std::unique_ptr<net::FrameDevice>> queues, bool busy) {
   if (queues.size() != shards_.size()) {
     throw std::invalid_argument("a device with " + std::to_string(queues.size()) +
-                                " queues is for as many shards, not " + std::to_string(shards_.size()));
+                                " queues needs the same number of shards, not " + std::to_string(shards_.size()));
   }
   const std::lock_guard<std::mutex> lock(ports_);
   require_free(port);
@@ -112,7 +112,7 @@ void Switch::add_shm_port(uint16_t port, const std::string& path, size_t threads
   const std::lock_guard<std::mutex> lock(ports_);
   require_one_shard();
   require_free(port);
-  // The socket first: a port without one would be of no use, and could not be removed.
+  // Opens the socket first: a port without one would be useless, and could not be removed.
   ShmHost* host = this;
   auto listener = std::make_unique<ShmListener>(path, port, host);
   if (threads == 0) threads = runtime::cpus().size();

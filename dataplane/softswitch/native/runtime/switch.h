@@ -1,4 +1,4 @@
-// The soft switch: its shards, the ports that they have parts of, and the control plane's way in.
+// The soft switch: its shards, the ports that are divided among them, and the operations of the control plane.
 #pragma once
 
 #include <cstddef>
@@ -28,34 +28,34 @@ class Switch : private ShmHost, private PipelineHost {
  public:
   static constexpr unsigned kMostShards = 64;
 
-  // With more than one shard its ports are UDP ports and devices with a queue for each shard, and slots are divided
-  // among the shards (slot_blocks.h), each of which has a thread. Throws std::invalid_argument, what SlotMemory throws,
-  // and std::system_error when the kernel gives no event descriptor.
+  // Each shard has a thread, and the slots are divided among the shards (slot_blocks.h). A switch with more than one
+  // shard can only have UDP ports, and devices with a queue for each shard. Throws std::invalid_argument, the
+  // exceptions of SlotMemory, and std::system_error if the kernel does not give an event descriptor.
   Switch(size_t slots, size_t values, unsigned shards = 1);
   ~Switch() override;
   Switch(const Switch&) = delete;
   Switch& operator=(const Switch&) = delete;
 
-  // Puts a new, empty pipeline in place of the old one. Ports and their faults stay.
+  // Replaces the pipeline by an empty one. Ports and their faults stay.
   void reset(size_t slots, size_t values);
 
-  // Throw std::invalid_argument when the port number is taken, or the port cannot be divided among shards, and what
-  // UdpSocket, FramePort and PacketPort throw.
+  // The functions that add a port throw std::invalid_argument if the port number is taken or the port cannot be divided
+  // among shards, and the exceptions of UdpSocket, FramePort and PacketPort.
   // Returns the UDP port that was bound.
   uint16_t add_udp_port(uint16_t port, const std::string& address, uint16_t udp_port);
   void add_frame_port(uint16_t port, const std::string& path, const std::string& peer);
   void add_packet_port(uint16_t port, const std::string& interface);
-  // A network device whose frames this process moves itself, with a queue for each shard; see DevicePort.
+  // Adds a network device whose frames this process moves itself, with a queue for each shard; see DevicePort.
   void add_device_port(uint16_t port, std::vector<std::unique_ptr<net::FrameDevice>> queues, bool busy);
-  // Ranks on this machine bind themselves to the port over a socket at `path` (shm_messages.h).
-  // `threads` serve them, 0 for as many as there are CPUs.
+  // Adds a port for ranks on this machine, which bind themselves to it over a socket at `path` (shm_messages.h).
+  // `threads` threads serve them; 0 for one thread per CPU.
   void add_shm_port(uint16_t port, const std::string& path, size_t threads);
-  // Throws std::out_of_range for a port that is not there, like every function that names one.
+  // Throws std::out_of_range for a port that does not exist, like every function that takes a port number.
   void set_faults(uint16_t port, const FaultRates& rates, uint64_t seed);
   PortCounters port_counters(uint16_t port);
 
-  // Starts and ends the data threads, without which packets wait in the sockets. No effect if they run already, or do
-  // not run.
+  // Start and end the data threads; while these do not run, packets wait in the sockets. No effect if the threads run
+  // already, or do not run.
   void start();
   void stop();
 
@@ -64,7 +64,7 @@ class Switch : private ShmHost, private PipelineHost {
   void control(Operation&& operation) {
     for (const auto& shard : shards_) shard->control(operation);
   }
-  // The sum of the counters that `find(pipeline)` returns references to.
+  // Returns the sum over all shards of the counter that `find(pipeline)` returns a reference to.
   template <class Find>
   Counter read_counter(Find&& find) {
     Counter sum;
@@ -93,9 +93,9 @@ class Switch : private ShmHost, private PipelineHost {
   }
 
  private:
-  // The shard that has all ports of a switch with one shard; shm ports have no other.
+  // Returns the first shard. It has all ports of a switch with one shard, and all shm ports.
   Shard& first() { return *shards_.front(); }
-  // Throws std::invalid_argument when a port cannot have this number.
+  // Throws std::invalid_argument if a port cannot have this number.
   void require_free(uint16_t port);
   // Adds a port, of which each shard gets a part.
   void add_port(std::vector<std::unique_ptr<Port>> parts);
@@ -105,7 +105,7 @@ class Switch : private ShmHost, private PipelineHost {
   // Calls act(part, shard) for each shard's part of a port, in control operations.
   template <class Act>
   void for_each_part(uint16_t port, Act&& act);
-  // In a control operation: makes the sums that wait at shm ports, so that registers hold them.
+  // In a control operation: makes the sums that wait at shm ports, so that the registers hold them.
   void make_sums();
   ShmGrant bind(uint16_t port, const RankBinding& rank) override;
   void unbind(uint16_t port, uint16_t connection) override;
@@ -122,12 +122,12 @@ class Switch : private ShmHost, private PipelineHost {
   std::mutex ports_;  // held while ports are added to all shards, or looked up in them
   std::vector<std::unique_ptr<Shard>> shards_;
   bool runs_ = false;  // guarded by ports_
-  // Used in turns of the first shard.
-  SharedSlotStore* shared_slots_;  // its pipeline's
+  // The members below are used in turns of the first shard.
+  SharedSlotStore* shared_slots_;  // the slots of its pipeline
   std::vector<ShmPort*> shm_ports_;
   ShmJobs shm_jobs_;
   bool streaming_ = false;                                   // stores of shm ports bypass the caches
-  std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member: they use all of the above
+  std::vector<std::unique_ptr<ShmListener>> shm_listeners_;  // the last member, because listeners use all of the above
 };
 
 }  // namespace switchml::soft

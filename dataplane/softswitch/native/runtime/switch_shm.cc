@@ -1,4 +1,4 @@
-// Ranks that bind themselves to a shm port, and leave it.
+// The binding of ranks to a shm port, and their leaving.
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 int duplicate(int fd) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) throw std::system_error(errno, std::generic_category(), "descriptor for a rank");
+  if (copy < 0) throw std::system_error(errno, std::generic_category(), "cannot duplicate a descriptor for a rank");
   return copy;
 }
 
@@ -28,7 +28,7 @@ ShmPort& Switch::shm_port_at(uint16_t port) {
   return **found;
 }
 
-// The generation of the job that is served already, or null, if the rank can be served.
+// Returns the generation of the job that is served already, or null. Throws if the rank cannot be served.
 std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const RankBinding& rank) {
   const ShmJobKey& key = rank.job;
   const size_t values = slots().values_per_packet();
@@ -39,17 +39,17 @@ std::shared_ptr<ShmJob> Switch::find_shm_job(uint16_t port, const RankBinding& r
   }
   if (size_t{key.slot_base} + key.slots > most_slots) {
     throw std::invalid_argument("this switch has " + std::to_string(most_slots) +
-                                " slots, and those of the job go beyond");
+                                " slots, and those of the job exceed this range");
   }
   std::shared_ptr<ShmJob> job = shm_jobs_.get(key);
   if (job != nullptr && job->has_rank(rank.rank)) {
     throw std::invalid_argument("rank " + std::to_string(rank.rank) + " of job " + std::to_string(key.job) +
-                                " has a connection already (asked for at port " + std::to_string(port) + ")");
+                                " has a connection already (requested at port " + std::to_string(port) + ")");
   }
   return job;
 }
 
-// Memory is made while packets flow, so the switch is looked at twice.
+// The memory is made while packets flow, without a turn, so the state of the switch is checked before and after it.
 ShmGrant Switch::bind(uint16_t port, const RankBinding& rank) {
   std::shared_ptr<ShmJob> job;
   const ShmPort* found = nullptr;
@@ -86,10 +86,10 @@ std::vector<uint32_t> Switch::quiesce(uint16_t port, uint16_t connection, const 
 }
 
 void Switch::unbind(uint16_t port, uint16_t connection) {
-  std::unique_ptr<ShmConnection> ended;  // its memory is given back after the lock
+  std::unique_ptr<ShmConnection> ended;  // its memory is freed after the turn
   std::shared_ptr<ShmJob> job;
   const runtime::Turns::Control turn(&turns());
-  make_sums();  // some may use its memory, whichever port they wait at
+  make_sums();  // sums that wait at any port may use its memory
   ended = shm_port_at(port).detach(connection);
   if (ended == nullptr) return;
   job = ended->shared_job();

@@ -54,8 +54,8 @@ void SharedSlotStore::add(size_t half, const Values& values) {
   apply(half, SlotEvent::add_buffer);
 }
 
-// The sum was complete for another rank, by an entry with another mask, and is no longer here to be added to: whatever
-// comes of it, no rank must take it for right.
+// The values come after the sum was complete for another rank, whose entry in worker_table has another mask, and
+// nothing can be added to that sum any more. The changed check makes every rank reject the result.
 void SharedSlotStore::reopen(size_t half) {
   cancel(half);
   state(half).check += 1;
@@ -68,14 +68,14 @@ void SharedSlotStore::reopen(size_t half) {
 
 bool SharedSlotStore::complete(size_t half, const Values& last, const Completion& completion, uint64_t everyone) {
   HalfState& slot = state(half);
-  if (is_summing(slot.values)) return false;  // for another rank, by an entry with another mask
+  if (is_summing(slot.values)) return false;  // already started for another rank, whose entry has another mask
   Buffers& buffers = buffers_[half];
   if (last.shared == nullptr || buffers.ranks == 0) {
     settle(half);
     return true;
   }
   if (slot.values == SlotValues::in_buffers && buffers.ranks != everyone) {
-    // A rank without values gets its result from the slot's memory, which takes part as a buffer of zeros.
+    // A rank that brought no values gets its result from the slot's memory, which joins the sum as a buffer of zeros.
     std::memset(memory().values(half), 0, values_per_packet() * sizeof(uint32_t));
     apply(half, SlotEvent::add_words);
   }
@@ -125,11 +125,11 @@ void SharedSlotStore::settle(size_t half) {
     merge(half, buffers_[half].job->contribution(first_rank(ranks), half / 2));
     apply(half, SlotEvent::copy_sum);
   } else {
-    apply(half, SlotEvent::forget);  // whoever misses the sum sees by its check that this is another one
+    apply(half, SlotEvent::forget);  // a rank that still needs the sum rejects the slot's contents by their check
   }
 }
 
-// Of a sum that is made, the last buffer that goes leaves a copy.
+// If the sum is made already, it is copied to the slot's memory from the last buffer that is taken over.
 void SharedSlotStore::take_over(size_t half, uint64_t ranks) {
   Buffers& buffers = buffers_[half];
   for_each_rank(buffers.ranks & ranks, [&](uint8_t rank) {

@@ -12,8 +12,8 @@
 namespace switchml::soft {
 namespace {
 
-// Within one machine a result takes microseconds once the last rank has contributed, so what is retransmitted after
-// this long is mostly a straggler's fault; the time doubles while nothing comes.
+// Within one machine a result takes microseconds once the last rank has contributed. So a retransmission after this
+// time mostly means that another rank is late; the time doubles as long as no result comes.
 constexpr std::chrono::milliseconds kFirstTimeout{2};
 constexpr unsigned kMostDoublings = 6;
 

@@ -1,4 +1,4 @@
-// One rank of a shm port: its rings, and the state that a sender of packets would keep.
+// One rank of a shm port: its rings, and the state that a sender of packets keeps.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace switchml::soft {
 
-// What the agent binds to a connection.
+// The rank that an agent binds to a connection.
 struct RankBinding {
   ShmJobKey job;
   uint8_t rank = 0;
@@ -26,8 +26,8 @@ class ShmConnection {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Makes the rank's memory. `doorbell` is an eventfd, which becomes its own. Throws std::system_error.
-  // `cpus` are those of its worker.
+  // Makes the rank's memory, and takes over the eventfd `doorbell`. `cpus` are those of the rank's worker. Throws
+  // std::system_error.
   ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> job, int doorbell, const std::vector<int>& cpus);
   ~ShmConnection();
   ShmConnection(const ShmConnection&) = delete;
@@ -41,26 +41,26 @@ class ShmConnection {
   channel::ChannelControl& control() const { return channel_.control(); }
   int doorbell() const { return doorbell_; }
 
-  // Whether there is something in the submission ring.
+  // Returns whether the submission ring is not empty.
   bool submissions_wait() const;
-  // Takes one slot out of it; `header` is what its packet would have. False when there is none, or none that makes
-  // sense: a process that writes nonsense is served no more.
+  // Takes one slot out of the submission ring and sets `header` to the header that its packet would have. Returns false
+  // if the ring is empty or the entry is invalid; a process that writes an invalid entry is not served any more.
   bool take(wire::Header* header);
-  // Whether the rank is missing wherever a result is: it waits for nothing.
+  // Returns whether the rank waits for no result. Then every unfinished sum of its job waits for this rank.
   bool has_nothing_in_flight() const { return slots_.in_flight() == 0; }
 
-  // Whether less of it was taken than of another rank of the job.
+  // Returns whether fewer submissions of this rank were taken than of another rank of the job.
   bool is_behind(const ShmConnection& other) const { return !channel::has_reached(submitted_, other.submitted_); }
 
-  // Puts a result into the completion ring, if it answers what is in flight. Its values are `words`, unless the rank
-  // has them already.
+  // Puts a result into the completion ring if it answers a contribution in flight. Its values are `words`, unless the
+  // rank's buffer holds them already.
   void complete(const wire::Header& result, const uint8_t* words);
-  // Lets the process see what was completed. Returns whether it sleeps and waits for so much, or for anything if there
-  // is `nothing_left` to do.
+  // Lets the process see the completed slots. Returns whether it must be woken: it sleeps, and either the number of
+  // slots that it waits for is complete, or there is `nothing_left` to do and any slot is.
   bool publish(bool nothing_left);
 
-  // A change of epoch, as SenderSlots'. From freeze() on nothing is taken either; fetch() lets retransmit() ask for
-  // what may be had.
+  // The change of epoch, as in SenderSlots. After freeze() no submission is taken either; after fetch(), retransmit()
+  // asks for the results that the rank may still take.
   void freeze() { slots_.freeze(); }
   void fetch(const std::vector<uint32_t>& targets);
   std::vector<uint32_t> held() const { return slots_.held(); }
@@ -71,8 +71,8 @@ class ShmConnection {
   bool expects_ring() const { return expects_ring_; }
   void server_sleeps_on(uint32_t processor);
 
-  // What may have been lost is retransmitted: arm() says that something may have been, retransmit() calls again(header)
-  // for all that is in flight, when its time has come.
+  // Retransmission: arm() starts the timer, because a contribution may have been lost; once it has expired,
+  // retransmit() calls again(header) for each contribution in flight.
   void arm(Clock::time_point now);
   Clock::time_point next_retransmission() const { return next_retransmission_; }
   template <class Again>
@@ -106,7 +106,7 @@ class ShmConnection {
   uint32_t completed_ = 0;  // entries put into the completion ring
   uint32_t published_ = 0;
   bool expects_ring_ = false;
-  unsigned timeouts_ = 0;  // in a row, without a result between them
+  unsigned timeouts_ = 0;  // consecutive, without a result between them
   Clock::time_point next_retransmission_ = Clock::time_point::max();
 };
 

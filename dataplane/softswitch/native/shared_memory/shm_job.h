@@ -1,4 +1,4 @@
-// A job whose ranks share memory with the switch: where their contributions are, which are replaced by results.
+// A job whose ranks share memory with the switch, which replaces their contributions by results there.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace switchml::soft {
 
-// What distinguishes one generation of a job from another.
+// The fields that distinguish one generation of a job from another.
 struct ShmJobKey {
   uint16_t job = 0;
   uint16_t epoch = 0;
@@ -31,7 +31,7 @@ class ShmJob {
   // The last result of a half.
   struct Result {
     Completion completion;
-    uint64_t ranks = 0;  // that have it where they wrote their contribution
+    uint64_t ranks = 0;  // those whose contribution buffer holds it
   };
 
   // `streaming`: stores bypass the caches.
@@ -39,7 +39,7 @@ class ShmJob {
 
   const ShmJobKey& key() const { return key_; }
   bool streaming() const { return streaming_; }
-  // `pool_index` is the switch's, as in the header.
+  // Returns whether the job uses a slot. `pool_index` counts the slots of the switch, as in the header.
   bool covers(size_t pool_index) const { return pool_index - key_.slot_base < key_.slots; }
   uint8_t* contribution(uint8_t rank, size_t pool_index) const {
     return contributions_[rank] + (pool_index - key_.slot_base) * stride_;
@@ -47,18 +47,18 @@ class ShmJob {
 
   Result& result(size_t half) { return results_[half - 2 * size_t{key_.slot_base}]; }
   void forget_results() { results_.assign(results_.size(), {}); }
-  // Whether a rank has the result with this header where it wrote its contribution.
+  // Returns whether a rank's contribution buffer holds the result with this header.
   bool has_result(uint8_t rank, const wire::Header& result);
 
-  // The rank that was behind the others when they last differed, so that it will be the last again.
+  // Returns the rank that was behind the others when they last differed; it will probably be the last again.
   uint8_t slowest() const { return slowest_; }
   void set_slowest(uint8_t rank) { slowest_ = rank; }
 
-  // Nanoseconds in which its values were added up, by whichever thread.
+  // Adds to the nanoseconds that all threads have spent adding up the job's values.
   void count_summing(uint64_t nanoseconds) { summing_.fetch_add(nanoseconds, std::memory_order_relaxed); }
   uint64_t summing() const { return summing_.load(std::memory_order_relaxed); }
 
-  // Where a rank writes; null when it has gone.
+  // Sets the buffer that a rank writes to; null once the rank has left.
   void set_contributions(uint8_t rank, uint8_t* first) { contributions_[rank] = first; }
   bool has_ranks() const;
   bool has_rank(uint8_t rank) const { return contributions_[rank] != nullptr; }
@@ -76,12 +76,12 @@ class ShmJob {
 // The jobs that have a rank on a shm port of this switch, by id.
 class ShmJobs {
  public:
-  // The generation that is like `key`, or null.
+  // Returns the generation with this key, or null.
   std::shared_ptr<ShmJob> get(const ShmJobKey& key) const;
   void put(const std::shared_ptr<ShmJob>& job) { jobs_[job->key().job] = job; }
-  // Forgets a job if it is this generation of it.
+  // Removes a job, unless another generation of it has taken its place.
   void remove(const ShmJob& job);
-  // The results that ranks have are those of slots that exist no longer.
+  // Forgets the results in the ranks' buffers, because their slots no longer exist.
   void forget_results() const;
 
  private:

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kMostClients = 4096;
 constexpr int kBacklog = 128;
-constexpr int kPauseMs = 100;  // without descriptors or memory for those who wait in the backlog
+constexpr int kPauseMs = 100;  // while there are no descriptors or no memory for the clients in the backlog
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
@@ -50,19 +50,19 @@ channel::ShmAnswer answer_of(uint16_t port, const std::string& reason) {
   return answer;
 }
 
-// What can be checked without knowing the switch. Throws std::invalid_argument.
+// Checks a request as far as possible without the switch. Throws std::invalid_argument.
 RankBinding rank_of(const channel::ShmRequest& request) {
   const auto require = [](bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(what);
   };
   require(request.job > 0 && request.job < wire::protocol::max_jobs, "the job's id is out of range");
-  require(request.epoch != 0, "epoch 0 is no epoch");
+  require(request.epoch != 0, "the epoch must not be 0");
   require(request.world_size >= 1 && request.world_size <= wire::protocol::max_workers, "a job has 1 to 64 ranks");
-  require(request.rank < request.world_size, "the job has no such rank");
+  require(request.rank < request.world_size, "the rank must be smaller than the number of ranks");
   require(request.slots >= 1 && request.slots <= wire::protocol::max_slot_index + 1 &&
               (request.slots & (request.slots - 1)) == 0,
-          "slots must be a power of two");
-  require(request.slot_base % request.slots == 0, "the first slot must be a multiple of their number");
+          "the number of slots must be a power of two");
+  require(request.slot_base % request.slots == 0, "the first slot must be a multiple of the number of slots");
   require(request.values >= 1 && request.values <= wire::protocol::max_values, "a packet has 1 to 2048 values");
   return {{request.job, request.epoch, request.slot_base, request.world_size, request.slots, request.values},
           request.rank,
@@ -78,7 +78,8 @@ ShmListener::ShmListener(std::string path, uint16_t port, ShmHost* host)
   const auto failure = [this] { return std::system_error(errno, std::generic_category(), "socket " + path_); };
   socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket_ < 0) throw failure();
-  fchmod(socket_, S_IRUSR | S_IWUSR);  // before there is a file, which gets this mode whatever the umask allows
+  fchmod(socket_,
+         S_IRUSR | S_IWUSR);  // before bind() creates the file, which then gets this mode regardless of the umask
   const auto bind_path = [&] {
     return ::bind(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   };
@@ -120,7 +121,7 @@ void ShmListener::run() {
     for (const Client& client : clients_) polled.push_back({client.socket, POLLIN, 0});
     if (poll(polled.data(), polled.size(), accepts ? -1 : kPauseMs) < 0) continue;  // a signal
     if (polled[0].revents != 0) return;
-    // From the last on, so that a removal moves nobody who is still to be served.
+    // Begins with the last client, because a removal moves the clients after it, which are served already.
     for (size_t i = clients_.size(); i-- > 0;) {
       if (polled[i + 2].revents != 0 && !serve(&clients_[i])) {
         drop(clients_[i]);
@@ -168,7 +169,7 @@ bool ShmListener::serve(Client* client) {
   const bool known = request.kind == channel::ShmRequest::kWhoAreYou || request.kind == channel::ShmRequest::kBind;
   if (!whole || bytes != sizeof request || request.magic != channel::ShmRequest::kMagic || !known ||
       client->connection != 0) {
-    answer(*client, answer_of(port_, "this is no request of an agent of this version"), nullptr);
+    answer(*client, answer_of(port_, "the request is not from an agent of this version"), nullptr);
     return false;
   }
   channel::ShmAnswer granted = answer_of(port_, "");
@@ -191,7 +192,7 @@ bool ShmListener::serve(Client* client) {
 bool ShmListener::serve_bound(const Client& client, const channel::ShmRequest& request,
                               const std::vector<uint32_t>& targets) const {
   const bool known = request.kind == (targets.empty() ? channel::ShmRequest::kFreeze : channel::ShmRequest::kFetch);
-  channel::ShmAnswer granted = answer_of(port_, "this is no request of an agent of this version");
+  channel::ShmAnswer granted = answer_of(port_, "the request is not from an agent of this version");
   std::vector<uint32_t> held;
   if (known) {
     try {
@@ -226,7 +227,7 @@ void ShmListener::answer(const Client& client, const channel::ShmAnswer& answer,
     header->cmsg_len = CMSG_LEN(sizeof grant->descriptors);
     std::memcpy(CMSG_DATA(header), grant->descriptors.data(), sizeof grant->descriptors);
   }
-  // Who does not take its answer has gone, or will see that nothing comes.
+  // An error is ignored: a client that does not read its answer has ended, or will notice that no answer comes.
   sendmsg(client.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

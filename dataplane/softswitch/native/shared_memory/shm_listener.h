@@ -1,5 +1,5 @@
-// The socket of a shm port: agents bind ranks to connections there, in a thread of its own, since making memory takes
-// milliseconds.
+// The socket of a shm port, at which agents bind ranks to connections. It has its own thread, because making memory
+// takes milliseconds.
 #pragma once
 
 #include <unistd.h>
@@ -16,7 +16,7 @@
 
 namespace switchml::soft {
 
-// What a rank's connection is given: its number, and its own descriptors of memory and doorbell.
+// The answer to a rank that was bound: the number of its connection, and descriptors of its memory and doorbell.
 struct ShmGrant {
   uint16_t connection = 0;
   std::array<int, channel::kShmDescriptors> descriptors{-1, -1};
@@ -34,21 +34,23 @@ struct ShmGrant {
   ShmGrant& operator=(const ShmGrant&) = delete;
 };
 
-// The switch, as the listener sees it.
+// The interface of the switch to the listener.
 class ShmHost {
  public:
   virtual ~ShmHost() = default;
-  // Throw std::invalid_argument for what this switch cannot serve, std::system_error and std::runtime_error.
+  // These throw std::invalid_argument for a request that this switch cannot serve, std::system_error and
+  // std::runtime_error.
   virtual ShmGrant bind(uint16_t port, const RankBinding& rank) = 0;
   virtual void unbind(uint16_t port, uint16_t connection) = 0;
-  // Freezes a rank or, where there are `targets`, lets it fetch; returns how many phases of each slot it holds.
-  // Throws std::invalid_argument.
+  // Freezes a rank or, if `targets` is not empty, lets it fetch; returns the number of phases that it holds of each
+  // slot. Throws std::invalid_argument.
   virtual std::vector<uint32_t> quiesce(uint16_t port, uint16_t connection, const std::vector<uint32_t>& targets) = 0;
 };
 
 class ShmListener {
  public:
-  // Binds `path`; a socket that nobody listens to any more is replaced. `host` outlives it. Throws std::system_error.
+  // Binds `path`, and replaces a socket there that no process listens at any more. `host` must outlive this object.
+  // Throws std::system_error.
   ShmListener(std::string path, uint16_t port, ShmHost* host);
   // Unbinds every rank.
   ~ShmListener();
@@ -64,9 +66,9 @@ class ShmListener {
   };
 
   void run();
-  // False when there are no descriptors or no memory for it.
+  // Accepts a client. Returns false if there are no descriptors or no memory for it.
   bool accept_client();
-  // Serves one message. False when the client is to be disconnected.
+  // Serves one message. Returns false if the client must be disconnected.
   bool serve(Client* client);
   bool serve_bound(const Client& client, const channel::ShmRequest& request,
                    const std::vector<uint32_t>& targets) const;

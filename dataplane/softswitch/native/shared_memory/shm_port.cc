@@ -33,7 +33,7 @@ uint16_t ShmPort::attach(std::unique_ptr<ShmConnection> connection) {
     ShmWorker& worker = worker_of(connection->rank());
     worker.attach(last_number_, connection.get());
     connections_.emplace(last_number_, std::move(connection));
-    worker.wake();  // it has not asked this rank to ring yet
+    worker.wake();  // the new rank does not know yet that it must ring
     return last_number_;
   }
   throw std::runtime_error("all connection numbers are in use");
@@ -42,7 +42,7 @@ uint16_t ShmPort::attach(std::unique_ptr<ShmConnection> connection) {
 std::unique_ptr<ShmConnection> ShmPort::detach(uint16_t number) {
   const auto found = connections_.find(number);
   if (found == connections_.end()) return nullptr;
-  make_sums();  // some may use its memory
+  make_sums();  // waiting sums may use its memory
   std::unique_ptr<ShmConnection> detached = std::move(found->second);
   connections_.erase(found);
   worker_of(detached->rank()).detach(number);
@@ -71,7 +71,7 @@ std::vector<uint32_t> ShmPort::quiesce(uint16_t number, const std::vector<uint32
     worker_of(connection->rank()).wake();
   }
   if (connection->publish(true))
-    channel::wake_process(connection->control());  // what is held must be seen by the process
+    channel::wake_process(connection->control());  // the process must see the results that were held
   return connection->held();
 }
 

@@ -1,5 +1,5 @@
-// A switch port for ranks on the same machine: their contributions are added up, and replaced by the sum, in the memory
-// that they were written to.
+// A switch port for ranks on the same machine. It adds up their contributions, and replaces them by the sum, in the
+// memory that the ranks wrote them to.
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,13 @@
 
 namespace switchml::soft {
 
-// Nothing is lost here but on purpose, or while worker_table has no entry for a rank; then the port itself retransmits
-// a contribution on the rank's behalf, as an agent would.
+// A contribution is lost here only on purpose, or while worker_table has no entry for the rank. The port then
+// retransmits it for the rank, as an agent would.
 class ShmPort : public PipelinePort {
  public:
   static constexpr size_t kMostWorkers = 32;
 
-  // `host` outlives it. Throws std::system_error.
+  // `host` must outlive this object. Throws std::system_error.
   ShmPort(uint16_t number, PipelineHost* host, size_t workers);
   ShmPort(const ShmPort&) = delete;
   ShmPort& operator=(const ShmPort&) = delete;
@@ -30,33 +30,34 @@ class ShmPort : public PipelinePort {
   void start();
   void stop();
 
-  // The CPUs near which a rank is served.
+  // Returns the CPUs on which a rank is served.
   const std::vector<int>& cpus_for(const RankBinding& rank) const { return worker_of(rank).cpus(); }
-  // In a control operation, as all that follows but what says otherwise.
-  // The number that stands for the connection from now on. Throws std::runtime_error when all are in use.
+  // The functions below are for control operations unless they say otherwise.
+  // Returns the number of the new connection. Throws std::runtime_error if all numbers are in use.
   uint16_t attach(std::unique_ptr<ShmConnection> connection);
-  // Its job's slots still need the connection's memory (SharedSlotStore::take_over).
+  // The caller must keep the connection until SharedSlotStore::take_over(): the job's slots still use its memory.
   std::unique_ptr<ShmConnection> detach(uint16_t number);
-  // Makes the sums that wait.
+  // Makes all waiting sums.
   void make_sums();
-  // Forgets all sums: the pipeline that they belong to goes away.
+  // Forgets all sums, because their pipeline is being replaced.
   void forget_sums();
-  // A change of epoch: freezes a rank or, where there are `targets`, lets it fetch; returns how many phases of each
-  // slot it holds. Throws std::invalid_argument.
+  // A change of epoch: freezes a rank or, if `targets` is not empty, lets it fetch; returns the number of phases that
+  // it holds of each slot. Throws std::invalid_argument.
   std::vector<uint32_t> quiesce(uint16_t number, const std::vector<uint32_t>& targets);
 
-  // In a data thread's turn: puts one contribution through `pipeline`.
+  // In a data thread's turn: passes one contribution to `pipeline`.
   void contribute(Pipeline* pipeline, uint16_t number, ShmConnection* connection, const wire::Header& header,
                   Clock::time_point now);
-  // In a data thread's turn: the sums that workers have to make, and a worker more for those that wait.
+  // In a data thread's turn: the sums that the workers must make, and a call that wakes one more worker for those that
+  // wait.
   SumQueue& sums() { return sums_; }
   void wake_for_sums();
-  // At the start of a data thread's turn: lets go of what the port's faults held long enough.
+  // At the start of a data thread's turn: releases packets that the port's faults have held long enough.
   void begin_turn(Pipeline* pipeline, Clock::time_point now);
-  // In a data thread's turn: lets the ranks see their results, and appends those to `sleepers` that are to be woken for
-  // so many, or for any if there is `nothing_left` to do.
+  // In a data thread's turn: lets the ranks see their results, and appends those that must be woken to `sleepers`. With
+  // `nothing_left` to do, a sleeping rank is woken for any result, otherwise only for the number that it waits for.
   void publish(bool nothing_left, std::vector<channel::ChannelControl*>* sleepers);
-  // In a data thread's turn: whether there are results that publish() has not let the ranks see.
+  // In a data thread's turn: returns whether there are results that the ranks cannot see before publish().
   bool has_results() const { return has_results_; }
 
   PortCounters counters() const override;
@@ -67,9 +68,10 @@ class ShmPort : public PipelinePort {
   void send_due() override;
 
  private:
-  // Serves a rank. Neighbouring ranks share a worker, and workers have about as many ranks each.
+  // Returns the worker that serves a rank. Neighbouring ranks share a worker, and all workers have about the same
+  // number of ranks.
   ShmWorker& worker_of(const RankBinding& rank) const;
-  // The same with a packet of its own, which can be held back or lost like any other.
+  // Does the same with a real packet, which the port's faults can delay or lose.
   void contribute_as_packet(Pipeline* pipeline, uint16_t number, const ShmConnection& connection,
                             const wire::Header& header);
   ShmConnection* find(uint16_t number) const;
@@ -77,7 +79,7 @@ class ShmPort : public PipelinePort {
 
   std::map<uint16_t, std::unique_ptr<ShmConnection>> connections_;
   uint16_t last_number_ = 0;
-  bool loses_ = false;  // packets are, or were, lost on purpose: whatever is in flight may be
+  bool loses_ = false;  // packets are or were lost on purpose, so any contribution in flight may be lost
   uint64_t sent_ = 0;
   bool has_results_ = false;
   SumQueue sums_;

@@ -18,17 +18,17 @@
 namespace switchml::soft {
 namespace {
 
-// Ranks go on with what is complete while the rest is being added up.
+// A small number, so that ranks can continue with complete slots while the others are being added up.
 constexpr unsigned kTakenPerTurn = 32;
-// A rank with few results is woken for them when its worker goes to sleep, or, where that never does, after so many
-// turns.
+// A rank with fewer results than it waits for is woken when its worker goes to sleep, or after this many turns if the
+// worker does not sleep.
 constexpr unsigned kTurnsPerWake = 16;
 
 void watch(int epoll, int descriptor) {
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLET;  // so that nobody need empty the eventfd
+  event.events = EPOLLIN | EPOLLET;  // edge-triggered, so that the eventfd need not be read
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) < 0) {
-    throw std::system_error(errno, std::generic_category(), "epoll of a doorbell");
+    throw std::system_error(errno, std::generic_category(), "cannot watch a doorbell with epoll");
   }
 }
 
@@ -40,7 +40,8 @@ ShmWorker::ShmWorker(ShmPort* port, PipelineHost* host, std::vector<int> cpus)
       cpus_(std::move(cpus)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       worker_("switchml-shm", &host->turns()) {
-  if (epoll_ < 0) throw std::system_error(errno, std::generic_category(), "epoll of a shm port");
+  if (epoll_ < 0)
+    throw std::system_error(errno, std::generic_category(), "cannot create the epoll instance of a shm port");
   watch(epoll_, worker_.wake_event().fd());
 }
 
@@ -178,12 +179,13 @@ bool ShmWorker::prepare_sleep() {
   const ShmConnection* awaited = nullptr;
   for (const auto& [number, connection] : connections_) {
     connection->server_sleeps_on(processor);
-    if (job != &connection->job()) {  // else it is the one before, as most often
+    if (job != &connection->job()) {  // mostly it is the same as that of the previous connection
       job = &connection->job();
       awaited = awaited_of(job);
     }
     if (awaited == nullptr || awaited == connection) {
-      // A wake-up costs as much as a few slots, so it is for a whole pool, or for the last that a rank submits.
+      // Waking this thread costs as much as a few slots, so the rank rings only for a whole pool, or for its last
+      // submission.
       connection->expect_ring(connection->rank().job.slots);
     }
   }
@@ -192,9 +194,9 @@ bool ShmWorker::prepare_sleep() {
                       [](const auto& each) { return each.second->expects_ring() && each.second->submissions_wait(); });
 }
 
-// A slot's result cannot come before every rank has contributed to it. So where a rank has nothing in flight, no
-// result of its job can come before that rank has submitted something, and no other need ring. Of several such ranks
-// it is the slowest: once that one rings, the others are done.
+// A slot's result cannot come before every rank has contributed to it. So if a rank has nothing in flight, no result of
+// its job can come before this rank submits a slot, and no other rank need ring. Among several such ranks the slowest
+// one is chosen: when it rings, the others have probably submitted, too.
 const ShmConnection* ShmWorker::awaited_of(ShmJob* job) const {
   const ShmConnection* behind = nullptr;
   const ShmConnection* ahead = nullptr;

@@ -1,6 +1,6 @@
-// A thread of a shm port. It serves a part of the ranks, and makes such sums as wait at the port when it gets the
-// processor. Each worker stays on some of the CPUs and asks the threads of its ranks to stay there, too: so
-// where ranks wait, a worker can work, and no core is left with all the sums.
+// A thread of a shm port. It serves some of the ranks, and makes any sums that wait at the port while it runs. Each
+// worker stays on some of the CPUs and asks the threads of its ranks to stay there, too. So the worker runs while its
+// ranks wait, and the sums are spread over all cores.
 #pragma once
 
 #include <chrono>
@@ -22,12 +22,12 @@ namespace switchml::soft {
 
 class ShmPort;
 
-// The switch, as its workers see it.
+// The interface of the switch to its workers.
 class PipelineHost {
  public:
   virtual ~PipelineHost() = default;
   virtual runtime::Turns& turns() = 0;
-  // The pipeline and its slots, which may be others in another turn.
+  // The pipeline and its slots, which may be replaced between two turns.
   virtual Pipeline& pipeline() = 0;
   virtual SharedSlotStore& slots() = 0;
   // Lets the ranks of all ports but `port` see their results, and appends those that must be woken to `sleepers`.
@@ -38,7 +38,7 @@ class ShmWorker {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Both outlive it. Throws std::system_error.
+  // `port` and `host` must outlive this object. Throws std::system_error.
   ShmWorker(ShmPort* port, PipelineHost* host, std::vector<int> cpus);
   ~ShmWorker();
   ShmWorker(const ShmWorker&) = delete;
@@ -51,43 +51,43 @@ class ShmWorker {
   // In a control operation. Throws std::system_error.
   void attach(uint16_t number, ShmConnection* connection);
   void detach(uint16_t number);
-  // There is something new to look at.
+  // Wakes the worker, which then looks for new work.
   void wake() { worker_.wake_event().wake(); }
 
-  // In a data thread's turn: whether it sleeps and nobody has woken it yet.
+  // In a data thread's turn: returns whether the worker sleeps and was not woken yet.
   bool asleep() const { return asleep_; }
   void wake_for_sums();
-  // In a control operation: makes all sums that wait.
+  // In a control operation: makes all waiting sums.
   void run_all();
   // In a control operation: forgets the sums that it has made.
   void forget_sums() { made_.clear(); }
 
  private:
   void run();
-  // Finishes the sums that were made, takes what the ranks have submitted, and makes the sums that became possible.
-  // Returns whether there was anything.
+  // Finishes the sums that were made, takes the slots that the ranks have submitted, and makes the sums that became
+  // possible. Returns whether there was any work.
   bool turn();
   bool serve(Pipeline* pipeline);
   void sleep();
-  // Wakes the ranks that the turn left in sleepers_; values_ is held.
+  // Wakes the ranks in sleepers_, which the turn has collected; values_ must be held.
   void wake_sleepers();
-  // Lets the ranks know what they must ring for, and wakes those that have results. False when something was submitted
-  // meanwhile: then the thread must not sleep.
+  // Tells the ranks when they must ring, and wakes those that have results. Returns false if a slot was submitted
+  // during this call: then the thread must not sleep.
   bool prepare_sleep();
-  // The rank without which no result of the job can come, or null.
+  // Returns a rank without which no result of the job can come, or null.
   const ShmConnection* awaited_of(ShmJob* job) const;
   std::optional<Clock::time_point> next_deadline() const;
 
   ShmPort* port_;
   PipelineHost* host_;
   std::vector<int> cpus_;
-  int epoll_ = -1;  // of the doorbells, and of the worker's event
+  int epoll_ = -1;  // watches the doorbells and the worker's event
   std::map<uint16_t, ShmConnection*> connections_;
   bool asleep_ = false;
   std::vector<SumTask> tasks_;
-  std::vector<SumTask> made_;  // a control operation adds to them (run_all)
+  std::vector<SumTask> made_;  // run_all(), in a control operation, also adds to them
   std::vector<channel::ChannelControl*>
-      sleepers_;  // processes to be woken while values_ is held, and so no memory goes away
+      sleepers_;  // processes to wake while values_ is held, so that their memory still exists
   runtime::Turns::Outside values_;
   unsigned passes_ = 0;
   runtime::Worker worker_;

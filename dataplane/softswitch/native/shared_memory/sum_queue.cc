@@ -10,7 +10,7 @@
 namespace switchml::soft {
 namespace {
 
-// A thread takes so many sums at a time: enough to be worth a turn, few enough that another thread finds some.
+// The number of sums that a thread takes at a time: enough to be worth a turn, few enough to leave some for others.
 constexpr size_t kSumsPerTurn = 16;
 
 }  // namespace

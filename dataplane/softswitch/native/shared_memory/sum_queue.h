@@ -1,4 +1,4 @@
-// Sums over ranks' own buffers, from the contribution that makes them possible until their results have left.
+// The queue of sums over ranks' buffers, from the contribution that completes them until their results are sent.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +10,30 @@ namespace switchml::soft {
 
 class ShmJob;
 
-// One sum, to be made by run(). Nobody else touches the buffers until the store has finished it
-// (SharedSlotStore::finish), so others may go on with the pipeline.
+// One sum, which run() makes. No other thread touches the buffers until SharedSlotStore::finish(), so other threads may
+// use the pipeline during run().
 struct SumTask {
   size_t half = 0;
   uint64_t id = 0;
   ShmJob* job = nullptr;
-  uint64_t ranks = 0;         // whose buffers take part
-  uint8_t* memory = nullptr;  // the slot's, where it takes part like another buffer
+  uint64_t ranks = 0;         // those whose buffers are added up
+  uint8_t* memory = nullptr;  // the slot's memory, if it is added up like another buffer
   size_t values = 0;
 
   void run() const;
 };
 
-// Used in turns (runtime::Turns).
+// Must be used in turns (runtime::Turns).
 class SumQueue {
  public:
   void add(const SumTask& task) { waiting_.push_back(task); }
   bool any_wait() const { return !waiting_.empty(); }
   bool any_left() const { return !waiting_.empty() || running_ != 0; }
-  // A thread has made `made` of them and takes some more.
+  // Called by a thread that has made `made` sums; gives it some more.
   void exchange(size_t made, std::vector<SumTask>* taken);
-  // Makes all that wait. They count as being made.
+  // Makes all waiting sums, which count as being made until exchange() reports them.
   void run_all(std::vector<SumTask>* made);
-  // Forgets those that wait and those that are being made.
+  // Forgets the waiting sums and those that are being made.
   void clear();
 
  private:

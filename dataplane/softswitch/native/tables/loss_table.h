@@ -1,5 +1,4 @@
-// loss_ingress_table and loss_egress_table: packets that are dropped on purpose, as a bad cable would
-// (p4/common/loss.p4).
+// loss_ingress_table and loss_egress_table, which drop packets on purpose, like a bad cable (p4/common/loss.p4).
 #pragma once
 
 #include <cstdint>
@@ -16,12 +15,12 @@ class LossTable {
 
   // A packet of `port` is lost when a random 32-bit number is below `threshold`; 0xFFFFFFFF loses every packet.
   void set(uint16_t port, uint32_t threshold) { thresholds_[port] = threshold; }
-  // Throws std::out_of_range when the port has no entry.
+  // Throws std::out_of_range if the port has no entry.
   void remove(uint16_t port);
 
-  // Whether packets of this port may be lost.
+  // Returns whether packets of this port may be lost.
   bool covers(uint16_t port) const { return !thresholds_.empty() && thresholds_.count(port) != 0; }
-  // Draws for one packet.
+  // Returns whether one packet is lost, by a random number.
   bool loses(uint16_t port) { return !thresholds_.empty() && draw(port); }
 
  private:

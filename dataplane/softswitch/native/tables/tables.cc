@@ -15,7 +15,7 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-// As people write it: 02:00:00:00:00:01.
+// Returns the address as text, such as 02:00:00:00:00:01.
 std::string mac_text(uint64_t mac) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
@@ -133,7 +133,7 @@ void Tables::set_group(uint16_t group, const std::vector<Replica>& replicas) {
   std::vector<Replica> ordered;
   ordered.reserve(replicas.size());
   for (const Replica& replica : replicas) {
-    // Before the others of its port: that is the order in which BMv2 sends them.
+    // Inserted before the other replicas of its port, which is the order in which BMv2 sends them.
     const auto place = std::lower_bound(ordered.begin(), ordered.end(), replica,
                                         [](const Replica& a, const Replica& b) { return a.port < b.port; });
     ordered.insert(place, replica);

@@ -47,16 +47,16 @@ struct WorkerEntry {
   Counter counter;
 };
 
-// worker_table: which packets may contribute. Throws std::out_of_range for an entry that is not there and
-// std::invalid_argument for a match with value bits outside its mask.
+// worker_table, which admits packets that may contribute. Its functions throw std::out_of_range for an entry that does
+// not exist and std::invalid_argument for a match with value bits outside its mask.
 class WorkerTable {
  public:
-  // Adds an entry, or gives the one that is there a new action and leaves its counter.
+  // Adds an entry, or replaces the action of an existing one and keeps its counter.
   void set(const WorkerKey& key, const SlotMatch& match, const Admission& admission);
   void remove(const WorkerKey& key, const SlotMatch& match);
   Counter& counter(const WorkerKey& key, const SlotMatch& match);
 
-  // The entry that admits a packet; null when none does. Valid until the next change.
+  // Returns the entry that admits a packet, or null. Valid until the next change of the table.
   WorkerEntry* find(const WorkerKey& key, uint16_t slot);
 
  private:
@@ -68,7 +68,8 @@ class WorkerTable {
   Entries::iterator locate(const WorkerKey& key, const SlotMatch& match);
 
   std::unordered_map<WorkerKey, Entries, Hash> entries_;
-  // The packets of a run have one sender, so the last lookup is nearly always the next one.
+  // The result of the last lookup. The packets of a burst have one sender, so the next lookup nearly always has the
+  // same key.
   WorkerKey last_key_;
   Entries* last_entries_ = nullptr;
 };
@@ -104,14 +105,15 @@ struct L2Action {
   uint16_t port_or_group = 0;  // a port of `forward`, a group of `flood`
 };
 
-// Everything that the control plane writes. remove_... throw std::out_of_range for a key that is not there.
+// All tables that the control plane writes. The remove_... functions throw std::out_of_range for a key that does not
+// exist.
 class Tables {
  public:
   WorkerTable workers;
   SwitchAddress switch_address;
   LossTable loss_ingress{"loss_ingress_table"};
   LossTable loss_egress{"loss_egress_table"};
-  L2Action l2_default;  // of frames to an address that l2_table does not have
+  L2Action l2_default;  // for frames to an address that is not in l2_table
 
   void set_job(uint16_t job, SlotRange slots) { jobs_[job] = slots; }
   void remove_job(uint16_t job);
@@ -123,12 +125,12 @@ class Tables {
 
   void set_l2(uint64_t eth_dst, L2Action action) { l2_[eth_dst] = action; }
   void remove_l2(uint64_t eth_dst);
-  // What is done with a frame to this address.
+  // Returns the action for a frame to this address.
   const L2Action& find_l2(uint64_t eth_dst) const;
 
   void set_group(uint16_t group, const std::vector<Replica>& replicas);
   void remove_group(uint16_t group);
-  // The replicas by port, of one port the last first; null for an unknown group.
+  // Returns the replicas of a group by port, the last added first for each port; null for an unknown group.
   const std::vector<Replica>* find_group(uint16_t group) const;
 
  private:
