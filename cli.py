@@ -1,4 +1,4 @@
-"""The entry of switchml-ctl."""
+"""The entry point of switchml-ctl."""
 
 import signal
 from typing import NoReturn
@@ -8,7 +8,9 @@ __all__ = ["main"]
 
 def main() -> NoReturn:
     """Run the command line and exit with its status."""
-    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell's background job is not
+    interruptible = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # false for a background job of a shell
     if interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupted import would print a traceback
 

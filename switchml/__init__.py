@@ -5,8 +5,8 @@ import switchml
 with switchml.connect() as comm:
     comm.all_reduce(gradient, op="avg")
 
-Importing this package loads nothing else: each name below comes from its module when it is first used. So the daemons
-and the command line, which are modules of this package, start without numpy and the native code of the library.
+Importing this package loads nothing else: each name below is imported from its module when it is first used. So the
+daemons and the command line, which are modules of this package, start without numpy and the library's native code.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ if not TYPE_CHECKING:  # a type checker that saw this function would accept any 
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(_MODULES.get(name, _ERRORS)), name)
-        globals()[name] = value  # found without this function the next time
+        globals()[name] = value  # from now on the name is found without this function
         return value
 
 

@@ -1,6 +1,6 @@
-"""The conversation with the agent on this host: one SEQPACKET socket, one JSON object a message, for one rank.
+"""The connection of one rank to the agent on this host: a SEQPACKET socket, and one JSON object in each message.
 
-A control thread listens to the agent and to the native code's attention descriptor; it holds no communicator alive.
+A control thread watches the socket and the native code's attention descriptor. It does not keep a communicator alive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from switchml.errors import ConnectError
 __all__ = ["AgentConnection", "Attachment", "Failure", "attach"]
 
 MESSAGE_BYTES: Final = 16 * 1024
-_VERDICT_SECONDS: Final = 10.0  # how long a failed check waits for the controller's word on all ranks' calls
+_VERDICT_SECONDS: Final = 10.0  # for the controller to compare the calls of all ranks after a failed check
 _LOSS_CHARACTERS: Final = 500
 _SEND_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 5.0
@@ -32,7 +32,7 @@ _CREDENTIALS: Final = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 @dataclass(frozen=True)
 class Attachment:
-    """What the agent said of the job and the rank that were attached to."""
+    """The job and the rank that this process is attached to, as the agent described them."""
 
     job_id: int
     name: str
@@ -40,13 +40,13 @@ class Attachment:
     rank: int
     world_size: int
     generation: int = 0
-    joined: tuple[int, ...] = ()  # ranks whose processes begin anew in this epoch
+    joined: tuple[int, ...] = ()  # ranks whose processes are new in this epoch
     on_failure: str = "abort"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why the job cannot go on, in the agent's words."""
+    """The reason why the job cannot continue, as the agent reported it."""
 
     error: str
     ranks: tuple[int, ...]
@@ -54,7 +54,7 @@ class Failure:
 
 
 OnMove = Callable[[Attachment, Sequence[int], Failure], "int | None"]
-"""Goes over to another epoch, after the loss of ranks; returns the new attention descriptor."""
+"""Changes to another epoch after the loss of ranks; returns the new attention descriptor."""
 
 
 def attach(
@@ -63,11 +63,11 @@ def attach(
     """Connect to the agent at `path` and attach as `request` says.
 
     Returns:
-        The connection, what was attached to, and descriptors that the caller closes: the rank's shared memory, the
-        doorbell and, where a switch on this host shares that memory, the results of the job.
+        The connection, the attachment, and descriptors that the caller closes: the rank's shared memory, the doorbell
+        and, if a switch on this host shares that memory, the results of the job.
 
     Raises:
-        ConnectError: no agent answers there within `timeout` seconds, it is another user's, or it refuses.
+        ConnectError: no agent answers there within `timeout` seconds, it belongs to another user, or it refuses.
 
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -80,7 +80,7 @@ def attach(
             data, descriptors, flags, _ = socket.recv_fds(sock, MESSAGE_BYTES + 1, 3, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError as error:
             raise ConnectError(
-                f"the agent at {path} did not answer within {timeout:g} s; it may be stopped: see its log"
+                f"the agent at {path} did not answer within {timeout:g} s; it may be suspended: see its log"
             ) from error
         except OSError as error:
             raise ConnectError(f"the agent at {path} ended the connection: {error.strerror}; see its log") from error
@@ -92,7 +92,7 @@ def attach(
         attachment = _attachment(answer)
         if attachment is None or len(descriptors) not in (2, 3) or flags & socket.MSG_CTRUNC:
             raise ConnectError(
-                f"what listens at {path} does not answer as an agent does; "
+                f"the program that listens at {path} does not answer like an agent; "
                 "check SWITCHML_AGENT, and that this process may open more files (ulimit -n)"
             )
     except BaseException:
@@ -119,7 +119,7 @@ def _connect(sock: socket.socket, path: Path) -> None:
         ) from error
     except TimeoutError as error:
         raise ConnectError(
-            f"the agent at {path} does not accept connections; it may be stopped: see its log"
+            f"the agent at {path} does not accept connections; it may be suspended: see its log"
         ) from error
     except OSError as error:
         what = "its agent has ended" if isinstance(error, ConnectionRefusedError) else str(error)
@@ -128,23 +128,23 @@ def _connect(sock: socket.socket, path: Path) -> None:
 
 
 def _require_own(sock: socket.socket, path: Path) -> None:
-    """Check, before anything is sent, that this user or root listens at `path`: the agent gets the tensors.
+    """Check, before anything is sent, that this user or root listens at `path`, because the agent gets the tensors.
 
     Raises:
-        ConnectError: another user does.
+        ConnectError: another user listens there.
 
     """
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, owner, _ = _CREDENTIALS.unpack(credentials)
     if owner not in (os.geteuid(), 0):
         raise ConnectError(
-            f"user {owner} listens at the agent socket {path}, and this process is user {os.geteuid()}'s: nothing was "
-            "sent; an agent serves the user that it runs as, so start one as this user, or correct SWITCHML_AGENT"
+            f"user {owner} listens at the agent socket {path}, but this process is run by user {os.geteuid()}: nothing "
+            "was sent; an agent serves the user that it runs as, so start one as this user, or correct SWITCHML_AGENT"
         )
 
 
 def _parse(data: bytes) -> dict[str, Any]:
-    """Return the message, or {} where the bytes are none."""
+    """Return the message, or {} if the bytes are not a message."""
     try:
         message = json.loads(data) if len(data) <= MESSAGE_BYTES else None
     except (ValueError, RecursionError):
@@ -170,13 +170,13 @@ def _ranks(message: dict[str, Any], key: str = "ranks") -> tuple[int, ...]:
 
 
 class AgentConnection:
-    """An attached rank's connection. Where `close` does not end it, the agent reports the rank as lost."""
+    """The connection of an attached rank. If it ends without `close`, the agent reports the rank as lost."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread: threading.Thread | None = None
-        self._ends_itself = False  # the control thread closed this connection: it cannot wait for its own end
+        self._ends_itself = False  # the control thread closed this connection, and must not wait for its own end
         self._closed = threading.Event()  # the agent confirmed the close
         self._asking = threading.Lock()  # one question about missing ranks at a time
         self._answered = threading.Event()
@@ -191,7 +191,7 @@ class AgentConnection:
     ) -> None:
         """Start the control thread, which calls `on_failure`, `on_attention` and, for another epoch, `on_move`.
 
-        They must not keep the owner of this connection alive.
+        The callbacks must not keep the owner of this connection alive.
         """
         self._thread = threading.Thread(
             target=self._listen,
@@ -206,7 +206,7 @@ class AgentConnection:
         self._send({"type": "check_failed", "position": position, "call": call})
 
     def missing(self, timeout: float) -> tuple[int, ...]:
-        """Return the ranks that the others wait for; empty when it is not known within `timeout` seconds."""
+        """Return the ranks that the others wait for; empty if the agent does not know them within `timeout` seconds."""
         with self._asking:
             self._answered.clear()
             self._missing = ()
@@ -215,7 +215,7 @@ class AgentConnection:
             return self._missing
 
     def close(self, loss: str) -> None:
-        """End the connection: in order, or with the reason why the agent shall report this rank as lost."""
+        """End the connection; with a `loss`, the agent reports this rank as lost for that reason."""
         message = {"type": "close"}
         if loss:
             message["loss"] = "".join(c if c.isprintable() else " " for c in loss[:_LOSS_CHARACTERS])
@@ -240,7 +240,7 @@ class AgentConnection:
             self._sock.close()
 
     def _send(self, message: Mapping[str, object]) -> bool:
-        """Tell whether the message went out. If not, the agent is gone, which the control thread sees by itself."""
+        """Send a message and return whether that worked. If not, the agent has ended; the control thread notices."""
         with contextlib.suppress(OSError):
             self._sock.send(json.dumps(message).encode(), socket.MSG_NOSIGNAL)
             return True
@@ -263,7 +263,7 @@ class AgentConnection:
             if self._wake in ready:
                 break
             if attention_fd in ready:
-                poll.unregister(attention_fd)  # it says so once
+                poll.unregister(attention_fd)  # the callback is called only once
                 on_attention()
                 verdict_due = time.monotonic() + _VERDICT_SECONDS
             if self._sock.fileno() in ready:
@@ -274,9 +274,9 @@ class AgentConnection:
                     self._answered.set()
                 elif kind == "closed":
                     self._closed.set()
-                    poll.unregister(self._sock)  # the agent's end of the connection follows
+                    poll.unregister(self._sock)  # the agent closes the connection next
                 elif kind == "moved":
-                    with contextlib.suppress(KeyError):  # its check may have failed
+                    with contextlib.suppress(KeyError):  # it is unregistered already if a check failed
                         poll.unregister(attention_fd)
                     verdict_due = None
                     moved = _moved(message, descriptors, on_move)
@@ -306,12 +306,18 @@ class AgentConnection:
 
 
 def _moved(message: dict[str, Any], descriptors: list[int], on_move: OnMove) -> int | Failure | None:
-    """Go over to another epoch: its attention descriptor, None where nobody wants it, or why that is not possible."""
+    """Change to another epoch.
+
+    Returns:
+        The attention descriptor of the new epoch, None if the communicator no longer exists, or the reason why the
+        change failed.
+
+    """
     loss = Failure("WorldChanged", _ranks(message, "lost"), str(message.get("message")))
     attachment = _attachment(message)
     try:
         if attachment is None or len(descriptors) not in (2, 3):
-            return Failure("AgentLost", (), "the agent's word of the new epoch makes no sense")
+            return Failure("AgentLost", (), "the agent's message about the new epoch is malformed")
         return on_move(attachment, descriptors, loss)
     except (OSError, ValueError) as error:
         return Failure("AgentLost", (), f"the memory of the new epoch cannot be used: {error}")
@@ -323,4 +329,4 @@ def _moved(message: dict[str, Any], descriptors: list[int], on_move: OnMove) -> 
 def _failure(message: dict[str, Any]) -> Failure:
     if message.get("type") in ("failed", "refused"):
         return Failure(str(message.get("error")), _ranks(message), str(message.get("message")))
-    return Failure("AgentLost", (), "the agent on this host ended without a word, or speaks another protocol")
+    return Failure("AgentLost", (), "the agent on this host ended without a message, or is of another version")

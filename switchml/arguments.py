@@ -1,4 +1,4 @@
-"""Checks of what callers pass in."""
+"""Checks of arguments."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["positive_seconds", "whole_number"]
 
 
 def whole_number(value: object, name: str) -> int:
-    """Return `value`, of Python's, numpy's or another integer type, as an int.
+    """Return `value`, which may be of any integer type (Python's, numpy's or another), as an int.
 
     Raises:
-        TypeError: it is something else: True is not rank 1, nor 0.5 rank 0.
+        TypeError: it is not an integer. Booleans and floats are refused, so that True is not taken for rank 1.
 
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):

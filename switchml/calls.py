@@ -1,4 +1,4 @@
-"""One collective as a rank makes it."""
+"""The description of one collective call of a rank."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ REDUCTIONS: Final = {
     ("bfloat16", "avg"): _native.KIND_BFLOAT16_AVG,
     ("int32", "sum"): _native.KIND_INT32_SUM,
 }
-"""What the native code calls an all-reduce, by the name of the dtype and the operation; there are no others."""
+"""The kinds of all-reduce in the native code, by the names of dtype and operation. All others are unsupported."""
 
 
-_LONGEST_NAME: Final = 64  # characters of a dtype's name that an agent takes
+_LONGEST_NAME: Final = 64  # characters of a dtype's name that an agent accepts
 
 
 class Call(NamedTuple):
-    """One collective as this rank made it."""
+    """One collective call of this rank."""
 
     sequence: int
     operation: Operation
-    op: str  # of an all_reduce
+    op: str  # for an all_reduce
     buffer: Buffer | None  # keeps the user's memory alive while the native threads use it
-    root: int  # of a broadcast
+    root: int  # for a broadcast
 
     @property
     def dtype(self) -> str:
@@ -53,7 +53,7 @@ class Call(NamedTuple):
 
     @property
     def fingerprint(self) -> int:
-        """Return 32 bits that differ between ranks whose calls do; the native code adds the sequence number."""
+        """Return a 32-bit hash by which ranks notice that their calls differ; native code adds the sequence number."""
         return zlib.crc32(f"{self.operation}|{self.op}|{self.dtype}|{self.elements}|{self.root}".encode())
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Call(NamedTuple):
         return f"{self.operation} number {self.sequence}{details[self.operation]}"
 
     def to_message(self) -> dict[str, object]:
-        """Return the call as the agent is told it."""
+        """Return the call in the form of messages to the agent."""
         return {
             "sequence": self.sequence,
             "operation": self.operation,
@@ -77,7 +77,7 @@ class Call(NamedTuple):
 
 
 def _short(dtype: str) -> str:
-    """Return a name that the agent takes: a long one is cut, and ends with a digest that tells it from others."""
+    """Return a name that the agent accepts: a long one is cut, and a digest at its end keeps it unique."""
     if len(dtype) <= _LONGEST_NAME:
         return dtype
     digest = f"...{zlib.crc32(dtype.encode()):08x}"

@@ -1,4 +1,4 @@
-"""The communicator: what a training process calls."""
+"""The communicator, whose methods a training process calls."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ DEFAULT_TIMEOUT: Final = 300.0  # seconds that a collective may take
 
 
 class Communicator:
-    """A process's rank in a job: collectives over all of its ranks, summed in the switch. Made by `switchml.connect`.
+    """A process's rank in a job: collectives over all ranks, summed in the switch. Made by `switchml.connect`.
 
-    All ranks make the same calls in the same order; any number may be in flight (``async_op=True``), and they end in
-    that order. A communicator may be used from several threads as long as these keep that order, but not from a
-    forked child.
+    All ranks must make the same calls in the same order; any number may be in flight (``async_op=True``), and they end
+    in that order. Several threads may use a communicator as long as they keep that order, but a forked child may not.
 
     Sums of int32 are exact modulo 2^32. Sums of float32 are exact up to a bound: with N ranks, and M the power of two
     above the largest magnitude in a block (the values of one packet) of any rank, a sum differs from the exact one by
     at most N/2 * M * 2^-(31 - ceil(log2 N)) plus half a unit in the last place of the float32 result; a sum beyond
-    float32 is infinite. An average is that of the sum before it is rounded, so it is finite where the average is a
-    float32. The same holds for float16 and bfloat16, with their last place and their range: a sum or an
-    average of them is rounded to 16 bits once, at its end. The same contributions give the same bits, in whatever order
-    packets arrive.
+    float32 is infinite. An average is computed from the sum before that is rounded, so it is finite if float32 can hold
+    the average. The same is true of float16 and bfloat16, with their last place and their range: a sum or an average
+    of them is rounded to 16 bits once, at its end. The same contributions give the same bits, regardless of the order
+    in which packets arrive.
 
     After a `NonFiniteError` the communicator remains usable. After `WorldChanged` it is usable too, in a new epoch with
-    other ranks; every rank gets it from the calls that were under way, else from its next call. After any other failure
-    every later call raises the same error. `close` ends the rank in order; a process that ends normally without it is
-    closed at exit. A rank whose process crashes, that leaves a ``with`` block by an exception, or that is closed while
-    calls are unfinished or after its own timeout, is reported as lost to the others, who would otherwise wait for it.
+    other ranks; every rank gets this error from the calls that were unfinished, or else from its next call. After any
+    other failure every later call raises the same error. `close` ends the rank's part in the job; a process that exits
+    normally without it is closed at exit. A rank is reported as lost if its process crashes, if it leaves a ``with``
+    block by an exception, or if it is closed with unfinished calls or after its own timeout; the other ranks would
+    otherwise wait for it.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -66,48 +66,48 @@ class Communicator:
 
     @property
     def generation(self) -> int:
-        """How often the job had changed to another epoch when the present one began: 0 in its first."""
+        """The number of changes of epoch before the current epoch: 0 in the job's first epoch."""
         return self._membership.attachment.generation
 
     @property
     def joined(self) -> tuple[int, ...]:
-        """The ranks whose processes began anew with this epoch: those that lack what the others have trained so far."""
+        """The ranks whose processes are new in this epoch, and so lack what the others have trained so far."""
         return self._membership.attachment.joined
 
     @property
     def failure_policy(self) -> str:
-        """What becomes of the job when a rank is lost: "abort", "shrink" or "restart"."""
+        """The policy for the loss of a rank: "abort", "shrink" or "restart"."""
         return self._membership.attachment.on_failure
 
     @property
     def slots(self) -> int:
-        """The slots of the job's pool: no rank is further ahead of another one than so many chunks."""
+        """The slots of the job's pool: the number of chunks by which a rank can be ahead of another one, at most."""
         return self._membership.native.slots
 
     @property
     def values_per_packet(self) -> int:
-        """The 32-bit values of a chunk; a call is cut into that many of them a chunk, and is one chunk at least."""
+        """The 32-bit values of a chunk. A call is cut into chunks of this size, and has at least one."""
         return self._membership.native.values_per_packet
 
     @property
     def position(self) -> int:
-        """The chunks that this rank has the results of, in this epoch; it stands still where nothing progresses."""
+        """The number of chunks in this epoch whose results this rank has; it grows as long as calls progress."""
         return self._membership.native.position
 
     @property
     def failure(self) -> SwitchMLError | None:
-        """Why the next call will raise; None while it is usable."""
+        """The error that the next call will raise; None while the communicator is usable."""
         return self._membership.failure
 
     def on_failure(self, callback: Callable[[SwitchMLError], None]) -> None:
         """Call `callback` with `failure` as soon as there is one, even while this process makes no calls.
 
-        It comes from any thread, must neither wait nor raise, and should not keep this communicator alive.
+        The callback runs on any thread, must neither wait nor raise, and should not keep this communicator alive.
         """
         self._membership.on_failure(callback)
 
     def on_change(self, callback: Callable[[WorldChanged], None]) -> None:
-        """Call `callback` after each change to another epoch, with what the next call will raise. As `on_failure`."""
+        """Call `callback`, under the rules of `on_failure`, after each change of epoch, with the next call's error."""
         self._membership.on_change(callback)
 
     @overload
@@ -133,17 +133,17 @@ class Communicator:
         Args:
             x: C-contiguous, writable numpy array or torch CPU tensor of float32, float16, bfloat16 (numpy's is that
                 of the package ml_dtypes) or int32, of any shape; the same number of elements on every rank.
-            op: "sum" (int32 wraps as numpy's does), or "avg" (of floating-point numbers only).
+            op: "sum" (int32 wraps around as in numpy), or "avg" (for floating-point numbers only).
             async_op: return a `Work` at once instead of waiting.
             timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
 
         Raises:
             UnsupportedTensor: `x` cannot be reduced; nothing was sent, and it is unchanged.
-            NonFiniteError: a rank contributed NaN or infinity. The result is NaN in the places named (on every rank)
-                and right everywhere else.
+            NonFiniteError: a rank contributed NaN or infinity. The result is NaN at the indices named (on every rank)
+                and correct everywhere else.
             CollectiveTimeout: not all ranks took part in time; `x` is undefined.
             CollectiveMismatch: another rank called with another size, dtype or operation; `x` is undefined.
-            SwitchMLError: the job cannot go on (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
+            SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
             ValueError: `op` is unknown, `timeout` is not a positive number, or `x` shares memory with the array of a
                 call that has not ended.
@@ -173,12 +173,12 @@ class Communicator:
     def broadcast(self, x: Tensor, root: int, async_op: bool = False, timeout: float | None = None) -> Work | None: ...
 
     def broadcast(self, x: Tensor, root: int, async_op: bool = False, timeout: float | None = None) -> Work | None:
-        """Replace `x` on every rank by that of rank `root`, bit for bit (NaN payloads included).
+        """Replace `x` on every rank by the array of rank `root`, bit for bit (also NaN payloads).
 
         Args:
             x: C-contiguous, writable numpy array or torch CPU tensor of any fixed-size dtype and shape; the same
                 dtype and number of elements on every rank.
-            root: the rank whose array is taken.
+            root: the rank whose array all ranks get.
             async_op: return a `Work` at once instead of waiting.
             timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
 
@@ -186,7 +186,7 @@ class Communicator:
             UnsupportedTensor: `x` cannot be used; nothing was sent, and it is unchanged.
             CollectiveTimeout: not all ranks took part in time; `x` is undefined (on the root too).
             CollectiveMismatch: another rank called with another size, dtype or root; `x` is undefined.
-            SwitchMLError: the job cannot go on, as for `all_reduce`.
+            SwitchMLError: the job cannot continue, as for `all_reduce`.
             ValueError: `root` is not a rank of the job, `timeout` is not a positive number, or `x` shares memory with
                 the array of a call that has not ended.
             TypeError: `root` is not an integer.
@@ -204,13 +204,13 @@ class Communicator:
     def barrier(self, timeout: float | None = None, *, async_op: Literal[True]) -> Work: ...
 
     def barrier(self, timeout: float | None = None, async_op: bool = False) -> Work | None:
-        """Wait until every rank has called it, at most `timeout` seconds (None for `DEFAULT_TIMEOUT`).
+        """Wait until every rank has called `barrier`, at most `timeout` seconds (None for `DEFAULT_TIMEOUT`).
 
-        With `async_op`, a `Work` is returned at once, and its `wait` does the waiting.
+        With `async_op`, return a `Work` at once, whose `wait` waits for the ranks.
 
         Raises:
-            CollectiveTimeout: not all ranks did.
-            SwitchMLError: the job cannot go on, as for `all_reduce`.
+            CollectiveTimeout: not all ranks called it in time.
+            SwitchMLError: the job cannot continue, as for `all_reduce`.
 
         """
         return self._start(_native.KIND_BARRIER, "barrier", "", None, 0, async_op, timeout)
@@ -218,7 +218,7 @@ class Communicator:
     def close(self) -> None:
         """End this rank's part in the job; the job completes when all ranks have done so. Idempotent.
 
-        Calls in flight end: waiting for them raises `CommunicatorClosed` and their arrays are undefined.
+        Calls in flight fail: waiting for them raises `CommunicatorClosed`, and their arrays are undefined.
         """
         self.end()
 

@@ -1,4 +1,4 @@
-"""From a process to its communicator."""
+"""The function `connect`, which makes a communicator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from switchml.membership import Membership
 __all__ = ["connect"]
 
 _JOIN_TIMEOUT: Final = 30.0  # seconds for an agent to answer
-_START_SECONDS: Final = 20.0  # from the coming of the last rank until the job is ready: the agent says when it is not
+_START_SECONDS: Final = (
+    20.0  # from the arrival of the last rank until the job is ready; the agent reports it if this fails
+)
 
 
 def connect(
@@ -31,28 +33,28 @@ def connect(
 ) -> Communicator:
     """Attach this process to its rank of a job, through the agent on this host.
 
-    What is not given is taken from the environment, which `switchml-ctl job start -- COMMAND` or torchrun sets.
+    Missing arguments are taken from the environment, which `switchml-ctl job start -- COMMAND` or torchrun sets.
 
     Args:
-        agent: path of the agent's socket; else SWITCHML_AGENT, else an agent of the fabric in SWITCHML_RUN_DIR, else of
-            the one that `switchml-ctl up` has started.
-        job: id or name of the job; else SWITCHML_JOB. With `create` a key of 1 to 200 printable characters; else
-            one made from the launcher's variables (`switchml.environment.rendezvous_key`).
-        rank: the rank that this process was started with; else SWITCHML_RANK, else RANK. `Communicator.rank` is another
-            one where the job has gone on without lost ranks since then (`on_failure` is "shrink").
-        world_size: number of ranks, which is only compared with the job's unless `create` is set; else
-            SWITCHML_WORLD_SIZE, else WORLD_SIZE.
-        create: begin the job when all `world_size` ranks have called this with the same key, each through its own
-            host's agent. The pool is SWITCHML_SLOTS, the same for all ranks, else the switch's default. By default
-            this is done where neither `job` nor SWITCHML_JOB says which job is meant, as under torchrun. A key can be
-            used again when its job has ended.
-        timeout: seconds that the agent has to answer (by default 30), or that the other ranks have to come (by default
-            `DEFAULT_TIMEOUT`). When the first rank's time is over, all that wait are told which are missing.
-        on_failure: with `create`, what becomes of the job when a rank is lost, the same for all ranks: "abort", all
-            others get `WorkerLost`; "shrink", they go on without it; "restart", they go on with a new process, which
+        agent: path of the agent's socket; default: SWITCHML_AGENT, or else an agent of the fabric in SWITCHML_RUN_DIR,
+            or of the fabric that `switchml-ctl up` has started.
+        job: id or name of the job; default: SWITCHML_JOB. With `create` it is a key of 1 to 200 printable characters;
+            default: a key made from the launcher's variables (`switchml.environment.rendezvous_key`).
+        rank: the rank that this process was started with; default: SWITCHML_RANK, or else RANK. `Communicator.rank`
+            differs from it if the job has continued without lost ranks since then (`on_failure` is "shrink").
+        world_size: number of ranks; without `create` it is only compared with the job's. Default:
+            SWITCHML_WORLD_SIZE, or else WORLD_SIZE.
+        create: begin the job when all `world_size` ranks have called this with the same key, each through the agent
+            on its host. The pool has SWITCHML_SLOTS slots, the same for all ranks, or else the switch's default.
+            `create` is the default if neither `job` nor SWITCHML_JOB names a job, as under torchrun. A key can be used
+            again when its job has ended.
+        timeout: seconds for the agent to answer (default: 30), or for the other ranks to come (default:
+            `DEFAULT_TIMEOUT`). When the first rank's time is over, all waiting ranks are told which ones are missing.
+        on_failure: with `create`, the policy for the loss of a rank, the same for all ranks. "abort": all other ranks
+            get `WorkerLost`. "shrink": they continue without it. "restart": they continue with a new process, which
             takes its place by calling this with the same key and rank within a minute. With the latter two they get
-            `WorldChanged`. Else SWITCHML_ON_FAILURE, else "abort". A job that was started by `switchml-ctl job start`
-            has its --on-failure.
+            `WorldChanged`. Default: SWITCHML_ON_FAILURE, or else "abort". The policy of a job that was started by
+            `switchml-ctl job start` is its --on-failure.
 
     Raises:
         ConnectError: something is missing, no agent answers, or the agent refuses; the message says what to do.

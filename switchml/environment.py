@@ -1,4 +1,4 @@
-"""Where the agent is, which job is meant and which rank this process is: from arguments, else from the environment."""
+"""The agent, the job and the rank of this process, from arguments or else from the environment."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _DIGEST_LENGTH: Final = 16
 
 @dataclass(frozen=True)
 class Target:
-    """The rank to attach to. `world_size` is None where it shall not be compared with the job's.
+    """The rank to attach to. `world_size` is None if it must not be compared with the job's.
 
-    With `create`, `job` is a key: the job begins when ranks 0 to `world_size` - 1 have come with it, with a pool of
-    `slots` (0: the switch's default).
+    With `create`, `job` is a key: the job begins when ranks 0 to `world_size` - 1 have come with this key, and has a
+    pool of `slots` slots (0: the switch's default).
     """
 
     agent: Path
@@ -86,12 +86,12 @@ def find_target(
 
 
 def job_of_launch(environ: Mapping[str, str]) -> str:
-    """Return the job that this process was started for (`switchml-ctl job start -- COMMAND`); empty if for none."""
+    """Return the job that `switchml-ctl job start -- COMMAND` started this process for; empty if it did not."""
     return environ.get("SWITCHML_JOB", "")
 
 
 def rendezvous_key(environ: Mapping[str, str], group: str = "") -> str:
-    """Return the key with which the ranks of a process group meet: the same at all of them, and at nobody else.
+    """Return the key with which the ranks of a process group meet. All of them have it, and no other group has.
 
     It is made from the variables of torchrun, which every launcher of torch programs sets: MASTER_ADDR and MASTER_PORT,
     TORCHELASTIC_RUN_ID, and the `group`'s name. TORCHELASTIC_RESTART_COUNT is part of it on one node only: torchrun
@@ -109,7 +109,7 @@ def rendezvous_key(environ: Mapping[str, str], group: str = "") -> str:
             " ranks"
         )
     if _is_loopback(address):
-        address = socket.gethostname()  # else the jobs of two hosts would meet
+        address = socket.gethostname()  # otherwise the jobs of two hosts would have the same key
     parts = [f"{address}:{port}"]
     if environ.get("TORCHELASTIC_RUN_ID"):
         parts.append(environ["TORCHELASTIC_RUN_ID"])
@@ -133,7 +133,7 @@ def _is_loopback(address: str) -> bool:
 def _agent_socket(
     environ: Mapping[str, str], agent: str | os.PathLike[str] | None, rank: int, world_size: int | None
 ) -> Path:
-    """Return the agent's socket; of several agents of a fabric on this machine, each has a share of the ranks."""
+    """Return the agent's socket. The ranks are divided among the agents of a fabric on this machine."""
     if agent is not None:
         return Path(agent)
     if environ.get("SWITCHML_AGENT"):
@@ -156,13 +156,13 @@ def _agent_socket(
 
 
 def _number(environ: Mapping[str, str], *names: str) -> int | None:
-    """Return the first of these variables that is set."""
+    """Return the number in the first of these variables that is set."""
     name = next((name for name in names if environ.get(name)), None)
     if name is None:
         return None
     text = environ[name]
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ConnectError(f"{name} is {text!r}, which is no number; {_LAUNCH}, or correct it")
+        raise ConnectError(f"{name} is {text!r}, which is not a number; {_LAUNCH}, or correct it")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""A rank's calls in one epoch of its job, and the native end of the memory that they go through."""
+"""A rank's calls in one epoch of its job, and the native communicator that processes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EpochCalls", "Submitted"]
 
 
 class Submitted:
-    """A call that was submitted: until when it may take, and its outcome once that has been taken over."""
+    """A call that was submitted: its deadline, and its outcome once `finish` has stored it."""
 
     __slots__ = ("call", "deadline", "outcome", "timeout")
 
@@ -28,7 +28,7 @@ class Submitted:
 
 
 class EpochCalls:
-    """The calls of one epoch; its user holds the membership's lock. `error` is why the epoch ended, if it has."""
+    """The calls of one epoch. Callers must hold the membership's lock. `error` is the reason if the epoch has ended."""
 
     def __init__(self, attachment: Attachment, native: _native.Communicator) -> None:
         self.attachment = attachment
@@ -40,7 +40,7 @@ class EpochCalls:
             lambda call: native.outcome(call.sequence).status != "pending"
         )
         self._orphans: deque[int] = deque()  # calls whose Work was dropped
-        self._sequence = 0  # of the next call
+        self._sequence = 0  # number of the next call
 
     @property
     def first(self) -> Call | None:
@@ -49,19 +49,19 @@ class EpochCalls:
 
     @property
     def all_ended(self) -> bool:
-        """Whether no call is unfinished."""
+        """True if no call is unfinished."""
         return all(self.has_ended(ticket) for ticket in self._unreleased)
 
     def find(self, ticket: int) -> Call | None:
-        """Return the call with this ticket; None where it has been released."""
+        """Return the call with this ticket; None if it was released."""
         submitted = self._unreleased.get(ticket)
         return None if submitted is None else submitted.call
 
     def prepare(self, operation: Operation, op: str, buffer: Buffer | None, root: int) -> Call:
-        """Return the next call, to which its memory belongs from now on; it is to be submitted.
+        """Return the next call, which the caller must submit; its memory belongs to it from now on.
 
         Raises:
-            ValueError: a call that has not ended has some of that memory.
+            ValueError: some of that memory belongs to a call that has not ended.
 
         """
         self._forget_orphans()
@@ -70,7 +70,7 @@ class EpochCalls:
         return call
 
     def submit(self, kind: int, call: Call, timeout: float) -> Submitted:
-        """Hand the prepared `call` over to the native code; it may take `timeout` seconds from now."""
+        """Pass the prepared `call` to the native code; it may take `timeout` seconds from now."""
         buffer = call.buffer
         size = 0 if buffer is None else buffer.size if kind == _native.KIND_BYTES else buffer.elements
         contributes = call.operation != "broadcast" or call.root == self.attachment.rank
@@ -81,30 +81,30 @@ class EpochCalls:
         return submitted
 
     def has_ended(self, ticket: int) -> bool:
-        """Tell whether a call has, one way or the other."""
+        """Return whether a call has ended, with success or failure."""
         return self.native.outcome(ticket).status != "pending"
 
     def finish(self, submitted: Submitted) -> None:
-        """Take over the outcome of an ended call and forget it."""
+        """Store the outcome of an ended call and release the call."""
         if submitted.outcome is None:
             ticket = submitted.call.sequence
             submitted.outcome = self.native.outcome(ticket)
             self._release(ticket)
 
     def finish_all(self) -> None:
-        """Take over the outcomes of all calls, which have ended."""
+        """Store the outcomes of all calls, which must have ended."""
         for submitted in list(self._unreleased.values()):
-            if submitted.call.sequence < self._sequence:  # else it was interrupted while it was submitted
+            if submitted.call.sequence < self._sequence:  # false if submitting it was interrupted
                 self.finish(submitted)
         self._unreleased.clear()
 
     def drop(self, submitted: Submitted) -> None:
-        """Forget a call that nothing can wait for any more once it has ended; any thread may say so at any time."""
+        """Release a call, once it has ended, that nothing can wait for any more. Any thread may call this any time."""
         if submitted.outcome is None:
             self._orphans.append(submitted.call.sequence)
 
     def settle(self) -> int:
-        """Take the results that are there, let all other calls fail, and return how many came before the first of them.
+        """Take the results that have arrived, make all other calls fail, and return the number of completed calls.
 
         All ranks that leave an epoch together get the same number.
         """

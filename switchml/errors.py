@@ -1,4 +1,4 @@
-"""What can go wrong between connecting and closing, as one small hierarchy.
+"""The exceptions of this library.
 
 Every message says what happened, to what, what to do about it and what the array of the call holds afterwards.
 """
@@ -29,16 +29,16 @@ ErrorT = TypeVar("ErrorT", bound="SwitchMLError")
 
 
 class SwitchMLError(Exception):
-    """Anything this library raises on its own account; wrong arguments are `ValueError` and `TypeError` as usual."""
+    """Base class of this library's exceptions. Wrong arguments raise `ValueError` and `TypeError` as usual."""
 
 
 class ConnectError(SwitchMLError):
     """No communicator could be made.
 
-    `reason` is the agent's word for it (``UnknownJob``, ``RankTaken``, ``WrongWorldSize``, ``VersionMismatch``,
-    ``JobEnded``, ``RankElsewhere``, ``BadRequest``), or empty when no agent answered. Where the job was to be created
-    it may also be the controller's: ``MissingRanks`` (not all came in time), or the name of its error (``NoRoom``,
-    ``NoAgent``, ``SwitchUnavailable``, ``JobExists``, ``ControllerUnavailable``, ``InvalidRequest``, ...).
+    `reason` is the agent's name for the error (``UnknownJob``, ``RankTaken``, ``WrongWorldSize``, ``VersionMismatch``,
+    ``JobEnded``, ``RankElsewhere``, ``BadRequest``), or empty if no agent answered. If the job should have been
+    created, it may also come from the controller: ``MissingRanks`` (not all came in time), or the name of its error
+    (``NoRoom``, ``NoAgent``, ``SwitchUnavailable``, ``JobExists``, ``ControllerUnavailable``, ``InvalidRequest``, ...).
     """
 
     def __init__(self, message: str, reason: str = "") -> None:
@@ -47,15 +47,15 @@ class ConnectError(SwitchMLError):
 
 
 class UnsupportedTensor(SwitchMLError, TypeError):
-    """The array cannot be used in place: its type, dtype, layout or access. Nothing was sent; it is unchanged."""
+    """The type, dtype, layout or access of the array is not supported. Nothing was sent, and it is unchanged."""
 
 
 class NonFiniteError(SwitchMLError):
     """A rank contributed NaN or infinity.
 
-    Every rank gets this error with the same places. The result is NaN in those places and right everywhere else, and
-    the communicator remains usable.
-    `count` is the number of places, `indices` the first of them (at most 16) in the flattened array.
+    Every rank gets this error with the same indices. The result is NaN at those indices and correct everywhere else,
+    and the communicator remains usable.
+    `count` is the number of such elements, `indices` the first of them (at most 16) in the flattened array.
     """
 
     def __init__(self, message: str, indices: tuple[int, ...] = (), count: int = 0) -> None:
@@ -65,7 +65,7 @@ class NonFiniteError(SwitchMLError):
 
 
 class CollectiveTimeout(SwitchMLError):
-    """A collective did not end in time. `ranks` are those that had not taken part; empty when that is not known."""
+    """A collective did not end in time. `ranks` are those that had not taken part; empty if they are not known."""
 
     def __init__(self, message: str, ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -73,15 +73,15 @@ class CollectiveTimeout(SwitchMLError):
 
 
 class CollectiveMismatch(SwitchMLError):
-    """The ranks made different calls at the same place of their streams: size, dtype, operation or order differ."""
+    """The ranks made different calls at the same position of their streams: size, dtype, operation or order differ."""
 
 
 class IntegrityError(SwitchMLError):
-    """Values were changed on their way: the check of a result does not fit although all ranks made the same call."""
+    """Values were corrupted on their way: the check of a result failed although all ranks made the same call."""
 
 
 class WorkerLost(SwitchMLError):
-    """Other ranks of the job are gone. `ranks` are those."""
+    """Other ranks of the job, `ranks`, are lost."""
 
     def __init__(self, message: str, ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -89,13 +89,13 @@ class WorkerLost(SwitchMLError):
 
 
 class WorldChanged(WorkerLost):
-    """Other ranks of the job are gone, and the job goes on: the communicator is usable, in a new epoch.
+    """Other ranks of the job are lost, and the job continues: the communicator is usable, in a new epoch.
 
-    Every rank that goes on gets this error once at least: from each call that was under way, else from its next one.
-    `ranks` are those that were lost, with their numbers in the epoch before; none where the epoch was used up. `epoch`,
-    `rank` and `world_size` are those of now; `joined` are the ranks whose processes begin anew. `completed` calls of
-    the epoch before have been completed by all, counted from its first: it is the same number at every rank, so that
-    they can agree where to go on.
+    Every remaining rank gets this error at least once: from each call that was unfinished, or else from its next call.
+    `ranks` are the lost ranks, with their numbers in the old epoch; empty if that epoch was only used up. `epoch`,
+    `rank` and `world_size` are those of the new epoch; `joined` are the ranks whose processes are new. `completed` is
+    the number of calls of the old epoch, counted from its first, that all ranks have completed. It is the same on every
+    rank, so that they can agree where to continue.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class SwitchLost(SwitchMLError):
 
 
 class EpochSpent(SwitchMLError):
-    """The job has used its slots as often as one epoch allows, and was not started to go on in another one."""
+    """The job has used its slots as often as one epoch allows, and its policy does not allow another epoch."""
 
 
 class AgentLost(SwitchMLError):
@@ -141,7 +141,7 @@ class CommunicatorClosed(SwitchMLError):
 
 
 def with_remark(error: ErrorT, remark: str) -> ErrorT:
-    """Return a fresh copy of `error` whose message goes on with `remark`."""
+    """Return a copy of `error` with `remark` appended to its message."""
     clone = copy.copy(error)
     clone.args = (f"{error} {remark}",)
     return clone

@@ -12,10 +12,10 @@ CallT = TypeVar("CallT")
 
 
 class MemoryInFlight(Generic[CallT]):
-    """Ranges of addresses that belong to calls in flight; no two of them overlap. The owner guards it with a lock.
+    """Ranges of addresses that belong to calls in flight and do not overlap. Callers must hold a lock.
 
     Args:
-        has_ended: tells whether a call has ended, so that its memory is free even if nobody has released it.
+        has_ended: returns whether a call has ended; its memory is then free even if it was not released.
 
     """
 
@@ -28,7 +28,7 @@ class MemoryInFlight(Generic[CallT]):
         """Let `ranges`, each an address and a number of bytes, belong to `call`: all of them or none.
 
         Raises:
-            ValueError: a call that has not ended has some of that memory.
+            ValueError: some of that memory belongs to a call that has not ended.
 
         """
         claimed: list[tuple[int, int]] = []
@@ -46,13 +46,13 @@ class MemoryInFlight(Generic[CallT]):
             claimed.append((start, size))
 
     def release(self, ranges: Sequence[tuple[int, int]], call: CallT) -> None:
-        """Take back a `claim`."""
+        """Undo a `claim`."""
         for start, _ in ranges:
             if self._ranges.get(start, (0, None))[1] is call:
                 self._forget(start)
 
     def _is_free(self, begin: int, end: int) -> bool:
-        """Tell whether no call in flight has memory between `begin` and `end`, and forget the ended ones there."""
+        """Return whether no call in flight has memory between `begin` and `end`; release ended calls there."""
         at = bisect.bisect_left(self._starts, end)
         while at > 0:
             start = self._starts[at - 1]

@@ -1,4 +1,4 @@
-"""What becomes of open communicators, and of what else has threads of its own, when their process ends or forks."""
+"""Closing of communicators at the exit of their process, and protection of objects with threads in forked children."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["forget", "never_destroy_in_children", "track"]
 
 
 class Tracked(Protocol):
-    """A communicator, as far as it matters here."""
+    """The methods of a communicator that this module calls."""
 
     def end(self, loss: str = "") -> None:
-        """End this rank's part in the job; with a `loss`, it is reported as lost for that reason."""
+        """End this rank's part in the job; with a `loss`, report the rank as lost for that reason."""
 
     def disown(self) -> None:
-        """Leave the communicator to the process that this one was forked from, and refuse every call."""
+        """Leave the communicator to the parent process, and refuse every call in this forked child."""
 
 
 _open: weakref.WeakSet[Tracked] = weakref.WeakSet()
@@ -27,26 +27,27 @@ _with_threads: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 def never_destroy_in_children(thing: object) -> None:
-    """Keep `thing` out of the hands of a forked child's garbage collector.
+    """Keep the garbage collector of a forked child from destroying `thing`.
 
-    Destructors wait for threads, and a child does not have those of its parent: Gloo's would crash.
+    Its destructor waits for threads, but a child does not have the threads of its parent; Gloo's destructor would
+    crash.
     """
     _with_threads.add(thing)
 
 
 def track(communicator: Tracked) -> None:
-    """See to it that `communicator` is ended when the process exits, and left alone in forked children."""
+    """End `communicator` when the process exits, and disown it in forked children."""
     _open.add(communicator)
 
 
 def forget(communicator: Tracked) -> None:
-    """Take back `track`."""
+    """Undo `track`."""
     _open.discard(communicator)
 
 
 @atexit.register
 def _end_all() -> None:
-    # An uncaught exception has left its mark in sys by now. At a prompt it may be an old one.
+    # An uncaught exception has set sys.last_value by now. At an interactive prompt it may be an old one.
     crashed = getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
     for communicator in list(_open):
         communicator.end("its program ended by an exception" if crashed else "")

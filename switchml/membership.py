@@ -1,6 +1,6 @@
-"""A process's membership in a job: the epoch that it is in, why calls fail, and who waits for calls.
+"""A process's membership in a job: the current epoch, the error that calls raise, and the threads that wait for calls.
 
-`Communicator` and `Work` are what a training process sees of it.
+A training process uses it through `Communicator` and `Work`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from switchml.tensors import Buffer
 
 __all__ = ["Membership"]
 
-_ASK_SECONDS: Final = 1.0  # for the names of the missing ranks, once a collective is out of time
+_ASK_SECONDS: Final = 1.0  # for the agent to name the missing ranks after a timeout
 _VERDICT_SECONDS: Final = 12.0  # more than the control thread waits for the reason of a failure
-_LEAVE_SECONDS: Final = 5.0  # for other threads to leave their waits when the membership ends
+_LEAVE_SECONDS: Final = 5.0  # for other threads to stop waiting when the membership ends
 
 
 class Membership:
@@ -41,17 +41,18 @@ class Membership:
     def __init__(self, connection: AgentConnection, attachment: Attachment, native: _native.Communicator) -> None:
         self._connection = connection
         self._pid = os.getpid()
-        # It guards what follows. What every call does takes the lock itself: a condition passes it on in Python.
+        # Guards the members below. Frequent operations take this lock instead of `_state`, because entering a condition
+        # takes an additional call in Python.
         self._lock = threading.RLock()
         self._state = threading.Condition(self._lock)
         self._calls = EpochCalls(attachment, native)
         self._error: SwitchMLError | None = None
         self._unseen: WorldChanged | None = None  # a change that no call has raised yet
         self._on_change: list[Callable[[WorldChanged], None]] = []
-        self._asking = 0  # threads whose call is out of time and that ask for the missing ranks
-        self._deferred: SwitchMLError | None = None  # the error that came while they asked
+        self._asking = 0  # threads whose call has timed out and that ask for the missing ranks
+        self._deferred: SwitchMLError | None = None  # the error that arrived while they asked
         self._on_failure: list[Callable[[SwitchMLError], None]] = []
-        self._failed_here = False  # by a timeout or an interrupt, which the other ranks know nothing of
+        self._failed_here = False  # by a timeout or an interrupt, which the other ranks do not notice
         self._closed = False
         self._waiters = 0
         this = weakref.ref(self)  # the control thread must not keep the membership alive
@@ -63,26 +64,26 @@ class Membership:
         )
         lifetime.track(self)
 
-    # ---- the present epoch -------------------------------------------------------------------------------------------
+    # ---- the current epoch -------------------------------------------------------------------------------------------
 
     @property
     def attachment(self) -> Attachment:
-        """The job and the rank in the present epoch."""
+        """The job and the rank in the current epoch."""
         return self._calls.attachment
 
     @property
     def native(self) -> _native.Communicator:
-        """The native end of the present epoch."""
+        """The native communicator of the current epoch."""
         return self._calls.native
 
     @property
     def calls(self) -> EpochCalls:
-        """The calls of the present epoch."""
+        """The calls of the current epoch."""
         return self._calls
 
     @property
     def failure(self) -> SwitchMLError | None:
-        """Why the next call will raise; None while the membership is usable."""
+        """The error that the next call will raise; None while the membership is usable."""
         with self._state:
             return self._error or self._unseen
 
@@ -93,11 +94,11 @@ class Membership:
 
     @property
     def condition(self) -> str:
-        """How it stands, in one word: "ready", "closed" or the name of an error."""
+        """The state in one word: "ready", "closed" or the name of an error."""
         return "closed" if self._closed else type(self._error).__name__ if self._error else "ready"
 
     def on_failure(self, callback: Callable[[SwitchMLError], None]) -> None:
-        """Call `callback` with the error that ends all calls, at once where there is one."""
+        """Call `callback` with the error that ends all calls: now if there is one, or as soon as there is."""
         with self._state:
             error = self._error
             if error is None:
@@ -118,8 +119,8 @@ class Membership:
         """Submit a call of native kind `kind`, which may take `timeout` seconds; return it and its epoch.
 
         Raises:
-            SwitchMLError: the job cannot go on.
-            ValueError: a call that has not ended has some of the memory.
+            SwitchMLError: the job cannot continue.
+            ValueError: some of the memory belongs to a call that has not ended.
 
         """
         self._require_own_process()
@@ -138,7 +139,7 @@ class Membership:
             raise
 
     def has_ended(self, calls: EpochCalls, submitted: Submitted) -> bool:
-        """Tell, without waiting, whether a call has ended, one way or the other."""
+        """Return, without waiting, whether a call has ended, with success or failure."""
         if submitted.outcome is not None:
             return True
         self._require_own_process()
@@ -146,7 +147,7 @@ class Membership:
             return submitted.outcome is not None or calls.has_ended(submitted.call.sequence)
 
     def ends_within(self, calls: EpochCalls, submitted: Submitted, seconds: float) -> bool:
-        """Wait at most `seconds`, and tell whether a call has ended."""
+        """Wait at most `seconds`, and return whether a call has ended."""
         self._require_own_process()
         self._begin_waiting()
         try:
@@ -193,7 +194,8 @@ class Membership:
                 count,
             )
 
-    # The native code is not closed in between. These are no context manager, which would be a tenth of a call's Python.
+    # The native code is not closed between these two. They are not a context manager, because that would take a tenth
+    # of a call's time in Python.
     def _begin_waiting(self) -> None:
         with self._lock:
             self._waiters += 1
@@ -211,7 +213,7 @@ class Membership:
     # ---- failing -----------------------------------------------------------------------------------------------------
 
     def _interrupted(self, error: BaseException) -> None:
-        """An exception out of nowhere (KeyboardInterrupt) leaves the communicator failed, never half-way."""
+        """Fail after an asynchronous exception (KeyboardInterrupt), which may have left a call in an unknown state."""
         self._fail(
             CommunicatorClosed(
                 f"an earlier call of {self.description} was interrupted by {type(error).__name__}; start the job again."
@@ -237,14 +239,14 @@ class Membership:
         self._fail(
             CollectiveTimeout(
                 f"{submitted.call} of {self.description} was not complete after {submitted.timeout:g} s; {missing}. "
-                "See what became of them (`switchml-ctl job show`), allow more time, or start the job again.",
+                "Check the state of the ranks (`switchml-ctl job show`), allow more time, or start the job again.",
                 ranks,
             ),
             here=True,
         )
 
     def _fail(self, error: SwitchMLError, here: bool = False) -> None:
-        """End all calls; the first error is the one that all later calls raise. The lock must not be held."""
+        """End all calls; all later calls raise the first error. The lock must not be held."""
         with self._state:
             if self._error is None:
                 self._error, self._failed_here = error, here
@@ -256,11 +258,11 @@ class Membership:
             callback(error)
 
     def _reason(self, calls: EpochCalls) -> SwitchMLError:
-        """Return why calls of an epoch fail; it may come a little later than the failure itself."""
+        """Return the error of the calls of an epoch; wait for it, because it may arrive after the failure itself."""
         with self._state:
             known = self._state.wait_for(lambda: calls.error or self._error, _VERDICT_SECONDS)
         if not known:
-            self._fail(IntegrityError(f"a result of {self.description} is not right; start the job again."), here=True)
+            self._fail(IntegrityError(f"a result of {self.description} is wrong; start the job again."), here=True)
         with self._state:
             if calls.error is not None:
                 if self._unseen is calls.error:
@@ -270,7 +272,7 @@ class Membership:
             return self._error
 
     def _report_check(self) -> None:
-        """Ask the controller, through the agent, what is behind a failed check (control thread)."""
+        """Ask the controller, through the agent, for the cause of a failed check (control thread)."""
         with self._state:
             calls = self._calls
         failure = calls.native.check_failure()
@@ -283,10 +285,12 @@ class Membership:
             self._connection.check_failed(position, call.to_message())
 
     def _take_failure(self, failure: Failure) -> None:
-        """Turn what the agent says into the error of all calls (control thread)."""
+        """Set the error of all calls from the agent's report (control thread)."""
         with self._state:
             error = error_of(failure, self.description, self._calls.suspect or self._calls.first)
-            if self._asking:  # out of time already: that another rank gave up is a consequence, not the cause
+            if (
+                self._asking
+            ):  # a call has timed out already: the loss of a rank that gave up is a consequence, not the cause
                 self._deferred = error
                 return
         self._fail(error)
@@ -294,9 +298,9 @@ class Membership:
     # ---- another epoch, and the end ----------------------------------------------------------------------------------
 
     def _move(self, attachment: Attachment, descriptors: Sequence[int], loss: Failure) -> int:
-        """Go on in another epoch (control thread); return the attention descriptor of its native end.
+        """Continue in another epoch (control thread); return the attention descriptor of its native communicator.
 
-        Calls of the old one that are not complete fail with `WorldChanged`: at all ranks the same ones.
+        Unfinished calls of the old epoch fail with `WorldChanged`: the same ones on all ranks.
         """
         native = _native.Communicator(*descriptors)
         with self._state:
@@ -315,7 +319,7 @@ class Membership:
         return native.attention_fd
 
     def end(self, loss: str = "") -> None:
-        """End the membership; with a `loss`, this rank is reported as lost for that reason. Idempotent."""
+        """End the membership; with a `loss`, report this rank as lost for that reason. Idempotent."""
         if os.getpid() != self._pid:
             return
         with self._state:
@@ -340,14 +344,14 @@ class Membership:
         lifetime.forget(self)
 
     def disown(self) -> None:
-        """Leave the membership to the process that this one was forked from."""
+        """Leave the membership to the parent process."""
         self._connection.disown()
         self._lock = threading.RLock()  # a thread of the parent may have held the old one
         self._state = threading.Condition(self._lock)
         self._error = self._error or CommunicatorClosed(_forked_from(self._pid))
 
     def __del__(self) -> None:
-        if hasattr(self, "_waiters"):  # construction came to its end
+        if hasattr(self, "_waiters"):  # construction has finished
             self.end()
 
 

@@ -1,4 +1,4 @@
-"""A training process's metrics for Prometheus: what its communicators did, counted by native code."""
+"""The metrics of a training process for Prometheus: counters of its communicators, counted by native code."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class MetricsServer:
         self._thread.join(_CLOSE_SECONDS)
 
     def disown(self) -> None:
-        """Close a forked child's copy of the socket, which would keep the port from being closed with the parent."""
+        """Close a forked child's copy of the socket, which would keep the port open after the parent has ended."""
         self._server.socket.close()
 
 
 def track(membership: Membership) -> None:
-    """Let a communicator be counted as long as it, or a call of it, is referred to."""
+    """Include a communicator in the metrics as long as there are references to it or to one of its calls."""
     with _lock:
         _memberships.add(membership)
 
@@ -60,13 +60,14 @@ def track(membership: Membership) -> None:
 def serve_metrics(port: int = 0, address: str = "127.0.0.1") -> MetricsServer:
     """Serve this process's metrics at http://ADDRESS:PORT/metrics for Prometheus; port 0 takes any free one.
 
-    There is no authentication: everybody who reaches the address can read, every user of this machine on loopback. The
-    agent counts the same and can ask for a token (switchml-agent --metrics-token). The environment variable
-    SWITCHML_METRICS ("PORT" or "HOST:PORT") does the same at the first `connect`, with LOCAL_RANK added to the port.
+    There is no authentication: any client that reaches the address can read the metrics; on loopback, that is every
+    user of this machine. The agent has the same counters and can require a token (switchml-agent --metrics-token). The
+    environment variable SWITCHML_METRICS ("PORT" or "HOST:PORT") does the same at the first `connect`, with LOCAL_RANK
+    added to the port.
 
     Raises:
         SwitchMLError: prometheus-client is not installed.
-        OSError: the address cannot be had.
+        OSError: the address cannot be bound.
 
     """
     try:
@@ -81,10 +82,10 @@ def serve_metrics(port: int = 0, address: str = "127.0.0.1") -> MetricsServer:
 
 
 def serve_from_environment(environ: Mapping[str, str] = os.environ) -> MetricsServer | None:
-    """Serve metrics if SWITCHML_METRICS says where; once in a process.
+    """Serve metrics at the address in SWITCHML_METRICS, if it is set; once in a process.
 
     Raises:
-        ConnectError: it is no address. One that cannot be had is logged.
+        ConnectError: its value is not an address. An address that cannot be bound is only logged.
         SwitchMLError: prometheus-client is not installed.
 
     """
@@ -101,15 +102,21 @@ def serve_from_environment(environ: Mapping[str, str] = os.environ) -> MetricsSe
         try:
             _from_environment = serve_metrics(number, host or "127.0.0.1")
         except (OSError, OverflowError) as error:
-            _log.warning("no metrics of this process at %s:%d (%s): %s", host or "127.0.0.1", number, VARIABLE, error)
+            _log.warning(
+                "cannot serve the metrics of this process at %s:%d (%s): %s",
+                host or "127.0.0.1",
+                number,
+                VARIABLE,
+                error,
+            )
         return _from_environment
 
 
 class _Collector:
-    """Reads all communicators of the process; those of one rank of one job are added up, the closed ones as well."""
+    """Reads all communicators of the process, also closed ones, and adds up those of the same rank and job."""
 
     def collect(self) -> Iterator[Any]:
-        """Yield the families."""
+        """Yield the metric families."""
         from switchml.common.metrics_server import Families
 
         families = Families()
@@ -119,16 +126,19 @@ class _Collector:
             labels = {"job_name": name, "rank": str(rank)}
             families.counters(_COUNTERS, member.native.spent(), **labels)
             families.gauge(
-                "switchml_process_position_chunks", "Chunks that have their results.", member.native.position, **labels
+                "switchml_process_position_chunks",
+                "Chunks whose results have arrived.",
+                member.native.position,
+                **labels,
             )
             families.gauge(
-                "switchml_process_failed", "Whether later calls will raise.", member.failure is not None, **labels
+                "switchml_process_failed", "1 if later calls will raise an error.", member.failure is not None, **labels
             )
         yield from families.all()
 
 
 def _disown() -> None:
-    """Leave memberships and server to the process that this one was forked from."""
+    """Leave memberships and server to the parent process."""
     global _lock, _memberships, _from_environment
     _lock, _memberships = threading.Lock(), weakref.WeakSet()  # a thread of the parent may have held the old lock
     if _from_environment is not None:

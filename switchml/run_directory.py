@@ -1,4 +1,4 @@
-"""The agents of the fabric on this machine, as a training process finds them."""
+"""Finds the agents of the fabric on this machine for a training process."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def configured_run_directory(environ: Mapping[str, str]) -> Path:
         raise ConnectError(str(error)) from error
     run_dir = content.get("run_dir", "")
     if not isinstance(run_dir, str):
-        raise ConnectError(f"configuration file {path}: run_dir is {run_dir!r} and must be a text")
+        raise ConnectError(f"configuration file {path}: run_dir is {run_dir!r}; it must be a string")
     return Path(run_dir).expanduser().absolute() if run_dir else default_run_directory(environ)
 
 
 def agent_sockets(directory: Path) -> list[Path]:
-    """Return the sockets of the agents of the fabric in a run directory; none if no fabric is there.
+    """Return the sockets of the agents of the fabric in a run directory; an empty list if no fabric is there.
 
     Raises:
-        ConnectError: the directory is not this user's alone, so that another user may have made it; or what it holds
-            cannot be read.
+        ConnectError: other users can access the directory, so that it may not be this user's; or its files cannot be
+            read.
 
     """
     state = directory / "fabric.json"
@@ -52,5 +52,5 @@ def agent_sockets(directory: Path) -> list[Path]:
         return [Path(agent["socket"]) for agent in json.loads(text)["agents"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ConnectError(
-            f"{state} is not what `switchml-ctl up` writes: {error!r}; start the fabric again"
+            f"{state} was not written by `switchml-ctl up`: {error!r}; start the fabric again"
         ) from error

@@ -1,4 +1,4 @@
-"""Which arrays can be reduced in place, and where their bytes are."""
+"""The memory of arrays, and the check that they can be reduced in place."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class TorchTensor(Protocol):
         """Return the bytes of one element."""
 
     def is_contiguous(self) -> bool:
-        """Tell whether the elements lie in C order without gaps."""
+        """Return whether the elements are in C order without gaps."""
 
 
 Tensor = Union[npt.NDArray[Any], TorchTensor]  # noqa: UP007 - evaluated at import, also on Python 3.10
 
 
 class Buffer(NamedTuple):
-    """The memory of an array, kept alive by `owner`. `dtype` is named alike for numpy and torch ("float32")."""
+    """The memory of an array, kept alive by `owner`. `dtype` is the same name for numpy and torch ("float32")."""
 
     owner: object
     address: int
@@ -44,7 +44,7 @@ class Buffer(NamedTuple):
 
 
 def buffer_of(x: Tensor) -> Buffer:
-    """Return the memory of `x`, any shape (0 dimensions and 0 elements included).
+    """Return the memory of `x`, which may have any shape (also 0 dimensions or 0 elements).
 
     Raises:
         UnsupportedTensor: `x` is not a C-contiguous, writable array in this machine's memory and byte order.
@@ -52,7 +52,7 @@ def buffer_of(x: Tensor) -> Buffer:
     """
     if isinstance(x, np.ndarray):
         return _numpy_buffer(x)
-    torch = sys.modules.get("torch")  # an object can only be a tensor where torch has been imported
+    torch = sys.modules.get("torch")  # an object can only be a tensor if torch was imported
     if torch is not None and isinstance(x, torch.Tensor):
         return _torch_buffer(torch, x)
     raise UnsupportedTensor(
@@ -63,7 +63,7 @@ def buffer_of(x: Tensor) -> Buffer:
 
 @lru_cache(maxsize=64)
 def _name_of(dtype: np.dtype[Any]) -> str:
-    return str(dtype)  # numpy spells it out in Python each time
+    return str(dtype)  # numpy computes it in Python each time
 
 
 def _numpy_buffer(x: npt.NDArray[Any]) -> Buffer:
@@ -102,15 +102,15 @@ def _torch_buffer(torch: Any, x: Any) -> Buffer:
 
 
 def torch_address(x: Any) -> int:
-    """Return where the elements of a torch tensor are; 0 only where it has none.
+    """Return the address of the elements of a torch tensor; 0 only if it has none.
 
     Raises:
-        UnsupportedTensor: it has elements, but no memory of its own that holds them.
+        UnsupportedTensor: it has elements, but no memory that holds them.
 
     """
     try:
         address = int(x.data_ptr())
-    except RuntimeError:  # a tensor that only stands for another one, as in tracing
+    except RuntimeError:  # a tensor without memory, which only represents another one, as in tracing
         address = 0
     if address == 0 and x.numel() > 0:
         raise _unsupported(x, "has no memory that holds its elements", "pass x.clone(), once it has values")

@@ -1,8 +1,8 @@
-"""The name "switchml" for `torch.distributed.init_process_group`.
+"""Registers the backend "switchml" for `torch.distributed.init_process_group`.
 
-The entry point `torch.backends` calls `register` at the end of `import torch`, in every program of an environment where
-SwitchML is installed. So this module is not one of `switchml.torch` and imports nothing of the library: the backend
-itself is imported when the first group is made.
+The entry point `torch.backends` calls `register` at the end of `import torch`, in every program of an environment in
+which SwitchML is installed. So this module is not part of `switchml.torch`, and imports nothing of the library: the
+backend itself is imported when the first group is made.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["register"]
 
 
 def register() -> None:
-    """Let torch.distributed know the backend; it does no harm to call it again."""
+    """Register the backend with torch.distributed; calling this again does no harm."""
     import torch.distributed as dist
 
     if not dist.is_available() or "SWITCHML" in dist.Backend._plugins:

@@ -20,11 +20,11 @@ class Work:
         self._waiting = threading.Lock()
 
     def is_completed(self) -> bool:
-        """Tell, without waiting, whether the collective has ended, one way or the other."""
+        """Return, without waiting, whether the collective has ended, with success or failure."""
         return self._membership.has_ended(self._calls, self._submitted)
 
     def ends_within(self, seconds: float) -> bool:
-        """Wait at most `seconds`, and tell whether the collective has ended; it goes on where it has not."""
+        """Wait at most `seconds`, and return whether the collective has ended; it continues if it has not."""
         with self._waiting:
             return self._membership.ends_within(self._calls, self._submitted, seconds)
 
@@ -32,9 +32,9 @@ class Work:
         """Wait for the end of the collective, until its timeout; afterwards the array holds the result.
 
         Raises:
-            NonFiniteError: a rank contributed NaN or infinity; the array is NaN in the places named and
-                right elsewhere.
-            SwitchMLError: any other of this library's errors; the array holds nothing that can be used.
+            NonFiniteError: a rank contributed NaN or infinity; the array is NaN at the indices named and correct
+                elsewhere.
+            SwitchMLError: any other of this library's errors; the array is undefined.
 
         """
         with self._waiting:

@@ -12,7 +12,7 @@ import numpy
 from numpy.typing import NDArray
 
 class Instructions(enum.Enum):
-    """Sets of instructions; `cpu_has` tells whether one is there."""
+    """The instruction sets; `cpu_has` returns whether the CPU has one."""
 
     PORTABLE = 0
 
@@ -85,8 +85,9 @@ def run(
     streaming: bool = False,
 ) -> None:
     """
-    Pass once over whole arrays, in blocks.
+    Run a kernel once over whole arrays, in blocks.
 
-    `kernel` is quantize, dequantize or block_exponent of a floating-point type; widen (values to words, which are
-    float32 then) or narrow (back) of a half; pack, unpack or weigh of INT32. Nothing else may be running in this process.
+    `kernel` is quantize, dequantize or block_exponent for a floating-point type; widen (from values to words, which are
+    float32 then) or narrow (back) for a 16-bit type; pack, unpack or weigh for INT32. No other thread may use the kernels at
+    the same time.
     """

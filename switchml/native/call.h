@@ -1,4 +1,4 @@
-// One collective call of this rank, from submit() until its outcome was fetched.
+// One collective call of this rank, from submit() until its outcome is fetched.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ enum class CallStatus : uint8_t { pending, done, non_finite, failed };
 
 struct Call {
   uint64_t sequence = 0;         // among this communicator's calls, from 0
-  std::unique_ptr<Codec> codec;  // of its values
-  uint32_t fingerprint = 0;      // of sequence, operation, dtype, size and root
+  std::unique_ptr<Codec> codec;  // converts its values
+  uint32_t fingerprint = 0;      // a hash of sequence, operation, dtype, size and root
   uint64_t first_position = 0;
   uint64_t chunks_left = 0;
   CallStatus status = CallStatus::pending;

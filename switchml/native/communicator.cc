@@ -32,19 +32,19 @@ uint32_t mix(uint32_t value) {
   return value ^ value >> 16;
 }
 
-// How long a thread that lets others go first waits for results before it sleeps: to sleep and to be woken costs some
-// ten microseconds, which a batch of results takes as well.
-constexpr std::chrono::microseconds kLinger{200};
+// The time for which a thread that yields the CPU to others spins for results before it sleeps. Going to sleep and
+// being woken costs some ten microseconds, about as much as a batch of results.
+constexpr std::chrono::microseconds kSpinTime{200};
 constexpr uint32_t kResultsWorthTaking = 16;
 
-// Whether each rank of the job has a processor, so that none takes it from another by waiting there.
-bool has_own_processor(const channel::Geometry& geometry) {
+// Returns whether there is a CPU for each rank of the job, so that a spinning rank does not take one from another rank.
+bool has_own_cpu(const channel::Geometry& geometry) {
   cpu_set_t allowed;
   return geometry.results_apart == channel::Geometry::kInPlace && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
          geometry.world_size <= static_cast<uint32_t>(CPU_COUNT(&allowed));
 }
 
-// Keeps the calling thread on those of its processors that the server has this rank's values near to.
+// Restricts the calling thread to the CPUs near which the server keeps this rank's values, as far as it may use them.
 void stay_near(const channel::Geometry& geometry) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
@@ -58,7 +58,7 @@ void stay_near(const channel::Geometry& geometry) {
     }
   }
   if (CPU_COUNT(&near) > 0) {
-    sched_setaffinity(0, sizeof near, &near);  // where it is refused, only some speed is lost
+    sched_setaffinity(0, sizeof near, &near);  // a failure costs only some speed
   }
 }
 
@@ -105,7 +105,7 @@ Communicator::Communicator(int memory_fd, int doorbell_fd, int results_fd)
       throw system_failure("eventfd");
     }
     stream_ = std::make_unique<Stream>(channel_, geometry_, doorbell_);
-    // Signals belong to the interpreter's main thread.
+    // Blocks signals, which are for the interpreter's main thread.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -224,22 +224,22 @@ void Communicator::take_inbox() {
   }
 }
 
-bool Communicator::linger() {
+bool Communicator::spin() {
   if (stream_->check_failed() || !stream_->waits_for_results()) {
     return false;
   }
   stream_->time().enter(ThreadTime::State::wait);
   const uint32_t wanted = std::min(stream_->results_wanted(), kResultsWorthTaking);
   const std::atomic<uint32_t>& switch_on = channel_.control().server_cpu;
-  const auto end = std::chrono::steady_clock::now() + kLinger;
+  const auto end = std::chrono::steady_clock::now() + kSpinTime;
   do {
     if (stream_->results_that_wait() >= wanted) {
       return true;
     }
     if (static_cast<uint32_t>(sched_getcpu()) == switch_on.load(std::memory_order_relaxed)) {
-      return false;  // it would have to wait until the scheduler takes its turn
+      return false;  // the switch shares this CPU, and could only run when the scheduler preempts this thread
     }
-    sched_yield();  // the switch may wait for this processor
+    sched_yield();  // the switch may be waiting for this CPU
   } while (!has_inbox_ && !abandoning_ && std::chrono::steady_clock::now() < end);
   return false;
 }
@@ -253,7 +253,7 @@ void Communicator::sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool results = !stream_->check_failed() && stream_->results_that_wait() != 0;
   if (!results && !has_inbox_ && !abandoning_) {
-    if (stream_->waits_for_results()) {  // and not for a call
+    if (stream_->waits_for_results()) {  // otherwise it waits for a call
       stream_->time().enter(ThreadTime::State::wait);
       control.process.sleeps.fetch_add(1, std::memory_order_relaxed);
     } else {
@@ -275,9 +275,9 @@ void Communicator::end(const std::vector<std::shared_ptr<Call>>& ended) {
 }
 
 void Communicator::run() {
-  const bool lingers = has_own_processor(geometry_);
-  // One that lingers keeps long slices: so the switch, whose slices are short, is let in as soon as it is woken.
-  if (!lingers) {
+  const bool spins = has_own_cpu(geometry_);
+  // A thread that spins keeps its long time slices, so that the switch, whose slices are short, preempts it when woken.
+  if (!spins) {
     runtime::ask_for_short_slices();
   }
   stay_near(geometry_);
@@ -285,7 +285,8 @@ void Communicator::run() {
   while (!abandoning_ || has_results_to_settle()) {
     take_inbox();
     const bool advanced = !stream_->check_failed() && stream_->advance(&ended);
-    position_.store(stream_->position(), std::memory_order_relaxed);  // before anybody hears that a call has ended
+    position_.store(stream_->position(),
+                    std::memory_order_relaxed);  // before any other thread learns that a call has ended
     if (!ended.empty()) {
       end(ended);
       ended.clear();
@@ -295,7 +296,7 @@ void Communicator::run() {
       check_failure_.emplace(stream_->failed_position(), stream_->failed_sequence());
       channel::ring(attention_);
     }
-    if (!advanced && !(lingers && linger())) {
+    if (!advanced && !(spins && spin())) {
       sleep();
     }
   }

@@ -1,5 +1,4 @@
-// A rank's end of its job inside the training process: calls go in from any thread, a thread of its own moves the
-// values.
+// The part of a rank inside the training process: any thread may make calls, and a progress thread moves the values.
 #pragma once
 
 #include <atomic>
@@ -22,8 +21,8 @@ namespace switchml::client {
 
 class Communicator {
  public:
-  // Duplicates the descriptors; `results_fd` is -1 where results come into the rank's own memory. Throws
-  // std::invalid_argument when the memory is not a channel's and std::system_error.
+  // Duplicates the descriptors; `results_fd` is -1 if results come into the rank's own memory. Throws
+  // std::invalid_argument if the memory does not hold a channel, and std::system_error.
   Communicator(int memory_fd, int doorbell_fd, int results_fd);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -32,9 +31,9 @@ class Communicator {
   const channel::Geometry& geometry() const { return geometry_; }
 
   // Returns the call's sequence number. The memory belongs to the progress thread until the call has ended.
-  // Throws std::invalid_argument for misaligned numbers and std::logic_error once abandoned.
+  // Throws std::invalid_argument for misaligned memory, and std::logic_error after abandon().
   uint64_t submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash);
-  // Whether the call has ended, after at most `seconds`. Throws std::out_of_range for a call that is not known.
+  // Waits at most `seconds` and returns whether the call has ended. Throws std::out_of_range for an unknown call.
   bool wait(uint64_t sequence, double seconds);
   struct Outcome {
     CallStatus status;
@@ -43,16 +42,16 @@ class Communicator {
   Outcome outcome(uint64_t sequence);
   void release(uint64_t sequence);
 
-  // Stops touching user memory; every call that has not ended fails. Returns when that is so.
+  // Makes every unfinished call fail, and returns when user memory is no longer touched.
   void abandon();
-  // The same, but the results that are there by now are taken first: of a rank that will get no others, when its job
-  // changes to another epoch.
+  // Does the same after taking the results that have arrived. For a rank that gets no more results in this epoch,
+  // because its job changes to another one.
   void settle();
   // An eventfd, readable once a check failed.
   int attention_fd() const { return attention_; }
-  // Position and sequence number of the call whose check failed.
+  // Returns position and sequence number of the call whose check failed.
   std::optional<std::pair<uint64_t, uint64_t>> check_failure();
-  // Where the progress thread's time went so far.
+  // Returns the times that the progress thread has spent in each of its states.
   const channel::ProcessCounters& spent() const { return channel_.control().process; }
   const channel::CallLog& calls() const { return channel_.control().calls; }
   uint64_t position() const { return position_.load(std::memory_order_relaxed); }
@@ -61,8 +60,8 @@ class Communicator {
   void run();
   bool has_results_to_settle() const;
   void take_inbox();
-  // Waits a little for results, awake; false when they did not come.
-  bool linger();
+  // Spins for a short time until results come; returns false if none came.
+  bool spin();
   void sleep();
   void end(const std::vector<std::shared_ptr<Call>>& ended);
   std::shared_ptr<Call>& find(uint64_t sequence);
@@ -73,14 +72,14 @@ class Communicator {
   channel::Channel channel_;
   int doorbell_ = -1;
   int attention_ = -1;
-  std::unique_ptr<Stream> stream_;  // of the progress thread
+  std::unique_ptr<Stream> stream_;  // used by the progress thread only
 
-  std::mutex mutex_;  // guards all below but the atomics
+  std::mutex mutex_;  // guards all members below except the atomics
   std::condition_variable ended_;
   std::map<uint64_t, std::shared_ptr<Call>> calls_;  // until released
-  std::vector<std::shared_ptr<Call>> inbox_;         // submitted, not seen by the progress thread yet
+  std::vector<std::shared_ptr<Call>> inbox_;         // submitted, but not seen by the progress thread yet
   uint64_t next_sequence_ = 0;
-  bool abandoned_ = false;  // the progress thread has let go of all calls
+  bool abandoned_ = false;  // the progress thread no longer uses any call
   std::optional<std::pair<uint64_t, uint64_t>> check_failure_;
 
   std::atomic<bool> has_inbox_{false};

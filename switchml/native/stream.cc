@@ -9,14 +9,14 @@ namespace switchml::client {
 
 namespace {
 
-// The agent sends these while the next ones are being quantized.
+// The agent sends these submissions while the next ones are being quantized.
 constexpr uint32_t kSubmissionsPerPublication = 16;
-// What part of a pool of results must be there before it is worth waking this thread.
+// This thread is woken when results for 1/kShareOfPool of the pool have come; fewer are not worth a wake-up.
 constexpr uint32_t kShareOfPool = 2;
 
-// The number by which largest_factor is to be multiplied to become 1, modulo 2^32 (Newton's method, for odd numbers).
+// Returns the inverse of an odd number modulo 2^32 (Newton's method).
 constexpr uint32_t inverse_of_odd(uint32_t number) {
-  uint32_t inverse = number;  // right in its three lowest bits
+  uint32_t inverse = number;  // correct in its three lowest bits
   for (int bits = 3; bits < 32; bits *= 2) {
     inverse *= 2 - number * inverse;
   }
@@ -136,7 +136,7 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   Slot& slot = slots_[index];
   const channel::Ticket result = channel_.result_tickets()[index];
   if (slot.call == nullptr) {
-    return;  // nothing of ours: only a faulty agent completes it
+    return;  // the slot has no chunk of this rank: only a faulty agent completes it
   }
   const bool expects_values = slot.sent.count != 0;
   const bool has_values = (result.flags & wire::flag::without_values) == 0;
@@ -167,7 +167,7 @@ bool Stream::check_holds(const Slot& slot, const channel::Ticket& result, uint32
   if (slot.sent.scale == Contribution::Scale::none) {
     return rest == 0;
   }
-  // How many ranks own the exponent that scaled the values: one at least, else it was changed.
+  // The number of ranks whose exponent scaled the values; if it is not at least 1, the exponent was corrupted.
   const uint32_t ranks = rest * kInverseOfLargestFactor;
   return 1 <= ranks && ranks <= geometry_.world_size;
 }

@@ -1,5 +1,5 @@
-// The value side of one rank (docs/protocol.md): its calls, cut into chunks, through the slots that it shares with the
-// agent. One thread, the progress thread of Communicator, uses it.
+// The stream of one rank's values (docs/protocol.md): its calls are cut into chunks, which go through the slots that it
+// shares with the agent. One thread, the progress thread of Communicator, uses it.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@
 
 namespace switchml::client {
 
-// Position s of the stream uses slot s mod P, in as many phases as its codec needs. Each RESULT says what all ranks
-// know of the exponent of the chunk that has the slot next.
+// With a pool of P slots, position s of the stream uses slot s mod P, in as many phases as its codec needs. Each RESULT
+// carries the largest exponent, known so far, of the chunk that will have the slot next.
 class Stream {
  public:
   // `doorbell` is the eventfd that wakes the agent.
   Stream(const channel::Channel& channel, const channel::Geometry& geometry, int doorbell);
 
-  // Queues a call; its chunks follow those of the calls before.
+  // Queues a call; its chunks follow those of the earlier calls.
   void add(std::shared_ptr<Call> call);
 
-  // Takes results and submits what can be submitted. Returns whether anything happened. `ended` gets the calls whose
-  // last chunk arrived. After a failed check nothing is done any more.
+  // Takes results and submits the chunks that have a free slot. Returns whether it did any of this, and appends the
+  // calls whose last chunk arrived to `ended`. After a failed check nothing more is done.
   bool advance(std::vector<std::shared_ptr<Call>>* ended);
   uint32_t results_that_wait() const;
-  // How many results were taken, and how many more are worth being woken for.
+  // Returns the number of results that were taken. The next function returns how many more are worth a wake-up.
   uint32_t taken() const { return taken_; }
   uint32_t results_wanted() const;
   bool waits_for_results() const { return submitted_ != taken_; }
@@ -40,46 +40,48 @@ class Stream {
 
  private:
   struct Slot {
-    std::shared_ptr<Call> call;  // null: the slot is free
+    std::shared_ptr<Call> call;  // null if the slot is free
     uint64_t position = 0;
     Chunk chunk;
     Contribution sent;
   };
 
-  // Whether the next chunk has a slot.
+  // Returns whether there is a next chunk, and its slot is free.
   bool may_begin() const;
   void begin(uint64_t position);
-  // Contributes to the phase of the slot's chunk.
+  // Submits the contribution to the current phase of the slot's chunk.
   void submit(uint32_t index);
   void take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* ended);
-  // False where `result`, whose words weigh so much, is not the sum of what all ranks contributed to the phase.
+  // Returns whether `result`, whose words have the weighed sum `weighed`, is the sum of the contributions of all ranks
+  // to the phase.
   bool check_holds(const Slot& slot, const channel::Ticket& result, uint32_t weighed) const;
   void finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended);
   void fail(const Slot& slot);
-  // Lets the server see what was submitted; `all` that can be for now, or else there is more to come.
+  // Lets the server see the submissions. `all` is true if no more can be made for now, false if more will follow at
+  // once.
   void publish(bool all);
 
-  // The call that owns a position, or null when no such call is queued.
+  // Returns the call that a position belongs to, or null if no such call is queued.
   const std::shared_ptr<Call>* call_at(uint64_t position) const;
   uint16_t exponent_ahead(uint64_t position) const;
-  // What all ranks add to the check of a chunk, beside values.
+  // Returns the terms of a chunk's check that are the same for all ranks.
   uint32_t common_terms(const Slot& slot) const;
 
   channel::Channel channel_;
   channel::Geometry geometry_;
   ThreadTime time_;
   int doorbell_;
-  uint32_t own_rank_term_;   // of the check
-  uint32_t all_rank_terms_;  // of all ranks together
+  uint32_t own_rank_term_;   // this rank's term of the check
+  uint32_t all_rank_terms_;  // the sum of these terms over all ranks
   std::vector<Slot> slots_;
-  std::deque<std::shared_ptr<Call>> calls_;  // not ended, in stream order
+  std::deque<std::shared_ptr<Call>> calls_;  // unfinished calls, in stream order
   uint64_t next_position_ = 0;
-  uint64_t end_position_ = 0;  // of all queued calls
+  uint64_t end_position_ = 0;  // after the last queued call
   uint64_t finished_chunks_ = 0;
   uint32_t submitted_ = 0;
   uint32_t unpublished_ = 0;
-  uint32_t rung_ = 0;   // what had been submitted at the last ring of the doorbell
-  uint32_t taken_ = 0;  // results
+  uint32_t rung_ = 0;   // number of submissions at the last ring of the doorbell
+  uint32_t taken_ = 0;  // number of results
   std::shared_ptr<Call> failed_call_;
   uint64_t failed_position_ = 0;
 };

@@ -1,4 +1,4 @@
-// What the progress thread does with its time, and with that of each call.
+// Measures the time that the progress thread spends in each of its states, in total and during each call.
 #pragma once
 
 #include "native/channel/channel.h"
@@ -8,8 +8,8 @@
 
 namespace switchml::client {
 
-// The thread is in one state at any time. The clock is read where the state changes, not for each chunk. One thread
-// uses it.
+// The thread is in one state at any time. The clock is read when the state changes, not for each chunk. One thread uses
+// this object.
 class ThreadTime {
  public:
   using State = channel::ThreadState;
@@ -19,7 +19,7 @@ class ThreadTime {
   void enter(State state) {
     if (state != state_) restart(state);
   }
-  // The same, but what was found is new even if the state is not.
+  // Enters a state, and reads the clock even if the thread is in it already.
   void restart(State state) { settle(state); }
 
   void begun(Call* call) const {
@@ -29,7 +29,7 @@ class ThreadTime {
     call->times.dequantize_ns = total(control_->process.dequantize_ns);
   }
   void answered(Call* call) const { call->times.answered = since_; }
-  // Of one or more calls; all of them end now.
+  // Records the times of calls that end now.
   template <class Calls>
   void ended(const Calls& calls) {
     settle(state_);
@@ -45,7 +45,7 @@ class ThreadTime {
   }
 
  private:
-  // Counts the time in the present state, and goes on in `next`.
+  // Adds the elapsed time to the current state, and enters `next`.
   void settle(State next) {
     channel::ProcessCounters& shared = control_->process;
     const uint64_t now = runtime::monotonic_nanoseconds();

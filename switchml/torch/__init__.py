@@ -4,8 +4,8 @@ import torch.distributed as dist
 
 dist.init_process_group("switchml")
 
-Importing torch is enough where the package is installed (its entry point registers the backend); where entry points
-are turned off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), import this package first.
+If this package is installed, importing torch is enough, because the package's entry point registers the backend. If
+entry points are turned off (TORCH_DEVICE_BACKEND_AUTOLOAD=0), import this package first.
 """
 
 from switchml.torch.builtin_hooks import replace_builtin_hooks

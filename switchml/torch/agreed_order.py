@@ -1,15 +1,15 @@
-"""One order of the partitions of gradients on all ranks: rank 0's scheduler decides, all ranks follow.
+"""A common order of the partitions of gradients on all ranks, which a scheduler on rank 0 decides.
 
-In the switch every rank must stream the same partitions in the same order, and no two ranks have the same gradients
-ready at the same time. So no rank orders by itself. Rank 0 chooses among the buckets that it has ready, and publishes
-each choice one partition ahead, on the stream that carries the partitions themselves:
+Every rank must stream the same partitions in the same order through the switch, but the gradients become ready at
+different times on different ranks. So the ranks cannot choose the order independently. Rank 0 chooses among the buckets
+that it has ready, and announces each choice one partition ahead, on the stream that carries the partitions themselves:
 
     rank 0 announces 1 | announces 2 | partition 1 | announces 3 | partition 2 | ... | announces the end | partition n
 
-Each rank submits partition k when it has heard of it and has that bucket ready itself; until then its stream waits.
-That wait ends: the bucket becomes ready by the rank's own backward pass, which waits for no other rank. The
-announcement of k+1 travels before partition k, so no rank idles for it, and what becomes ready on rank 0 can still
-overtake everything but the one partition that was announced.
+Each rank submits partition k once it has received its announcement and its own bucket is ready; until then its stream
+waits. This wait ends, because the bucket becomes ready through the rank's own backward pass, which waits for no other
+rank. The announcement of k+1 is sent before partition k, so no rank idles until it arrives. A bucket that becomes ready
+on rank 0 can still go ahead of all others, except the one partition that was already announced.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from switchml.torch.scheduler import Bucket, Partition, Scheduler
 
 __all__ = ["AgreedOrder"]
 
-_NOTHING, _PARTITION, _END = range(3)  # what an announcement says
+_NOTHING, _PARTITION, _END = range(3)  # kinds of announcement
 _NO_PARTITION: Final = (0, 0, 0)
-_HEARD: Final = (_NOTHING, *_NO_PARTITION)  # is overwritten by rank 0's announcement
+_HEARD: Final = (_NOTHING, *_NO_PARTITION)  # overwritten by rank 0's announcement
 
 
 @dataclass
 class _Ready:
-    """A bucket whose gradients this rank has."""
+    """A bucket whose gradients are ready on this rank."""
 
     buffer: torch.Tensor
     future: torch.futures.Future[torch.Tensor]
-    averaged: int = 0  # elements whose average is there
-    # CUDA events: of the gradients, and of the copies of averages into the buffer
+    averaged: int = 0  # elements whose average has arrived
+    # CUDA events: one of the gradients, and those of the copies of averages into the buffer
     made: Any = None
     delivered: list[Any] = field(default_factory=list)
 
@@ -47,8 +47,8 @@ class _Ready:
 class AgreedOrder:
     """Averages the gradients of one DDP model in the order that a scheduler on rank 0 chooses.
 
-    All ranks make one at the same time: it makes a group. That group is a stream of its own in the switch, so nothing
-    else can get in between. A backward pass that raises on any rank leaves it unusable.
+    All ranks must make this object at the same time, because it makes a process group. The group has a separate stream
+    in the switch, so no other traffic can come between. It becomes unusable if a backward pass raises on any rank.
 
     Args:
         process_group: the ranks that average; None for all.
@@ -68,10 +68,10 @@ class AgreedOrder:
         self._pass: _BackwardPass | None = None
 
     def submit(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
-        """Queue a bucket; the future holds its buffer when that is the average.
+        """Queue a bucket; the future completes with its buffer, which then holds the average.
 
         Raises:
-            RuntimeError: an earlier backward pass failed, or did not hand over all of its buckets.
+            RuntimeError: an earlier backward pass failed, or did not submit all of its buckets.
 
         """
         if self._pass is None or self._pass.complete:
@@ -84,10 +84,10 @@ class _BackwardPass:
     """The buckets of one backward pass, and the thread that submits their partitions.
 
     Args:
-        group: the stream.
-        scheduler: decides; None on the ranks that follow.
+        group: the process group whose stream carries the partitions.
+        scheduler: the scheduler on rank 0; None on the other ranks.
         timeout: seconds that each wait may take.
-        previous: the pass before, which may still have to hear of its end.
+        previous: the previous pass, which may not have received the announcement of its end yet.
 
     """
 
@@ -97,7 +97,7 @@ class _BackwardPass:
         self._group = group
         self._scheduler = scheduler
         self._timeout = timeout
-        self._changed = threading.Condition()  # guards what follows
+        self._changed = threading.Condition()  # guards the members below
         self._buckets: dict[int, _Ready] = {}
         self._expected: int | None = None  # number of buckets, once the last has come
         self._in_flight: list[Partition] = []
@@ -110,12 +110,12 @@ class _BackwardPass:
 
     @property
     def complete(self) -> bool:
-        """Whether all buckets have come and hold their averages."""
+        """True if all buckets have come and hold their averages."""
         with self._changed:
             return self._all_came() and all(b.averaged == b.buffer.numel() for b in self._buckets.values())
 
     def add(self, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
-        """Take a bucket that is ready on this rank."""
+        """Add a bucket that is ready on this rank."""
         index, buffer = bucket.index(), bucket.buffer()
         with self._changed:
             if self._error is not None:
@@ -137,7 +137,7 @@ class _BackwardPass:
                 self._expected = index + 1
             error = self._error
             self._changed.notify_all()
-        if error is not None:  # since it was looked at above
+        if error is not None:  # set after the check above
             ready.future.set_exception(error)
         elif buffer.numel() == 0:
             ready.future.set_result(buffer)
@@ -149,13 +149,13 @@ class _BackwardPass:
     def _run(self, before: threading.Thread | None) -> None:
         try:
             if before is not None:
-                before.join(self._timeout)  # it may still have to hear of its end
+                before.join(self._timeout)  # it may not have received the announcement of its end yet
             self._follow()
         except Exception as error:  # raised again where the gradients are waited for
             self._fail(error)
 
     def _follow(self) -> None:
-        """Announce (rank 0) or hear, and submit, partition by partition: the same calls on every rank."""
+        """Announce (rank 0) or receive, and submit, partition by partition: the same calls on every rank."""
         current: Partition | None = None
         kind = _NOTHING
         while kind != _END:
@@ -169,9 +169,9 @@ class _BackwardPass:
             current = Partition(*place) if kind == _PARTITION else None
 
     def _decide(self, scheduler: Scheduler, current: Partition | None) -> tuple[int, int, int, int]:
-        """Choose what follows `current`, which is submitted next; where there is neither, wait for a bucket.
+        """Choose the partition after `current`, which is submitted next; if there is neither, wait for a bucket.
 
-        It is decided as late as the stream allows, so that a bucket that becomes ready by then can still overtake.
+        The choice is made as late as the stream allows, so that an urgent bucket that becomes ready by then goes first.
         """
         with self._changed:
             self._wait_until(lambda: scheduler.may_start(self._in_flight), "a place in the stream")
@@ -201,7 +201,7 @@ class _BackwardPass:
         work.get_future().add_done_callback(lambda future: self._take(future, bucket, partition))
 
     def _take(self, future: torch.futures.Future[object], bucket: _Ready, partition: Partition) -> None:
-        """Note that a partition has come to its end (callback)."""
+        """Record that a partition has ended (callback)."""
         try:
             future.wait()
         except Exception as error:  # raised again where the gradients are waited for
@@ -220,7 +220,7 @@ class _BackwardPass:
             bucket.future.set_result(bucket.buffer)
 
     def _fail(self, error: Exception) -> None:
-        """Let everything that waits for gradients of this pass raise `error`."""
+        """Make every wait for gradients of this pass raise `error`."""
         with self._changed:
             if self._error is not None:
                 return
@@ -231,7 +231,7 @@ class _BackwardPass:
             bucket.future.set_exception(error)
 
     def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait, with the lock held, or raise."""
+        """Wait for `condition` with the lock held; raise after the timeout or an error."""
         ended = self._changed.wait_for(lambda: self._error is not None or condition(), self._timeout)
         if self._error is not None:
             raise self._error

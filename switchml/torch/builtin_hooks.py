@@ -1,10 +1,10 @@
-"""PyTorch's built-in communication hooks (`DistributedDataParallel._register_builtin_comm_hook`) on groups of ours.
+"""PyTorch's built-in communication hooks (`DistributedDataParallel._register_builtin_comm_hook`) on SwitchML groups.
 
-They are C++, and assert that the future of an all-reduce holds C++'s list of tensors. A future that is made in Python
-holds a Python object, and PyTorch has no way to make one of the other kind. So models on a group of ours get hooks in
-Python instead, which do the same.
+The built-in hooks are C++, and assert that the future of an all-reduce holds a list of tensors in C++. A future that is
+made in Python holds a Python object, and PyTorch has no way to make the other kind. So models on a SwitchML group get
+equivalent hooks in Python instead.
 
-DDP checks the annotations of hooks at run time, so this file does without postponed evaluation of annotations.
+DDP checks the annotations of hooks at run time, so this file does not use postponed evaluation of annotations.
 """
 
 import functools
@@ -38,7 +38,7 @@ _HOOKS: Final = {
 
 @functools.cache
 def replace_builtin_hooks() -> None:
-    """Let models whose group is ours register Python's hooks in the place of the built-in ones."""
+    """Make models on a SwitchML group register hooks in Python instead of the built-in ones."""
     builtin = DistributedDataParallel._register_builtin_comm_hook
 
     @functools.wraps(builtin)

@@ -1,7 +1,7 @@
 """Threads that run the callbacks of futures.
 
-A callback may wait for another collective of the same group (PowerSGD's hook does), so it must hold up neither the
-thread that completes collectives nor another callback: there is a new thread whenever all others are busy.
+A callback may wait for another collective of the same group (PowerSGD's hook does). So it must block neither the thread
+that completes collectives nor another callback: a new thread is started whenever all others are busy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 __all__ = ["run_callback"]
 
 _LOG = logging.getLogger(__name__)
-_IDLE_SECONDS: Final = 10.0  # after which a thread ends
+_IDLE_SECONDS: Final = 10.0  # after this time without a task a thread ends
 
 
 class _Threads:

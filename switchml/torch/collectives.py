@@ -1,4 +1,4 @@
-"""The collectives that go through the network, and how each is done over Gloo where there is none any more."""
+"""The collectives that go through the network, and how each of them continues over Gloo when the network is lost."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Collective:
     """One collective of one group, from the call to its end.
 
     Attributes:
-        work: what the caller got.
-        handles: what has to end before `finish`, of the library or of Gloo.
-        end: the chunks of all calls up to this one, at least; set by the queue once it has ended in the network.
+        work: the handle that the caller got.
+        handles: calls of the library or of Gloo that must end before `finish`.
+        end: at least the number of chunks of all calls up to this one; set by the queue after its end in the network.
 
     """
 
@@ -45,39 +45,39 @@ class Collective:
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The caller's memory, as addresses and bytes."""
+        """The caller's memory, as pairs of address and number of bytes."""
         return [operand.range for operand in self.operands]
 
     @property
     def waits(self) -> bool:
-        """Whether a start waits for something, so that the calling thread must not do it."""
+        """True if starting has to wait, so that the calling thread must not do it."""
         return any(operand.waits for operand in self.operands)
 
     def start(self, comm: Communicator) -> None:
-        """Submit to the network."""
+        """Submit the collective to the network."""
         for operand in self.operands:
             operand.ready()
         self.handles = self._start(comm, self.timeout.total_seconds())
 
     def start_over_gloo(self, gloo: Any) -> None:
-        """Start over Gloo, from the tensors as they were at the call."""
+        """Start the collective over Gloo, with the tensors' values at the time of the call."""
         for operand in self.operands:
             operand.ready()
         self.handles = self._start_over_gloo(gloo)
 
     def finish(self) -> bool:
-        """Write the results to the caller's tensors, and tell whether they are known to hold NaN or infinity."""
+        """Write the results to the caller's tensors, and return whether they are known to hold NaN or infinity."""
         non_finite = self._decode()
         self.deliver()
         return non_finite
 
     def deliver(self) -> None:
-        """Copy the results, which stand in the operands' targets, to the caller's tensors."""
+        """Copy the results from the operands' targets to the caller's tensors."""
         for operand in self.operands:
             operand.deliver()
 
     def complete(self, error: Exception | None = None) -> None:
-        """Tell the caller that it has ended."""
+        """Complete the caller's work."""
         self.work.complete(error, [operand.delivered for operand in self.operands if operand.delivered is not None])
 
     def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
@@ -87,12 +87,12 @@ class Collective:
         raise NotImplementedError
 
     def _decode(self) -> bool:
-        """Write the results to the operands' targets, and tell as `finish` does."""
+        """Write the results to the operands' targets; return the same as `finish`."""
         return False
 
 
 class AllReduce(Collective):
-    """Of one tensor, or of several that are submitted back to back."""
+    """An all-reduce of one tensor, or of several that are submitted back to back."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class AllReduce(Collective):
 
     @property
     def waits(self) -> bool:
-        """Whether a tensor has still to be copied from its device, or an exponent is agreed on first."""
+        """True if a tensor must be copied from its device first, or the ranks must agree on an exponent."""
         return super().waits or any(part.waits for part in self._parts)
 
     def _start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
@@ -143,7 +143,7 @@ class AllReduce(Collective):
 
 
 class Reduce(AllReduce):
-    """An all-reduce of which the root alone keeps the result."""
+    """An all-reduce whose result only the root keeps."""
 
     def __init__(
         self,
@@ -159,13 +159,13 @@ class Reduce(AllReduce):
         self._root = root
 
     def deliver(self) -> None:
-        """Leave the tensors of the other ranks as they are."""
+        """Copy the results on the root; do nothing on the other ranks."""
         if self._root:
             super().deliver()
 
 
 class Broadcast(Collective):
-    """Of any dtype: its bytes travel."""
+    """A broadcast of a tensor of any dtype, as bytes."""
 
     def __init__(self, tensor: Tensor, root: int, private: bool, options: Options, timeout: timedelta) -> None:
         super().__init__("broadcast", [tensor], private, options, timeout)
@@ -180,7 +180,7 @@ class Broadcast(Collective):
 
 
 class Barrier(Collective):
-    """No tensors: one empty packet of each rank."""
+    """A barrier: a call without tensors, for which each rank sends one empty packet."""
 
     def __init__(self, options: Options, timeout: timedelta) -> None:
         super().__init__("barrier", [], False, options, timeout)
@@ -195,7 +195,7 @@ class Barrier(Collective):
 
 
 def broadcast_over_gloo(gloo: Any, tensor: Tensor, root: int, timeout: timedelta) -> Any:
-    """Start a broadcast of a contiguous tensor of any dtype over Gloo, which knows fewer of them."""
+    """Start a broadcast of a contiguous tensor over Gloo, also for dtypes that Gloo does not support."""
     options = dist.BroadcastOptions()
     options.rootRank = root
     options.timeout = timeout

@@ -1,16 +1,16 @@
-"""How the sum of each dtype becomes sums of float32 or int32, which is what the switch's workers exchange.
+"""Encodings of the sum of each dtype as sums of dtypes that `switchml.Communicator` supports.
 
 | dtype | on the wire | result |
 |---|---|---|
 | float32 | float32 | the bound of `switchml.Communicator` |
-| float16, bfloat16 | themselves, in the integers of float32 | that, rounded once to the dtype |
+| float16, bfloat16 | the dtype itself, in the same integers as float32 | the float32 sum, rounded once to the dtype |
 | float64 | an exponent for the tensor, then fixed point in three int32 | see `FixedPoint` |
 | int32 | int32 | exact modulo 2^32 |
 | int8, uint8, int16 | int32 | exact modulo 2^8, 2^16 |
-| bool | int32 | whether any rank's is true |
+| bool | int32 | true if any rank's value is |
 | int64 | three int32 | exact modulo 2^64 |
 
-Averages of integers are those of the exact sum, rounded towards zero.
+An average of integers is the exact sum, divided and rounded towards zero.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ SUM_DTYPES: Final = (
     torch.int64,
     torch.bool,
 )
-"""What can be summed in the network."""
+"""The dtypes that can be summed in the network."""
 
-_LIMB_BITS: Final = 24  # 64 ranks' limbs of so many bits fit an int32
+_LIMB_BITS: Final = 24  # the sum of 64 ranks' limbs of this size fits an int32
 _LIMB_MASK: Final = (1 << _LIMB_BITS) - 1
 _LOWEST_EXPONENT: Final = -1073  # of math.frexp, for the smallest float64
 _EXPONENTS: Final = 1024 - _LOWEST_EXPONENT + 1
 
 
 class Encoding(Protocol):
-    """A tensor on its way through the network; `target` is dense, contiguous and in the memory of the CPU."""
+    """One tensor in a network reduction; `target` is dense, contiguous and in CPU memory."""
 
     @property
     def waits(self) -> bool:
-        """Whether `start` waits for a result of the network before it comes back."""
+        """True if `start` waits for a result from the network before it returns."""
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        """Submit `target`; the calls are the same, in the same order, on all ranks."""
+        """Submit `target`; all ranks make the same calls in the same order."""
 
     def finish(self) -> bool:
-        """Write the result into `target` once all that `start` returned has ended.
+        """Write the result into `target` after all calls that `start` returned have ended.
 
         Returns:
-            Whether it holds NaN or infinity that no `NonFiniteError` of the library told of.
+            True if it holds NaN or infinity that no `NonFiniteError` of the library reports.
 
         """
 
 
 def encode(target: Tensor, reduction: Reduction, world_size: int) -> Encoding:
-    """Return how `target` is reduced in the network.
+    """Return the encoding for reducing `target` in the network.
 
     Raises:
-        UnsupportedTensor: `reduction` makes no sense for the dtype.
+        UnsupportedTensor: `reduction` is not defined for the dtype.
 
     """
     floating = target.dtype.is_floating_point
@@ -82,7 +82,7 @@ def encode(target: Tensor, reduction: Reduction, world_size: int) -> Encoding:
             "dtype, or multiply it first and use SUM."
         )
     if reduction.name == "avg" and target.dtype == torch.bool:
-        raise UnsupportedTensor("an average of torch.bool is no bool. It is unchanged; convert it to a float dtype.")
+        raise UnsupportedTensor("torch.bool has no average. The tensor is unchanged; convert it to a float dtype.")
     if target.dtype == torch.float64:
         return FixedPoint(target, reduction, world_size)
     if target.dtype == torch.int64 or (target.dtype == torch.int32 and reduction.name == "avg"):
@@ -95,7 +95,7 @@ def encode(target: Tensor, reduction: Reduction, world_size: int) -> Encoding:
 
 
 class Direct:
-    """float32, float16, bfloat16 and int32: summed where they are."""
+    """Sums float32, float16, bfloat16 and int32 in place."""
 
     waits = False
 
@@ -104,7 +104,7 @@ class Direct:
         self._reduction = reduction
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        """Submit the tensor itself."""
+        """Submit the tensor without a copy."""
         _premultiply(self._target, self._reduction)
         op = "avg" if self._reduction.name == "avg" else "sum"
         return [comm.all_reduce(self._target, op, async_op=True, timeout=timeout)]
@@ -115,9 +115,9 @@ class Direct:
 
 
 class Widened:
-    """Narrower integers, and halves times a factor, whose products are not to be rounded.
+    """Sums narrow integers as int32, and products of 16-bit floats and a factor, which must not be rounded, as float32.
 
-    Summed as int32 or float32, then cut or rounded to the dtype.
+    The result is then converted to the dtype: integers modulo 2^bits, floats rounded.
     """
 
     waits = False
@@ -146,7 +146,7 @@ class Widened:
 
 
 class Limbs:
-    """64-bit integers: 24, 24 and 16 bits each in an int32 of its own, so that the sums of 64 ranks fit."""
+    """Sums 64-bit integers as three int32 each, with 24, 24 and 16 bits, so that the sums of 64 ranks fit."""
 
     waits = False
 
@@ -169,13 +169,13 @@ class Limbs:
 
 
 class FixedPoint:
-    """float64: integers of B = 62 - ceil(log2 N) bits below an exponent E that all N ranks agree on.
+    """Sums float64 as integers of B = 62 - ceil(log2 N) bits, scaled by an exponent E that all N ranks agree on.
 
-    2^E is the power of two above the largest magnitude in the whole tensor at any rank; it is agreed by an int32 sum in
-    which each rank raises the place of its own exponent. Every contribution is rounded to a multiple of 2^(E - B) and
-    the integers are summed exactly (`Limbs`). So a sum differs from the exact one by at most N/2 * 2^(E - B) plus half
-    a unit in the last place of the float64 result, and does not depend on any order. Where a rank has NaN or infinity,
-    a second int32 sum counts them by kind, and the result is what a sum of floats would be.
+    2^E is the power of two above the largest magnitude in the whole tensor on any rank. The ranks find it with an int32
+    sum over all exponents, in which each rank adds one at its own exponent. Every contribution is rounded to a multiple
+    of 2^(E - B), and the integers are summed exactly (`Limbs`). So a sum differs from the exact one by at most N/2 *
+    2^(E - B) plus half a unit in the last place of the float64 result, and does not depend on any order. If a rank has
+    NaN or infinity, a second int32 sum counts them by kind, and the result is that of a floating-point sum.
     """
 
     waits = True
@@ -189,7 +189,7 @@ class FixedPoint:
         self._kinds: Tensor | None = None
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        """Agree on the exponent, then submit."""
+        """Agree on the exponent with the other ranks, then submit."""
         values = self._target.clone().flatten()
         _premultiply(values, self._reduction)
         finite = torch.isfinite(values)
@@ -233,12 +233,12 @@ def _premultiply(values: Tensor, reduction: Reduction) -> None:
 
 
 def _scaled(values: Tensor, shift: int) -> Tensor:
-    """Multiply by 2^shift, in two steps because 2^shift itself may be no float64."""
+    """Multiply by 2^shift, in two steps because float64 may not be able to represent 2^shift itself."""
     return values * math.ldexp(1.0, shift // 2) * math.ldexp(1.0, shift - shift // 2)
 
 
 def _split(values: Tensor) -> Tensor:
-    """int64 as three rows of int32."""
+    """Split int64 into three rows of int32."""
     flat = values.flatten()
     limbs = torch.empty((3, flat.numel()), dtype=torch.int32)
     limbs[0] = flat & _LIMB_MASK
@@ -253,7 +253,7 @@ def _join(limbs: Tensor) -> Tensor:
 
 
 def _average(limbs: Tensor, count: int) -> Tensor:
-    """Divide sums of limbs, which may be beyond int64, and round towards zero: long division, limb by limb."""
+    """Divide sums of limbs, which may exceed int64, and round towards zero: long division, limb by limb."""
     low, middle, high = limbs.to(torch.int64)
     middle += low >> _LIMB_BITS
     high += middle >> _LIMB_BITS

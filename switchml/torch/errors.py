@@ -1,4 +1,4 @@
-"""What a process group raises when the network fails it."""
+"""The errors of process groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ E = TypeVar("E", bound=BaseException)
 class SwitchMLBackendError(dist.DistBackendError):  # type: ignore[misc]
     """A collective, or the start of a process group, failed. It is a `torch.distributed.DistBackendError`.
 
-    `ranks` are those that are lost or had not taken part, as ranks of the default group; empty where none are known.
+    `ranks` are those that are lost or had not taken part, as ranks of the default group; empty if they are not known.
     `reason` is the name of the library's error: ``WorkerLost``, ``SwitchLost``, ``CollectiveTimeout``, ...
     """
 
@@ -30,11 +30,11 @@ class SwitchMLBackendError(dist.DistBackendError):  # type: ignore[misc]
 
 
 def backend_error(error: BaseException, group: str, global_ranks: Sequence[int]) -> SwitchMLBackendError:
-    """Return `error` of the group named `group` as torch's callers expect it.
+    """Return `error` of the group named `group` as an exception of torch.distributed.
 
     Args:
         error: the library's or Gloo's error; its `ranks`, if it has any, are ranks of the group.
-        group: how the message names the group.
+        group: the name of the group in the message.
         global_ranks: the group's ranks as ranks of the default group.
 
     """
@@ -50,31 +50,31 @@ def backend_error(error: BaseException, group: str, global_ranks: Sequence[int])
 
 
 def remember(error: SwitchMLBackendError) -> None:
-    """Let `last_error` return `error`, without the tracebacks, whose frames would keep tensors alive."""
+    """Make `last_error` return `error`, without tracebacks, because their frames would keep tensors alive."""
     global _last
     _last = _without_traceback(error)
     _last.__cause__ = _without_traceback(error.__cause__) if isinstance(error.__cause__, SwitchMLError) else None
 
 
 def _without_traceback(error: E) -> E:
-    """Return a copy with the same text and attributes, whatever arguments its class takes."""
+    """Return a copy with the same text and attributes, without calling the constructor of its class."""
     copied = type(error).__new__(type(error), *error.args)
     copied.__dict__.update(error.__dict__)
     return copied
 
 
 def last_error() -> SwitchMLBackendError | None:
-    """Return why a collective of this process last failed; None if none has. To destroy a group is not a failure.
+    """Return the error of the last failed collective of this process, or None. Destroying a group is not a failure.
 
-    Where C++ waits for a collective, as the backward pass of DistributedDataParallel does, its error arrives as a
-    `RuntimeError` with the same words. This is the error itself: with `ranks`, `reason`, and the library's error
-    (`switchml.WorkerLost`, ...) as its `__cause__`.
+    If C++ waits for a collective, as in the backward pass of DistributedDataParallel, the error arrives there as a
+    `RuntimeError` with the same message. This function returns the error itself: with `ranks`, `reason`, and the
+    library's error (`switchml.WorkerLost`, ...) as its `__cause__`.
     """
     return _last
 
 
 def forked_error(group: str, pid: int) -> SwitchMLBackendError:
-    """Return what a child of process `pid` is told that uses `group`, which that process made."""
+    """Return the error for a forked child of process `pid` that uses `group`, which the parent made."""
     return SwitchMLBackendError(
         f"switchml: {group} belongs to process {pid}, from which this one was forked; a rank is one process: make the "
         "group in the child instead (start it with the spawn method)",

@@ -1,4 +1,4 @@
-"""Reductions over Gloo: all operations and dtypes, also those that Gloo itself lacks."""
+"""Reductions over Gloo, for all operations and dtypes, also those that Gloo itself does not support."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def require_reducible(tensor: Tensor, reduction: Reduction) -> None:
     """Check that Gloo can reduce `tensor`.
 
     Raises:
-        UnsupportedTensor: it cannot, or the operation makes no sense for the dtype.
+        UnsupportedTensor: it cannot, or the operation is not defined for the dtype.
 
     """
     if tensor.dtype not in (*_NATIVE, *_THROUGH):
         raise UnsupportedTensor(
-            f"{reduction.name} of {tensor.dtype} is done neither in the network nor by Gloo. The tensor is unchanged; "
-            "convert it first: float32, float64, float16, bfloat16, int8, uint8, int16, int32, int64 and bool are "
-            "reduced."
+            f"{reduction.name} of {tensor.dtype} is supported neither in the network nor over Gloo. The tensor is "
+            "unchanged; convert it to float32, float64, float16, bfloat16, int8, uint8, int16, int32, int64 or bool "
+            "first."
         )
     if reduction.name in _BITWISE and tensor.dtype.is_floating_point:
         raise UnsupportedTensor(
@@ -51,10 +51,10 @@ def require_reducible(tensor: Tensor, reduction: Reduction) -> None:
 class GlooReduction:
     """One tensor, reduced over Gloo.
 
-    Averages of int64, whose sums may be beyond it, are made of the sums of quotients and of remainders.
+    Averages of int64, whose sums may exceed int64, are computed from the sums of quotients and of remainders.
 
     Attributes:
-        buffer: what Gloo is given; the tensor itself where that is possible.
+        buffer: the tensor that Gloo reduces; the caller's tensor itself if possible.
         op: Gloo's operation.
 
     """
@@ -92,12 +92,12 @@ class GlooReduction:
         return torch.empty((*shape, 2) if self._in_two_parts else shape, dtype=self.buffer.dtype)
 
     def is_result(self, tensor: Tensor) -> bool:
-        """Tell whether Gloo can write the result to `tensor` itself."""
+        """Return whether Gloo can write the result directly to `tensor`."""
         same = tensor.dtype == self.buffer.dtype and not self._in_two_parts
         return same and tensor.is_contiguous() and tensor.device.type == "cpu"
 
     def finish(self, result: Tensor | None = None, target: Tensor | None = None) -> None:
-        """Write `result` (else the buffer, which holds it) into `target` (else the tensor)."""
+        """Write the result (default: from the buffer) into `target` (default: the caller's tensor)."""
         result = self.buffer if result is None else result
         target = self._target if target is None else target
         if self._in_two_parts:

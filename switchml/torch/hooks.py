@@ -4,10 +4,10 @@
     model.register_comm_hook(hooks.PriorityState(), hooks.priority_hook)
     model.register_comm_hook(hooks.InOrder(state, powerSGD_hook.powerSGD_hook), hooks.in_order_hook)
 
-The first two average the gradients over the ranks and end with the same bits; `priority_hook` chooses what travels
-first. `in_order_hook` runs a hook of another library for one bucket after another.
+The first two average the gradients over the ranks and give the same bits; `priority_hook` chooses the order of the
+transfers. `in_order_hook` runs a hook of another library for one bucket after another.
 
-DDP checks the annotations of hooks at run time, so this file does without postponed evaluation of annotations.
+DDP checks the annotations of hooks at run time, so this file does not use postponed evaluation of annotations.
 """
 
 import torch
@@ -24,14 +24,14 @@ def all_reduce_hook(
 ) -> torch.futures.Future[torch.Tensor]:
     """Average `bucket` over the ranks of `process_group` (None: all), rounding once.
 
-    Without a hook DDP divides before it sums, which is one more pass over the gradients and one more rounding.
+    Without a hook DDP divides before it sums, which costs one more pass over the gradients and one more rounding.
     """
     work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, group=process_group, async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
 
 
 def priority_hook(state: PriorityState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average `bucket` over the ranks; what the next forward pass needs first overtakes, see `PriorityState`."""
+    """Average `bucket` over the ranks; gradients that the next forward pass needs first go first (`PriorityState`)."""
     return state.submit(bucket)
 
 

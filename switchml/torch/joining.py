@@ -1,4 +1,4 @@
-"""How a process group becomes a job of the switch: all of its ranks do, or none."""
+"""Makes a process group a job of the switch: either all of its ranks join the job, or none."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from switchml.errors import ConnectError, SwitchMLError
 __all__ = ["Group", "NotJoined", "RanksAbsent", "join"]
 
 _PROBE_SECONDS: Final = 5.0  # for the agent on this host to accept a connection
-_START_SECONDS: Final = 30.0  # for the agent and the controller to answer: all ranks are on their way by then
+_START_SECONDS: Final = 30.0  # for the agent and the controller to answer; all ranks are already connecting then
 _MOST_RANKS: Final = 64
 
 
 @dataclass(frozen=True)
 class Group:
-    """A process group as its ranks agree on it.
+    """A process group: the properties on which its ranks agree.
 
     Attributes:
         name: torch's name for it; "0" is the default group.
-        rank, size: this rank, and how many there are.
+        rank, size: this rank, and the number of ranks.
         global_ranks: its ranks as ranks of the default group.
-        store: of the group, for this module and the fallback alone.
-        timeout: of the store's operations.
+        store: the group's store, used only by this module and the fallback.
+        timeout: the timeout of the store's operations.
 
     """
 
@@ -49,11 +49,11 @@ class Group:
 
 
 class NotJoined(ConnectError):
-    """The ranks of a group did not become a job, for the same reasons at all of them."""
+    """The ranks of a group could not become a job; all of them raise this error with the same reasons."""
 
 
 class RanksAbsent(SwitchMLError):
-    """Ranks of a group did not come at all, so there is nothing else to try. `ranks` are ranks of the group."""
+    """Ranks of a group did not come at all, so there is no fallback. `ranks` are ranks of the group."""
 
     def __init__(self, message: str, ranks: tuple[int, ...]) -> None:
         super().__init__(message)
@@ -63,15 +63,15 @@ class RanksAbsent(SwitchMLError):
 def join(group: Group) -> Communicator:
     """Attach this rank to the job of `group`, which begins when all ranks have come.
 
-    Where the program runs under `switchml-ctl job start -- COMMAND`, the first default group of as many ranks is that
-    job; every other group is a job of its own, under a key that rank 0 of the group makes and nobody else has.
+    If the program runs under `switchml-ctl job start -- COMMAND`, the first default group with the same number of ranks
+    is that job. Every other group becomes a new job, with a unique key that rank 0 of the group makes.
 
     Raises:
-        NotJoined: a rank could not; all ranks raise it, with the words of each that could not.
-        RanksAbsent: ranks had not come when the group's timeout was over.
+        NotJoined: at least one rank could not join. All ranks raise it, with the reasons of each that could not.
+        RanksAbsent: some ranks had not come when the group's timeout was over.
 
     """
-    # First whether there is an agent at all, or the others would wait for a rank that cannot come.
+    # The ranks first check that each has an agent; otherwise the others would wait for a rank that cannot come.
     _agree(group, "agent", _agent_problem(group))
     communicator, problem = None, ""
     try:
@@ -89,7 +89,7 @@ def join(group: Group) -> Communicator:
 
 
 def _agent_problem(group: Group) -> str:
-    """Why this rank cannot reach an agent; empty if it can."""
+    """Return why this rank cannot reach an agent; an empty string if it can."""
     if group.size > _MOST_RANKS:
         return f"a job has at most {_MOST_RANKS} ranks, and this group has {group.size}"
     try:
@@ -140,13 +140,13 @@ def _agree(group: Group, step: str, problem: str) -> None:
     group.store.set(keys[group.rank], json.dumps(problem))
     try:
         group.store.wait(keys, group.timeout)
-    except Exception as error:  # what a store raises depends on its kind
+    except Exception as error:  # the type of the exception depends on the kind of store
         absent = tuple(rank for rank, key in enumerate(keys) if not group.store.check([key]))
         if absent:
             raise RanksAbsent(
                 f"Timed out after {group.timeout.total_seconds():g} s in the first collective: rank "
-                f"{', '.join(map(str, absent))} had not come to it. All ranks of a group have to make it; see what "
-                "became of these, or allow more time (the group's timeout).",
+                f"{', '.join(map(str, absent))} had not come to it. All ranks of a group have to make it; check "
+                "whether these still run, or allow more time (the group's timeout).",
                 absent,
             ) from error
     problems = {rank: json.loads(value) for rank, value in enumerate(group.store.multi_get(keys))}
@@ -156,4 +156,4 @@ def _agree(group: Group, step: str, problem: str) -> None:
             reasons.setdefault(reason, []).append(rank)
     if reasons:
         words = "; ".join(f"rank {', '.join(map(str, ranks))}: {reason}" for reason, ranks in reasons.items())
-        raise NotJoined(f"{group} is no job of the switch: {words}")
+        raise NotJoined(f"{group} could not become a job of the switch: {words}")

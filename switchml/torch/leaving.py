@@ -1,13 +1,13 @@
-"""How the ranks of a group agree to leave the network together, and from which call on.
+"""The agreement of a group's ranks to leave the network together, at the same call.
 
-A failure is not seen by all ranks at once, nor at the same call: a rank may have the result of a call that another one
-will never get from the switch. It is ahead by less than the pool, though, because a slot is used again only when all
-ranks have had its result; so who is ahead keeps the results of that many chunks (`results_to_keep`), and gives them
-to the others over Gloo. Calls that nobody has the result of are done over Gloo from the start. So every call gives
-all ranks the same bits, and none is lost or done twice.
+The ranks do not notice a failure at the same time or at the same call: a rank may have the result of a call that
+another rank will never get from the switch. But it is ahead by less than the pool, because a slot is reused only after
+all ranks have its result. So each rank keeps the results of that many chunks (`results_to_keep`), and gives them to the
+ranks behind over Gloo. Calls whose result no rank has are made over Gloo from the beginning. So every call gives all
+ranks the same bits, and no call is lost or made twice.
 
-The store carries the agreement: each rank writes where it stands; whoever first knows that all have, or that one will
-not, writes the verdict, and all obey what is written.
+The ranks agree through the store. Each writes its standing. The first rank that finds that all have done so, or that
+one will not, writes the verdict, and all ranks follow it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from typing import Any, Final
 
 __all__ = ["RanksMissing", "Standing", "Stall", "agree_to_leave"]
 
-_LOOK_SECONDS: Final = 0.1  # between two looks at the verdict while a rank is awaited
-_LOST_SECONDS: Final = 0.8  # for a rank that the controller calls lost to say that its process lives
-_SILENT_SECONDS: Final = 20.0  # for the others, who may hear of it from their agents a little later
+_LOOK_SECONDS: Final = 0.1  # between two checks of the verdict while waiting for a rank
+_LOST_SECONDS: Final = 0.8  # for a rank that the controller reports as lost to show that its process is alive
+_SILENT_SECONDS: Final = 20.0  # for the other ranks, whose agents may report the failure a little later
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a rank stands: the number of the first call whose result it lacks, and why it leaves."""
+    """The progress of a rank: the number of the first call whose result it lacks, and its reason to leave."""
 
     first_unfinished: int
     reason: str
 
 
 class RanksMissing(Exception):
-    """Ranks do not answer, so there is nothing to go on with. `ranks` are those, as ranks of the group."""
+    """Some ranks do not answer, so the group cannot continue. `ranks` are these, as ranks of the group."""
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
         super().__init__(f"rank {', '.join(map(str, ranks))} of the group does not answer")
@@ -44,17 +44,17 @@ class RanksMissing(Exception):
 
 
 def agree_to_leave(store: Any, rank: int, size: int, standing: Standing, suspects: Sequence[int]) -> list[Standing]:
-    """Tell the others where this rank stands, and return where all stand, once all have agreed.
+    """Publish the standing of this rank, wait until all ranks have agreed, and return the standings of all.
 
     Args:
-        store: of the group.
-        rank: of this process in the group.
-        size: of the group.
-        standing: of this rank.
-        suspects: ranks that the controller calls lost.
+        store: the group's store.
+        rank: the rank of this process in the group.
+        size: the number of ranks.
+        standing: the standing of this rank.
+        suspects: ranks that the controller reports as lost.
 
     Raises:
-        RanksMissing: the ranks have agreed that some are gone.
+        RanksMissing: the ranks have agreed that some are lost.
 
     """
     keys = [f"leave/{number}" for number in range(size)]
@@ -62,7 +62,7 @@ def agree_to_leave(store: Any, rank: int, size: int, standing: Standing, suspect
     begin = time.monotonic()
     patience = dict.fromkeys(range(size), _SILENT_SECONDS) | dict.fromkeys(suspects, _LOST_SECONDS)
     while not store.check(["verdict"]):
-        # What a store raises when the time is over depends on its kind; its keys tell as much.
+        # The type of a store's timeout exception depends on its kind; the keys are checked instead.
         with contextlib.suppress(Exception):
             store.wait(keys, timedelta(seconds=_LOOK_SECONDS))
         missing = [number for number in range(size) if not store.check([keys[number]])]
@@ -76,10 +76,10 @@ def agree_to_leave(store: Any, rank: int, size: int, standing: Standing, suspect
 
 
 class Stall:
-    """Finds out that the switch is gone although nobody says so.
+    """Detects that the switch is lost if neither agent nor controller reports it.
 
-    A rank that has calls in flight and gets nothing for a while says so in the store. When all say it at the same time,
-    each of them has contributed to the first unfinished call, so it is not a rank that keeps the others waiting.
+    A rank that has calls in flight and gets no results for a while reports this in the store. If all ranks report it at
+    the same time, each has contributed to the first unfinished call, so the ranks do not wait for one of themselves.
     """
 
     def __init__(self, store: Any, size: int) -> None:
@@ -88,7 +88,7 @@ class Stall:
         self._counted = False
 
     def all_stand_still(self) -> bool:
-        """Say that this rank gets nothing, and tell whether all have said so."""
+        """Report that this rank gets no results, and return whether all ranks have reported this."""
         if not self._counted:
             self._counted = True
             if self._store.add("stalled", 1) == self._size:
@@ -96,7 +96,7 @@ class Stall:
         return bool(self._store.check(["unreachable"]))
 
     def moved(self) -> None:
-        """Take it back: something came."""
+        """Withdraw the report, because a result came."""
         if self._counted:
             self._counted = False
             self._store.add("stalled", -1)

@@ -1,4 +1,4 @@
-"""The tensors of a collective, and dense copies of them in the CPU's memory where they cannot be used as they are."""
+"""The tensors of a collective, with dense copies in CPU memory of those that cannot be used directly."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Operand", "may_overlap", "require_device", "require_writable"]
 
 
 def require_device(tensor: Tensor, options: Options) -> None:
-    """Check that `tensor` is where a collective can take it from.
+    """Check that `tensor` is on a device from which a collective can take it.
 
     Raises:
-        UnsupportedTensor: it is on a CUDA device and these are not staged, or on another device.
+        UnsupportedTensor: it is on a CUDA device and staging is off, or on a device of another type.
 
     """
     device = tensor.device.type
@@ -38,7 +38,7 @@ def require_writable(tensor: Tensor) -> None:
     """Check that a result can be written to the strided `tensor`.
 
     Raises:
-        UnsupportedTensor: it has no memory of its own, or several of its elements share memory.
+        UnsupportedTensor: it has no memory, or several of its elements share memory.
 
     """
     torch_address(tensor)
@@ -47,7 +47,7 @@ def require_writable(tensor: Tensor) -> None:
 
 
 def may_overlap(tensor: Tensor) -> bool:
-    """Tell whether elements may share memory: always right for what slicing, transposing and expanding make."""
+    """Return whether elements may share memory; exact for tensors made by slicing, transposing and expanding."""
     if tensor.numel() == 0 or tensor.is_contiguous():
         return False
     reach = 0  # from the first element to the last, of the dimensions with the smaller strides
@@ -68,8 +68,8 @@ def _unsupported(tensor: Tensor, what: str, remedy: str) -> UnsupportedTensor:
 class Operand:
     """A tensor of the caller, and `target`: the same elements, dense and contiguous on the CPU.
 
-    `target` is the caller's memory itself where that is possible and not `private`; else a copy, which `deliver`
-    copies back. A CUDA tensor is copied on its device's current stream, and back on a stream of its own.
+    `target` is the caller's memory itself if that is possible and `private` is false; otherwise a copy, which `deliver`
+    copies back. A CUDA tensor is copied to the CPU on its device's current stream, and back on a separate stream.
     Without `written` the tensor is only read, and `deliver` is not called.
     """
 
@@ -101,14 +101,14 @@ class Operand:
 
     @property
     def range(self) -> tuple[int, int]:
-        """Address and bytes of the caller's memory; of the first element alone where the tensor has gaps."""
+        """Address and number of bytes of the caller's memory; of the first element only if the tensor has gaps."""
         source = self._source
         elements = source.numel() if source.is_contiguous() else 1
         return source.data_ptr(), elements * source.element_size()
 
     @property
     def waits(self) -> bool:
-        """Whether `target` is not there yet, and `ready` waits for it."""
+        """True if `target` does not hold the elements yet, so that `ready` has to wait."""
         return self._copied is not None
 
     def ready(self) -> None:
@@ -118,7 +118,7 @@ class Operand:
             self._copied = None
 
     def restore(self) -> None:
-        """Make `target` the caller's elements again, after an attempt that may have written to it."""
+        """Copy the caller's elements to `target` again, after an attempt that may have changed it."""
         if self.target is not self._source:
             self.target.copy_(self._source)
 
@@ -146,7 +146,7 @@ _copy_streams: dict[torch.device, Any] = {}
 
 
 def _copy_stream(device: torch.device) -> Any:
-    """The stream of the copies to `device`; they do not wait for what the training has queued there."""
+    """Return the stream for copies to `device`, which do not wait for the work that the training has queued there."""
     if device not in _copy_streams:
         _copy_streams[device] = torch.cuda.Stream(device)
     return _copy_streams[device]

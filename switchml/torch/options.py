@@ -1,4 +1,4 @@
-"""What can be chosen: for the whole process by the environment or `configure`, for one group by `pg_options`."""
+"""Options: set for the whole process by the environment or `configure`, and for one group by `pg_options`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Fallback = Literal["gloo"] | None
 
 @dataclass(frozen=True)
 class Options:
-    """Of a process group; give it as `pg_options` to `init_process_group` or `new_group`.
+    """Options of a process group; pass them as `pg_options` to `init_process_group` or `new_group`.
 
     Attributes:
-        fallback: "gloo": where there is no switch, or it is lost, go on over Gloo, at the price of one copy of each
-            tensor; None: raise `SwitchMLBackendError`.
-        stage_cuda: take CUDA tensors and copy them through pinned memory; False: refuse them.
+        fallback: "gloo": if there is no switch, or it is lost, continue over Gloo, which costs one copy of each tensor;
+            None: raise `SwitchMLBackendError`.
+        stage_cuda: True: accept CUDA tensors and copy them through pinned memory; False: refuse them.
 
     """
 
@@ -34,20 +34,20 @@ _configured: dict[str, object] = {}
 
 
 def configure(*, fallback: Fallback | Literal["unset"] = "unset", stage_cuda: bool | None = None) -> Options:
-    """Choose for all process groups that this process makes from now on; the same on every rank.
+    """Set the options of all process groups that this process makes from now on; they must be the same on every rank.
 
-    What is chosen here is stronger than SWITCHML_TORCH_FALLBACK (``gloo`` or ``none``) and SWITCHML_STAGE_CUDA
-    (``1`` or ``0``), and weaker than a group's `pg_options`.
+    These options override SWITCHML_TORCH_FALLBACK (``gloo`` or ``none``) and SWITCHML_STAGE_CUDA (``1`` or ``0``);
+    a group's `pg_options` override them.
 
     Args:
-        fallback: see `Options`; left out, it stays as it is.
-        stage_cuda: see `Options`; left out, it stays as it is.
+        fallback: see `Options`; unchanged if omitted.
+        stage_cuda: see `Options`; unchanged if omitted.
 
     Returns:
-        What holds now.
+        The options that are in effect now.
 
     Raises:
-        ValueError: a value is none of those that there are.
+        ValueError: a value is not one of those listed in `Options`.
 
     """
     chosen: dict[str, object] = {}
@@ -61,10 +61,10 @@ def configure(*, fallback: Fallback | Literal["unset"] = "unset", stage_cuda: bo
 
 
 def current_options() -> Options:
-    """Return what holds for a group that is made without options of its own.
+    """Return the options of a group that is made without `pg_options`.
 
     Raises:
-        ValueError: an environment variable has none of its values.
+        ValueError: an environment variable has an unknown value.
 
     """
     options = Options(

@@ -1,4 +1,4 @@
-"""Which way a collective takes: through the switch, or over Gloo."""
+"""The path of each collective: through the switch, or over Gloo."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["MOST_BROADCAST_BYTES", "PATHS", "Path", "Route", "path_of", "table"]
 Path = Literal["network", "gloo"]
 
 MOST_BROADCAST_BYTES: Final = 1 << 13
-"""Larger broadcasts go over Gloo: in the network every rank sends as much as the root does."""
+"""Larger broadcasts go over Gloo, because in the network every rank sends as many bytes as the root."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """The way of one operation.
+    """The path of one operation.
 
     Attributes:
-        path: "network", or "gloo" whatever the tensors are.
-        ops: reductions that go through the network; None where the operation reduces nothing.
-        dtypes: those that go through the network; None for all.
-        most_bytes: tensors that are larger go over Gloo; None for no limit.
-        note: what else is to be known.
+        path: "network", or "gloo" for all tensors.
+        ops: reductions that go through the network; None if the operation does not reduce.
+        dtypes: dtypes that go through the network; None for all.
+        most_bytes: larger tensors go over Gloo; None for no limit.
+        note: remarks.
 
     """
 
@@ -67,7 +67,7 @@ PATHS: Final[dict[str, Route]] = {
     ),
     "object collectives": Route("gloo", note="made of all_gather, gather, scatter, send and recv, and of broadcast"),
 }
-"""The way of each operation of a group of two to 64 ranks that is a job of the switch; other groups use Gloo."""
+"""The path of each operation in a group of 2 to 64 ranks that is a job of the switch; other groups use Gloo."""
 
 
 def path_of(
@@ -77,18 +77,18 @@ def path_of(
     nbytes: int | None = None,
     sparse: bool = False,
 ) -> Path:
-    """Return the way that a collective takes in a group that is a job of the switch.
+    """Return the path of a collective in a group that is a job of the switch.
 
     Args:
         operation: a key of `PATHS`.
-        dtype: of its tensors; None for float32.
+        dtype: the dtype of its tensors; None for float32.
         op: `ReduceOp` or its name, for operations that reduce; None for SUM.
-        nbytes: bytes of a tensor; None for small ones.
-        sparse: whether its tensors are sparse.
+        nbytes: bytes of a tensor; None for a small one.
+        sparse: True for sparse tensors.
 
     Raises:
         KeyError: there is no such operation.
-        ValueError: `op` is none.
+        ValueError: `op` is not an operation of `ReduceOp`.
 
     """
     route = PATHS[operation]
@@ -105,7 +105,7 @@ def path_of(
 
 
 def table() -> str:
-    """Return `PATHS` as a table in Markdown, as docs/pytorch.md shows it."""
+    """Return `PATHS` as the Markdown table in docs/pytorch.md."""
     lines = ["| operation | way | reductions in the network | remarks |", "|---|---|---|---|"]
     for operation, route in PATHS.items():
         ops = ", ".join(op.upper() for op in route.ops or ()) or "-"

@@ -1,7 +1,7 @@
 """The order in which the next forward pass needs gradients.
 
 The backward pass makes the gradients of the last layers first; the next forward pass needs those of the first layers
-first. So buckets are cut into partitions, few of which are in flight at a time, and of those that wait the most urgent
+first. So buckets are cut into partitions, of which only a few are in flight at a time, and the most urgent waiting one
 goes next (P3, Jayarajan et al., MLSys 2019; ByteScheduler, Peng et al., SOSP 2019; TicTac, Hashemi et al., MLSys 2019).
 """
 
@@ -18,14 +18,14 @@ from switchml.torch.scheduler import Bucket, Partition
 
 __all__ = ["PriorityScheduler", "PriorityState"]
 
-_IN_FLIGHT: Final = 2  # partitions: one on the wire, one behind it so that the wire does not run dry
+_IN_FLIGHT: Final = 2  # partitions: one being sent, and a second one so that there is always something to send
 _ALIGNMENT: Final = (
     2048  # elements, a multiple of any packet: cutting a bucket leaves its quantization blocks as they are
 )
 
 
 class _Waiting:
-    """A bucket of which something has yet to be chosen."""
+    """A bucket that is not completely assigned to partitions yet."""
 
     def __init__(self, bucket: Bucket, priority: int) -> None:
         buffer = bucket.buffer()
@@ -33,7 +33,7 @@ class _Waiting:
         self.priority = priority
         self.elements = buffer.numel()
         self.element_size = buffer.element_size()
-        self.assigned = 0  # elements that have been chosen
+        self.assigned = 0  # elements assigned to partitions so far
 
 
 class PriorityScheduler:
@@ -46,7 +46,7 @@ class PriorityScheduler:
         self._waiting: list[_Waiting] = []
 
     def ready(self, bucket: Bucket) -> None:
-        """Take a bucket, and ask for its priority."""
+        """Add a bucket, and ask for its priority."""
         waiting = _Waiting(bucket, self._priority(bucket))
         if waiting.elements:
             with self._lock:
@@ -54,15 +54,15 @@ class PriorityScheduler:
 
     @property
     def waits(self) -> bool:
-        """Whether anything of the buckets that are ready has yet to be chosen."""
+        """True if there is a ready bucket that is not completely assigned to partitions yet."""
         return bool(self._waiting)
 
     def may_start(self, in_flight: Collection[Partition]) -> bool:
-        """Tell whether fewer than two partitions are in flight."""
+        """Return whether fewer than two partitions are in flight."""
         return len(in_flight) < _IN_FLIGHT
 
     def next(self) -> Partition | None:
-        """Choose the next piece of the most urgent bucket; of equals, of that which came first."""
+        """Return the next partition of the most urgent bucket; among equally urgent ones, of the first that came."""
         with self._lock:
             if not self._waiting:
                 return None
@@ -76,18 +76,18 @@ class PriorityScheduler:
 
 
 class PriorityState(AgreedOrder):
-    """What `hooks.priority_hook` keeps for one DDP model. All ranks make one at the same time: it makes a group.
+    """The state of `hooks.priority_hook` for one DDP model. All ranks must make it at the same time: it makes a group.
 
-    That group is a stream of its own in the switch, so nothing else can get in between. A backward pass that raises
-    on any rank leaves the state unusable.
+    The group has a separate stream in the switch, so no other traffic can come between. The state becomes unusable if a
+    backward pass raises on any rank.
 
     Args:
         process_group: the ranks that average; None for all.
-        partition_bytes: the most that is submitted at once; an urgent bucket waits for two partitions at most. Rank
-            0's value counts.
-        priority: urgency of a bucket, the highest travels first. By default its number: DDP numbers buckets in the
-            order in which the backward pass makes them, so the last holds the layers that are needed first. It is
-            called on rank 0 only, once for each bucket and backward pass; all ranks follow.
+        partition_bytes: the largest size of a partition; an urgent bucket waits for at most two partitions. The value
+            on rank 0 is used.
+        priority: returns the urgency of a bucket; the highest goes first. The default is its number: DDP numbers
+            buckets in the order in which the backward pass completes them, so the last one holds the layers that are
+            needed first. It is called on rank 0 only, once for each bucket and backward pass.
         timeout: seconds that a rank waits for its own next bucket, or for the other ranks.
 
     Raises:

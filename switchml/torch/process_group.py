@@ -1,8 +1,8 @@
 """The process group that `init_process_group("switchml")` makes.
 
-torch gives Python no way to derive from `c10d::Backend`, but one to derive from `ProcessGroup`, whose most important
-methods C++ finds as well (DDP's reducer, functional collectives). Inside is a real Gloo group, registered as the
-backend for the CPU, so that whatever is not overridden here goes to Gloo without any Python.
+Python cannot derive from `c10d::Backend`, but it can derive from `ProcessGroup`, whose most important methods are also
+called by C++ (DDP's reducer, functional collectives). The group contains a real Gloo group, registered as the backend
+for the CPU, so that methods that are not overridden here go to Gloo without any Python code.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ _MOVED_AS: Final = {
     torch.float8_e5m2: torch.uint8,
     torch.float8_e5m2fnuz: torch.uint8,
 }
-"""Dtypes that Gloo does not know, and one of the same size that it does, for what only moves elements."""
+"""For each dtype that Gloo does not support, one of the same size that it does, for operations that only move data."""
 _UNSET: Final = timedelta(0)  # c10d's "no timeout given" is below it
 
 
 @never_compiled
 class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
-    """A group whose sums are made by the switch. `switchml.torch.path_of` tells which collective takes which way."""
+    """A group whose sums are made by the switch. `switchml.torch.path_of` returns the path of each collective."""
 
     def __init__(self, backend_options: Any, options: Options | None = None) -> None:
-        """Make the group; all of its ranks do.
+        """Make the group; all of its ranks must do this.
 
         Args:
             backend_options: `torch._C._distributed_c10d._DistributedBackendOptions`.
-            options: the group's own; None for what `configure` and the environment say.
+            options: the group's options; None for those of `configure` and the environment.
 
         Raises:
             SwitchMLBackendError: the default group cannot be a job of the switch, and there is no fallback.
-            TypeError: `options` is something else.
+            TypeError: `options` is not an `Options`.
 
         """
         if options is not None and not isinstance(options, Options):
@@ -72,7 +72,8 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         rank, size = backend_options.group_rank, backend_options.group_size
         super().__init__(rank, size)
         self._options = options or current_options()
-        # A store of its own for each time that this group was made; torch counts from zero again after a destroy.
+        # A separate store each time that this group is made: torch numbers groups from zero again after destroying
+        # them.
         generation = backend_options.store.add(f"switchml/made/{rank}", 1)
         self._store = dist.PrefixStore(f"switchml/{generation}/", backend_options.store)
         make_gloo = partial(_make_gloo, self._store, rank, size, backend_options.timeout)
@@ -97,7 +98,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
                 self._options.fallback is not None,
                 partial(make_gloo, "network-gloo/"),
             )
-            if group.is_default:  # others join with their first collective in the network
+            if group.is_default:  # other groups join with their first collective in the network
                 self._queue.join()
 
     # ---- what the group is -----------------------------------------------------------------------------------------
@@ -112,17 +113,17 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     @property
     def options(self) -> Options:
-        """What was chosen for this group."""
+        """The options of this group."""
         return self._options
 
     @property
     def state(self) -> str:
-        """Where its network collectives go: "network", "gloo: why", "failed: why" or "not joined yet"."""
+        """The path of its network collectives: "network", "gloo: REASON", "failed: REASON" or "not joined yet"."""
         return self._queue.state if self._queue is not None else "gloo: one rank has nothing to sum"
 
     @property
     def job(self) -> str:
-        """The name of its job in the switch; empty where it has none (yet)."""
+        """The name of its job in the switch; empty if it has none (yet)."""
         return self._queue.job if self._queue is not None else ""
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -130,7 +131,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._gloo.options._timeout = timeout
 
     def shutdown(self) -> None:
-        """Leave the job; collectives in flight fail. Nothing is done in a forked child."""
+        """Leave the job; collectives in flight fail. No effect in a forked child."""
         if not self._is_own_process():
             return
         if self._queue is not None:
@@ -138,7 +139,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._gloo.shutdown()
 
     def abort(self) -> None:
-        """Leave the job at once; the others learn that this rank is lost. Nothing is done in a forked child."""
+        """Leave the job at once; the other ranks are told that this rank is lost. No effect in a forked child."""
         if not self._is_own_process():
             return
         if self._queue is not None:
@@ -151,12 +152,12 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     # ---- reductions ------------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None) -> Any:
-        """Reduce one tensor (`tensors`: it, or a list of it) on all ranks."""
+        """Reduce one tensor on all ranks; `tensors` is the tensor, or a list of only that tensor."""
         [tensor] = _one(tensors, "all_reduce")
         return self._all_reduce("all_reduce", [tensor], opts, op, timeout)
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
-        """Reduce several tensors on all ranks, submitted back to back; one work for all."""
+        """Reduce several tensors on all ranks, submitted back to back; return one work for all."""
         return self._all_reduce("all_reduce_coalesced", list(tensors), opts, None, None)
 
     def _all_reduce(self, name: str, tensors: list[Tensor], opts: Any, op: Any, timeout: timedelta | None) -> Any:
@@ -179,7 +180,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None, root: int | None = None
     ) -> Any:
-        """Reduce one tensor to the root (`opts.rootRank`); those of the other ranks stay as they are."""
+        """Reduce one tensor to the root (`opts.rootRank`); the tensors of the other ranks stay as they are."""
         [tensor] = _one(tensors, "reduce")
         root, opts = _root(opts, root)
         reduction, timeout = self._reduction(opts, op), self._timeout(opts, timeout)
@@ -207,7 +208,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         deliver: Callable[[Operand], None],
         keeps: bool = True,
     ) -> Any:
-        """Start Gloo's work on each tensor; the last steps are taken when it is waited for."""
+        """Start Gloo's work on each tensor; the last steps are done when the caller waits for it."""
         operands = [Operand(tensor, False, self._options) for tensor in tensors]
         for operand in operands:
             operand.ready()
@@ -228,7 +229,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None
     ) -> Any:
-        """Reduce `inputs` (a list of one list, a tensor for each rank); each rank gets its own part."""
+        """Reduce `inputs` (a list of one list, which has a tensor for each rank); each rank gets its own part."""
         output, parts = _one(outputs, "reduce_scatter")[0], _one_list(inputs, "reduce_scatter")
         return self._scattered(
             output,
@@ -253,7 +254,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
-        """`reduce_scatter_single` of several tensors; one work for all."""
+        """Do `reduce_scatter_single` for several tensors; return one work for all."""
         works = [self.reduce_scatter_single(output, given, opts) for output, given in zip(outputs, inputs, strict=True)]
         return FinishedGlooWork(works, outputs, lambda: None)
 
@@ -298,7 +299,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return FinishedGlooWork([work], [tensor], operand.deliver)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Any:
-        """Wait until all ranks have come here, and their earlier network collectives have ended."""
+        """Wait until all ranks have called this, and their earlier network collectives have ended."""
         timeout = self._timeout(opts, timeout)
         if self._queue is not None:
             return self._submit(Barrier(self._options, timeout), opts)
@@ -307,7 +308,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         options.timeout = timeout
         return self._gloo.barrier(options)
 
-    # ---- what goes over Gloo ---------------------------------------------------------------------------------------
+    # ---- operations over Gloo --------------------------------------------------------------------------------------
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Gather a tensor of each rank on all ranks."""
@@ -316,19 +317,19 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.allgather(out, given, options))
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """`allgather` of several tensors."""
+        """Do `allgather` for several tensors."""
         options = self._with_timeout(AllgatherOptions(), opts, None)
         return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.allgather_coalesced(out, given, options))
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:  # noqa: A002 - c10d's
-        """Gather a tensor of each rank, one after the other in `output`."""
+        """Gather a tensor of each rank into consecutive parts of `output`."""
         options = self._with_timeout(AllgatherOptions(), opts, None)
         return self._over_gloo(
             [output], [input], lambda out, given: self._gloo._allgather_base(out[0], given[0], options)
         )
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """`all_gather_single` of several tensors; one work for all."""
+        """Do `all_gather_single` for several tensors; return one work for all."""
         works = [self.all_gather_single(output, given, opts) for output, given in zip(outputs, inputs, strict=True)]
         return FinishedGlooWork(works, outputs, lambda: None)
 
@@ -353,13 +354,13 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._over_gloo(outputs, inputs, lambda out, given: self._gloo.scatter(out, given, options))
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
-        """Send a tensor to each rank, and get one of each."""
+        """Send a tensor to each rank, and receive one from each."""
         options = self._with_timeout(dist.AllToAllOptions(), opts, timeout)
         if len(outputs) != self.size() or len(inputs) != self.size():
             raise ValueError(f"all_to_all takes lists of {self.size()} tensors, not {len(outputs)} and {len(inputs)}")
 
         def call(out: list[Tensor], given: list[Tensor]) -> Any:
-            # Gloo has it for one tensor with parts only.
+            # Gloo only supports all_to_all for one tensor with parts.
             flat_in = torch.cat([tensor.flatten() for tensor in given])
             flat_out = torch.empty(sum(tensor.numel() for tensor in out), dtype=out[0].dtype)
             sizes_out, sizes_in = [tensor.numel() for tensor in out], [tensor.numel() for tensor in given]
@@ -382,7 +383,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         opts: Any = None,
         timeout: timedelta | None = None,
     ) -> Any:
-        """Send a part of `input` to each rank, and get one of each."""
+        """Send a part of `input` to each rank, and receive one from each."""
         options = self._with_timeout(dist.AllToAllOptions(), opts, timeout)
         return self._over_gloo(
             [output],
@@ -399,13 +400,13 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._over_gloo(tensors, [], lambda out, _: self._gloo.recv(out, source, tag))
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int) -> Any:
-        """Receive a tensor from any rank; the work's `_source_rank` tells from which."""
+        """Receive a tensor from any rank; the work's `_source_rank` returns which one."""
         return self._over_gloo(tensors, [], lambda out, _: self._gloo.recv_anysource(out, tag))
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Wait until all ranks have come here; rank 0 raises an error that names those that have not."""
+        """Wait until all ranks have called this; rank 0 raises an error that names those that have not."""
         self._enter_gloo()
-        # A timeout of zero is one here: whether all have come already.
+        # Here a timeout of zero is meaningful: it asks whether all ranks have come already.
         self._gloo.monitored_barrier(self._timeout(None, None) if timeout is None else timeout, wait_all_ranks)
 
     _allgather_base = all_gather_single
@@ -415,7 +416,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     alltoall_base = all_to_all_single
 
     def _over_gloo(self, outputs: Any, inputs: Any, call: Callable[[Any, Any], Any]) -> Any:
-        """Call Gloo; CUDA tensors are copied to the CPU before, and back when the work is waited for."""
+        """Call Gloo; copy CUDA tensors to the CPU before, and back when the caller waits for the work."""
         flat = [*_flat(outputs), *_flat(inputs)]
         for tensor in flat:
             require_device(tensor, self._options)
@@ -438,7 +439,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return FinishedGlooWork([work], flat, finish)
 
     def _enter_gloo(self) -> None:
-        """Count a call of Gloo; raise in a forked child, which would wait for Gloo's threads for ever."""
+        """Count a call of Gloo; raise in a forked child, which would wait for Gloo's threads forever."""
         if not self._is_own_process():
             raise forked_error(str(self._group), self._pid)
         count("gloo_calls")
@@ -455,7 +456,7 @@ class SwitchMLProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         path = path_of(name, dtype, reduction, tensor.nbytes if not tensor.is_sparse else None, tensor.is_sparse)
         if tensor.is_complex() and reduction is not None and path == "gloo":
             raise UnsupportedTensor(
-                f"{reduction.name} makes no sense for {tensor.dtype}. The tensor is unchanged; reduce its real and "
+                f"{reduction.name} is not defined for {tensor.dtype}. The tensor is unchanged; reduce its real and "
                 "imaginary parts (torch.view_as_real) or its magnitude."
             )
         return path
@@ -483,7 +484,7 @@ def _make_gloo(store: Any, rank: int, size: int, timeout: timedelta, prefix: str
 
 
 def _one(tensors: Any, name: str) -> list[Tensor]:
-    """A list of exactly one tensor, however it was given."""
+    """Return a list of exactly one tensor, from that tensor or from a list of it."""
     given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if len(given) != 1:
         raise ValueError(
@@ -502,7 +503,7 @@ def _one_list(tensors: Any, name: str) -> list[Tensor]:
 
 
 def _root(opts: Any, root: int | None) -> tuple[int, Any]:
-    """The root, and the options where `opts` is none but the root itself."""
+    """Return the root and the options; `opts` may be the root itself."""
     if root is None and isinstance(opts, int):
         return opts, None
     return (opts.rootRank if root is None else root), opts

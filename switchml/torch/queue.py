@@ -1,9 +1,9 @@
-"""The collectives of a process group that go through the network, from their calls to their ends, in order.
+"""The network collectives of a process group, which start and end in the order of their calls.
 
-A call is submitted by the thread that makes it, so that several stream back to back. Where a start has to wait (for a
-job that begins with the group's first collective, for a copy from a CUDA device, for the exponent of a float64
-tensor) a second thread does it, and later calls queue up behind: the order is that of the calls on every rank. A third
-thread waits for results, without the GIL, and completes the calls in the same order.
+A call is submitted by the thread that makes it, so that several calls stream back to back. If its start has to wait
+(for a job that begins with the group's first collective, for a copy from a CUDA device, or for the exponent of a
+float64 tensor), a second thread starts it, and later calls queue up behind it: every rank keeps the order of the calls.
+A third thread waits for results, without the GIL, and completes the calls in the same order.
 """
 
 from __future__ import annotations
@@ -39,41 +39,41 @@ from switchml.torch.statistics import count
 __all__ = ["NetworkQueue"]
 
 _LOG = logging.getLogger("switchml.torch")
-_LOOK_SECONDS: Final = 1.0  # between two looks at whether results come, where a fallback is possible
-_STALL_LOOKS: Final = 5  # without a result, after which this rank says that it gets none
+_LOOK_SECONDS: Final = 1.0  # between two checks whether results come, if there is a fallback
+_STALL_LOOKS: Final = 5  # checks without a result after which this rank reports that it gets none
 _JOIN_SECONDS: Final = 5.0  # for threads to end
 
 
 class NetworkQueue:
-    """Of one process group. `submit` from any thread, in the same order on all ranks."""
+    """The network collectives of one process group. Any thread may call `submit`, in the same order on all ranks."""
 
     def __init__(self, group: Group, fallback: bool, make_gloo: Callable[[], Any]) -> None:
         """Make a queue that joins the network with its first collective, or with `join`.
 
         Args:
-            group: whose collectives they are.
-            fallback: go on over Gloo where the network is lost.
-            make_gloo: makes a Gloo group for this queue alone; all ranks call it at the same point.
+            group: the process group.
+            fallback: continue over Gloo if the network is lost.
+            make_gloo: makes a Gloo group for this queue only; all ranks call it at the same point.
 
         """
         self._group = group
         self._fallback = fallback
         self._make_gloo = make_gloo
         self._pid = os.getpid()
-        self._state = threading.Condition()  # guards all below
+        self._state = threading.Condition()  # guards the members below
         self._comm: Communicator | None = None
         self._gloo: Any = None
         self._error: SwitchMLBackendError | None = None
-        self._trouble: SwitchMLError | None = None  # seen, but not yet dealt with
+        self._trouble: SwitchMLError | None = None  # noticed, but not handled yet
         self._why_gloo = ""
         self._job = ""
-        self._waiting: deque[Collective] = deque()  # to be started
+        self._waiting: deque[Collective] = deque()  # not started yet
         self._starting = False
         self._in_flight: deque[Collective] = deque()
         self._memory: MemoryInFlight[Collective] = MemoryInFlight(lambda ended: bool(ended.work.is_completed()))
-        self._finished = 0  # collectives that ended, from the first on
-        self._kept: deque[tuple[int, Collective]] = deque()  # ended, but others may lack their results
-        self._chunks = 0  # of all ended collectives
+        self._finished = 0  # number of collectives that have ended
+        self._kept: deque[tuple[int, Collective]] = deque()  # ended, but other ranks may lack their results
+        self._chunks = 0  # chunks of all ended collectives
         self._closed = False
         self._threads: list[threading.Thread] = []
         lifetime.track(self)
@@ -95,12 +95,12 @@ class NetworkQueue:
         """Start a collective, or queue it behind those that wait.
 
         Args:
-            collective: what to start.
-            synchronous: the caller waits for it at once, so that its own thread may as well do all of it.
+            collective: the collective.
+            synchronous: the caller waits for it at once, so that its own thread can do all of the work.
 
         Raises:
-            SwitchMLBackendError: an earlier one has failed, or the group was destroyed.
-            ValueError: a tensor shares memory with that of one that has not ended.
+            SwitchMLBackendError: an earlier collective has failed, or the group was destroyed.
+            ValueError: a tensor shares memory with that of a collective that has not ended.
 
         """
         with self._state:
@@ -148,7 +148,7 @@ class NetworkQueue:
         collective.complete(error)
 
     def _delivered(self, collective: Collective, non_finite: bool) -> SwitchMLBackendError | None:
-        """Write the results of an ended collective; return the error where that fails, which concerns no other one."""
+        """Write the results of an ended collective; if that fails, return the error, which affects only this one."""
         try:
             with torch.inference_mode():
                 non_finite |= collective.finish()
@@ -160,12 +160,12 @@ class NetworkQueue:
 
     @property
     def fallback(self) -> bool:
-        """Whether results are kept and contributions copied, so that Gloo can go on where the network is lost."""
+        """True if results are kept and contributions copied, so that Gloo can continue if the network is lost."""
         return self._fallback
 
     @property
     def state(self) -> str:
-        """How the group stands: "network", "gloo: why", "failed: why" or "not joined yet"."""
+        """The state of the group: "network", "gloo: REASON", "failed: REASON" or "not joined yet"."""
         with self._state:
             if self._error is not None:
                 return f"failed: {self._error}"
@@ -175,11 +175,11 @@ class NetworkQueue:
 
     @property
     def job(self) -> str:
-        """The name of the group's job; empty where it has none."""
+        """The name of the group's job; empty if it has none."""
         return self._job
 
     def end(self, loss: str = "") -> None:
-        """Leave the job; with a `loss`, the others learn that this rank was lost for that reason. Idempotent."""
+        """Leave the job; with a `loss`, report this rank as lost for that reason. Idempotent."""
         with self._state:
             self._closed = True
             comm = self._comm
@@ -190,12 +190,12 @@ class NetworkQueue:
             if thread is not threading.current_thread():
                 thread.join(_JOIN_SECONDS)
         with self._state:
-            self._comm = None  # torch keeps groups that nobody destroyed beyond the end of the interpreter
+            self._comm = None  # torch keeps groups that were not destroyed beyond the end of the interpreter
             self._fail_all(self._destroyed())
         lifetime.forget(self)
 
     def disown(self) -> None:
-        """Leave everything to the process that this one was forked from; its threads exist there only."""
+        """Leave everything to the parent process, because the threads exist only there."""
         self._state = threading.Condition()  # a thread of the parent may have held the old one
         self._closed, self._comm = True, None
         self._error = self._error or forked_error(str(self._group), self._pid)
@@ -203,7 +203,7 @@ class NetworkQueue:
     # ---- joining -----------------------------------------------------------------------------------------------------
 
     def _establish(self, required: bool) -> None:
-        """Become a job, else use Gloo where that is allowed."""
+        """Join the job of the group; if that fails, use Gloo if it is allowed."""
         try:
             comm = join(self._group)
         except RanksAbsent as error:
@@ -232,7 +232,7 @@ class NetworkQueue:
             self._state.notify_all()
 
     def _note(self, error: SwitchMLError) -> None:
-        """The communicator has failed, whether or not this rank has a collective in flight."""
+        """Handle a failure of the communicator, also while this rank has no collective in flight."""
         with self._state:
             if self._comm is not None and not self._closed:
                 self._trouble = self._trouble or error
@@ -249,7 +249,7 @@ class NetworkQueue:
             thread.start()
 
     def _start(self, collective: Collective) -> bool:
-        """Start it where the group is now; tell whether that could be done."""
+        """Start a collective over the network or Gloo, as the group does now; return whether that was possible."""
         with self._state:
             comm, gloo = self._comm, self._gloo
         try:
@@ -270,7 +270,7 @@ class NetworkQueue:
         return False
 
     def _start_in_order(self) -> None:
-        """Thread: starts what had to wait."""
+        """Start the collectives that had to wait (thread)."""
         while True:
             with self._state:
                 self._state.wait_for(lambda: self._closed or (self._waiting and self._trouble is None))
@@ -286,7 +286,7 @@ class NetworkQueue:
                     self._establish(required=False)
                 with torch.inference_mode():
                     started = self._start(collective)
-            except Exception as unexpected:  # of Gloo, of CUDA: it ends this collective alone
+            except Exception as unexpected:  # of Gloo or CUDA: it ends only this collective
                 error = unexpected
             with self._state:
                 self._starting = False
@@ -300,7 +300,7 @@ class NetworkQueue:
     # ---- completing --------------------------------------------------------------------------------------------------
 
     def _complete_in_order(self) -> None:
-        """Thread: waits for the collectives in flight, one after the other."""
+        """Wait for the collectives in flight, one after the other (thread)."""
         while True:
             with self._state:
                 self._state.wait_for(lambda: self._closed or self._in_flight or self._trouble is not None)
@@ -328,7 +328,7 @@ class NetworkQueue:
                     self._fail_all(self._as_backend_error(error))
 
     def _finish(self, collective: Collective) -> None:
-        """Wait for the end of the first in flight, and complete it."""
+        """Wait for the end of the first collective in flight, and complete it."""
         over_network = self._comm is not None
         if over_network and self._fallback:
             for handle in collective.handles:
@@ -342,11 +342,11 @@ class NetworkQueue:
         self._complete(collective, error)
 
     def _keep(self, collective: Collective) -> None:
-        """Keep the result for ranks that may lack it: those that are less than a pool of chunks behind."""
+        """Keep the result for ranks that may lack it, which are less than a pool of chunks behind."""
         comm = self._comm
         if comm is None:
             return
-        # At least so many: a word of the wire stands for four bytes at most, so nothing is thrown away too early.
+        # A lower bound, because a word in a packet holds at most four bytes; so no result is dropped too early.
         self._chunks += max(1, -(-collective.bytes // (4 * comm.values_per_packet)))
         collective.end = self._chunks
         self._kept.append((self._finished - 1, collective))
@@ -354,7 +354,7 @@ class NetworkQueue:
             self._kept.popleft()
 
     def _watch(self, handle: Any) -> None:
-        """Wait until a call of the library has ended, or all ranks find that nothing comes from the switch any more."""
+        """Wait until a call of the library has ended, or all ranks find that the switch sends no results any more."""
         comm = self._comm
         if comm is None or handle.ends_within(_LOOK_SECONDS):
             return
@@ -384,7 +384,7 @@ class NetworkQueue:
         )
 
     def _fail_all(self, error: SwitchMLBackendError, first: Collective | None = None) -> None:
-        """End everything with `error`, which later calls raise too; `_state` is held."""
+        """End all collectives with `error`, which later calls raise too; `_state` must be held."""
         self._error = self._error or error
         self._trouble = None
         failed = [*([first] if first is not None else []), *self._in_flight, *self._waiting]
@@ -395,17 +395,17 @@ class NetworkQueue:
             self._complete(collective, error)
 
     def _deal_with(self, error: SwitchMLError) -> None:
-        """The network has failed: go on over Gloo, or fail."""
+        """Handle a failure of the network: continue over Gloo, or fail."""
         failure: BaseException = error
-        ours = isinstance(error, CollectiveMismatch) or (isinstance(error, JobEnded) and not error.failed)
-        if self._fallback and self._comm is not None and not self._closed and not ours:
+        not_network = isinstance(error, CollectiveMismatch) or (isinstance(error, JobEnded) and not error.failed)
+        if self._fallback and self._comm is not None and not self._closed and not not_network:
             try:
                 self._leave_network(error)
             except RanksMissing as missing:
-                # The library's words where it knows what became of the ranks.
+                # The library's error is more precise if it names the lost ranks.
                 failure = error if getattr(error, "ranks", ()) else missing
             except Exception as unexpected:
-                _LOG.exception("%s cannot go on over Gloo", self._group)
+                _LOG.exception("%s cannot continue over Gloo", self._group)
                 failure = unexpected
             else:
                 return
@@ -413,9 +413,9 @@ class NetworkQueue:
             self._fail_all(self._as_backend_error(failure))
 
     def _leave_network(self, error: SwitchMLError) -> None:
-        """Agree with all ranks to go on over Gloo, and see to it that all have the same results up to here."""
+        """Agree with all ranks to continue over Gloo, and give all of them the same results up to now."""
         with self._state:
-            self._trouble = error  # keeps the starter from going on
+            self._trouble = error  # stops the thread that starts collectives
             comm, self._comm = self._comm, None
             assert comm is not None
         cause = comm.failure or error
@@ -435,7 +435,7 @@ class NetworkQueue:
             self._share(gloo, number, giver)
         with self._state:
             self._kept.clear()
-            # What nobody has a result of is done over Gloo, in order, before what waits.
+            # Collectives whose result no rank has are made over Gloo, in order, before those that wait.
             self._waiting.extendleft(reversed(self._in_flight))
             self._in_flight.clear()
             self._trouble = None
@@ -443,10 +443,10 @@ class NetworkQueue:
             self._state.notify_all()
         count("fallbacks")
         if group.rank == 0:
-            _LOG.warning("%s lost the network and goes on over Gloo: %s", group, self._why_gloo)
+            _LOG.warning("%s lost the network and continues over Gloo: %s", group, self._why_gloo)
 
     def _share(self, gloo: Any, number: int, giver: int) -> None:
-        """Let all ranks have `giver`'s result of the collective `number`."""
+        """Copy the result of the collective `number` from rank `giver` to all ranks."""
         kept = dict(self._kept).get(number)
         collective = kept or self._in_flight[0]
         for operand in collective.operands:
@@ -461,13 +461,13 @@ class NetworkQueue:
 
 
 def _all_ended(collective: Collective) -> bool:
-    """Wait for all calls, and tell whether ranks contributed NaN or infinity to any of them."""
+    """Wait for all calls, and return whether ranks contributed NaN or infinity to any of them."""
     non_finite = [_ended_non_finite(handle) for handle in collective.handles]
     return any(non_finite)
 
 
 def _ended_non_finite(handle: Any) -> bool:
-    """Wait for a call, and tell whether ranks contributed NaN or infinity: the result is NaN there, no error here."""
+    """Wait for a call, and return whether ranks contributed NaN or infinity, which is not an error here."""
     try:
         handle.wait()
     except NonFiniteError:
@@ -476,7 +476,7 @@ def _ended_non_finite(handle: Any) -> bool:
 
 
 def _first_cause(standings: list[Standing]) -> str:
-    """Why the network was left: that ranks were lost is mostly what the others saw of it."""
+    """Return the reason for leaving the network; prefer others to "ranks were lost", which is mostly a consequence."""
     own = [rank for rank, standing in enumerate(standings) if not standing.reason.startswith(WorkerLost.__name__)]
     rank = own[0] if own else 0
     return f"rank {rank}: {standings[rank].reason}"

@@ -1,4 +1,4 @@
-"""What c10d's ReduceOp asks for, as something that can be compared and printed."""
+"""Reductions: c10d's ReduceOp as values that can be compared and printed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.distributed import ReduceOp
 __all__ = ["NETWORK_OPERATIONS", "Reduction", "reduction_of"]
 
 NETWORK_OPERATIONS: Final = ("sum", "avg", "premul_sum")
-"""The operations that the switch can do: sums, and what a factor before or after makes of them."""
+"""The operations that the switch supports: sums, and sums multiplied by a factor before or after."""
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,18 @@ class Reduction:
 
     @property
     def network(self) -> bool:
-        """Whether it is done in the network, for the dtypes that are."""
+        """True if the network supports the operation, for some dtypes."""
         return self.name in NETWORK_OPERATIONS
 
 
 def reduction_of(op: object) -> Reduction:
-    """Return what `op` stands for.
+    """Return the reduction for `op`.
 
     Args:
         op: a `ReduceOp`, a `ReduceOp.RedOpType`, or a name.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is something else.
 
     """
     if isinstance(op, Reduction):
@@ -42,10 +42,10 @@ def reduction_of(op: object) -> Reduction:
     if isinstance(op, str):
         name, factor = op.lower(), None
     else:
-        # The only way from Python to the factor of PREMUL_SUM.
+        # This is the only way to read the factor of PREMUL_SUM from Python.
         state: Any = None if isinstance(op, ReduceOp.RedOpType) else getattr(op, "__getstate__", None)
         kind, factor = state() if state is not None and isinstance(op, ReduceOp) else (op, None)
         name = str(getattr(kind, "name", kind)).lower()
     if name.upper() not in ReduceOp.RedOpType.__members__ or name == "unused":
-        raise ValueError(f"{op!r} is no operation of torch.distributed.ReduceOp")
+        raise ValueError(f"{op!r} is not an operation of torch.distributed.ReduceOp")
     return Reduction(name, factor)

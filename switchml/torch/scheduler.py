@@ -1,7 +1,7 @@
-"""The interface of what orders tensors: which piece of which gradients travels next.
+"""The interface of schedulers, which choose the partition of gradients that is sent next.
 
-A scheduler sees one backward pass on rank 0. `agreed_order` carries its choices to all ranks and submits the pieces;
-`priority` has the first scheduler.
+A scheduler serves one backward pass on rank 0. `agreed_order` sends its choices to all ranks and submits the
+partitions; `priority` has the first implementation.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ class Bucket(Protocol):
         """Return the flat tensor of its gradients."""
 
     def is_last(self) -> bool:
-        """Tell whether no bucket of this backward pass has a higher number."""
+        """Return whether no bucket of this backward pass has a higher number."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A piece of a bucket that is submitted at once."""
+    """A part of a bucket that is submitted as one call."""
 
     bucket: int
-    start: int  # element
+    start: int  # its first element
     elements: int
 
 
 class Scheduler(Protocol):
-    """Chooses the order of the partitions of one backward pass. `ready` comes from another thread than the rest."""
+    """Chooses the order of the partitions of one backward pass. One thread calls `ready`, another the other methods."""
 
     def ready(self, bucket: Bucket) -> None:
-        """Take a bucket whose gradients are there; it may be cut up and overtaken."""
+        """Add a bucket whose gradients are ready; it may be cut, and later buckets may be chosen before it."""
 
     @property
     def waits(self) -> bool:
-        """Whether anything of the buckets that are ready has yet to be chosen."""
+        """True if there is a ready bucket that is not completely assigned to partitions yet."""
 
     def may_start(self, in_flight: Collection[Partition]) -> bool:
-        """Tell whether another partition may be chosen while the submitted ones `in_flight` have not ended."""
+        """Return whether another partition may be chosen while the submitted ones `in_flight` have not ended."""
 
     def next(self) -> Partition | None:
-        """Choose what travels next; None where nothing waits."""
+        """Return the next partition; None if nothing waits."""

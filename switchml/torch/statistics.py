@@ -11,14 +11,14 @@ __all__ = ["COUNTERS", "count", "statistics"]
 
 COUNTERS: Final = {
     "network_calls": "collectives that went through the switch",
-    "network_bytes": "bytes of the tensors that they were called with",
+    "network_bytes": "bytes of the tensors of these collectives",
     "gloo_calls": "collectives that went over Gloo, by the table of paths or after a fallback",
     "non_finite_results": "collectives in which some rank contributed NaN or infinity",
     "network_groups": "process groups that became a job of the switch",
     "gloo_groups": "process groups that could not become a job and use Gloo for everything",
-    "fallbacks": "process groups that lost the network and went on over Gloo",
+    "fallbacks": "process groups that lost the network and continued over Gloo",
 }
-"""Their names and meanings."""
+"""The names and meanings of the counters."""
 
 _lock = threading.Lock()
 _counts: Counter[str] = Counter()
@@ -31,7 +31,7 @@ def count(name: str, by: int = 1) -> None:
 
 
 def statistics() -> dict[str, int]:
-    """Return all counters of this process, as `COUNTERS` explains them."""
+    """Return all counters of this process; `COUNTERS` explains them."""
     with _lock:
         return {name: _counts[name] for name in COUNTERS}
 

@@ -1,7 +1,7 @@
 """Keeps torch.compile out of this package.
 
-C++ calls the methods of groups and works, also while a compiled function runs: torch.compile then sees their frames and
-would compile them. Gloo, which is C++ throughout, has no frames.
+C++ calls the methods of groups and works also while a compiled function runs; torch.compile would then see their Python
+frames and compile them. Gloo, which is all C++, has no such frames.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SKIP: Final = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
 
 
 def never_compiled(of: ClassT) -> ClassT:
-    """Let torch.compile skip the methods of a class, and all that they call (class decorator)."""
+    """Make torch.compile skip the methods of a class, and all functions that they call (class decorator)."""
     for member in vars(of).values():
         function = member.fget if isinstance(member, property) else member
         if isinstance(function, FunctionType):

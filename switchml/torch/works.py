@@ -1,4 +1,4 @@
-"""The handles that callers get: `torch.distributed.Work` of collectives in the network, and of some over Gloo."""
+"""The handles that callers get: `torch.distributed.Work` for collectives in the network, and for some over Gloo."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         self._delivered: list[Any] = []  # CUDA events of the copies into the caller's tensors
 
     def complete(self, error: Exception | None = None, delivered: Sequence[Any] = ()) -> None:
-        """End it, with an error or well. On CUDA, `delivered` are the events of the copies into its tensors."""
+        """End the collective, with `error` or successfully; `delivered` are the CUDA events of its tensors' copies."""
         with self._lock:
             self._error = error
             self._delivered = list(delivered)
@@ -54,38 +54,41 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
             torch.cuda.current_stream(event.device).wait_event(event)
 
     def _outcome(self, _: object = None) -> list[Tensor]:
-        """As a callback, this runs on streams of the future's own, and those who wait for it are ordered after them."""
+        """Return the tensors or raise the error (callback).
+
+        It runs on streams of the future; CUDA work of a thread that waits for the future is ordered after them.
+        """
         if self._error is not None:
             raise self._error
         self._order_after_delivery()
         return self._tensors
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Wait for the end, at most `timeout` (0: no limit but the collective's own).
+        """Wait for the end, at most `timeout` (0: only the collective's own limit).
 
         Raises:
-            torch.distributed.DistBackendError: the collective failed; its tensors are undefined.
-            torch.distributed.DistBackendError: it has not ended within `timeout`; it goes on.
+            torch.distributed.DistBackendError: the collective failed, and its tensors are undefined; or it has not
+                ended within `timeout`, and continues.
 
         """
         seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else None
         if os.getpid() != self._pid and not self._ended.is_set():
             raise forked_error(self._description, self._pid)
         if not self._ended.wait(seconds):
-            raise dist.DistBackendError(f"{self._description} has not ended within {seconds:g} s; it goes on")
+            raise dist.DistBackendError(f"{self._description} has not ended within {seconds:g} s; it continues")
         self._outcome()
         return True
 
     def is_completed(self) -> bool:
-        """Tell whether it has ended, one way or the other."""
+        """Return whether the collective has ended, with success or failure."""
         return self._ended.is_set()
 
     def is_success(self) -> bool:
-        """Tell whether it has ended well."""
+        """Return whether the collective has ended successfully."""
         return self._ended.is_set() and self._error is None
 
     def exception(self) -> Exception | None:
-        """Return why it failed; None where it did not, or has not ended."""
+        """Return the error; None if the collective did not fail, or has not ended."""
         return self._error
 
     def result(self) -> list[Tensor]:
@@ -93,7 +96,7 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         return self._tensors
 
     def synchronize(self) -> None:
-        """Let the caller's CUDA streams wait for the result; nothing on the CPU."""
+        """Make the caller's CUDA streams wait for the result, without waiting on the CPU."""
         self._order_after_delivery()
 
     def block_current_stream(self) -> None:
@@ -101,12 +104,12 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
         self.wait()
 
     def get_future(self) -> Any:
-        """Return a `torch.futures.Future` of the list of tensors; it fails as the collective does."""
+        """Return a `torch.futures.Future` of the list of tensors, which fails if the collective does."""
         with self._lock:
             if self._future is None:
                 devices = sorted({t.device for t in self._tensors if t.device.type == "cuda"}, key=str)
                 self._trigger = Future(devices=devices)
-                # Only an error that a callback raises reaches those who wait in C++ (DDP's reducer) as one.
+                # C++ code that waits (DDP's reducer) gets an error as such only if a callback raises it.
                 self._future = self._trigger.then(self._outcome)
                 late = self._ended.is_set()
             else:
@@ -123,7 +126,7 @@ class CompletedLater(dist.Work):  # type: ignore[misc]
 
 @never_compiled
 class FinishedGlooWork(dist.Work):  # type: ignore[misc]
-    """Works of Gloo whose results need a last step, such as the division of an average; it is done once."""
+    """Works of Gloo whose results need a last step, such as the division of an average, which is done once."""
 
     def __init__(self, works: Sequence[Any], tensors: Sequence[Tensor], finish: Callable[[], None]) -> None:
         super().__init__()
@@ -142,22 +145,22 @@ class FinishedGlooWork(dist.Work):  # type: ignore[misc]
         return self._tensors
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Wait for the end, at most `timeout` each (0: no limit but the collective's own); raises as Gloo does."""
+        """Wait for each work, at most `timeout` (0: only the collective's own limit); raise Gloo's errors."""
         for work in self._works:
             work.wait(timeout)
         self._last_step()
         return True
 
     def is_completed(self) -> bool:
-        """Tell whether Gloo's part has ended."""
+        """Return whether Gloo's part has ended."""
         return all(work.is_completed() for work in self._works)
 
     def is_success(self) -> bool:
-        """Tell whether it has ended well."""
+        """Return whether Gloo's part has ended successfully."""
         return all(work.is_success() for work in self._works)
 
     def exception(self) -> Any:
-        """Return why it failed; None where it did not, or has not ended."""
+        """Return the error; None if the collective did not fail, or has not ended."""
         return next((work.exception() for work in self._works if work.is_completed() and not work.is_success()), None)
 
     def result(self) -> list[Tensor]:

@@ -294,7 +294,7 @@ def test_the_agent_ends(tmp_path: Path) -> None:
         comm = fabric.connect(0)
         work = comm.all_reduce(np.ones(10, np.float32), async_op=True)
         fabric.wait(fabric.agents[0].server.close())
-        with pytest.raises(switchml.AgentLost, match="ended without a word"):
+        with pytest.raises(switchml.AgentLost, match="ended without a message"):
             work.wait()
         comm.close()
 

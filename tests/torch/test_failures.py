@@ -160,7 +160,7 @@ def test_training_goes_on_over_gloo_when_the_switch_or_the_agent_is_killed(
         assert counters["gloo_calls"] > 0
         assert counters["network_calls"] > 0
     [line] = results[0][1]
-    assert "lost the network and goes on over Gloo" in line
+    assert "lost the network and continues over Gloo" in line
     assert all(lines == [] for _, lines, _, _ in results[1:])
 
 

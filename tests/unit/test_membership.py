@@ -87,7 +87,7 @@ def test_callbacks_come_without_the_lock_when_the_reason_of_a_failure_does_not_c
     heard: list[object] = []
     member.on_failure(seen_by_another_thread(member))
     member.on_failure(heard.append)
-    with pytest.raises(switchml.IntegrityError, match="rank 0 of job 'job' is not right"):
+    with pytest.raises(switchml.IntegrityError, match="rank 0 of job 'job' is wrong"):
         barrier(member)
     assert [type(error) for error in heard] == [switchml.IntegrityError]
     with pytest.raises(switchml.IntegrityError, match="This barrier was not started"):

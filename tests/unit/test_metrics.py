@@ -178,7 +178,7 @@ def test_a_port_that_is_taken_does_not_end_the_training(fresh: None, caplog: pyt
     with socket.create_server(("127.0.0.1", 0)) as taken, caplog.at_level(logging.WARNING):
         port = taken.getsockname()[1]
         assert process_metrics.serve_from_environment({"SWITCHML_METRICS": f"127.0.0.1:{port}"}) is None
-    assert f"no metrics of this process at 127.0.0.1:{port} (SWITCHML_METRICS)" in caplog.text
+    assert f"cannot serve the metrics of this process at 127.0.0.1:{port} (SWITCHML_METRICS)" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["x", "host:", "70000", "1:x"])

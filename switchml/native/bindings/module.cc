@@ -1,4 +1,4 @@
-// switchml._native: the value side of a communicator for Python.
+// switchml._native: the native part of a communicator, for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -33,8 +33,9 @@ namespace {
 
 constexpr double kSignalCheckSeconds = 0.1;
 
-// A communicator as Python holds it. Its threads exist only in the process that made it, so a forked child can neither
-// use nor destroy it: there, every use throws std::logic_error, and the child's copy of its memory is left as it is.
+// The Python object of a communicator. Its threads exist only in the process that made it, so a forked child can
+// neither use nor destroy it: in the child every use throws std::logic_error, and the copy of its memory is never
+// released.
 class OwnedByProcess {
  public:
   OwnedByProcess(int memory_fd, int doorbell_fd, int results_fd)
@@ -70,7 +71,7 @@ uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t addr
   return communicator->submit(static_cast<CallKind>(kind), address, size, contributes, call_hash);
 }
 
-// Waits in slices, so that a KeyboardInterrupt gets through.
+// Waits in short intervals, so that a KeyboardInterrupt can be raised between them.
 bool wait(const OwnedByProcess& communicator, uint64_t ticket, double timeout) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
@@ -114,7 +115,7 @@ struct Spent : switchml::counters::Thread, switchml::counters::Process {};
 
 const auto kSpent = record<Spent>(
     "Spent",
-    "What the progress thread and its calls have counted, durations in nanoseconds.\n\n"
+    "The counters of the progress thread and of its calls, with durations in nanoseconds.\n\n"
     "Bucket i of `calls_by_duration` counts calls that took less than 1.024 us times 2^i, and the last one all others.",
     counters<switchml::counters::Thread>(), counters<switchml::counters::Process>());
 
@@ -132,7 +133,7 @@ void translate(const std::exception_ptr& failure, void*) {
     PyErr_SetObject(PyExc_OSError, args.ptr());
   } catch (const std::out_of_range& error) {
     PyErr_SetString(PyExc_KeyError, error.what());
-  } catch (const std::logic_error& error) {  // std::invalid_argument among them
+  } catch (const std::logic_error& error) {  // also std::invalid_argument, which derives from it
     PyErr_SetString(PyExc_ValueError, error.what());
   }
 }
@@ -140,9 +141,9 @@ void translate(const std::exception_ptr& failure, void*) {
 }  // namespace
 
 NB_MODULE(_native, module) {
-  module.doc() = "The value side of a communicator: quantization, checks and its progress thread.";
+  module.doc() = "The native part of a communicator: quantization, checks and its progress thread.";
   nb::register_exception_translator(translate);
-  // What threads of the parent refer to is never released in a forked child, and not for want of reference counting.
+  // A forked child never releases objects that threads of the parent refer to; nanobind would report them as leaks.
   pthread_atfork(nullptr, nullptr, [] { nb::set_leak_warnings(false); });
   module.attr("KIND_FLOAT32_SUM") = static_cast<int>(CallKind::float32_sum);
   module.attr("KIND_FLOAT32_AVG") = static_cast<int>(CallKind::float32_average);
@@ -182,9 +183,9 @@ NB_MODULE(_native, module) {
       .def("submit", &submit, nb::arg("kind"), nb::arg("address"), nb::arg("size"), nb::arg("contributes"),
            nb::arg("call_hash"),
            "Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before "
-           "it.\n\nRaises ValueError for memory that cannot be, or once abandoned.")
+           "it.\n\nRaises ValueError for memory that no array can have, and after `abandon`.")
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
-           "Wait at most `timeout` seconds, and tell whether the call has ended.")
+           "Wait at most `timeout` seconds, and return whether the call has ended.")
       .def(
           "outcome", [](const OwnedByProcess& c, uint64_t ticket) { return c->outcome(ticket); }, nb::arg("ticket"))
       .def(
@@ -192,12 +193,12 @@ NB_MODULE(_native, module) {
           "Forget a call that has ended.")
       .def(
           "abandon", [](const OwnedByProcess& c) { c->abandon(); }, free,
-          "Let every call that has not ended fail, and return when user memory is no longer touched.")
+          "Make every unfinished call fail, and return when the native code no longer touches user memory.")
       .def(
           "settle", [](const OwnedByProcess& c) { c->settle(); }, free,
-          "Take the results that are there by now, then do as `abandon`.")
+          "Take the results that have arrived, then do the same as `abandon`.")
       .def("check_failure", &check_failure, "Return the stream position and the ticket of the call whose check failed.")
-      .def("spent", &spent, nb::sig("def spent(self) -> Spent"), "Return what the progress thread has done so far.")
+      .def("spent", &spent, nb::sig("def spent(self) -> Spent"), "Return the counters of the progress thread.")
       .def_prop_ro(
           "attention_fd", [](const OwnedByProcess& c) { return c->attention_fd(); },
           "An eventfd, readable once a check has failed.")
@@ -207,5 +208,5 @@ NB_MODULE(_native, module) {
       .def_prop_ro("world_size", [](const OwnedByProcess& c) { return c->geometry().world_size; })
       .def_prop_ro("slots", [](const OwnedByProcess& c) { return c->geometry().slots; })
       .def_prop_ro("values_per_packet", [](const OwnedByProcess& c) { return c->geometry().values; })
-      .def("close", [](const OwnedByProcess& c) { c->abandon(); }, free, "Do as `abandon`.");
+      .def("close", [](const OwnedByProcess& c) { c->abandon(); }, free, "Do the same as `abandon`.");
 }

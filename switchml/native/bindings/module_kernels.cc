@@ -51,8 +51,8 @@ template <typename Values, typename Words>
 size_t checked_count(Type type, const Values& values, const Words& words, size_t most) {
   const size_t count = values.size() / size_of(type);
   if (values.size() % size_of(type) != 0 || words.size() != count * sizeof(uint32_t) || count > most) {
-    throw std::invalid_argument("values are at most " + std::to_string(most) +
-                                ", of which each has four bytes of the words or floats");
+    throw std::invalid_argument("there must be at most " + std::to_string(most) +
+                                " values, and one word or float of four bytes for each");
   }
   if (reinterpret_cast<uintptr_t>(values.data()) % size_of(type) != 0 ||
       reinterpret_cast<uintptr_t>(words.data()) % alignof(float) != 0) {
@@ -75,7 +75,7 @@ uint16_t block_exponent(Type type, const ConstBytes& values) {
 uint32_t quantize(Type type, const ConstBytes& values, int shift, const Bytes& words, bool streaming) {
   const size_t count = block_size(type, values, words);
   if (streaming && reinterpret_cast<uintptr_t>(words.data()) % 64 != 0) {
-    throw std::invalid_argument("words that bypass the caches start at a multiple of 64 bytes");
+    throw std::invalid_argument("words that bypass the caches must start at a multiple of 64 bytes");
   }
   const uint32_t sum = with_type(type, [&](auto value) {
     return kernels::quantize(as<decltype(value)>(values), count, shift, words.data(), streaming);
@@ -91,7 +91,7 @@ uint32_t dequantize(Type type, const ConstBytes& words, int shift, float divisor
   });
 }
 
-// Of halves only.
+// Calls act(Value{}) for Float16 or BFloat16. Throws std::invalid_argument for other types.
 template <typename Act>
 void with_half(Type type, Act&& act) {
   if (type == Type::float16) {
@@ -115,7 +115,7 @@ void narrow_all(Type type, const ConstBytes& floats, const Bytes& values) {
   });
 }
 
-// One pass of a kernel over `count` values in blocks of `block`, as a rank makes it. The scale does not matter.
+// Runs a kernel over `count` values in blocks of `block`, as a rank does. The scale is arbitrary.
 template <typename Value>
 void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count, size_t block, bool streaming) {
   constexpr int kShift = 20;
@@ -157,8 +157,8 @@ void run(const std::string& kernel, Type type, kernels::Instructions instruction
   }
   if (block == 0 || block > wire::protocol::max_values || (streaming && block % 16 != 0) ||
       (streaming && reinterpret_cast<uintptr_t>(words.data()) % 64 != 0)) {
-    throw std::invalid_argument("a block is at most " + std::to_string(wire::protocol::max_values) +
-                                " values; words that bypass the caches start at multiples of 64 bytes");
+    throw std::invalid_argument("a block must have 1 to " + std::to_string(wire::protocol::max_values) +
+                                " values; words that bypass the caches must start at multiples of 64 bytes");
   }
   const nb::gil_scoped_release release;
   const kernels::Instructions before = kernels::instructions_in_use();
@@ -173,7 +173,7 @@ void run(const std::string& kernel, Type type, kernels::Instructions instruction
 
 void define_kernels(nb::module_ module) {
   nb::enum_<kernels::Instructions>(module, "Instructions",
-                                   "Sets of instructions; `cpu_has` tells whether one is there.")
+                                   "The instruction sets; `cpu_has` returns whether the CPU has one.")
       .value("PORTABLE", kernels::Instructions::portable)
       .value("NEON", kernels::Instructions::neon)
       .value("AVX2", kernels::Instructions::avx2)
@@ -209,7 +209,7 @@ void define_kernels(nb::module_ module) {
       "weigh",
       [](const ConstBytes& words, size_t first) {
         if (words.size() % 4 != 0 || first + words.size() / 4 > wire::protocol::max_values) {
-          throw std::invalid_argument("there are weights for as many words as a block has");
+          throw std::invalid_argument("the words must be within one block");
         }
         return kernels::weigh(words.data(), first, words.size() / 4);
       },
@@ -217,10 +217,10 @@ void define_kernels(nb::module_ module) {
   module.def(
       "run", &run, nb::arg("kernel"), nb::arg("dtype"), nb::arg("instructions"), nb::arg("values"), nb::arg("words"),
       nb::arg("block"), nb::arg("streaming") = false,
-      "Pass once over whole arrays, in blocks.\n\n"
-      "`kernel` is quantize, dequantize or block_exponent of a floating-point type; widen (values to words, which "
-      "are\nfloat32 then) or narrow (back) of a half; pack, unpack or weigh of INT32. Nothing else may be running "
-      "in this process.");
+      "Run a kernel once over whole arrays, in blocks.\n\n"
+      "`kernel` is quantize, dequantize or block_exponent for a floating-point type; widen (from values to words, "
+      "which are\nfloat32 then) or narrow (back) for a 16-bit type; pack, unpack or weigh for INT32. No other thread "
+      "may use the kernels at\nthe same time.");
 }
 
 }  // namespace switchml::client

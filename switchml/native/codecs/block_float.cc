@@ -40,7 +40,7 @@ template <typename Value>
 bool BlockFloat<Value>::choose_phase(Chunk* chunk) {
   const Exponents told = chunk->told;
   if (told.all < told.own) {
-    return false;  // it is the largest of all ranks', so it was changed: our values do not fit
+    return false;  // `all` must be the largest of all ranks: it was corrupted, and this rank's values would not fit
   }
   const bool known = told.all != wire::exponent::unknown;
   chunk->phase = !known                                  ? Chunk::Phase::exponent
@@ -66,13 +66,13 @@ Contribution BlockFloat<Value>::encode(const Chunk& chunk, uint8_t* words) const
   return {count, chunk.owns_scale ? Scale::own : Scale::of_others, true, 0, write_values(chunk, words)};
 }
 
-// |value| < 2^(exponent - 126), so that the scaled values of all ranks fit 31 bits and a sign.
+// Since |value| < 2^(exponent - 126), the sum of the scaled values of all ranks fits 31 bits and a sign.
 template <typename Value>
 int BlockFloat<Value>::shift_of(const Chunk& chunk) const {
   return 31 - headroom_ - (chunk.scaled_by - 126);
 }
 
-// What remains when the lanes that are not finite are zeros.
+// Returns the exponent of the values when the lanes that are not finite are set to zero.
 template <typename Value>
 uint16_t BlockFloat<Value>::exponent_of_finite(uint64_t chunk) const {
   uint16_t largest = 0;
@@ -101,7 +101,7 @@ uint32_t BlockFloat<Value>::write_values(const Chunk& chunk, uint8_t* words) con
   const uint32_t count = words_of(chunk.number);
   uint32_t weighed;
   if (chunk.named.empty()) {
-    const uint64_t ahead = slots_ + 1;  // chunks: a later one, if it is a whole one of the same call
+    const uint64_t ahead = slots_ + 1;  // in chunks; the later chunk is prefetched if it is a full one of the same call
     const Value* next = chunk.number + ahead + 1 < chunks() ? own + ahead * values() : nullptr;
     weighed = kernels::quantize(own, count, shift_of(chunk), words, streaming_, next);
   } else {
@@ -129,7 +129,7 @@ uint32_t BlockFloat<Value>::decode(const Chunk& chunk, const uint8_t* words) con
 
 template <typename Value>
 bool BlockFloat<Value>::agree(Chunk* chunk, const uint8_t* words) {
-  // After the exponents every rank knows one; after the flags those of what is not flagged.
+  // After the phase `exponent` every rank knows the exponent; after `flags`, that of the lanes without a flag.
   const uint32_t largest =
       chunk->phase == Chunk::Phase::exponent ? wire::exponent::non_finite : wire::exponent::max_finite;
   if (chunk->told.all > largest) {
@@ -150,7 +150,7 @@ void BlockFloat<Value>::read_flags(Chunk* chunk, const uint8_t* words) {
       non_finite_.indices.push_back(chunk->number * values() + i);
     }
   }
-  // Chunks end out of order, so only the end of the call knows which are the lowest; keep the list short until then.
+  // Chunks end out of order, so the lowest indices are known only at the end of the call; this keeps the list short.
   std::sort(non_finite_.indices.begin(), non_finite_.indices.end());
   non_finite_.indices.resize(std::min(non_finite_.indices.size(), NonFinite::kIndicesKept));
 }

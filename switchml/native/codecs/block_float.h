@@ -1,4 +1,4 @@
-// Sums and averages of floating-point numbers as integers of a common exponent: block floating point.
+// Sums and averages of floating-point numbers as integers with a common exponent (block floating point).
 #pragma once
 
 #include "native/channel/channel.h"
@@ -10,8 +10,8 @@ namespace switchml::client {
 //
 //   exponent known        phases
 //   0..254                values
-//   256 (unknown)         exponent only, then as that RESULT says
-//   255 (NaN, infinity)   flags: 1 in non-finite lanes; then values, zeros in the lanes that it named
+//   256 (unknown)         exponent only; then the phases for the exponent in its RESULT
+//   255 (NaN, infinity)   flags: 1 in non-finite lanes; then values, with zeros in the lanes that were flagged
 //
 // Value is float, Float16 or BFloat16.
 template <typename Value>
@@ -36,7 +36,7 @@ class BlockFloat final : public Codec {
 
   Value* memory_;
   float divisor_;
-  int headroom_;  // bits that the sum of all ranks' values needs
+  int headroom_;  // additional bits that the sum over all ranks needs
   uint32_t slots_;
   bool streaming_;
 };

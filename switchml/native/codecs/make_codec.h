@@ -1,4 +1,4 @@
-// The formats that there are.
+// The kinds of calls and their codecs.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@ enum class CallKind : uint8_t {
   barrier = 9,  // no values
 };
 
-// The bytes of an element, which are also how the memory of a call has to be aligned.
+// Returns the bytes of an element, to which the memory of a call must be aligned.
 uint32_t element_bytes(CallKind kind);
 
-// `elements` of the kind are at `memory`; a rank that does not contribute to a call of kind bytes sends zeros.
+// Returns the codec for `elements` elements of the kind at `memory`. If the kind is bytes, a rank that does not
+// `contributes` sends zeros.
 std::unique_ptr<Codec> make_codec(CallKind kind, uint8_t* memory, uint64_t elements, bool contributes,
                                   const channel::Geometry& geometry);
 

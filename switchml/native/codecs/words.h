@@ -1,4 +1,4 @@
-// The codecs without an exponent, which take one phase for each chunk.
+// The codecs without an exponent, which need one phase for each chunk.
 #pragma once
 
 #include "switchml/native/codecs/codec.h"
@@ -28,7 +28,7 @@ class Integers final : public Codec {
   bool streaming_;
 };
 
-// The bytes of one rank, bit for bit: all others contribute zeros.
+// The bytes of one rank, unchanged: all other ranks contribute zeros.
 class Bytes final : public Codec {
  public:
   Bytes(uint8_t* memory, uint64_t bytes, bool contributes, uint32_t values, bool streaming)
@@ -38,7 +38,7 @@ class Bytes final : public Codec {
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
 
  private:
-  // The bytes of a chunk that are no whole word: at the end of the call.
+  // Returns the number of bytes at the end of the call's last chunk that do not fill a word; 0 for other chunks.
   uint64_t rest_of(uint64_t chunk) const {
     return std::min<uint64_t>(bytes_ - offset_of(chunk), values() * kWordBytes) % kWordBytes;
   }
