@@ -105,7 +105,7 @@ def _answer(what: str) -> Any:
     if what == "memory":
         processors = len(os.sched_getaffinity(0))
         return _probes.memory_traffic(processors, min(_COPIED_BYTES, _MOST_BYTES // processors), _COPYING_SECONDS)
-    first, second = _probes.two_processors()
+    first, second = _probes.two_cpus()
     trips = _probes.cache_line_round_trips(first, second, 40, 1.0) if first >= 0 else []
     return (round(1e9 * trips[0], 1) if trips else None), share
 

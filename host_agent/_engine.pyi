@@ -55,7 +55,7 @@ class CallTimes(TypedDict):
 
 @type_check_only
 class RankProfile(TypedDict):
-    """Where one rank's time goes, in nanoseconds; what the process says of itself is not checked.
+    """The time of one rank in each of its activities, in nanoseconds. Values reported by its process are not checked.
 
     Bucket i of a histogram counts durations below 1.024 us times 2^i, and its last one all others.
     """

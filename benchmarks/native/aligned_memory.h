@@ -1,4 +1,4 @@
-// Memory for what is timed: at page boundaries, and touched by whoever fills it.
+// Memory for measured data, aligned to page boundaries; the thread that fills it first touches its pages.
 #pragma once
 
 #include <cstddef>

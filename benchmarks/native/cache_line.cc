@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRoundTrips = 1000;  // of a batch: between 0.1 and 0.5 ms
+constexpr int kRoundTrips = 1000;  // per batch, which then takes 0.1 to 0.5 ms
 
 struct Lines {
   alignas(128) std::atomic<int> request{0};
@@ -27,7 +27,7 @@ bool stay_on(int cpu) {
   return sched_setaffinity(0, sizeof only, &only) == 0;
 }
 
-// Ends the other thread also when this one cannot go on.
+// Answers until the other thread has finished. If this thread fails, it ends the other one, too.
 void answer_requests(Lines& lines, int cpu) {
   if (!stay_on(cpu)) {
     lines.over = true;
@@ -49,7 +49,7 @@ bool make_round_trip(Lines& lines, int number) {
   return true;
 }
 
-// The threads are pinned, and not the caller's, whose affinity stays as it is.
+// Runs in a separate thread that is pinned to a CPU, so that the affinity of the caller's thread stays as it is.
 void measure(Lines& lines, int cpu, int batches, Clock::time_point end, std::vector<double>& seconds) {
   int number = 0;
   if (stay_on(cpu)) {
@@ -66,7 +66,7 @@ void measure(Lines& lines, int cpu, int batches, Clock::time_point end, std::vec
 
 }  // namespace
 
-std::pair<int, int> two_processors() {
+std::pair<int, int> two_cpus() {
   cpu_set_t allowed;
   int first = -1;
   int last = -1;

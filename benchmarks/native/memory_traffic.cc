@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The sum of one buffer reads and writes all of it, by the stores that the switch has for its results.
+// Sums one buffer, which reads and writes all of it, with the stores that the switch uses for its results.
 void rewrite(const AlignedMemory<uint8_t>& memory, size_t bytes, bool streaming) {
   uint8_t* const buffer = memory.get();
   kernels::sum_in_place(&buffer, 1, nullptr, bytes / sizeof(uint32_t), streaming);

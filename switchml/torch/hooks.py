@@ -36,5 +36,5 @@ def priority_hook(state: PriorityState, bucket: dist.GradBucket) -> torch.future
 
 
 def in_order_hook(state: InOrder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Run the hook of `state` for `bucket` when it has ended for the bucket before, see `InOrder`."""
+    """Run the hook of `state` for `bucket` after it has ended for the previous bucket, see `InOrder`."""
     return state.submit(bucket)

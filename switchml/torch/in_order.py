@@ -16,9 +16,10 @@ _Hook = Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 class InOrder:
     """The state of `hooks.in_order_hook` for one DDP model: another hook, with that hook's own state.
 
-    A hook that makes a second collective from a callback of its first one makes it whenever that callback happens to
-    run. With several buckets in flight the ranks then call in different orders, which no backend can match up. So the
-    hook is called for a bucket only when its future for the bucket before is complete; buckets do not overlap.
+    If a hook makes a second collective in a callback of its first one, the time of that call is the time at which the
+    callback runs. With several buckets in flight the ranks then call in different orders, which no backend can match.
+    So the hook is called for a bucket only after its future for the previous bucket is complete; buckets do not
+    overlap.
 
     Args:
         state: the hook's first argument.
@@ -29,7 +30,7 @@ class InOrder:
     def __init__(self, state: Any, hook: _Hook) -> None:
         self._state = state
         self._hook = hook
-        self._latest: torch.futures.Future[torch.Tensor] | None = None  # of the pass that runs, or ran last
+        self._latest: torch.futures.Future[torch.Tensor] | None = None  # of the current or the last pass
 
     def submit(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Return the future of the hook's result for `bucket`. It fails with the error of this or an earlier bucket."""
@@ -39,7 +40,7 @@ class InOrder:
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future(
             devices=[tensor.device] if tensor.is_cuda else None
         )
-        # DDP reads a future's error in C++, where only errors that a callback raised have their message.
+        # DDP reads a future's error in C++, which gets the message only if a callback raised the error.
         self._latest = done.then(_value)
         if before is None:
             self._call_hook(bucket, done)

@@ -26,7 +26,7 @@ def test_kernels_run_over_as_much_as_they_are_asked_to() -> None:
 
 
 def test_a_cache_line_goes_to_another_processor_and_back() -> None:
-    first, second = _probes.two_processors()
+    first, second = _probes.two_cpus()
     if first < 0:
         pytest.skip("one CPU only")
     trips = _probes.cache_line_round_trips(first, second, 5, 1.0)

@@ -67,7 +67,7 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(missing: str) -> None:
 @pytest.mark.parametrize("name", ["SWITCHML_RANK", "SWITCHML_WORLD_SIZE"])
 @pytest.mark.parametrize("value", ["three", "-1", "1.0", "٣", "1" * 10])
 def test_numbers_that_are_none(name: str, value: str) -> None:
-    with pytest.raises(ConnectError, match=f"{name} is .* no number"):
+    with pytest.raises(ConnectError, match=f"{name} is .* not a number"):
         find_target({**FULL, name: value})
 
 

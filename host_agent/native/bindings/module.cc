@@ -120,7 +120,8 @@ nb::list calls_of(const RankProfile& profile) {
 
 const auto kRankProfile = record<RankProfile>(
     "RankProfile",
-    "Where one rank's time goes, in nanoseconds; what the process says of itself is not checked.\n\n"
+    "The time of one rank in each of its activities, in nanoseconds. Values reported by its process are not "
+    "checked.\n\n"
     "Bucket i of a histogram counts durations below 1.024 us times 2^i, and its last one all others.",
     counters<groups::Thread>(), counters<groups::Process>(), counters<groups::Path>(),
     field("taken_at", &RankProfile::taken_at, "the monotonic clock when this was read"),

@@ -33,7 +33,7 @@ const std::vector<std::pair<std::string, kernels::Instructions>>& names() {
   return known;
 }
 
-std::vector<std::string> instructions_of_processor() {
+std::vector<std::string> instructions_of_cpu() {
   std::vector<std::string> found;
   for (const auto& [name, instructions] : names()) {
     if (kernels::cpu_has(instructions)) found.push_back(name);
@@ -104,7 +104,7 @@ void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buf
 }  // namespace
 
 void define_kernels(nb::module_ module) {
-  module.def("instructions", &instructions_of_processor,
+  module.def("instructions", &instructions_of_cpu,
              "Return the names of the instruction sets that this CPU has, from the slowest to the fastest.");
   module.def("add", &add, nb::arg("instructions"), nb::arg("sums"), nb::arg("values"), nb::arg("block"),
              "Add `values` to `sums`, in blocks of `block` words.");
