@@ -180,7 +180,7 @@ def test_a_directory_that_others_may_have_made_is_not_trusted(tmp_path: Path) ->
 def test_a_damaged_fabric_file(tmp_path: Path, content: str) -> None:
     directory = fabric(tmp_path / "run")
     (directory / "fabric.json").write_text(content)
-    with pytest.raises(ConnectError, match=r"fabric\.json is not what"):
+    with pytest.raises(ConnectError, match=r"fabric\.json was not written by"):
         find_target({"SWITCHML_RUN_DIR": str(directory)}, job="j", rank=0)
 
 
