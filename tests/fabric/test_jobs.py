@@ -288,7 +288,7 @@ def test_sixty_four_workers(fabric: Ctl) -> None:
 
 @pytest.mark.parametrize("every", [False, True])
 def test_logs_follow_a_command_to_its_end(every: bool, fabric: Ctl, tmp_path: Path) -> None:
-    """Also what it writes when it has left the job."""
+    """Check that no output is lost, including lines written after the rank has left the job."""
     script = "import pathlib, sys, time, switchml\nwith switchml.connect() as c:\n"
     script += " while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)\n"
     script += "print('it has left', flush=True)\ntime.sleep(1)\nprint('rank', c.rank, 'ends')"
