@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sizes", default="0,1,63,64,65,1000,100000")
-    parser.add_argument("--seconds", type=float, default=0, help="go on for that long")
+    parser.add_argument("--seconds", type=float, default=0, help="continue for this many seconds")
     options = parser.parse_args()
     assert os.environ["RANK"] == os.environ["SWITCHML_RANK"]
     with switchml.connect() as comm:
