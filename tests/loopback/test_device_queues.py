@@ -181,7 +181,7 @@ for make in (lambda queues: Engine(3, queues, "10.9.0.1"), lambda queues: switch
 """
     told = [line[3:] for line in python(program).splitlines() if line.startswith("-> ")]
     assert told[0] == (
-        "ValueError net_ring0 has 16 receive and 16 send queues, and 17 threads take one of each: give it fewer threads"
+        "ValueError net_ring0 has 16 receive and 16 send queues, and 17 threads need one of each: use fewer threads"
         " (--threads, --shards)"
     )
     assert told[1].endswith(", 3 queues with RSS")
