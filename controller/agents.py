@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from ipaddress import AddressValueError, IPv4Address
 from typing import Protocol
 
@@ -151,13 +151,20 @@ class Agents:
         session = self._sessions.get(name)
         return session if session is not None and session.live else None
 
+    def tell(self, names: Iterable[str], message: pb.ControllerMessage) -> int:
+        """Send a message to those of these agents that are live; return how many there are."""
+        sessions = [session for name in names if (session := self.live_session(name)) is not None]
+        for session in sessions:
+            session.send(message)
+        return len(sessions)
+
     def live_on(self, switch: str) -> list[AgentSession]:
         """Return the live sessions of a switch's agents, by name."""
         found = [session for session in self._sessions.values() if session.live and session.switch == switch]
         return sorted(found, key=lambda session: session.name)
 
     def ports_on(self, switch: str) -> set[int]:
-        """Return the ports of a switch that live agents hang on."""
+        """Return the ports of a switch that live agents are attached to."""
         return {session.registration.switch_port for session in self.live_on(switch)}
 
     def shut_down(self) -> None:
@@ -166,19 +173,9 @@ class Agents:
         for session in self._sessions.values():
             session.end("the controller is stopping")
 
-    def messages(self, ranks_in_use: Callable[[str], int]) -> list[pb.Agent]:
-        """Return all agents as the northbound interface shows them."""
-        return [
-            pb.Agent(
-                registration=session.registration,
-                live=session.live,
-                last_heartbeat=session.last_heartbeat,
-                ranks_in_use=ranks_in_use(name),
-                tenant=session.tenant,
-                shared=session.shared,
-            )
-            for name, session in sorted(self._sessions.items())
-        ]
+    def sessions(self) -> list[AgentSession]:
+        """Return the last session of each agent, by name."""
+        return [session for _, session in sorted(self._sessions.items())]
 
     async def run(self) -> None:
         """End sessions that have been silent too long, until cancelled."""

@@ -236,6 +236,7 @@ class SwitchConfig:
             mac=parse_mac(self.mac),
             values_per_packet=self.values,
             slots=self.slots,
+            tls=self.tls,
             program=self.program,
             ports=self.ports,
         )

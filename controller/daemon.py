@@ -23,16 +23,12 @@ from switchml.common.grpc_stop import stop_server
 from switchml.common.tls import TlsError
 from switchml.common.version import VERSION
 from switchml.controller.admission.quotas import Quotas
-from switchml.controller.agents import Agents
 from switchml.controller.config import ControllerConfig, load_config
+from switchml.controller.controller import Controller
+from switchml.controller.drivers.factory import make_driver
 from switchml.controller.errors import ConfigError, ControllerError
-from switchml.controller.jobs.lifecycle import Lifecycle
-from switchml.controller.jobs.lost_switches import LostSwitches
-from switchml.controller.jobs.rendezvous import Rendezvous
-from switchml.controller.northbound.agent_messages import AgentMessages
 from switchml.controller.northbound.call_limits import CALLS_AT_ONCE
 from switchml.controller.northbound.connections import Connections
-from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.northbound.roles import Access
 from switchml.controller.northbound.services import (
     AgentsService,
@@ -45,7 +41,7 @@ from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
 from switchml.controller.store.database import Store, stand_by
 from switchml.controller.store.events import EventKind
-from switchml.controller.switches import Switches
+from switchml.controller.switches import ManagedSwitch, Switches
 
 __all__ = ["main", "serve"]
 
@@ -78,24 +74,18 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
         return
     with contextlib.closing(opened) as store:
         quotas = Quotas(config.tenants)
-        switches = Switches(config.switches, store, config.security)
-        agents = Agents(switches.get, clock, config.shared_agents)
-        lifecycle = Lifecycle(store, switches, agents, quotas)
-        lifecycle.load()
-        rendezvous = Rendezvous(lifecycle)
-        profiles = Profiles(agents)
-        messages = AgentMessages(store, lifecycle, rendezvous, profiles)
+        controller = Controller(store, _switches(config, store), quotas, clock, config.shared_agents)
+        controller.recovery.take_over()
         access = Access(store.events, quotas)
-        server = _server(store, switches, agents, lifecycle, messages, profiles, access)
+        server = _server(controller, access)
         tasks: list[asyncio.Task[None]] = []
         try:
             address = _listen(server, config)
             await server.start()
             tasks += [
-                asyncio.create_task(switches.run(lifecycle.prepare_switch), name="switches"),
-                asyncio.create_task(agents.run(), name="agents"),
-                asyncio.create_task(lifecycle.run(), name="jobs"),
-                asyncio.create_task(LostSwitches(lifecycle, clock).run(), name="lost switches"),
+                asyncio.create_task(controller.switches.run(controller.recovery.prepare_switch), name="switches"),
+                asyncio.create_task(controller.agents.run(), name="agents"),
+                asyncio.create_task(controller.lost_switches.run(), name="lost switches"),
                 asyncio.create_task(store.lead(), name="leadership"),
                 asyncio.create_task(store.events.run(), name="events"),
             ]
@@ -110,7 +100,9 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
                 from switchml.common.metrics_server import MetricsServer, on_loop
                 from switchml.controller.metrics import ControllerMetrics
 
-                numbers = ControllerMetrics(lifecycle, agents, switches, store.events)
+                numbers = ControllerMetrics(
+                    controller.jobs, controller.agents, controller.switches, controller.pools, store.events
+                )
                 served = MetricsServer(daemon.metrics, on_loop(numbers)).address
             daemon.ready_file.write(address=address, **({} if served is None else {"metrics": served}))
             protection = "with TLS" if config.security.certificates_for(config.listen) else "without TLS"
@@ -124,10 +116,10 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
             _LOG.info("stopping; jobs go on, and are taken over at the next start")
         finally:
             store.events.record(EventKind.CONTROLLER_STOPPED)
-            agents.shut_down()
-            await rendezvous.close()
+            controller.agents.shut_down()
+            await controller.rendezvous.close()
             await stop_server(server, _STOP_SECONDS)
-            await lifecycle.drain()
+            await controller.jobs.drain()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -148,23 +140,36 @@ async def _stand_by(config: ControllerConfig, stop: asyncio.Event, clock: Clock)
         stopping.cancel()
 
 
-def _server(
-    store: Store,
-    switches: Switches,
-    agents: Agents,
-    lifecycle: Lifecycle,
-    messages: AgentMessages,
-    profiles: Profiles,
-    access: Access,
-) -> grpc.aio.Server:
+def _switches(config: ControllerConfig, store: Store) -> Switches:
+    """Return the configured switches with a driver for each.
+
+    Raises:
+        ConfigError: the files of a pipeline are missing or damaged, or certificates are missing.
+        VersionMismatch: a P4 program is of another version.
+
+    """
+    return Switches(
+        [ManagedSwitch(one, make_driver(one.driver_settings, store.term, config.security)) for one in config.switches],
+        store,
+    )
+
+
+def _server(controller: Controller, access: Access) -> grpc.aio.Server:
     server = grpc.aio.server(
         options=_SERVER_OPTIONS, interceptors=[Guard(access.check)], maximum_concurrent_rpcs=CALLS_AT_ONCE
     )
-    pb_grpc.add_JobsServicer_to_server(JobsService(lifecycle, profiles), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_AgentsServicer_to_server(AgentsService(agents, messages, lifecycle, store.events), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_SwitchesServicer_to_server(SwitchesService(switches, agents, store.events), server)  # type: ignore[no-untyped-call]
-    events_grpc.add_EventsServicer_to_server(EventsService(store.events, lifecycle), server)  # type: ignore[no-untyped-call]
-    pb_grpc.add_ControlServicer_to_server(ControlService(store), server)  # type: ignore[no-untyped-call]
+    jobs, events = controller.jobs, controller.store.events
+    for add, service in (
+        (pb_grpc.add_JobsServicer_to_server, JobsService(jobs, controller.lifecycle, controller.profiles)),
+        (pb_grpc.add_AgentsServicer_to_server, AgentsService(controller.agents, controller.messages, jobs, events)),
+        (
+            pb_grpc.add_SwitchesServicer_to_server,
+            SwitchesService(controller.switches, controller.pools, controller.agents, events),
+        ),
+        (events_grpc.add_EventsServicer_to_server, EventsService(events, jobs)),
+        (pb_grpc.add_ControlServicer_to_server, ControlService(controller.store)),
+    ):
+        add(service, server)  # type: ignore[no-untyped-call]
     return server
 
 

@@ -7,8 +7,9 @@ from collections import Counter
 
 from switchml.common.metrics_server import Families
 from switchml.common.version import VERSION
+from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents
-from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.jobs.register import JobRegister
 from switchml.controller.records import JobState
 from switchml.controller.store.events import EventKind, EventLog
 from switchml.controller.switches import Switches
@@ -19,10 +20,13 @@ __all__ = ["ControllerMetrics"]
 class ControllerMetrics:
     """Reads the controller's objects; call it on their event loop."""
 
-    def __init__(self, lifecycle: Lifecycle, agents: Agents, switches: Switches, events: EventLog) -> None:
-        self._lifecycle = lifecycle
+    def __init__(
+        self, jobs: JobRegister, agents: Agents, switches: Switches, pools: SlotPools, events: EventLog
+    ) -> None:
+        self._jobs = jobs
         self._agents = agents
         self._switches = switches
+        self._pools = pools
         self._events = events
 
     def __call__(self, families: Families) -> None:
@@ -36,7 +40,7 @@ class ControllerMetrics:
             families.counter("switchml_events_total", "Events since the controller started.", count, kind=kind.word)
 
     def _fill_jobs(self, families: Families) -> None:
-        jobs = [live.job for live in self._lifecycle.live_jobs()]
+        jobs = [live.job for live in self._jobs.live_jobs()]
         states = Counter(job.state for job in jobs)
         for state in (state for state in JobState if state.live):
             families.gauge("switchml_jobs", "Live jobs.", states[state], state=state.name.lower())
@@ -62,25 +66,25 @@ class ControllerMetrics:
                 )
 
     def _fill_agents(self, families: Families) -> None:
-        sessions = self._agents.messages(self._lifecycle.ranks_in_use)
+        sessions = self._agents.sessions()
         for state, live in (("live", True), ("gone", False)):
             count = sum(session.live is live for session in sessions)
             families.gauge("switchml_agents", "Agents that have registered.", count, state=state)
         for session in sessions:
-            name = session.registration.name
+            name, carried = session.name, self._jobs.ranks_in_use(session.name)
             age = time.time() - session.last_heartbeat
             families.gauge("switchml_agent_up", "Whether an agent is connected.", session.live, agent=name)
             families.gauge("switchml_agent_heartbeat_age_seconds", "Since its last heartbeat.", age, agent=name)
-            families.gauge("switchml_agent_assigned_ranks", "Ranks it carries.", session.ranks_in_use, agent=name)
+            families.gauge("switchml_agent_assigned_ranks", "Ranks it carries.", carried, agent=name)
 
     def _fill_switches(self, families: Families) -> None:
         for switch in self._switches:
-            name = switch.name
+            name, pool = switch.name, self._pools.of(switch)
             families.gauge("switchml_switch_up", "Whether it is connected.", switch.driver.connected, switch=name)
             families.gauge("switchml_switch_primary", "Whether we are its primary.", switch.driver.primary, switch=name)
-            families.gauge("switchml_switch_slots", "Slots that it has.", switch.slots.size, switch=name)
-            families.gauge("switchml_switch_free_slots", "Slots no job holds.", switch.slots.free_slots, switch=name)
+            families.gauge("switchml_switch_slots", "Slots that it has.", pool.size, switch=name)
+            families.gauge("switchml_switch_free_slots", "Slots no job holds.", pool.free_slots, switch=name)
             families.gauge(
-                "switchml_switch_largest_free_slots", "The longest free range.", switch.slots.largest_free_range,
+                "switchml_switch_largest_free_slots", "The longest free range.", pool.largest_free_range,
                 switch=name,
             )  # fmt: skip

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import IPv4Address
 
-from switchml.common.names import parse_job_reference
 from switchml.controller.drivers import JobTables, RankPort
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import Verdict
@@ -26,7 +25,7 @@ __all__ = [
     "new_secret",
     "parse_mac",
     "printed_ranks",
-    "referred_to",
+    "ranks_were_lost",
 ]
 
 
@@ -166,8 +165,8 @@ class Job:
     counters: dict[str, int] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.ABORT
     generation: int = 0  # how often it has changed to a new epoch
-    changing: bool = False  # to a new epoch, at this moment
-    changes: list[EpochChange] = field(default_factory=list)
+    in_transition: bool = False  # from this epoch to another one
+    epoch_changes: list[EpochChange] = field(default_factory=list)
     tenant: str = ""  # whose quota it counts against
     secret: int = field(default=0, repr=False)  # of the epoch; it leaves this process for switch and agents only
 
@@ -232,70 +231,10 @@ class Job:
             secret=self.secret,
         )
 
-    def message(self) -> pb.Job:
-        """Return it as the northbound interface shows it."""
-        return pb.Job(
-            id=self.id,
-            name=self.name,
-            state=f"JOB_STATE_{self.state.name}",
-            failure=self.failure,
-            workers=self.workers,
-            epoch=self.epoch,
-            switches=[_switch_message(place) for place in self.switches],
-            values_per_packet=self.values_per_packet,
-            ranks=[_rank_message(rank) for rank in self.ranks],
-            created=self.created,
-            ended=self.ended,
-            counters=self.counters,
-            key=self.key,
-            on_failure=f"ON_FAILURE_{self.on_failure.name}",
-            generation=self.generation,
-            changes=[_change_message(change) for change in self.changes],
-            tenant=self.tenant,
-        )
-
 
 def new_secret() -> int:
     """Return a secret for one epoch of a job: an unpredictable number of 32 bits, never 0."""
     return secrets.randbelow(2**32 - 1) + 1
-
-
-def _switch_message(place: JobSwitch) -> pb.JobSwitch:
-    return pb.JobSwitch(
-        switch=place.switch,
-        epoch=place.epoch,
-        slot_base=place.slot_base,
-        slots=place.slots,
-        group=place.group,
-        upstream=place.upstream,
-    )
-
-
-def _rank_message(rank: Rank) -> pb.Rank:
-    return pb.Rank(
-        rank=rank.rank,
-        state=f"RANK_STATE_{rank.state.name}",
-        agent=rank.agent,
-        switch=rank.switch,
-        host=rank.host,
-        agent_socket=rank.socket,
-        position=rank.position,
-        exit_code=rank.exit_code,
-        counters=rank.counters,
-        worker=rank.worker,
-        idle_seconds=time.monotonic() - rank.moved,
-    )
-
-
-def _change_message(change: EpochChange) -> pb.EpochChange:
-    return pb.EpochChange(
-        epoch=change.epoch,
-        workers=change.workers,
-        lost=change.lost,
-        joined=change.joined,
-        reason=change.reason,
-        time=change.time,
-    )
 
 
 def counters_by_name(verdicts: dict[Verdict, int]) -> dict[str, int]:
@@ -318,12 +257,9 @@ def parse_mac(text: str) -> int:
     return int(text.replace(":", ""), 16)
 
 
-def referred_to(reference: pb.JobReference) -> int | str | None:
-    """Return the id or the name by which a request refers to a job; None where it refers to none."""
-    kind = reference.WhichOneof("reference")
-    if kind is None:
-        return None
-    return reference.id if kind == "id" else parse_job_reference(reference.name)
+def ranks_were_lost(ranks: list[int]) -> str:
+    """Return "rank 3 was lost" or "ranks 0, 3 were lost"."""
+    return f"{printed_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} lost"
 
 
 def printed_ranks(ranks: list[int]) -> str:

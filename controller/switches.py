@@ -1,35 +1,25 @@
-"""The switches of the fabric: their connections, which of their slots are free, and what they should hold."""
+"""The switches of the fabric: their connections, their epochs, and what they should hold."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from switchml.common.port_numbers import highest_port
-from switchml.common.tls import Security, TlsError, is_local
-from switchml.controller.admission.slots import SlotAllocator
 from switchml.controller.config import SwitchConfig
-from switchml.controller.drivers import Driver, JobTables, PortLoss
-from switchml.controller.drivers.bfrt import BfrtDriver
-from switchml.controller.drivers.p4runtime import P4RuntimeDriver
-from switchml.controller.drivers.p4tables import loss_threshold
-from switchml.controller.errors import ConfigError, InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
-from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import JobSwitch
+from switchml.controller.drivers import Driver, JobTables, PortLoss, SwitchContents
+from switchml.controller.errors import InvalidRequest, NoRoom, SwitchNotFound, SwitchUnavailable
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind
 from switchml.dataplane.constants import Verdict
-from switchml.dataplane.table_names import LOSS_TABLES
 
 __all__ = ["MAX_EPOCH", "ManagedSwitch", "Switches"]
 
 _LOG = logging.getLogger(__name__)
 
 MAX_EPOCH = 0xFFFF
-_FIRST_ELECTION_ID = 10  # others may be lower; a controller that takes over has a higher one than the one before
 
 
 class ManagedSwitch:
@@ -41,7 +31,6 @@ class ManagedSwitch:
     def __init__(self, config: SwitchConfig, driver: Driver) -> None:
         self.config = config
         self.driver = driver
-        self.slots = SlotAllocator(driver.capabilities.slots)
         self.lock = asyncio.Lock()
         self.drained = False  # no new jobs are placed on it
         self.last_told = False  # whether the event log says that it is connected
@@ -68,43 +57,13 @@ class ManagedSwitch:
         why = self.driver.failure or "another controller is its primary"
         return f"switch {self.name} at {self.config.control} is not available: {why}"
 
-    def message(self) -> pb.Switch:
-        """Return it as the northbound interface shows it."""
-        return pb.Switch(
-            name=self.name,
-            target=self.config.target,
-            control_address=self.config.control,
-            connected=self.driver.connected,
-            primary=self.driver.primary,
-            data_address=self.config.address,
-            data_udp_port=self.config.udp_port,
-            values_per_packet=self.driver.capabilities.values_per_packet,
-            slots=self.slots.size,
-            slots_free=self.slots.free_slots,
-            largest_free_range=self.slots.largest_free_range,
-            failure=self.driver.failure,
-            control_version=self.driver.api_version,
-            drained=self.drained,
-            jobs=self.slots.ranges_used,
-        )
-
 
 class Switches:
     """All configured switches."""
 
-    def __init__(self, configs: Iterable[SwitchConfig], store: Store, security: Security) -> None:
-        """Make a driver for each; `security` protects the ways to those that are not on this machine.
-
-        Raises:
-            ConfigError: the files of a pipeline are missing or damaged, or certificates are missing.
-            VersionMismatch: a P4 program is of another version.
-
-        """
+    def __init__(self, switches: Iterable[ManagedSwitch], store: Store) -> None:
         self._store = store
-        self._switches = {
-            config.name: ManagedSwitch(config, _driver(config, store.term, _security(config, security)))
-            for config in configs
-        }
+        self._switches = {switch.name: switch for switch in switches}
         for switch in self._switches.values():
             switch.driver.on_connection = functools.partial(self._connection_changed, switch)
         for name in store.drained_switches() & self._switches.keys():
@@ -144,7 +103,7 @@ class Switches:
         return self._switches[name]
 
     def candidates(self, name: str) -> list[ManagedSwitch]:
-        """Return the switches that a job could start on now: the named one, or those with the most free slots first.
+        """Return the switches that a job could start on now: the named one, or all.
 
         Raises:
             SwitchNotFound: no switch of this name, or none at all, is configured.
@@ -157,24 +116,7 @@ class Switches:
         ready = [switch for switch in wanted if switch.ready]
         if not ready:
             raise SwitchUnavailable("; ".join(switch.why_not_ready() for switch in wanted))
-        return sorted(ready, key=lambda switch: -switch.slots.free_slots)
-
-    def reserve(self, places: Sequence[JobSwitch], values_per_packet: int) -> None:
-        """Take the slots that a job held before a restart; none are taken where this raises.
-
-        Raises:
-            SwitchNotFound, InvalidRequest, NoRoom: a switch is not what it was.
-
-        """
-        with contextlib.ExitStack() as undo:
-            for place in places:
-                switch = self.get(place.switch)
-                values = switch.driver.capabilities.values_per_packet
-                if values != values_per_packet:
-                    raise NoRoom(f"switch {place.switch} has {values} values per packet, not {values_per_packet}")
-                switch.slots.reserve(place.slot_base, place.slots)
-                undo.callback(switch.slots.free, place.slot_base)
-            undo.pop_all()
+        return ready
 
     def next_epoch(self, switches: Iterable[ManagedSwitch]) -> int:
         """Return an epoch that none of these switches has seen since its registers were empty.
@@ -236,8 +178,8 @@ class Switches:
         self._store.restart_epochs(switch.name)
         _LOG.info("switch %s starts over with empty registers", switch.name)
 
-    async def detail(self, name: str) -> pb.SwitchDetail:
-        """Read a switch's tables, groups and counters now.
+    async def read(self, name: str) -> tuple[ManagedSwitch, SwitchContents, dict[Verdict, int]]:
+        """Return a switch with what stands in it now, and its packets of all jobs by verdict.
 
         Raises:
             SwitchNotFound, InvalidRequest: as ``get``.
@@ -248,31 +190,7 @@ class Switches:
         contents = await switch.driver.read_contents()
         job_ids = self._store.job_ids(switch.name)
         verdicts = await switch.driver.read_verdicts(job_ids) if job_ids else dict.fromkeys(Verdict, 0)
-        return pb.SwitchDetail(
-            switch=switch.message(),
-            entries=[
-                pb.TableEntry(
-                    table=one.table,
-                    match=one.match,
-                    action=one.action,
-                    parameters=one.parameters,
-                    packets=one.packets,
-                )
-                for one in contents.entries
-            ],
-            groups=[
-                pb.MulticastGroup(
-                    id=group.id,
-                    replicas=[
-                        pb.MulticastGroup.Replica(port=port, instance=instance) for port, instance in group.replicas
-                    ],
-                )
-                for group in contents.groups
-            ],
-            verdicts={verdict.name.lower(): packets for verdict, packets in verdicts.items()},
-            drop_reasons={reason.name.lower(): packets for reason, packets in contents.drop_reasons.items()},
-            losses=map(_loss_message, contents.losses),
-        )
+        return switch, contents, verdicts
 
     def drain(self, name: str, drained: bool) -> ManagedSwitch:
         """Say whether new jobs may be placed on a switch; those that run there go on.
@@ -287,61 +205,32 @@ class Switches:
         _LOG.warning("switch %s is %s", switch.name, "drained" if drained else "open for new jobs again")
         return switch
 
-    async def set_loss(self, request: pb.SetLossRequest, agent_ports: Iterable[int]) -> pb.SetLossResponse:
-        """Let a switch lose packets on purpose; `agent_ports` are meant, and those that do now, where none are named.
+    async def set_loss(
+        self, name: str, ports: Collection[int], shares: Mapping[str, float], agent_ports: Iterable[int]
+    ) -> list[PortLoss]:
+        """Let ports of a switch lose shares of their packets on purpose; return all ports that do now.
+
+        Where no ports are named, `agent_ports` are meant, and those that lose packets now. `shares` are by direction,
+        ingress and egress; one that is not given stays as it is.
 
         Raises:
             SwitchNotFound, InvalidRequest: as ``get``; or a share or a port is not allowed, or there is none.
             SwitchUnavailable, SwitchRefused: it cannot be set.
 
         """
-        switch = self.get(request.name)
-        thresholds = {
-            direction: loss_threshold(_share(direction, getattr(request, direction)))
-            for direction in LOSS_TABLES
-            if request.HasField(direction)
-        }
-        if not thresholds:
+        switch = self.get(name)
+        for direction, share in shares.items():
+            if not 0 <= share <= 1:  # NaN is not either
+                raise InvalidRequest(f"{direction} loss {share} is not a share from 0 to 1")
+        if not shares:
             raise InvalidRequest("say which share of packets is to be lost, of those that come in, leave, or both")
-        for port in request.ports:
+        for port in ports:
             if not 1 <= port <= switch.highest_port:
                 raise InvalidRequest(f"port {port} is not one of 1 to {switch.highest_port}")
         async with switch.lock:
-            ports = set(request.ports)
-            if not ports:
-                ports = {*agent_ports, *(loss.port for loss in await switch.driver.set_loss([], {}))}
-            if not ports:
-                raise InvalidRequest(f"no agent hangs on switch {switch.name}; name the ports that are to lose packets")
-            losses = await switch.driver.set_loss(sorted(ports), thresholds)
-            return pb.SetLossResponse(ports=map(_loss_message, losses))
-
-
-def _loss_message(loss: PortLoss) -> pb.PortLoss:
-    return pb.PortLoss(port=loss.port, ingress=loss.ingress, egress=loss.egress)
-
-
-def _driver(config: SwitchConfig, term: int, security: Security) -> Driver:
-    if config.target == "tofino":
-        return BfrtDriver(config.driver_settings, security)
-    return P4RuntimeDriver(config.driver_settings, _FIRST_ELECTION_ID + term, security)
-
-
-def _security(config: SwitchConfig, own: Security) -> Security:
-    """Return what protects the way to one switch."""
-    if config.tls == "off":
-        return Security(insecure=True)
-    if config.tls == "auto" and is_local(config.control):
-        return Security()
-    if config.tls == "on" and own.certificates is None:
-        raise ConfigError(f"switch {config.name}: tls is on, and the controller has no certificates (--tls)")
-    try:
-        own.certificates_for(config.control)
-    except TlsError as error:
-        raise ConfigError(f'switch {config.name}: {error}; or `tls = "off"` for this switch alone') from None
-    return own
-
-
-def _share(direction: str, value: float) -> float:
-    if not 0 <= value <= 1:  # NaN is not either
-        raise InvalidRequest(f"{direction} loss {value} is no share from 0 to 1")
-    return value
+            meant = set(ports) or {*agent_ports, *(loss.port for loss in await switch.driver.set_loss([], {}))}
+            if not meant:
+                raise InvalidRequest(
+                    f"no agent is attached to switch {switch.name}; name the ports that are to lose packets"
+                )
+            return await switch.driver.set_loss(sorted(meant), shares)

@@ -7,16 +7,15 @@ a job are behind one pipe. Other targets have one pipe.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
-from switchml.controller.agents import AgentSession
-from switchml.controller.errors import NoAgent, NoRoom
+from switchml.controller.agents import Agents, AgentSession
+from switchml.controller.errors import NoAgent
 from switchml.controller.records import Rank
 from switchml.controller.switches import ManagedSwitch
 
-__all__ = ["AgentRoom", "Placement", "choose_in_one_pipe", "place_ranks", "rank_at", "require_one_pipe"]
-__all__ += ["require_room", "require_width"]
+__all__ = ["AgentRoom", "Placement", "Placements", "place_ranks"]
 
 
 @dataclass(frozen=True)
@@ -28,56 +27,127 @@ class Placement:
 
     def ranks(self) -> list[Rank]:
         """Return the ranks; their addresses are still to come."""
-        return [rank_at(session, number, number) for number, session in enumerate(self.sessions)]
+        return [_rank_at(session, number, number) for number, session in enumerate(self.sessions)]
 
 
-def _choose(workers: int, sessions: Sequence[AgentSession], in_use: Callable[[str], int], switch: str) -> Placement:
-    """Spread ranks over the live agents of a switch, which carry `in_use(name)` ranks already.
+class Placements:
+    """Places ranks at agents; `ranks_in_use(name)` is the number of ranks that an agent carries already."""
 
-    Raises:
-        NoAgent: there are too few agents, or they have too little room.
+    def __init__(self, agents: Agents, ranks_in_use: Callable[[str], int]) -> None:
+        self._agents = agents
+        self._in_use = ranks_in_use
 
-    """
-    by_name = {session.name: session for session in sessions}
-    room = [AgentRoom(name, in_use(name), session.registration.max_ranks) for name, session in by_name.items()]
-    placed = place_ranks(workers, room, switch)
-    return Placement([by_name[name] for name, numbers in placed.items() for _ in numbers])
+    def choose(
+        self, switch: ManagedSwitch, workers: int, tenant: str, refused: Container[str] = frozenset()
+    ) -> Placement:
+        """Spread ranks over the agents of a switch that carry jobs of `tenant`, except those in `refused`.
 
+        Raises:
+            NoAgent: there are too few agents, or they have too little room.
 
-def require_room(placement: Placement, in_use: Callable[[str], int]) -> None:
-    """Check that the agents are there and can carry the ranks that wait at them.
-
-    Raises:
-        NoAgent: one is gone, or has too little room.
-
-    """
-    for session, ranks in Counter(placement.sessions).items():
-        if not session.live:
-            raise NoAgent(f"agent {session.name} on {session.registration.host} is gone; its processes start again")
-        free = session.registration.max_ranks - in_use(session.name)
-        if ranks > free:
+        """
+        live = [session for session in self._agents.live_on(switch.name) if session.name not in refused]
+        usable = [session for session in live if session.serves(tenant)]
+        try:
+            return self._choose_in_one_pipe(workers, usable, switch)
+        except NoAgent as error:
+            others = len(live) - len(usable)
+            if not others:
+                raise
             raise NoAgent(
-                f"{ranks} ranks wait at agent {session.name}, which has room for {max(free, 0)};"
-                " start it with a larger --max-ranks, or stop a job",
-                ranks_asked=ranks,
-                ranks_free=max(free, 0),
+                f"{error.message}. Agents of other tenants do not count, of which there are {others}: an administrator"
+                " can share them ([agents] in the controller's configuration)",
+                **error.figures,
+            ) from None
+
+    def require(self, placement: Placement, switch: ManagedSwitch) -> None:
+        """Check that the agents at which ranks wait are live, have room, and are attached to one pipe.
+
+        Raises:
+            NoAgent: they cannot carry the ranks.
+
+        """
+        for session, ranks in Counter(placement.sessions).items():
+            if not session.live:
+                raise NoAgent(f"agent {session.name} on {session.registration.host} is gone; its processes start again")
+            free = session.registration.max_ranks - self._in_use(session.name)
+            if ranks > free:
+                raise NoAgent(
+                    f"{ranks} ranks wait at agent {session.name}, which has room for {max(free, 0)};"
+                    " start it with a larger --max-ranks, or stop a job",
+                    ranks_asked=ranks,
+                    ranks_free=max(free, 0),
+                )
+        pipes: dict[int, list[int]] = {}
+        for rank, session in enumerate(placement.sessions):
+            pipes.setdefault(switch.driver.pipe(session.registration.switch_port), []).append(rank)
+        if len(pipes) > 1:
+            where = "; ".join(f"pipe {pipe} has ranks {', '.join(map(str, pipes[pipe]))}" for pipe in sorted(pipes))
+            raise NoAgent(
+                f"a job's ranks must be on ports of one pipe of switch {switch.name}; pipes share no registers: {where}"
             )
 
+    def replace(self, rank: Rank, switch: ManagedSwitch, tenant: str, refused: Container[str]) -> Rank:
+        """Return a rank for a process that takes the place of a lost one, at the same agent if that is live.
 
-def rank_at(session: AgentSession, number: int, worker: int) -> Rank:
-    """Return a rank that an agent is to carry; its addresses are still to come."""
-    registration = session.registration
-    return Rank(
-        rank=number,
-        agent=session.name,
-        instance=registration.instance,
-        host=registration.host,
-        socket=registration.socket,
-        switch_port=registration.switch_port,
-        mac=registration.mac,
-        switch=session.switch,
-        worker=worker,
-    )
+        Raises:
+            NoAgent: that agent is gone or in `refused`, and no other one has room.
+
+        """
+        session = self._agents.live_session(rank.agent)
+        if session is None or session.name in refused:
+            session = self._other_agent(rank, switch, tenant, refused)
+        return _rank_at(session, rank.rank, rank.worker)
+
+    def _other_agent(self, rank: Rank, switch: ManagedSwitch, tenant: str, refused: Container[str]) -> AgentSession:
+        pipe = switch.driver.pipe(rank.switch_port)
+        room = [
+            session
+            for session in self._agents.live_on(switch.name)
+            if session.serves(tenant)
+            and session.name not in refused
+            and switch.driver.pipe(session.registration.switch_port) == pipe
+            and self._in_use(session.name) < session.registration.max_ranks
+        ]
+        if not room:
+            raise NoAgent(f"agent {rank.agent} is gone or refuses, and no other has room for rank {rank.rank}")
+        return min(room, key=lambda session: (self._in_use(session.name), session.name))
+
+    def _choose_in_one_pipe(self, workers: int, sessions: Sequence[AgentSession], switch: ManagedSwitch) -> Placement:
+        """Spread ranks over the agents of one pipe of a switch: of the one with the most room that has enough."""
+        pipes: dict[int, list[AgentSession]] = {}
+        elsewhere: list[NoAgent] = []
+        for session in sessions:
+            try:
+                pipes.setdefault(switch.driver.pipe(session.registration.switch_port), []).append(session)
+            except NoAgent as error:  # noqa: PERF203
+                elsewhere.append(error)
+        if not pipes and elsewhere:
+            raise elsewhere[0]
+        if len(pipes) <= 1:
+            return self._spread(workers, next(iter(pipes.values()), []), switch)
+        free = {
+            pipe: sum(max(room.maximum - room.in_use, 0) for room in self._room(members))
+            for pipe, members in pipes.items()
+        }
+        best = max(free, key=lambda pipe: (free[pipe], -pipe))
+        if free[best] < workers:
+            each = "; ".join(f"pipe {pipe}: room for {free[pipe]} ({_names(pipes[pipe])})" for pipe in sorted(pipes))
+            raise NoAgent(
+                f"{workers} ranks asked, and a job's ranks must be on ports of one pipe of switch {switch.name}:"
+                f" {each}",
+                ranks_asked=workers,
+                ranks_free=free[best],
+            )
+        return self._spread(workers, pipes[best], switch)
+
+    def _spread(self, workers: int, sessions: Sequence[AgentSession], switch: ManagedSwitch) -> Placement:
+        by_name = {session.name: session for session in sessions}
+        placed = place_ranks(workers, self._room(sessions), switch.name)
+        return Placement([by_name[name] for name, numbers in placed.items() for _ in numbers])
+
+    def _room(self, sessions: Sequence[AgentSession]) -> list[AgentRoom]:
+        return [AgentRoom(one.name, self._in_use(one.name), one.registration.max_ranks) for one in sessions]
 
 
 @dataclass(frozen=True)
@@ -118,76 +188,20 @@ def place_ranks(workers: int, agents: Sequence[AgentRoom], switch: str) -> dict[
     return placed
 
 
-def require_width(workers: int, switch: ManagedSwitch) -> None:
-    """Check that the switch can add as many workers.
-
-    Raises:
-        NoRoom: it cannot; the figures say how many it can.
-
-    """
-    maximum = switch.driver.capabilities.max_workers
-    if workers > maximum:
-        raise NoRoom(
-            f"a job on switch {switch.name} ({switch.config.target}) has at most {maximum} workers, not {workers}",
-            workers=workers,
-            workers_maximum=maximum,
-        )
-
-
-def choose_in_one_pipe(
-    workers: int, sessions: Sequence[AgentSession], in_use: Callable[[str], int], switch: ManagedSwitch
-) -> Placement:
-    """Spread ranks over the live agents of one pipe of a switch: of the one with the most room that has enough.
-
-    Raises:
-        NoAgent: no pipe's agents have room for all; the message says how much each has.
-
-    """
-    pipes: dict[int, list[AgentSession]] = {}
-    elsewhere: list[NoAgent] = []
-    for session in sessions:
-        try:
-            pipes.setdefault(switch.driver.pipe(session.registration.switch_port), []).append(session)
-        except NoAgent as error:  # noqa: PERF203
-            elsewhere.append(error)
-    if not pipes and elsewhere:
-        raise elsewhere[0]
-    if len(pipes) <= 1:
-        return _choose(workers, next(iter(pipes.values()), []), in_use, switch.name)
-    free = {
-        pipe: sum(max(room.maximum - room.in_use, 0) for room in _room(members, in_use))
-        for pipe, members in pipes.items()
-    }
-    best = max(free, key=lambda pipe: (free[pipe], -pipe))
-    if free[best] < workers:
-        each = "; ".join(f"pipe {pipe}: room for {free[pipe]} ({_names(pipes[pipe])})" for pipe in sorted(pipes))
-        raise NoAgent(
-            f"{workers} ranks asked, and a job's ranks must hang on ports of one pipe of switch {switch.name}: {each}",
-            ranks_asked=workers,
-            ranks_free=free[best],
-        )
-    return _choose(workers, pipes[best], in_use, switch.name)
-
-
-def require_one_pipe(placement: Placement, switch: ManagedSwitch) -> None:
-    """Check that ranks which wait at agents already can form a job.
-
-    Raises:
-        NoAgent: their agents hang on ports of several pipes, or on a port that the switch has not.
-
-    """
-    ranks: dict[int, list[int]] = {}
-    for rank, session in enumerate(placement.sessions):
-        ranks.setdefault(switch.driver.pipe(session.registration.switch_port), []).append(rank)
-    if len(ranks) > 1:
-        where = "; ".join(f"pipe {pipe} has ranks {', '.join(map(str, ranks[pipe]))}" for pipe in sorted(ranks))
-        raise NoAgent(
-            f"a job's ranks must hang on ports of one pipe of switch {switch.name}; pipes share no registers: {where}"
-        )
-
-
-def _room(sessions: Sequence[AgentSession], in_use: Callable[[str], int]) -> list[AgentRoom]:
-    return [AgentRoom(one.name, in_use(one.name), one.registration.max_ranks) for one in sessions]
+def _rank_at(session: AgentSession, number: int, worker: int) -> Rank:
+    """Return a rank that an agent is to carry; its addresses are still to come."""
+    registration = session.registration
+    return Rank(
+        rank=number,
+        agent=session.name,
+        instance=registration.instance,
+        host=registration.host,
+        socket=registration.socket,
+        switch_port=registration.switch_port,
+        mac=registration.mac,
+        switch=session.switch,
+        worker=worker,
+    )
 
 
 def _names(sessions: Sequence[AgentSession]) -> str:

@@ -1,11 +1,16 @@
-"""The pool indexes of one switch, given to jobs as aligned power-of-two ranges (buddy allocation)."""
+"""The pool indexes of the switches, given to jobs as aligned power-of-two ranges (buddy allocation)."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
+
 from switchml.common.slot_counts import MINIMUM_SLOTS, is_power_of_two
 from switchml.controller.errors import NoRoom
+from switchml.controller.records import JobSwitch
+from switchml.controller.switches import ManagedSwitch, Switches
 
-__all__ = ["SlotAllocator"]
+__all__ = ["SlotAllocator", "SlotPools"]
 
 
 class SlotAllocator:
@@ -99,6 +104,42 @@ class SlotAllocator:
             holder = holder + block if base >= holder + block else holder
             self._free.setdefault(block, set()).add(other)
         self._used[base] = slots
+
+
+class SlotPools:
+    """The pool indexes of all switches."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, SlotAllocator] = {}  # by switch
+
+    def of(self, switch: ManagedSwitch) -> SlotAllocator:
+        """Return the pool of one switch."""
+        if switch.name not in self._pools:
+            self._pools[switch.name] = SlotAllocator(switch.driver.capabilities.slots)
+        return self._pools[switch.name]
+
+    def reserve(self, places: Iterable[JobSwitch], values_per_packet: int, switches: Switches) -> None:
+        """Take the slots that a job held before a restart of the controller; none are taken where this raises.
+
+        Raises:
+            SwitchNotFound, InvalidRequest, NoRoom: a switch is not what it was.
+
+        """
+        with contextlib.ExitStack() as undo:
+            for place in places:
+                switch = switches.get(place.switch)
+                values = switch.driver.capabilities.values_per_packet
+                if values != values_per_packet:
+                    raise NoRoom(f"switch {place.switch} has {values} values per packet, not {values_per_packet}")
+                pool = self.of(switch)
+                pool.reserve(place.slot_base, place.slots)
+                undo.callback(pool.free, place.slot_base)
+            undo.pop_all()
+
+    def free(self, places: Iterable[JobSwitch]) -> None:
+        """Give back what a job held on its switches."""
+        for place in places:
+            self._pools[place.switch].free(place.slot_base)
 
 
 def _require_range_size(slots: int) -> None:

@@ -34,6 +34,7 @@ class SwitchSettings:
     mac: int
     values_per_packet: int
     slots: int
+    tls: str = "auto"  # beyond loopback; on: always; off: never
     program: str = ""
     ports: tuple[TofinoPort, ...] = ()
 
@@ -202,12 +203,10 @@ class Driver(abc.ABC):
         """Return the packets by verdict, summed over the jobs."""
 
     @abc.abstractmethod
-    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[PortLoss]:
+    async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:
         """Let ports lose packets on purpose; return all ports that do now.
 
-        A target that cannot raises SwitchRefused.
-
-        `thresholds` has "ingress", "egress" or both: a packet is lost when a random 32-bit number is below.
+        A target that cannot raises SwitchRefused. `shares`, 0 to 1, has "ingress", "egress" or both.
         """
 
     @abc.abstractmethod

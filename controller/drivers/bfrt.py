@@ -362,9 +362,9 @@ class BfrtDriver(Driver):
         found = [names.cell(entry) async for entry in connection.session.read(requests)]
         return {index: packets for _, index, packets, _ in found}
 
-    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[PortLoss]:
+    async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:
         """Refuse: the TNA program has no loss tables; where none is to be set, none is."""
-        if ports and thresholds:
+        if ports and shares:
             raise SwitchRefused(
                 f"switch {self.settings.name} is a tofino, and this target cannot lose packets on purpose"
             )

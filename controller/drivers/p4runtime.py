@@ -32,6 +32,7 @@ from switchml.controller.drivers.p4tables import (
     job_entities,
     loss_entry,
     loss_port,
+    loss_threshold,
     port_losses,
     printed_entry,
     printed_group,
@@ -293,14 +294,14 @@ class P4RuntimeDriver(Driver):
 
         return await self._call("to read its job counters", read)
 
-    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[PortLoss]:
+    async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:
         """Let ports lose packets on purpose; return all ports that do now."""
         tables = [fy.P4TableEntry(table) for table in LOSS_TABLES.values()]
 
         async def write(switch: fy.Switch) -> list[PortLoss]:
             held = {(entry.table_id, loss_port(entry)) async for entry in _read(switch, tables)}
-            for direction, threshold in thresholds.items():
-                table = LOSS_TABLES[direction]
+            for direction, share in shares.items():
+                table, threshold = LOSS_TABLES[direction], loss_threshold(share)
                 present = [loss_entry(direction, port, threshold) for port in ports if (table, port) in held]
                 absent = [loss_entry(direction, port, threshold) for port in ports if (table, port) not in held]
                 if threshold:

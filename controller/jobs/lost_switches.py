@@ -13,7 +13,8 @@ import time
 from typing import Final
 
 from switchml.common.clock import Clock, stood_still
-from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.jobs.ending import JobEndings
+from switchml.controller.jobs.register import JobRegister
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobState
 
@@ -27,8 +28,9 @@ _STEP_SECONDS: Final = 0.25
 class LostSwitches:
     """Watches all jobs, by `clock`."""
 
-    def __init__(self, lifecycle: Lifecycle, clock: Clock = time.monotonic) -> None:
-        self._lifecycle = lifecycle
+    def __init__(self, jobs: JobRegister, endings: JobEndings, clock: Clock = time.monotonic) -> None:
+        self._jobs = jobs
+        self._endings = endings
         self._clock = clock
         self._checked = clock()
         self._silent: dict[int, tuple[int, float]] = {}  # by job: results taken, and since when there were no more
@@ -46,10 +48,10 @@ class LostSwitches:
             self._silent.clear()  # this process did not run, so it could not hear of results either
         self._checked = now
         silent: dict[int, tuple[int, float]] = {}
-        for live in self._lifecycle.live_jobs():
+        for live in self._jobs.live_jobs():
             job = live.job
             unreachable = [switch.name for switch in live.switches if not switch.driver.connected]
-            if not unreachable or live.change is not None or not all_wait(job):
+            if not unreachable or live.leaves_epoch or not all_wait(job):
                 continue
             received = sum(rank.counters.received for rank in job.ranks)
             before, since = self._silent.get(job.key, (received, now))
@@ -59,7 +61,7 @@ class LostSwitches:
                     f"switch {', '.join(unreachable)} is gone: the controller cannot reach it, and no result came for"
                     f" {ANSWER_SECONDS:g} s although all ranks wait for one"
                 )
-                self._lifecycle.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
+                self._endings.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
         self._silent = silent
 
 

@@ -12,14 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from switchml.controller.admission.placement import Placement
-from switchml.controller.admission.request import validate_job
+from switchml.controller.admission.request import JobRequest
 from switchml.controller.agents import AgentSession
 from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, JobExists, NoRoom
+from switchml.controller.jobs.ending import JobEndings
 from switchml.controller.jobs.lifecycle import Lifecycle
-from switchml.controller.jobs.live import Changes, LiveJob
+from switchml.controller.jobs.live import LiveJob, Signal
+from switchml.controller.jobs.register import JobRegister
+from switchml.controller.jobs.transitions import Transitions
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, OnFailure, printed_ranks
-from switchml.controller.store.events import EventKind
+from switchml.controller.store.events import EventKind, EventLog
 
 __all__ = ["MAX_KEY", "MAX_KEYS_OF_AGENT", "MAX_KEYS_OF_TENANT", "MAX_SECONDS", "Rendezvous", "job_name"]
 
@@ -72,7 +75,7 @@ class _Meeting:
         self.slots = announcement.slots
         self.on_failure = OnFailure.asked(announcement.on_failure)
         self.ranks: dict[int, _Waiting] = {}
-        self.changes = Changes()
+        self.updated = Signal()
 
     def is_of(self, job: Job) -> bool:
         """Return whether this is the job that its ranks begin, or have begun."""
@@ -94,12 +97,16 @@ class Rendezvous:
     Nothing of it is stored: after a restart of the controller the agents announce again what still waits.
     """
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, jobs: JobRegister, lifecycle: Lifecycle, transitions: Transitions, endings: JobEndings, events: EventLog
+    ) -> None:
+        self._jobs = jobs
         self._lifecycle = lifecycle
+        self._events = events
         self._meetings: dict[tuple[str, str], _Meeting] = {}  # by tenant and key
         self._tasks: set[asyncio.Task[None]] = set()
-        lifecycle.on_freed = self._freed
-        lifecycle.epoch_changes.on_changed = self._changed
+        endings.on_freed = self._freed
+        transitions.on_new_epoch = self._came_into_epoch
 
     async def close(self) -> None:
         """Stop; the ranks go on waiting at their agents."""
@@ -126,10 +133,10 @@ class Rendezvous:
             self._refuse_all(meeting, *contradiction)
             return
         meeting.ranks[announcement.rank] = waiting
-        for live in self._lifecycle.live_jobs():
+        for live in self._jobs.live_jobs():
             if meeting.is_of(live.job):
                 self._return(live, meeting)
-        meeting.changes.notify()
+        meeting.updated.notify()
 
     def withdraw(self, session: AgentSession, announcement: int) -> None:
         """Forget a rank whose process does not wait any more."""
@@ -147,11 +154,11 @@ class Rendezvous:
             if not meeting.ranks:
                 self._forget(meeting)
             if left:
-                meeting.changes.notify()
+                meeting.updated.notify()
 
     # ---- processes that take the place of lost ones ------------------------------------------------------------------
 
-    def _changed(self, live: LiveJob) -> None:
+    def _came_into_epoch(self, live: LiveJob) -> None:
         for meeting in list(self._meetings.values()):
             if meeting.is_of(live.job):
                 self._return(live, meeting)
@@ -196,7 +203,7 @@ class Rendezvous:
         """Wait for all ranks, and for an earlier job of the key to hold nothing any more; then start the job."""
         while meeting.ranks:
             remaining, missing = meeting.remaining(), meeting.missing()
-            before = self._lifecycle.holder(meeting.name)
+            before = self._jobs.holder(meeting.name)
             if before is not None and not meeting.is_of(before):
                 taken = f"a job of another tenant has the name of this key's job, {meeting.name}; use another key"
                 self._refuse_all(meeting, JobExists.__name__, taken)
@@ -205,8 +212,8 @@ class Rendezvous:
                 self._note_refusal(meeting, refusal)
                 self._refuse_all(meeting, *refusal)
             elif missing or before is not None:
-                await meeting.changes.wait(remaining)
-            elif await self._lifecycle.drain(remaining) and not meeting.missing():
+                await meeting.updated.wait(remaining)
+            elif await self._jobs.drain(remaining) and not meeting.missing():
                 # Ranks that start again may be quicker than the end of the job that they had under another key.
                 await self._start(meeting)
 
@@ -221,17 +228,18 @@ class Rendezvous:
             for session in placement.sessions:
                 if session.switch != switch:
                     raise InvalidRequest(
-                        f"agent {session.name} hangs on switch {session.switch} and agent"
-                        f" {placement.sessions[0].name} on switch {switch}; all ranks of a job need the same switch"
+                        f"agent {session.name} is attached to switch {session.switch} and agent"
+                        f" {placement.sessions[0].name} to switch {switch}; all ranks of a job need the same switch"
                     )
-            request = pb.StartJobRequest(
+            request = JobRequest(
                 workers=meeting.world_size,
                 name=meeting.name,
                 slots=meeting.slots,
                 switch=switch,
-                on_failure=f"ON_FAILURE_{meeting.on_failure.name}",
+                on_failure=meeting.on_failure,
+                tenant=meeting.tenant,
             )
-            await self._lifecycle.start(request, placement, meeting.tenant)
+            await self._lifecycle.start(request, placement)
         except ControllerError as error:
             self._refuse_all(meeting, type(error).__name__, error.message)
         except Exception as error:
@@ -245,11 +253,11 @@ class Rendezvous:
             _refuse(waiting.session, waiting.announcement, error, message)
         meeting.ranks.clear()
         self._forget(meeting)
-        meeting.changes.notify()
+        meeting.updated.notify()
 
     def _note_refusal(self, meeting: _Meeting, refusal: tuple[str, str]) -> None:
         what = f"job {meeting.name!r} with {meeting.world_size} workers"
-        self._lifecycle.events.record(EventKind.JOB_REFUSED, f"{what}: {refusal[1]}")
+        self._events.record(EventKind.JOB_REFUSED, f"{what}: {refusal[1]}")
 
     def _forget(self, meeting: _Meeting) -> None:
         if self._meetings.get((meeting.tenant, meeting.key)) is meeting:
@@ -258,14 +266,14 @@ class Rendezvous:
     def _freed(self, name: str) -> None:
         for meeting in self._meetings.values():
             if meeting.name == name:
-                meeting.changes.notify()
+                meeting.updated.notify()
 
 
 def _validate(announcement: pb.RankAnnouncement) -> None:
     key = announcement.key
     if not (0 < len(key) <= MAX_KEY and key.isprintable()):
         raise InvalidRequest(f"the key of a job must be 1 to {MAX_KEY} printable characters, not {key[:MAX_KEY]!r}")
-    validate_job(announcement.world_size, "", announcement.slots, announcement.on_failure)
+    JobRequest(announcement.world_size, slots=announcement.slots, on_failure=announcement.on_failure).validate()
     if announcement.rank >= announcement.world_size:
         raise InvalidRequest(f"a job of {announcement.world_size} ranks has no rank {announcement.rank}")
     if not (math.isfinite(announcement.wait_seconds) and announcement.wait_seconds <= MAX_SECONDS):

@@ -7,10 +7,13 @@ import logging
 
 from switchml.common.printable import printable
 from switchml.controller.agents import AgentSession
-from switchml.controller.errors import AgentFailed
+from switchml.controller.jobs.ending import JobEndings
 from switchml.controller.jobs.lifecycle import Lifecycle
-from switchml.controller.jobs.live import LiveJob, revocation
+from switchml.controller.jobs.live import LiveJob
+from switchml.controller.jobs.placed import revocation
+from switchml.controller.jobs.register import JobRegister
 from switchml.controller.jobs.rendezvous import Rendezvous
+from switchml.controller.jobs.transitions import Transitions
 from switchml.controller.jobs.verdict import judge
 from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.proto import switchml_pb2 as pb
@@ -44,33 +47,41 @@ class AgentMessages:
     A job that goes on is answered by Activation (again), one that does not by Revocation.
     """
 
-    def __init__(self, store: Store, lifecycle: Lifecycle, rendezvous: Rendezvous, profiles: Profiles) -> None:
+    def __init__(
+        self,
+        store: Store,
+        jobs: JobRegister,
+        lifecycle: Lifecycle,
+        transitions: Transitions,
+        endings: JobEndings,
+        rendezvous: Rendezvous,
+        profiles: Profiles,
+    ) -> None:
         self._store = store
+        self._jobs = jobs
         self._lifecycle = lifecycle
+        self._transitions = transitions
+        self._endings = endings
         self._rendezvous = rendezvous
         self._profiles = profiles
 
     def registered(self, session: AgentSession) -> None:
         """Fail the jobs that an earlier process of this agent carried."""
-        for live in self._lifecycle.live_jobs():
+        for live in self._jobs.live_jobs():
             lost = [r for r in live.job.ranks if r.agent == session.name and not r.ended]
             if lost and lost[0].instance != session.registration.instance:
-                self._lifecycle.ranks_lost(live, lost, f"agent {session.name} was restarted")
+                self._transitions.ranks_lost(live, lost, f"agent {session.name} was restarted")
 
     def lost(self, session: AgentSession, why: str) -> None:
         """Fail the jobs that an agent carried, and forget what waits at it."""
         self._rendezvous.lost(session)
-        for live in self._lifecycle.live_jobs():
-            held = [rank for rank in live.job.ranks if rank.agent == session.name]
-            if not held or held[0].instance != session.registration.instance:
-                continue
-            lost = [rank for rank in held if not rank.ended]
-            text = f"agent {session.name} on {session.registration.host} was lost: {why}"
-            answer = live.ready.get(session.name)
-            if answer is not None and not answer.done():
-                self._answer(live, session, AgentFailed(text))
-            elif lost:
-                self._lifecycle.ranks_lost(live, lost, text)
+        text = f"agent {session.name} on {session.registration.host} was lost: {why}"
+        for live in self._jobs.live_jobs():
+            held = [rank for rank in live.job.ranks if _carries(session, rank)]
+            target = live.transition.target if live.transition is not None else None
+            if held or (target is not None and any(_carries(session, rank) for rank in target.job.ranks)):
+                lost = [rank for rank in held if not rank.ended]
+                self._transitions.agent_lost(live, session.name, lost, text)
 
     def take(self, session: AgentSession, message: pb.AgentMessage) -> None:
         """Act on one message; one that makes no sense is logged and ignored."""
@@ -83,17 +94,14 @@ class AgentMessages:
                 positions = message.positions
                 live = self._job_of(session, positions.job, positions.epoch)
                 if live is not None:
-                    self._lifecycle.epoch_changes.positions(live, session.name, positions)
+                    self._transitions.positions(live, session.name, positions)
             case "assignment_failed":
                 failed = message.assignment_failed
-                reason = printable(failed.reason, _MAX_REASON)
-                changing = self._changing_to(failed.job, failed.epoch)
-                if changing is not None:
-                    self._lifecycle.epoch_changes.refused(changing, session.name, reason)
-                    return
-                live = self._job_of(session, failed.job, failed.epoch)
-                if live is not None and live.job.state is JobState.PENDING:
-                    self._answer(live, session, AgentFailed(f"agent {session.name} refused its ranks: {reason}"))
+                entering = self._jobs.entering(failed.job, failed.epoch)
+                if entering is not None:
+                    self._transitions.refused(entering, session.name, printable(failed.reason, _MAX_REASON))
+                else:
+                    self._job_of(session, failed.job, failed.epoch)
             case "rank_event":
                 self._rank_event(session, message.rank_event)
             case "rank_announcement":
@@ -109,7 +117,7 @@ class AgentMessages:
         session.heartbeat()
         session.send(pb.ControllerMessage(alive=pb.Alive()))
         for status in heartbeat.ranks:
-            live = self._lifecycle.live_job(status.job, status.epoch)
+            live = self._jobs.in_epoch(status.job, status.epoch)
             rank = _rank_of(live, session, status.rank) if live is not None else None
             if live is None or rank is None:
                 continue
@@ -122,41 +130,13 @@ class AgentMessages:
                 self._lifecycle.epoch_spent(live, rank)
 
     def _assignment_ready(self, session: AgentSession, ready: pb.AssignmentReady) -> None:
-        changing = self._changing_to(ready.job, ready.epoch)
-        if changing is not None:
-            self._lifecycle.epoch_changes.ready(changing, session.name, ready)
+        entering = self._jobs.entering(ready.job, ready.epoch)
+        if entering is not None:
+            self._transitions.ready(entering, session.name, ready)
             return
         live = self._job_of(session, ready.job, ready.epoch)
-        if live is None:
-            return
-        try:
-            endpoints = live.endpoints(session.name, ready)
-        except ValueError as error:
-            failure = AgentFailed(f"agent {session.name} answered the assignment of job {live.job.name} with {error}")
-            if live.job.state is JobState.PENDING:
-                self._answer(live, session, failure)
-            else:
-                self._lifecycle.end(live, JobState.FAILED, str(failure), pb.REVOCATION_REASON_JOB_FAILED)
-            return
-        if live.job.state is JobState.PENDING:
-            for rank, endpoint in endpoints:
-                rank.address, rank.udp_port = endpoint
-            self._answer(live, session, None)
-        elif any((rank.address, rank.udp_port) != endpoint for rank, endpoint in endpoints):
-            self._lifecycle.ranks_lost(live, [rank for rank, _ in endpoints], f"agent {session.name} has other sockets")
-        else:
-            live.unconfirmed.discard(session.name)
-            session.send(live.activation())
-
-    def _answer(self, live: LiveJob, session: AgentSession, error: AgentFailed | None) -> None:
-        answer = live.ready.get(session.name)
-        if answer is None or answer.done():
-            return
-        if error is None:
-            answer.set_result(None)
-        else:
-            answer.set_exception(error)
-            answer.exception()  # marks it as seen: the job may have been stopped, and its start not wait any more
+        if live is not None:
+            self._transitions.returned(live, session.name, ready)
 
     def _rank_event(self, session: AgentSession, event: pb.RankEvent) -> None:
         live = self._job_of(session, event.job, event.epoch)
@@ -170,9 +150,9 @@ class AgentMessages:
             self._check_failed(live, rank, event)
         elif event.kind == pb.RankEvent.KIND_SWITCH_GONE:
             why = f"agent {session.name} on {rank.host} says: {detail}"
-            self._lifecycle.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
+            self._endings.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_SWITCH_LOST)
         elif event.kind in _EVENTS:
-            self._lifecycle.rank_changed(live, rank, _EVENTS[event.kind], detail)
+            self._lifecycle.rank_reached(live, rank, _EVENTS[event.kind], detail)
         else:
             _LOG.warning("agent %s sent rank event %d, which this controller does not know", session.name, event.kind)
 
@@ -202,36 +182,31 @@ class AgentMessages:
     def _decide(self, live: LiveJob) -> None:
         silent = [r.rank for r in live.job.ranks if r.rank not in live.calls and not r.ended]
         judgement = judge(live.calls, silent, live.failed_at, live.job.slot_range)
-        self._lifecycle.end(live, JobState.FAILED, judgement.message, judgement.reason, judgement.ranks)
-
-    def _changing_to(self, job_id: int, epoch: int) -> LiveJob | None:
-        """Return the job that is on its way to this epoch."""
-        for live in self._lifecycle.live_jobs():
-            successor = live.change.successor if live.change is not None else None
-            if successor is not None and (successor.id, successor.epoch) == (job_id, epoch):
-                return live
-        return None
+        self._endings.end(live, JobState.FAILED, judgement.message, judgement.reason, judgement.ranks)
 
     def _job_of(self, session: AgentSession, job_id: int, epoch: int) -> LiveJob | None:
         """Return a live job that this agent carries; tell it that any other is over."""
-        live = self._lifecycle.live_job(job_id, epoch)
-        if live is not None and any(
-            r.agent == session.name and r.instance == session.registration.instance for r in live.job.ranks
-        ):
+        live = self._jobs.in_epoch(job_id, epoch)
+        if live is not None and any(_carries(session, rank) for rank in live.job.ranks):
             return live
         ended = self._store.job_of_epoch(job_id, session.switch, epoch)
-        changed = self._lifecycle.job_after(job_id, session.switch, epoch)
-        if changed is not None:
-            why = f"job {changed.name} goes on in epoch {changed.epoch}: {changed.changes[-1].reason}"
-            session.send(revocation(job_id, epoch, pb.REVOCATION_REASON_WORKER_LOST, why, changed.changes[-1].lost))
+        later = self._jobs.after(job_id, session.switch, epoch)
+        if later is not None:
+            change = later.epoch_changes[-1]
+            why = f"job {later.name} goes on in epoch {later.epoch}: {change.reason}"
+            session.send(revocation(job_id, epoch, pb.REVOCATION_REASON_WORKER_LOST, why, change.lost))
         elif ended is None:
-            session.send(
-                revocation(job_id, epoch, pb.REVOCATION_REASON_JOB_FAILED, "this controller knows no such job")
-            )
+            why = "this controller knows no such job"
+            session.send(revocation(job_id, epoch, pb.REVOCATION_REASON_JOB_FAILED, why))
         else:
             reason = _REASONS.get(ended.state, pb.REVOCATION_REASON_JOB_FAILED)
             session.send(revocation(job_id, epoch, reason, ended.failure or f"the job is {ended.state.name}"))
         return None
+
+
+def _carries(session: AgentSession, rank: Rank) -> bool:
+    """Return whether this process of the agent carries a rank."""
+    return (rank.agent, rank.instance) == (session.name, session.registration.instance)
 
 
 def _rank_of(live: LiveJob, session: AgentSession, number: int) -> Rank | None:

@@ -13,20 +13,34 @@ import grpc
 
 from switchml.common.deadline import within
 from switchml.common.version import VERSION
+from switchml.controller.admission.request import JobRequest
+from switchml.controller.admission.slots import SlotPools
 from switchml.controller.agents import Agents, AgentSession, welcome
 from switchml.controller.errors import ControllerError, InternalError, InvalidRequest, StoreError
 from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.jobs.register import JobRegister
 from switchml.controller.northbound.agent_messages import AgentMessages
 from switchml.controller.northbound.profiles import Profiles
 from switchml.controller.northbound.roles import CALLER, require_agent, require_tenant
+from switchml.controller.northbound.views import (
+    JobViews,
+    agent_view,
+    event_view,
+    job_view,
+    loss_view,
+    referred_job,
+    switch_detail,
+    switch_view,
+)
 from switchml.controller.proto import events_pb2 as events_pb
 from switchml.controller.proto import events_pb2_grpc as events_grpc
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto import switchml_pb2_grpc as pb_grpc
+from switchml.controller.records import Job
 from switchml.controller.rpc_errors import abort
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import EventKind, EventLog
-from switchml.controller.switches import Switches
+from switchml.controller.switches import ManagedSwitch, Switches
 from switchml.dataplane.constants import PROTOCOL_VERSION
 
 __all__ = ["AgentsService", "ControlService", "EventsService", "JobsService", "SwitchesService"]
@@ -60,29 +74,39 @@ def _answered(
 class JobsService(pb_grpc.JobsServicer):
     """The service Jobs."""
 
-    def __init__(self, lifecycle: Lifecycle, profiles: Profiles) -> None:
+    def __init__(self, jobs: JobRegister, lifecycle: Lifecycle, profiles: Profiles) -> None:
+        self._jobs = jobs
+        self._views = JobViews(jobs)
         self._lifecycle = lifecycle
         self._profiles = profiles
 
     @_answered
     async def Start(self, request: pb.StartJobRequest, _: _Context) -> pb.Job:  # noqa: N802
         """Bring a job up."""
-        return (await self._lifecycle.start(request, tenant=CALLER.get().tenant)).message()
+        asked = JobRequest(
+            workers=request.workers,
+            name=request.name,
+            slots=request.slots,
+            switch=request.switch,
+            on_failure=request.on_failure,
+            tenant=CALLER.get().tenant,
+        )
+        return job_view(await self._lifecycle.start(asked))
 
     @_answered
     async def Get(self, request: pb.JobReference, _: _Context) -> pb.Job:  # noqa: N802
         """Return a job."""
-        return await self._lifecycle.view(self._lifecycle.find(request))
+        return await self._views.view(self._find(request))
 
     @_answered
     async def List(self, request: pb.ListJobsRequest, _: _Context) -> pb.ListJobsResponse:  # noqa: N802
         """Return jobs."""
-        return pb.ListJobsResponse(jobs=[job.message() for job in self._lifecycle.list_jobs(request.include_ended)])
+        return pb.ListJobsResponse(jobs=map(job_view, self._jobs.listed(request.include_ended)))
 
     async def Watch(self, request: pb.JobReference, context: _Context) -> AsyncIterator[pb.Job]:  # noqa: N802
         """Stream a job."""
         try:
-            async for message in self._lifecycle.watch(self._lifecycle.find(request)):
+            async for message in self._views.watch(self._find(request)):
                 yield message
         except ControllerError as error:
             await abort(context, error)
@@ -90,33 +114,46 @@ class JobsService(pb_grpc.JobsServicer):
     @_answered
     async def Stop(self, request: pb.JobReference, _: _Context) -> pb.Job:  # noqa: N802
         """End a job."""
-        job = self._lifecycle.find(request)
+        job = self._find(request)
         require_tenant(job)
         await self._lifecycle.stop(job)
-        return await self._lifecycle.view(job)
+        return await self._views.view(job)
 
     @_answered
     async def ReportExit(self, request: pb.ExitReport, _: _Context) -> pb.Job:  # noqa: N802
         """Note how a process ended."""
-        job = self._lifecycle.find(request.job)
+        job = self._find(request.job)
         require_tenant(job)
         self._lifecycle.report_exit(job, request.rank, request.exit_code, request.final)
-        return await self._lifecycle.view(job)
+        return await self._views.view(job)
 
     @_answered
     async def Profile(self, request: pb.ProfileRequest, _: _Context) -> pb.JobProfile:  # noqa: N802
         """Return where a job's time goes."""
-        return await self._profiles.collect(self._lifecycle.find(request.job), request.calls)
+        return await self._profiles.collect(self._find(request.job), request.calls)
+
+    def _find(self, reference: pb.JobReference) -> Job:
+        """Return the job that a request refers to.
+
+        Raises:
+            InvalidRequest: it refers to no job.
+            JobNotFound: no job has the id or name.
+
+        """
+        wanted = referred_job(reference)
+        if wanted is None:
+            raise InvalidRequest("say which job, by id or by name")
+        return self._jobs.find(wanted)
 
 
 class AgentsService(pb_grpc.AgentsServicer):
     """The service Agents."""
 
-    def __init__(self, agents: Agents, messages: AgentMessages, lifecycle: Lifecycle, events: EventLog) -> None:
+    def __init__(self, agents: Agents, messages: AgentMessages, jobs: JobRegister, events: EventLog) -> None:
         self._agents = agents
         self._events = events
         self._messages = messages
-        self._lifecycle = lifecycle
+        self._jobs = jobs
 
     async def Session(self, requests: AsyncIterator[pb.AgentMessage], context: _Context) -> None:  # noqa: N802
         """Serve one agent until its stream ends, it is silent too long, or the controller stops."""
@@ -166,14 +203,15 @@ class AgentsService(pb_grpc.AgentsServicer):
     @_answered
     async def List(self, _: pb.ListAgentsRequest, __: _Context) -> pb.ListAgentsResponse:  # noqa: N802
         """Return agents."""
-        return pb.ListAgentsResponse(agents=self._agents.messages(self._lifecycle.ranks_in_use))
+        views = [agent_view(one, self._jobs.ranks_in_use(one.name)) for one in self._agents.sessions()]
+        return pb.ListAgentsResponse(agents=views)
 
 
 async def _registration(requests: AsyncIterator[pb.AgentMessage]) -> pb.Register:
     """Return the stream's first message.
 
     Raises:
-        InvalidRequest: it is no Register, or does not come.
+        InvalidRequest: it is not Register, or does not come.
 
     """
     try:
@@ -204,55 +242,62 @@ def _why_ended(reading: asyncio.Task[None], writing: asyncio.Task[None]) -> str:
 class SwitchesService(pb_grpc.SwitchesServicer):
     """The service Switches."""
 
-    def __init__(self, switches: Switches, agents: Agents, events: EventLog) -> None:
+    def __init__(self, switches: Switches, pools: SlotPools, agents: Agents, events: EventLog) -> None:
         self._switches = switches
+        self._pools = pools
         self._events = events
         self._agents = agents
 
     @_answered
     async def List(self, _: pb.ListSwitchesRequest, __: _Context) -> pb.ListSwitchesResponse:  # noqa: N802
         """Return switches."""
-        return pb.ListSwitchesResponse(switches=[switch.message() for switch in self._switches])
+        return pb.ListSwitchesResponse(switches=map(self._view, self._switches))
 
     @_answered
     async def Show(self, request: pb.ShowSwitchRequest, _: _Context) -> pb.SwitchDetail:  # noqa: N802
         """Read one switch."""
-        return await self._switches.detail(request.name)
+        switch, contents, verdicts = await self._switches.read(request.name)
+        return switch_detail(self._view(switch), contents, verdicts)
 
     @_answered
     async def SetLoss(self, request: pb.SetLossRequest, _: _Context) -> pb.SetLossResponse:  # noqa: N802
         """Let one switch lose packets on purpose."""
         switch = self._switches.get(request.name).name
-        answer = await self._switches.set_loss(request, self._agents.ports_on(switch))
-        ports = ", ".join(f"port {loss.port}: {loss.ingress:.4g}/{loss.egress:.4g}" for loss in answer.ports)
+        shares = {name: getattr(request, name) for name in ("ingress", "egress") if request.HasField(name)}
+        losses = await self._switches.set_loss(switch, request.ports, shares, self._agents.ports_on(switch))
+        ports = ", ".join(f"port {loss.port}: {loss.ingress:.4g}/{loss.egress:.4g}" for loss in losses)
         self._events.record(EventKind.LOSS_SET, ports or "no port loses packets any more", switch=switch)
-        return answer
+        return pb.SetLossResponse(ports=map(loss_view, losses))
 
     @_answered
     async def Drain(self, request: pb.DrainRequest, _: _Context) -> pb.Switch:  # noqa: N802
         """Close one switch to new jobs, or open it again."""
-        switch: pb.Switch = self._switches.drain(request.name, request.drained).message()
+        switch = self._switches.drain(request.name, request.drained)
         kind = EventKind.SWITCH_DRAINED if switch.drained else EventKind.SWITCH_UNDRAINED
-        self._events.record(kind, f"{switch.jobs} jobs on it", switch=switch.name)
-        return switch
+        self._events.record(kind, f"{self._pools.of(switch).ranges_used} jobs on it", switch=switch.name)
+        return self._view(switch)
+
+    def _view(self, switch: ManagedSwitch) -> pb.Switch:
+        return switch_view(switch, self._pools.of(switch))
 
 
 class EventsService(events_grpc.EventsServicer):
     """The service Events."""
 
-    def __init__(self, events: EventLog, lifecycle: Lifecycle) -> None:
+    def __init__(self, events: EventLog, jobs: JobRegister) -> None:
         self._events = events
-        self._lifecycle = lifecycle
+        self._jobs = jobs
 
     async def Read(self, request: events_pb.ReadEventsRequest, context: _Context) -> AsyncIterator[events_pb.Event]:  # noqa: N802
         """Stream the event log; a job of which neither the log nor the store knows is refused."""
+        job = referred_job(request.job)
         try:
-            if request.job.WhichOneof("reference") is not None and not self._events.latest(request.job, most=1):
-                self._lifecycle.find(request.job)
+            if job is not None and not self._events.latest(job, most=1):
+                self._jobs.find(job)
         except ControllerError as error:
             await abort(context, error)
-        async for event in self._events.read(request):
-            yield event.message()
+        async for event in self._events.read(job, request.after, request.latest, request.follow):
+            yield event_view(event)
 
 
 class ControlService(pb_grpc.ControlServicer):

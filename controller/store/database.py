@@ -30,7 +30,7 @@ Transition = tuple[JobState | None, JobState, str, float]
 """(from, to, reason, seconds since 1970); a job comes from nothing."""
 
 _JOB_COLUMNS = (
-    "key, id, name, workers, values_per_packet, created, state, failure, ended, on_failure, generation, changing,"
+    "key, id, name, workers, values_per_packet, created, state, failure, ended, on_failure, generation, in_transition,"
     " tenant, secret"
 )
 _SWITCH_COLUMNS = "switch, epoch, slot_base, slots, multicast_group, upstream"
@@ -144,7 +144,7 @@ class Store:
         with self._transaction() as database:
             values = (
                 *(job.id, job.name, job.workers, job.values_per_packet, job.created, job.state, job.failure, job.ended),
-                *(job.on_failure, job.generation, job.changing, job.tenant, job.secret),
+                *(job.on_failure, job.generation, job.in_transition, job.tenant, job.secret),
             )
             cursor = database.execute(
                 f"INSERT INTO jobs ({_JOB_COLUMNS}) VALUES (NULL{', ?' * len(values)})",  # noqa: S608 - our own names
@@ -158,7 +158,7 @@ class Store:
             _write_ranks(database, job)
             forget_old_jobs(database, job.key)
 
-    def change_state(self, job: Job, before: JobState, reason: str) -> None:
+    def save_state(self, job: Job, before: JobState, reason: str) -> None:
         """Write the state, failure, end and ranks of `job`, and the transition from `before` as one row."""
         with self._transaction() as database:
             database.execute(
@@ -171,28 +171,28 @@ class Store:
             )
             _write_ranks(database, job)
 
-    def begin_change(self, successor: Job) -> None:
-        """Note that a job is changing, and use up the epoch of its `successor`."""
+    def begin_transition(self, target: Job) -> None:
+        """Note that a job is on its way into another epoch, that of `target`, and use that epoch up."""
         with self._transaction() as database:
-            _use_epochs(database, successor)
-            database.execute("UPDATE jobs SET changing = 1 WHERE key = ?", (successor.key,))
+            _use_epochs(database, target)
+            database.execute("UPDATE jobs SET in_transition = 1 WHERE key = ?", (target.key,))
 
-    def end_change(self, job: Job) -> None:
-        """Write the epoch, switches, ranks and last change of `job`, which has changed."""
-        change = job.changes[-1]
+    def commit_transition(self, job: Job, change: EpochChange | None = None) -> None:
+        """Write the switches, ranks and secret of `job`, which is in another epoch now, and how it came there."""
         with self._transaction() as database:
             database.execute(
-                "UPDATE jobs SET workers = ?, secret = ?, generation = ?, changing = 0 WHERE key = ?",
+                "UPDATE jobs SET workers = ?, secret = ?, generation = ?, in_transition = 0 WHERE key = ?",
                 (job.workers, job.secret, job.generation, job.key),
             )
             _write_switches(database, job)
             database.execute("DELETE FROM ranks WHERE job = ?", (job.key,))
             _write_ranks(database, job)
-            lists = [",".join(map(str, numbers)) for numbers in (change.lost, change.joined)]
-            database.execute(
-                "INSERT INTO epoch_changes VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (job.key, change.epoch, change.workers, *lists, change.reason, change.time),
-            )
+            if change is not None:
+                lists = [",".join(map(str, numbers)) for numbers in (change.lost, change.joined)]
+                database.execute(
+                    "INSERT INTO epoch_changes VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (job.key, change.epoch, change.workers, *lists, change.reason, change.time),
+                )
 
     def drained_switches(self) -> set[str]:
         """Return the switches that no new jobs are to be placed on."""
@@ -307,7 +307,11 @@ class Store:
     def _job(self, row: Sequence[object]) -> Job:
         names = _JOB_COLUMNS.split(", ")
         job = Job(**dict(zip(names, row, strict=True)))  # type: ignore[arg-type]
-        job.state, job.on_failure, job.changing = JobState(job.state), OnFailure(job.on_failure), bool(job.changing)
+        job.state, job.on_failure, job.in_transition = (
+            JobState(job.state),
+            OnFailure(job.on_failure),
+            bool(job.in_transition),
+        )
         switches = self._database.execute(
             f"SELECT {_SWITCH_COLUMNS} FROM job_switches WHERE job = ? ORDER BY position",  # noqa: S608 - our own names
             (job.key,),
@@ -329,7 +333,7 @@ class Store:
             (job.key,),
         )
         for epoch, workers, lost, joined, reason, when in changes:
-            job.changes.append(EpochChange(epoch, workers, _numbers(lost), _numbers(joined), reason, when))
+            job.epoch_changes.append(EpochChange(epoch, workers, _numbers(lost), _numbers(joined), reason, when))
         return job
 
 

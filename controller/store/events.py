@@ -17,9 +17,7 @@ from typing import Final
 
 from switchml.common.printable import printable
 from switchml.controller.errors import StoreError
-from switchml.controller.proto import events_pb2 as events_pb
-from switchml.controller.proto import switchml_pb2 as pb
-from switchml.controller.records import Job, referred_to
+from switchml.controller.records import Job
 
 __all__ = ["ACTOR", "EVENTS_KEPT", "Event", "EventKind", "EventLog", "Level"]
 
@@ -107,28 +105,9 @@ class Event:
     actor: str = ""  # who asked, as far as it is known
     detail: str = ""
 
-    def message(self) -> events_pb.Event:
-        """Return it as the northbound interface shows it."""
-        return events_pb.Event(
-            number=self.number,
-            time=self.time,
-            kind=self.kind,
-            level=self.level,
-            job_key=self.job_key,
-            job=self.job,
-            job_name=self.job_name,
-            epoch=self.epoch,
-            rank=self.rank,
-            agent=self.agent,
-            switch=self.switch,
-            actor=self.actor,
-            detail=self.detail,
-        )
-
-    def concerns(self, reference: pb.JobReference) -> bool:
-        """Return whether it is about this job; an empty reference means any, or none."""
-        wanted = referred_to(reference)
-        return wanted is None or wanted == (self.job if isinstance(wanted, int) else self.job_name)
+    def concerns(self, job: int | str | None) -> bool:
+        """Return whether it is about the job of this id or name; None means any job, or none."""
+        return job is None or job == (self.job if isinstance(job, int) else self.job_name)
 
 
 class EventLog:
@@ -204,33 +183,35 @@ class EventLog:
             if self._unwritten.pop(number, None) is None:
                 self._forgotten.append(number)
 
-    def latest(self, job: pb.JobReference | None = None, most: int = EVENTS_KEPT, after: int = 0) -> list[Event]:
+    def latest(self, job: int | str | None = None, most: int = EVENTS_KEPT, after: int = 0) -> list[Event]:
         """Return the newest `most` events with a number above `after` that concern a job, oldest first."""
-        wanted = pb.JobReference() if job is None else job
         found: list[Event] = []
         for event in reversed(self._events.values()):
             if event.number <= after or len(found) >= most:
                 break
-            if event.concerns(wanted):
+            if event.concerns(job):
                 found.append(event)
         return found[::-1]
 
-    async def read(self, request: events_pb.ReadEventsRequest) -> AsyncIterator[Event]:
-        """Yield the kept events that are asked for, and with `follow` each new one until cancelled.
+    async def read(
+        self, job: int | str | None = None, after: int = 0, latest: int = 0, follow: bool = False
+    ) -> AsyncIterator[Event]:
+        """Yield the kept events that concern a job, and with `follow` each new one until cancelled.
 
-        A reader that is slower than events come misses those that are forgotten meanwhile.
+        Only those with a number above `after`, and the `latest` of these unless that is 0. A reader that is slower than
+        events come misses those that are forgotten meanwhile.
         """
         news = asyncio.Event()
         self._followers.add(news)
         try:
-            seen = request.after
-            most = request.latest or EVENTS_KEPT
+            seen = after
+            most = latest or EVENTS_KEPT
             while True:
                 newest = self._next - 1
-                for event in self.latest(request.job, most, seen):
+                for event in self.latest(job, most, seen):
                     yield event
                 seen, most = max(seen, newest), EVENTS_KEPT
-                if not request.follow:
+                if not follow:
                     return
                 if self._next - 1 == seen:
                     news.clear()

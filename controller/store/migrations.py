@@ -156,4 +156,7 @@ MIGRATIONS = (
     CREATE INDEX jobs_by_name ON jobs (name);
     CREATE INDEX jobs_by_state ON jobs (state);
     """,
+    """
+    ALTER TABLE jobs RENAME COLUMN changing TO in_transition;
+    """,
 )

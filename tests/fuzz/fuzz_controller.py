@@ -20,23 +20,21 @@ from typing import Any
 import atheris
 import our_sources  # noqa: F401 - before the modules of SwitchML
 
-with atheris.instrument_imports(include=["controller"]):
+with atheris.instrument_imports(include=["switchml.controller"]):
     from switchml.controller.admission.quotas import Quotas
-    from switchml.controller.agents import Agents, AgentSession
+    from switchml.controller.admission.request import JobRequest
+    from switchml.controller.agents import AgentSession
     from switchml.controller.config import SwitchConfig
-    from switchml.controller.drivers import Capabilities, Driver, JobTables, SwitchContents
+    from switchml.controller.controller import Controller
+    from switchml.controller.drivers import Capabilities, Driver, JobTables, PortLoss, SwitchContents
     from switchml.controller.errors import ControllerError
-    from switchml.controller.jobs.lifecycle import Lifecycle
-    from switchml.controller.jobs.rendezvous import Rendezvous
-    from switchml.controller.northbound.agent_messages import AgentMessages
-    from switchml.controller.northbound.profiles import Profiles
+    from switchml.controller.northbound.views import referred_job
     from switchml.controller.store.database import Store
     from switchml.controller.switches import ManagedSwitch, Switches
 
 from changed_messages import change
 from google.protobuf.message import DecodeError, Message
 
-from switchml.common.tls import Security
 from switchml.common.version import VERSION
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.dataplane.constants import PROTOCOL_VERSION, Verdict
@@ -88,7 +86,7 @@ class TablesInMemory(Driver):
         del job_ids
         return dict.fromkeys(Verdict, 0)
 
-    async def set_loss(self, ports: Sequence[int], thresholds: Mapping[str, int]) -> list[pb.PortLoss]:
+    async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:
         raise NotImplementedError
 
     async def read_contents(self) -> SwitchContents:
@@ -101,18 +99,14 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.store = Store(directory / "store.sqlite")
         self.driver = TablesInMemory()
-        self.switches = Switches((), self.store, Security())
         config = SwitchConfig(name="switch-0", target="soft", address="127.0.0.1", p4runtime="127.0.0.1:1", slots=SLOTS)
-        self.switch = self.switches._switches["switch-0"] = ManagedSwitch(config, self.driver)
-        self.agents = Agents(self.switches.get)
-        self.lifecycle = Lifecycle(self.store, self.switches, self.agents, Quotas(()))
-        self.rendezvous = Rendezvous(self.lifecycle)
-        self.messages = AgentMessages(self.store, self.lifecycle, self.rendezvous, Profiles(self.agents))
+        self.switch = ManagedSwitch(config, self.driver)
+        self.controller = Controller(self.store, Switches([self.switch], self.store), Quotas(()))
         self.sessions: list[AgentSession] = []
         self.tasks: list[asyncio.Task[Any]] = []
 
     def check(self) -> None:
-        live = self.lifecycle.live_jobs()
+        live = self.controller.jobs.live_jobs()
         taken: set[int] = set()
         for job in (one.job for one in live):
             slots = set(job.slot_range)
@@ -134,15 +128,15 @@ class Bench:
     async def end(self) -> None:
         for session in self.sessions:
             session.end("the end")
-            self.messages.lost(session, "the end")
-        for live in self.lifecycle.live_jobs():
-            self.begin(self.lifecycle.stop(live.job))
+            self.controller.messages.lost(session, "the end")
+        for live in self.controller.jobs.live_jobs():
+            self.begin(self.controller.lifecycle.stop(live.job))
         await asyncio.wait_for(asyncio.gather(*self.tasks), 60)
-        await self.lifecycle.drain()
-        await self.rendezvous.close()
+        await self.controller.jobs.drain()
+        await self.controller.rendezvous.close()
         self.check()
         assert not self.driver.jobs
-        assert self.switch.slots.free_slots == SLOTS
+        assert self.controller.pools.of(self.switch).free_slots == SLOTS
         self.store.close()
 
 
@@ -205,7 +199,7 @@ def answers(session: AgentSession, data: atheris.FuzzedDataProvider) -> list[pb.
 def unasked(bench: Bench, data: atheris.FuzzedDataProvider) -> pb.AgentMessage:
     """Return a message that an agent may send at any time, about jobs that may exist."""
     job, epoch, rank = data.ConsumeIntInRange(1, 4), data.ConsumeIntInRange(1, 6), data.ConsumeIntInRange(0, 4)
-    for live in bench.lifecycle.live_jobs():
+    for live in bench.controller.jobs.live_jobs():
         if data.ConsumeBool():
             job, epoch = live.job.id, live.job.epoch
     kinds = [
@@ -244,17 +238,21 @@ def from_client(bench: Bench, data: atheris.FuzzedDataProvider) -> None:
         )
         sent = changed(request, data)
         if sent is not None:
-            bench.begin(bench.lifecycle.start(sent))
+            asked = JobRequest(sent.workers, sent.name, sent.slots, sent.switch, sent.on_failure)
+            bench.begin(bench.controller.lifecycle.start(asked))
         return
     reference = changed(pb.JobReference(id=data.ConsumeIntInRange(1, 4)), data)
     if reference is None:
         return
+    wanted = referred_job(reference)
+    if wanted is None:
+        return
     with contextlib.suppress(ControllerError):
-        job = bench.lifecycle.find(reference)
+        job = bench.controller.jobs.find(wanted)
         if kind == 2:
-            bench.begin(bench.lifecycle.stop(job))
+            bench.begin(bench.controller.lifecycle.stop(job))
         else:
-            bench.lifecycle.report_exit(job, data.ConsumeIntInRange(0, 4), data.ConsumeIntInRange(0, 2))
+            bench.controller.lifecycle.report_exit(job, data.ConsumeIntInRange(0, 4), data.ConsumeIntInRange(0, 2))
 
 
 async def serve(data: atheris.FuzzedDataProvider, directory: Path) -> None:
@@ -268,12 +266,12 @@ async def serve(data: atheris.FuzzedDataProvider, directory: Path) -> None:
                 sent = changed(registration(data), data)
                 if sent is not None and len(bench.sessions) < MOST_SESSIONS:
                     with contextlib.suppress(ControllerError):
-                        bench.sessions.append(bench.agents.register(sent))
-                        bench.messages.registered(bench.sessions[-1])
+                        bench.sessions.append(bench.controller.agents.register(sent))
+                        bench.controller.messages.registered(bench.sessions[-1])
             elif kind == 1 and data.ConsumeBool():
                 session = bench.sessions.pop(data.ConsumeIntInRange(0, len(bench.sessions) - 1))
                 session.end("gone")
-                bench.messages.lost(session, "gone")
+                bench.controller.messages.lost(session, "gone")
             elif kind <= 4:
                 from_client(bench, data)
             else:
@@ -282,7 +280,7 @@ async def serve(data: atheris.FuzzedDataProvider, directory: Path) -> None:
                 for message in said:
                     sent = changed(message, data)
                     if sent is not None and session.live:
-                        bench.messages.take(session, sent)
+                        bench.controller.messages.take(session, sent)
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             bench.check()

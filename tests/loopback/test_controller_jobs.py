@@ -270,6 +270,27 @@ def test_a_rank_that_begins_again_goes_past_an_agent_that_refuses(client: Contro
             client.stop_job(job.id)
 
 
+def test_a_rank_that_begins_again_goes_past_an_agent_that_does_not_answer(client: ControllerClient):
+    with (
+        ScriptedAgent(client.address, "a") as first,
+        ScriptedAgent(client.address, "b", quiesces=True),
+    ):
+        job = client.start_job(2, on_failure=pb.ON_FAILURE_RESTART)
+        with (
+            ScriptedAgent(client.address, "c", answer=lambda _: None) as silent,
+            ScriptedAgent(client.address, "d"),
+        ):
+            first.disconnect()
+            asked = silent.wait_for("assignment")
+            over = silent.wait_for("revocation")
+            assert (over.job, over.epoch) == (job.id, asked.epoch)
+            wait_until(lambda: client.get_job(job.id).changes, "the job goes on")
+            job = client.get_job(job.id)
+            assert [rank.agent for rank in job.ranks] == ["d", "b"]
+            assert "agent c did not answer within 10 s" in job.changes[0].reason
+            client.stop_job(job.id)
+
+
 def test_an_agent_that_refuses(client: ControllerClient):
     with ScriptedAgent(client.address, refuses=True) as agent:
         failed_start(client, agent, errors.AgentFailed, "agent a1 refused its ranks: no sockets left")

@@ -46,7 +46,7 @@ def test_each_direction_of_each_port_is_set_on_its_own(client: ControllerClient)
 
 
 def test_all_ports_are_those_of_agents_and_those_that_lose_packets(client: ControllerClient):
-    with pytest.raises(errors.InvalidRequest, match="no agent hangs on switch s1"):
+    with pytest.raises(errors.InvalidRequest, match="no agent is attached to switch s1"):
         client.set_loss(ingress=0.5)
     client.set_loss(ports=[2], egress=0.5)
     with ScriptedAgent(client.address):  # on port 1
@@ -60,7 +60,7 @@ def test_all_ports_are_those_of_agents_and_those_that_lose_packets(client: Contr
     ("arguments", "words"),
     [
         ({}, "say which share"),
-        ({"ingress": 1.5}, "ingress loss 1.5 is no share from 0 to 1"),
+        ({"ingress": 1.5}, "ingress loss 1.5 is not a share from 0 to 1"),
         ({"egress": float("nan")}, "egress loss nan"),
         ({"ingress": 0.5, "ports": [0]}, "port 0 is not one of 1 to 511"),
         ({"ingress": 0.5, "ports": [512]}, "port 512 is not one of 1 to 511"),

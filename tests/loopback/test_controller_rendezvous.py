@@ -198,7 +198,7 @@ def test_what_admission_refuses(client: ControllerClient, agents: tuple[Agent, A
         elsewhere.announce(1)
         [refusal] = elsewhere.refusals()
         assert refusal.error == "InvalidRequest"
-        assert "agent a3 hangs on switch s2 and agent a1 on switch s1" in refusal.message
+        assert "agent a3 is attached to switch s2 and agent a1 to switch s1" in refusal.message
     assert not client.list_jobs()
 
 

@@ -60,7 +60,9 @@ def test_ranks_that_an_agent_refuses_go_to_another_pipe(client: ControllerClient
         job = client.start_job(3, slots=32)
         assert {rank.agent for rank in job.ranks} == {"b1"}
         over = left_out.wait_for("revocation")
-        assert (over.job, over.epoch, over.message) == (job.id, job.epoch, "its ranks went to other agents")
+        (asked,) = left_out.messages("assignment")
+        assert (over.job, over.epoch, over.message) == (job.id, asked.epoch, "its ranks went to other agents")
+        assert asked.epoch < job.epoch
 
 
 def test_ranks_go_to_one_pipe(client: ControllerClient):

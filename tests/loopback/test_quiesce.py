@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from collective_harness import Fabric, running_fabric
 
-from switchml.controller.jobs.epoch_change import target_phases
+from switchml.controller.jobs.transitions import target_phases
 from switchml.host_agent._engine import Engine
 
 RANKS = 3

@@ -1,7 +1,7 @@
 import pytest
 
 from switchml.controller.admission.placement import AgentRoom, place_ranks
-from switchml.controller.admission.request import next_job_id, validate_job
+from switchml.controller.admission.request import JobRequest, next_job_id
 from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom
 
 
@@ -9,7 +9,7 @@ from switchml.controller.errors import InvalidRequest, NoAgent, NoRoom
 @pytest.mark.parametrize("name", ["", "a", "A-z_0.9", "x" * 64])
 @pytest.mark.parametrize("slots", [0, 2, 512, 32768])
 def test_what_is_allowed(workers: int, name: str, slots: int):
-    validate_job(workers, name, slots)
+    JobRequest(workers, name, slots).validate()
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_what_is_allowed(workers: int, name: str, slots: int):
 )
 def test_what_is_not(workers: int, name: str, slots: int, words: str):
     with pytest.raises(InvalidRequest, match=words):
-        validate_job(workers, name, slots)
+        JobRequest(workers, name, slots).validate()
 
 
 def test_job_ids_go_round_and_rest():

@@ -6,6 +6,7 @@ import pytest
 from switchml.controller import version
 from switchml.controller.drivers import JobTables
 from switchml.controller.errors import InvalidRequest, VersionMismatch
+from switchml.controller.northbound.views import job_view
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.proto.words import enum_word
 from switchml.controller.records import (
@@ -82,13 +83,13 @@ def test_the_mask_admits_exactly_the_range(base: int, slots: int):
 def test_message_says_everything():
     job = make(JobState.READY)
     job.counters, job.ranks[0].exit_code = {"results": 3}, 0
-    message = job.message()
+    message = job_view(job)
     assert (message.id, message.key, message.state, message.epoch) == (7, 5, pb.JOB_STATE_READY, 9)
     assert list(message.switches) == [pb.JobSwitch(switch="leaf", epoch=9, slot_base=64, slots=32, group=7)]
     assert dict(message.counters) == {"results": 3}
     assert message.ranks[0].HasField("exit_code")
     job.ranks[0].exit_code = None
-    assert not job.message().ranks[0].HasField("exit_code")
+    assert not job_view(job).ranks[0].HasField("exit_code")
 
 
 def test_contributions_are_what_was_added():

@@ -30,11 +30,10 @@ class Watched:
     def __init__(self, job: Job) -> None:
         self.now = 100.0
         self.connected = False
-        self.change: Any = None
         self.ended: list[tuple[int, str]] = []
         switch = SimpleNamespace(name="s1", driver=SimpleNamespace(connected=False))
-        self.live: Any = SimpleNamespace(job=job, switches=[switch], change=None)
-        self.watch = LostSwitches(self, lambda: self.now)  # type: ignore[arg-type]
+        self.live: Any = SimpleNamespace(job=job, switches=[switch], leaves_epoch=False)
+        self.watch = LostSwitches(self, self, lambda: self.now)  # type: ignore[arg-type]
 
     def live_jobs(self) -> list[Any]:
         return [] if self.ended else [self.live]
@@ -84,7 +83,7 @@ def test_results_show_that_it_lives_whatever_the_control_connection_says() -> No
 
 def test_it_is_waited_for_while_the_job_changes_its_epoch() -> None:
     watched = Watched(job_of((10, 9), (12, 9)))
-    watched.live.change = object()
+    watched.live.leaves_epoch = True
     watched.pass_time(10 * ANSWER_SECONDS)
     assert not watched.ended
 

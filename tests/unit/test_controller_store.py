@@ -34,7 +34,7 @@ def test_a_job_comes_back_as_it_was_written(path: Path):
     store.create_job(written)
     written.enter(JobState.READY)
     written.ranks[0].address, written.ranks[0].udp_port, written.ranks[0].state = "10.0.0.1", 99, RankState.ATTACHED
-    store.change_state(written, JobState.PENDING, "")
+    store.save_state(written, JobState.PENDING, "")
     written.counters = {"contributions": 2**40}
     written.ranks[1].exit_code = 137
     store.save_progress(written)
@@ -57,9 +57,9 @@ def test_ended_jobs_are_forgotten_and_live_ones_are_not(path: Path, monkeypatch:
         ending = job(f"j{number}", number, epoch=number)
         ending.counters = {"contributions": 1}
         store.create_job(ending)
-        store.change_state(ending, JobState.PENDING, "")
+        store.save_state(ending, JobState.PENDING, "")
         ending.enter(JobState.STOPPED)
-        store.change_state(ending, JobState.PENDING, "")
+        store.save_state(ending, JobState.PENDING, "")
         store.save_progress(ending)
     assert [each.name for each in store.newest_jobs(100)] == [f"j{number}" for number in range(39, 29, -1)] + [
         "lasting"
@@ -80,7 +80,7 @@ def test_each_transition_is_one_row(path: Path):
         before = it.state
         it.enter(state)
         it.failure, it.ended = reason, 2.0
-        store.change_state(it, before, reason)
+        store.save_state(it, before, reason)
     assert [(before, after, reason) for before, after, reason, _ in store.transitions(it.key)] == [
         (None, JobState.PENDING, ""),
         (JobState.PENDING, JobState.READY, ""),
@@ -217,7 +217,7 @@ def test_a_store_of_the_schema_before_is_brought_up_to_date(path: Path):
             database.execute("INSERT INTO ranks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, x'')", columns)
     store = Store(path)
     [old] = store.live_jobs()
-    assert (old.name, old.on_failure, old.generation, old.changes) == ("old", OnFailure.ABORT, 0, [])
+    assert (old.name, old.on_failure, old.generation, old.epoch_changes) == ("old", OnFailure.ABORT, 0, [])
     assert [(rank.rank, rank.worker) for rank in old.ranks] == [(0, 0), (1, 1)]
     store.close()
     with sqlite3.connect(path) as database:
@@ -261,8 +261,8 @@ def test_a_store_of_version_0_1_0_is_brought_up_to_date(version_0_1_0: Path):
         ("host-3", "leaf-2"),
     }
     assert [rank.worker for rank in found["shrunk"].ranks] == [1, 2, 3]
-    assert [(change.epoch, change.workers, change.lost) for change in found["shrunk"].changes] == [(4, 3, (0,))]
-    assert [name for name, job in found.items() if job.changing] == ["changing"]
+    assert [(change.epoch, change.workers, change.lost) for change in found["shrunk"].epoch_changes] == [(4, 3, (0,))]
+    assert [name for name, job in found.items() if job.in_transition] == ["changing"]
     failed = found["failed"].ranks
     assert (failed[0].position, failed[0].counters.sent, failed[1].exit_code) == (1234, 1240, 137)
     assert found["completed"].counters["contributions"] == 0
@@ -289,9 +289,9 @@ def test_a_job_on_two_switches(path: Path):
     store.create_job(written)
     assert (store.last_epoch("spine"), store.last_epoch("leaf")) == (4, 4)
     written.switches = [replace(place, epoch=6) for place in written.switches]
-    store.begin_change(written)
-    written.changes.append(EpochChange(6, 2, (), (), "", 3.0))
-    store.end_change(written)
+    store.begin_transition(written)
+    written.epoch_changes.append(EpochChange(6, 2, (), (), "", 3.0))
+    store.commit_transition(written, written.epoch_changes[-1])
     assert store.live_jobs() == [written]
     assert (store.last_epoch("spine"), store.last_epoch("leaf")) == (6, 6)
     assert store.job_ids("leaf") == store.job_ids("spine") == [1]
@@ -314,15 +314,15 @@ def test_a_change_of_epoch_is_kept(path: Path):
     store, changing = Store(path), job(on_failure=OnFailure.SHRINK)
     store.create_job(changing)
     switches = [replace(changing.switches[0], epoch=7)]
-    store.begin_change(replace(changing, switches=switches))
-    changing.changing = True
+    store.begin_transition(replace(changing, switches=switches))
+    changing.in_transition = True
     assert store.live_jobs() == [changing]
     assert store.last_epoch("s1") == 7
-    changing.switches, changing.workers, changing.ranks, changing.changing = switches, 1, changing.ranks[1:], False
+    changing.switches, changing.workers, changing.ranks, changing.in_transition = switches, 1, changing.ranks[1:], False
     changing.ranks[0].rank, changing.ranks[0].worker = 0, 1
     changing.generation = 1
-    changing.changes.append(EpochChange(7, 1, (0,), (), "rank 0 was lost", 3.0))
-    store.end_change(changing)
+    changing.epoch_changes.append(EpochChange(7, 1, (0,), (), "rank 0 was lost", 3.0))
+    store.commit_transition(changing, changing.epoch_changes[-1])
     store.close()
     store = Store(path)
     assert store.live_jobs() == [changing]

@@ -8,19 +8,20 @@ import pytest
 
 from switchml.common.tls import Security
 from switchml.controller.config import SwitchConfig
+from switchml.controller.drivers.factory import make_driver
 from switchml.controller.errors import InvalidRequest, SwitchUnavailable
-from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.store.database import Store
-from switchml.controller.switches import Switches
+from switchml.controller.switches import ManagedSwitch, Switches
 
 
 async def test_bmv2_has_no_port_511(tmp_path: Path):
     """BMv2 drops packets to port 511."""
     store = Store(tmp_path / "store.sqlite")
     config = SwitchConfig("b1", "bmv2", "10.0.0.254", p4runtime="127.0.0.1:1")
-    switches = Switches([config], store, Security())
+    switch = ManagedSwitch(config, make_driver(config.driver_settings, store.term, Security()))
+    switches = Switches([switch], store)
     with pytest.raises(InvalidRequest, match="port 511 is not one of 1 to 510"):
-        await switches.set_loss(pb.SetLossRequest(ports=[511], egress=0.5), [])
+        await switches.set_loss("", [511], {"egress": 0.5}, [])
     with pytest.raises(SwitchUnavailable):
-        await switches.set_loss(pb.SetLossRequest(ports=[510], egress=0.5), [])
+        await switches.set_loss("", [510], {"egress": 0.5}, [])
     store.close()

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from switchml.controller.errors import StoreError
-from switchml.controller.proto import events_pb2 as events_pb
-from switchml.controller.proto import switchml_pb2 as pb
 from switchml.controller.records import Job, JobSwitch
 from switchml.controller.store.database import Store
 from switchml.controller.store.events import ACTOR, EVENTS_KEPT, Event, EventKind, EventLog
@@ -123,9 +121,9 @@ def test_what_is_asked_for() -> None:
     for number in range(10):
         log.record(EventKind.JOB_READY, job=job("even" if number % 2 == 0 else "odd", number))
     numbers = lambda events: [event.number for event in events]  # noqa: E731
-    assert numbers(log.latest(pb.JobReference(name="even"))) == [1, 3, 5, 7, 9]
-    assert numbers(log.latest(pb.JobReference(name="even"), 2)) == [7, 9]
-    assert numbers(log.latest(pb.JobReference(id=3))) == [4]
+    assert numbers(log.latest("even")) == [1, 3, 5, 7, 9]
+    assert numbers(log.latest("even", 2)) == [7, 9]
+    assert numbers(log.latest(3)) == [4]
     assert numbers(log.latest(after=8)) == [9, 10]
 
 
@@ -135,7 +133,7 @@ async def test_a_follower_gets_each_new_event_once() -> None:
     seen: list[int] = []
 
     async def follow() -> None:
-        async for event in log.read(events_pb.ReadEventsRequest(follow=True)):
+        async for event in log.read(follow=True):
             seen.append(event.number)
             if len(seen) == 5:
                 return

@@ -1,0 +1,56 @@
+"""The controller without its daemon: the objects that own jobs, agents and switches, each with those that it needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container
+
+from switchml.common.clock import Clock
+from switchml.controller.admission.admission import Admission
+from switchml.controller.admission.placement import Placements
+from switchml.controller.admission.quotas import Quotas
+from switchml.controller.admission.slots import SlotPools
+from switchml.controller.agents import Agents
+from switchml.controller.jobs.ending import JobEndings
+from switchml.controller.jobs.lifecycle import Lifecycle
+from switchml.controller.jobs.lost_switches import LostSwitches
+from switchml.controller.jobs.recovery import Recovery
+from switchml.controller.jobs.register import JobRegister
+from switchml.controller.jobs.rendezvous import Rendezvous
+from switchml.controller.jobs.transitions import Transitions
+from switchml.controller.northbound.agent_messages import AgentMessages
+from switchml.controller.northbound.profiles import Profiles
+from switchml.controller.store.database import Store
+from switchml.controller.switches import Switches
+
+__all__ = ["Controller"]
+
+
+class Controller:
+    """One controller, which leads with a store; silence is measured by ``clock``."""
+
+    def __init__(
+        self,
+        store: Store,
+        switches: Switches,
+        quotas: Quotas,
+        clock: Clock = time.monotonic,
+        shared_agents: Container[str] = frozenset(),
+    ) -> None:
+        self.store = store
+        self.switches = switches
+        self.agents = Agents(switches.get, clock, shared_agents)
+        self.jobs = JobRegister(store)
+        self.pools = SlotPools()
+        placements = Placements(self.agents, self.jobs.ranks_in_use)
+        admission = Admission(store, switches, self.jobs, quotas, self.pools, placements)
+        self.endings = JobEndings(store, self.jobs, self.agents, self.pools)
+        transitions = Transitions(store, switches, self.agents, placements, self.jobs, self.endings)
+        self.lifecycle = Lifecycle(store, self.jobs, admission, transitions, self.endings)
+        self.recovery = Recovery(store, switches, self.jobs, self.pools, transitions, self.endings)
+        self.rendezvous = Rendezvous(self.jobs, self.lifecycle, transitions, self.endings, store.events)
+        self.lost_switches = LostSwitches(self.jobs, self.endings, clock)
+        self.profiles = Profiles(self.agents)
+        self.messages = AgentMessages(
+            store, self.jobs, self.lifecycle, transitions, self.endings, self.rendezvous, self.profiles
+        )

@@ -1,0 +1,110 @@
+"""How jobs end: their agents are told, their counters kept, their tables removed and their slots freed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from switchml.controller.admission.slots import SlotPools
+from switchml.controller.agents import Agents
+from switchml.controller.drivers import JobTables
+from switchml.controller.errors import StoreError, SwitchRefused, SwitchUnavailable
+from switchml.controller.jobs.live import LiveJob
+from switchml.controller.jobs.placed import revocation
+from switchml.controller.jobs.register import JobRegister
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import JobState, counters_by_name
+from switchml.controller.store.database import Store
+from switchml.controller.switches import ManagedSwitch
+
+__all__ = ["JobEndings", "read_counters"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class JobEndings:
+    """Ends jobs. ``on_freed`` is told the name of each job that holds nothing any more."""
+
+    def __init__(self, store: Store, jobs: JobRegister, agents: Agents, pools: SlotPools) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._agents = agents
+        self._pools = pools
+        self.on_freed: Callable[[str], None] = lambda _: None
+
+    def end(
+        self, live: LiveJob, state: JobState, why: str, reason: pb.RevocationReason, ranks: Sequence[int] = ()
+    ) -> asyncio.Task[None]:
+        """End a job, tell its agents, and begin to free what it holds; the first end of a job counts."""
+        if live.ending is not None:
+            return live.ending
+        job, transition = live.job, live.transition
+        self._agents.tell(job.ranks_by_agent(), revocation(job.id, job.epoch, reason, why, ranks))
+        if transition is not None:  # agents that have opened ranks in an epoch which the job does not come into
+            for agent, epoch in transition.asked.items():
+                if agent not in job.ranks_by_agent():
+                    self._agents.tell([agent], revocation(job.id, epoch, reason, why, ranks))
+        if state is JobState.FAILED:
+            job.failure = why
+        job.ended = time.time()
+        try:
+            self._jobs.enter(live, state)
+        except StoreError as error:
+            _LOG.error("job %s: its end is not in the store: %s", job.name, error)
+        for task in (live.judging, transition.task if transition is not None else None):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        live.ending = asyncio.create_task(self._free(live), name=f"end of job {job.name}")
+        return live.ending
+
+    async def _free(self, live: LiveJob) -> None:
+        """Keep the job's counters, then free its tables and slots."""
+        job = live.job
+        async with live.locked():
+            if live.installed:
+                await self._remove_tables(live)
+            self._pools.free(job.switches)
+            self._jobs.remove(live)
+        try:
+            self._store.save_progress(job)
+        except StoreError as error:
+            _LOG.error("job %s: its counters are not in the store: %s", job.name, error)
+        live.updated.notify()
+        self.on_freed(job.name)
+
+    async def _remove_tables(self, live: LiveJob) -> None:
+        """Read a job's counters and remove its tables, from the leaves up."""
+        try:
+            live.job.counters = await read_counters(live)
+            for switch, tables in reversed(live.tables()):
+                await self._remove(live, switch, tables)
+        except Exception:
+            _LOG.exception("job %s: its tables were not removed", live.job.name)
+            for switch in live.switches:
+                switch.driver.prepare_again()
+
+    async def _remove(self, live: LiveJob, switch: ManagedSwitch, tables: JobTables) -> None:
+        name, driver = live.job.name, switch.driver
+        try:
+            await driver.remove_job(tables)
+        except SwitchUnavailable as error:
+            _LOG.warning("job %s: its tables are removed when the switch is back: %s", name, error)
+        except SwitchRefused as error:
+            _LOG.error("job %s: its tables were not removed: %s", name, error)
+            driver.prepare_again()
+        else:
+            if live.transition is not None and live.transition.target not in (None, live):
+                # The tables of its next epoch may have been written; their endpoints may not all be known.
+                driver.prepare_again()
+
+
+async def read_counters(live: LiveJob) -> dict[str, int]:
+    """Return a job's counters as its switches have them now, or those read last where a switch does not answer."""
+    try:
+        read = [await switch.driver.read_verdicts([live.job.id]) for switch in live.switches]
+    except (SwitchUnavailable, SwitchRefused) as error:
+        _LOG.warning("job %s: its counters are those read last: %s", live.job.name, error)
+        return live.job.counters
+    return counters_by_name({verdict: sum(one[verdict] for one in read) for verdict in read[0]})

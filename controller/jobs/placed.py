@@ -1,0 +1,120 @@
+"""A job with its switches: what these must hold for it, and what its agents are told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from ipaddress import AddressValueError, IPv4Address
+
+from switchml.common.opening_time import seconds_to_open
+from switchml.common.printable import printable
+from switchml.controller.drivers import JobTables
+from switchml.controller.proto import switchml_pb2 as pb
+from switchml.controller.records import Job, JobSwitch, Rank
+from switchml.controller.switches import ManagedSwitch
+
+__all__ = ["PlacedJob", "revocation"]
+
+_MAX_ADDRESS = 64  # characters of one that is not an address
+
+
+class PlacedJob:
+    """A job, and in ``switches`` those of ``job.switches`` in the same order."""
+
+    def __init__(self, job: Job, switches: Sequence[ManagedSwitch]) -> None:
+        self.job = job
+        self.switches = list(switches)
+        self.announcements: dict[int, int] = {}  # rank -> the announcement that it answers, after a rendezvous
+
+    def is_on(self, switch: str) -> bool:
+        """Return whether this switch is one of those that sum the job."""
+        return any(place.switch == switch for place in self.job.switches)
+
+    def places(self) -> Iterator[tuple[JobSwitch, ManagedSwitch]]:
+        """Yield what the job has on each switch, with that switch."""
+        yield from zip(self.job.switches, self.switches, strict=True)
+
+    @contextlib.asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Hold the locks of all its switches, which everybody takes in the same order."""
+        async with contextlib.AsyncExitStack() as stack:
+            for switch in sorted(self.switches, key=lambda switch: switch.name):
+                await stack.enter_async_context(switch.lock)
+            yield
+
+    def tables(self) -> list[tuple[ManagedSwitch, JobTables]]:
+        """Return each switch with what it must hold for the job; every rank's endpoint must be known."""
+        return [(switch, self.job.tables(place, self._multicast(switch))) for place, switch in self.places()]
+
+    def assignment(self, agent: str) -> pb.Assignment:
+        """Return what one agent is to do for the job."""
+        job = self.job
+        carried = job.ranks_by_agent()[agent]
+        [(place, switch)] = (both for both in self.places() if both[0].switch == carried[0].switch)
+        ranks = [rank.rank for rank in carried]
+        return pb.Assignment(
+            job=job.id,
+            epoch=place.epoch,
+            name=job.name,
+            world_size=job.workers,
+            ranks=ranks,
+            slot_base=place.slot_base,
+            slots=place.slots,
+            values_per_packet=job.values_per_packet,
+            switch_address=switch.config.address,
+            switch_udp_port=switch.config.udp_port,
+            multicast_address=self._multicast(switch),
+            announcements=[self.announcements[rank] for rank in ranks] if self.announcements else [],
+            on_failure=f"ON_FAILURE_{job.on_failure.name}",
+            generation=job.generation,
+            secret=job.secret,
+            workers=[rank.worker for rank in carried],
+        )
+
+    def activation(self) -> pb.ControllerMessage:
+        """Return the message that lets ranks attach."""
+        return pb.ControllerMessage(activation=pb.Activation(job=self.job.id, epoch=self.job.epoch))
+
+    def seconds_to_open(self) -> float:
+        """Return how long its agents may take to open their ranks."""
+        job = self.job
+        most = max(len(ranks) for ranks in job.ranks_by_agent().values())
+        return seconds_to_open(most, job.slots, job.values_per_packet)
+
+    def endpoints(self, agent: str, ready: pb.AssignmentReady) -> list[tuple[Rank, tuple[str, int]]]:
+        """Return an agent's ranks with the addresses that it gives them.
+
+        Raises:
+            ValueError: they are not exactly the assigned ranks, or an address cannot be one.
+
+        """
+        mine = self.job.ranks_by_agent().get(agent, [])
+        if sorted(endpoint.rank for endpoint in ready.endpoints) != [rank.rank for rank in mine]:
+            raise ValueError(f"ranks {[e.rank for e in ready.endpoints]} instead of {[rank.rank for rank in mine]}")
+        found = []
+        for endpoint in ready.endpoints:
+            try:
+                usable = not IPv4Address(endpoint.address).is_unspecified
+            except AddressValueError:
+                usable = False
+            if not usable or not 1 <= endpoint.udp_port <= 65535:
+                address = printable(endpoint.address, _MAX_ADDRESS)
+                raise ValueError(f"{address}:{endpoint.udp_port}, which packets cannot be sent to")
+            found.append((self.job.ranks[endpoint.rank], (endpoint.address, endpoint.udp_port)))
+        return found
+
+    def _multicast(self, switch: ManagedSwitch) -> str:
+        """The group that the agents of a switch join, if all are on its segment. One alone gets one copy anyway."""
+        config, ranks = switch.config, self.job.ranks_on(switch.name)
+        together = all(rank.switch_port == config.multicast_port for rank in ranks)
+        several = len({rank.agent for rank in ranks}) > 1
+        return config.multicast_address(self.job.id) if several and together else ""
+
+
+def revocation(
+    job: int, epoch: int, reason: pb.RevocationReason, message: str, ranks: Sequence[int] = ()
+) -> pb.ControllerMessage:
+    """Return the message that tells an agent that a job, in this epoch, is over."""
+    return pb.ControllerMessage(
+        revocation=pb.Revocation(job=job, epoch=epoch, reason=reason, ranks=ranks, message=message)
+    )

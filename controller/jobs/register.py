@@ -1,0 +1,135 @@
+"""All jobs: those that hold slots and tables in memory, the others in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from switchml.controller.errors import JobNotFound
+from switchml.controller.jobs.live import LiveJob
+from switchml.controller.records import Job, JobState
+from switchml.controller.store.database import Store
+from switchml.controller.store.events import EventKind
+
+__all__ = ["JobRegister"]
+
+_LOG = logging.getLogger(__name__)
+
+_LIST_LIMIT = 200
+_EVENTS = {
+    JobState.READY: EventKind.JOB_READY,
+    JobState.RUNNING: EventKind.JOB_RUNNING,
+    JobState.COMPLETED: EventKind.JOB_COMPLETED,
+    JobState.FAILED: EventKind.JOB_FAILED,
+    JobState.STOPPED: EventKind.JOB_STOPPED,
+}
+
+
+class JobRegister:
+    """The jobs by their keys. Iterates over those that live or are being freed, oldest first."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[int, LiveJob] = {}
+
+    def __iter__(self) -> Iterator[LiveJob]:
+        return iter(list(self._held.values()))
+
+    def add(self, live: LiveJob) -> None:
+        """Add a job; it must be in the store."""
+        self._held[live.job.key] = live
+
+    def remove(self, live: LiveJob) -> None:
+        """Forget a job that holds nothing any more."""
+        del self._held[live.job.key]
+
+    # ---- which there are -------------------------------------------------------------------------------------------
+
+    def live_jobs(self) -> list[LiveJob]:
+        """Return the jobs that have not ended, oldest first."""
+        return [held for held in self._held.values() if held.job.live]
+
+    def held(self) -> list[Job]:
+        """Return the jobs that live or are being freed, oldest first."""
+        return [held.job for held in self._held.values()]
+
+    def get(self, job: Job) -> LiveJob | None:
+        """Return a job as it lives or is being freed; None if it holds nothing any more."""
+        return self._held.get(job.key)
+
+    def holder(self, name: str) -> Job | None:
+        """Return the job of this name that lives or is being freed."""
+        return next((job for job in self.held() if job.name == name), None)
+
+    def in_epoch(self, job_id: int, epoch: int) -> LiveJob | None:
+        """Return the live job of this id if it is in this epoch."""
+        return next((live for live in self.live_jobs() if (live.job.id, live.job.epoch) == (job_id, epoch)), None)
+
+    def entering(self, job_id: int, epoch: int) -> LiveJob | None:
+        """Return the live job of this id if it is on its way into this epoch, or comes back to it."""
+        for live in self.live_jobs():
+            target = live.transition.target if live.transition is not None else None
+            if target is not None and (target.job.id, target.job.epoch) == (job_id, epoch):
+                return live
+        return None
+
+    def after(self, job_id: int, switch: str, epoch: int) -> Job | None:
+        """Return the live job of this id that has been in this epoch on this switch, and is in another one now."""
+        for live in self.live_jobs():
+            job = live.job
+            if job.id == job_id and live.is_on(switch) and job.epoch_changes and live.first_epoch <= epoch < job.epoch:
+                return job
+        return None
+
+    def ranks_in_use(self, agent: str) -> int:
+        """Return how many ranks of live jobs an agent carries."""
+        return sum(rank.agent == agent for live in self.live_jobs() for rank in live.job.ranks)
+
+    def find(self, reference: int | str) -> Job:
+        """Return a job, the newest that has the id or name.
+
+        Raises:
+            JobNotFound: no job has it.
+
+        """
+        by_id = isinstance(reference, int)
+        found = self._store.job_of_id(reference) if isinstance(reference, int) else self._store.job_of_name(reference)
+        if found is None:
+            raise JobNotFound(f"no job has the {'id' if by_id else 'name'} {reference!r}")
+        return self._present(found)
+
+    def listed(self, include_ended: bool) -> list[Job]:
+        """Return the live jobs, or the newest of all, oldest first."""
+        if not include_ended:
+            return [live.job for live in self.live_jobs()]
+        return [self._present(job) for job in self._store.newest_jobs(_LIST_LIMIT)[::-1]]
+
+    def _present(self, stored: Job) -> Job:
+        held = self._held.get(stored.key)
+        return held.job if held is not None else stored
+
+    # ---- what becomes of them --------------------------------------------------------------------------------------
+
+    def enter(self, live: LiveJob, state: JobState) -> None:
+        """Let a job enter a state that may follow its present one, and write it to the store.
+
+        Raises:
+            StoreError: it is not in the store.
+
+        """
+        before = live.job.state
+        live.job.enter(state)
+        why = f": {live.job.failure}" if live.job.failure else ""
+        _LOG.info("job %s: %s -> %s%s", live.job.name, before.name, state.name, why)
+        self._store.events.record(_EVENTS[state], live.job.failure, job=live.job)
+        live.updated.notify()
+        self._store.save_state(live.job, before, live.job.failure)
+
+    async def drain(self, seconds: float | None = None) -> bool:
+        """Wait until the jobs that are ending hold nothing any more, at most `seconds`; tell whether that is so."""
+        ending = {held.ending for held in self._held.values() if held.ending is not None}
+        if not ending:
+            return True
+        _, pending = await asyncio.wait(ending, timeout=seconds)
+        return not pending
