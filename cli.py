@@ -15,12 +15,12 @@ def main() -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupted import would print a traceback
 
     from switchml.commands.root import cli, terminate
-    from switchml.commands.standard_streams import replace_what_cannot_be_encoded
+    from switchml.commands.standard_streams import replace_unencodable_characters
 
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, terminate)
-    replace_what_cannot_be_encoded()
+    replace_unencodable_characters()
     cli.main()
 
 

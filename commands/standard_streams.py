@@ -5,10 +5,10 @@ import sys
 
 import click
 
-__all__ = ["note", "replace_what_cannot_be_encoded"]
+__all__ = ["note", "replace_unencodable_characters"]
 
 
-def replace_what_cannot_be_encoded() -> None:
+def replace_unencodable_characters() -> None:
     """Make standard output and error show "?" for characters that the terminal's encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

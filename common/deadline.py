@@ -14,9 +14,8 @@ T = TypeVar("T")
 async def within(seconds: float, awaitable: Awaitable[T]) -> T:
     """Return the result of `awaitable`, which may take `seconds`.
 
-    After a timeout or a cancellation of the caller, the awaitable has ended when this returns. Unlike
-    `asyncio.wait_for`
-    before Python 3.12, a cancellation that comes just as the awaitable ends is not lost.
+    After a timeout or a cancellation of the caller, the awaitable has ended when this returns. Unlike with
+    `asyncio.wait_for` before Python 3.12, a cancellation that comes just as the awaitable ends is not lost.
 
     Raises:
         asyncio.TimeoutError: it did not end in time, and was cancelled.

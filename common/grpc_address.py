@@ -52,8 +52,7 @@ def listen(server: grpc.aio.Server, address: str, security: Security) -> str:
     """Let a server listen at an address, and return it with the port that the kernel chose for port 0.
 
     A Unix socket gets mode 0600, and replaces one whose process has ended. Without TLS a warning says who can command
-    the
-    process.
+    the process.
 
     Raises:
         TlsError: certificates are missing or not usable.

@@ -17,8 +17,7 @@ async def stop_server(server: grpc.aio.Server, grace: float) -> None:
     """Refuse new calls, let running calls continue for ``grace`` seconds, and wait for their tasks to end.
 
     gRPC's own ``stop`` can wait forever if a call is aborted at the same moment, but a process that was told to end
-    must
-    end.
+    must end.
     """
     try:
         await asyncio.wait_for(server.stop(grace), grace + _MARGIN_SECONDS)

@@ -9,10 +9,10 @@ import stat
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["begin_anew_if_long"]
+__all__ = ["truncate_if_long"]
 
 
-def begin_anew_if_long(stream: TextIO, most: int) -> None:
+def truncate_if_long(stream: TextIO, most: int) -> None:
     """Truncate the file that a stream writes to once it has `most` bytes, after copying it to FILE.1.
 
     Streams that are not regular files are ignored. If the disk is too full for the copy, the log is truncated without

@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from switchml.common.log_limit import begin_anew_if_long
+from switchml.common.log_limit import truncate_if_long
 from switchml.common.printable import printable
 
 __all__ = ["LEVELS", "JsonFormatter", "LimitedHandler", "TextFormatter", "configure", "log_options"]
@@ -93,7 +93,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         if self._may_pass(record):
             super().emit(record)
             if self._file_bytes:
-                begin_anew_if_long(self.stream, self._file_bytes)
+                truncate_if_long(self.stream, self._file_bytes)
 
     def summarise(self, all_kinds: bool = False) -> None:
         """Log how many records were suppressed in expired windows, or in all windows."""

@@ -14,7 +14,7 @@ class RankStatus(TypedDict):
     fast_retransmissions: int  # after results of later contributions
     ignored: int  # packets that answered nothing in flight
     position: int  # contributions sent for the first time
-    gso_batch_size: int  # the most that leave in one message, over udp; 0 before that was measured
+    gso_batch_size: int  # the largest number of packets sent in one message, over udp; 0 before it was measured
     round_trip_seconds: float
     epoch_spent: bool  # a slot was used nearly as often as an epoch allows
 
@@ -39,7 +39,7 @@ class LinkCounters(TypedDict):
 class CallTimes(TypedDict):
     """One call that has ended; times are nanoseconds of the machine's monotonic clock.
 
-    The counters are what the rank's progress thread did between `begun` and `ended`.
+    The counters are the times of the rank's progress thread between `begun` and `ended`.
     """
 
     sequence: int
@@ -82,7 +82,7 @@ def shm_port_at(path: str) -> int:
     """
     Return the number of the shm port whose switch listens at `path`.
 
-    Raises as Engine.open_shm_rank.
+    Raises the same as Engine.open_shm_rank.
     """
 
 SOCKET_BUFFER_BYTES: int = 16777216
@@ -91,9 +91,9 @@ SLOT_USES: int = 2147483648
 
 def granted_socket_buffers() -> tuple[int, int]:
     """
-    Return the bytes that a job's socket is given here, receiving and sending.
+    Return the sizes of the receive and send buffers that the kernel gives a job's socket.
 
-    Raises OSError when no socket can be opened.
+    Raises OSError if no socket can be opened.
     """
 
 class Engine:
@@ -114,7 +114,7 @@ class Engine:
     ) -> None:
         """
         With the queues of a device of dataplane.devices, one for each thread, packets travel over them as frames from
-        `address` instead of over the kernel's UDP. All go to the MAC address `next_hop`, or else to the one that ARP
+        `address` instead of over the kernel's UDP. They are sent to the MAC address `next_hop`, or to the one that ARP
         finds. A busy engine never sleeps.
 
         Raises ValueError, also for threads outside 1..64, and OSError.
@@ -160,7 +160,7 @@ class Engine:
         """
         Open a rank that shares memory with the switch that listens at `path`, and return its handle.
 
-        Raises OSError when no switch answers there, and ValueError when it refuses.
+        Raises OSError if no switch answers there, and ValueError if it refuses.
         """
 
     def udp_port(self, handle: int) -> int:
@@ -176,7 +176,7 @@ class Engine:
         """
 
     def switch_ended(self, handle: int) -> bool:
-        """Tell whether the switch with which the rank shares memory has ended."""
+        """Return whether the switch with which the rank shares memory has ended."""
 
     def open_channel(self, handle: int) -> tuple[int, ...]:
         """
@@ -188,19 +188,20 @@ class Engine:
     def status(self, handle: int) -> RankStatus: ...
     def freeze(self, handle: int) -> list[int]:
         """
-        Begin nothing and take no result from now on, and return how many phases of each slot the rank holds.
+        Stop beginning phases and taking results, and return the number of phases of each slot that the rank holds.
 
-        Raises OSError and ValueError when the switch that a rank shares memory with does not answer, or refuses.
+        Raises OSError and ValueError if the switch that a rank shares memory with does not answer, or refuses.
         """
 
     def fetch(self, handle: int, targets: Sequence[int]) -> list[int]:
         """
-        Take the results of each slot until it holds as many phases as `targets` says, and return how many it holds.
+        Take results of each slot until the rank holds the number of its phases in `targets`; return the numbers that it
+        holds now.
 
-        Raises as `freeze`.
+        Raises the same as `freeze`.
         """
 
     def profile(self, handle: int, calls: int) -> RankProfile:
         """
-        Return where the rank's time went, with up to `calls` of its latest calls.
+        Return the profile of the rank, with up to `calls` of its latest calls.
         """

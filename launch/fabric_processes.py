@@ -43,7 +43,7 @@ PROMETHEUS_TARGETS: Final = "prometheus.json"
 METRICS_TOKEN: Final = "metrics.token"  # noqa: S105 - a file's name
 """The file in the run directory with the bearer token for these metrics."""
 
-_STEPS_BESIDE_AGENTS: Final = 4  # the network, the switch, the controller, and the connection between these two
+_STEPS_WITHOUT_AGENTS: Final = 4  # the network, the switch, the controller, and the connection between these two
 
 Reporter = Callable[[str], None]
 """Called with one line at a time about the progress, for people who wait."""
@@ -90,7 +90,7 @@ def launch(
         metrics = ["--metrics", "127.0.0.1:0", "--metrics-token", str(_write_token(run_directory))]
     endpoints: dict[str, str] = {}
 
-    progress.expect(_STEPS_BESIDE_AGENTS + len(places))
+    progress.expect(_STEPS_WITHOUT_AGENTS + len(places))
 
     def wait_ready(child: StartingProcess) -> dict[str, Any]:
         ready = child.wait_ready(deadline)

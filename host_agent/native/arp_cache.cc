@@ -14,8 +14,8 @@ namespace switchml::agent {
 namespace {
 
 constexpr std::chrono::milliseconds kRetryInterval{20};  // while the address is unresolved
-constexpr std::chrono::seconds kReachableTime{30};       // of a resolved address, until it is asked for again
-constexpr std::chrono::seconds kRefreshInterval{1};      // of requests for it then
+constexpr std::chrono::seconds kReachableTime{30};       // for which a resolved address is used without a new request
+constexpr std::chrono::seconds kRefreshInterval{1};      // between requests after that time
 constexpr uint64_t kBroadcast = 0xFFFFFFFFFFFF;
 constexpr uint16_t kDiscard = 9;  // RFC 863: a harmless packet, for which the kernel resolves the address
 
@@ -96,7 +96,7 @@ void ArpCache::receive(const uint8_t* frame, size_t bytes, net::FrameDevice* dev
   if (operation != wire::arp::reply || entry == entries_.end() || entry->second.confirmed >= entry->second.requested)
     return;
   entry->second.mac = mac;
-  entry->second.confirmed = std::max(now, entry->second.requested);  // threads look at the clock at different moments
+  entry->second.confirmed = std::max(now, entry->second.requested);  // threads read the clock at different moments
 }
 
 }  // namespace switchml::agent

@@ -12,8 +12,8 @@
 
 namespace switchml::agent {
 
-// Resolves addresses by ARP (RFC 826) over the device itself, or reads the kernel's ARP table where ARP stays with the
-// kernel. The queues of a device share one cache, because a reply may come to another queue than the one that sent the
+// Resolves addresses by ARP (RFC 826) over the device itself, or reads the kernel's ARP table if the kernel handles
+// ARP. The queues of a device share one cache, because a reply may come to another queue than the one that sent the
 // request. Any thread may use it.
 class ArpCache {
  public:
@@ -22,17 +22,17 @@ class ArpCache {
   // With a `next_hop` every address resolves to that MAC address.
   ArpCache(uint32_t own_address, std::optional<uint64_t> next_hop) : own_address_(own_address), next_hop_(next_hop) {}
 
-  // Returns the MAC address of a host on the same network, or none while it is unresolved. Sends a request over
-  // `device`, the calling thread's queue, when one is due. Does not block.
+  // Returns the MAC address of a host on the same network, or nothing while it is unresolved. Sends a request over
+  // `device`, the calling thread's queue, if one is due. Does not block.
   std::optional<uint64_t> resolve(uint32_t address, net::FrameDevice* device, Clock::time_point now);
-  // Takes an ARP frame that came over `device`: stores a reply to an earlier request, answers a request for our
-  // address.
+  // Handles an ARP frame that came over `device`: stores a reply to an earlier request, answers a request for this
+  // host's address.
   void receive(const uint8_t* frame, size_t bytes, net::FrameDevice* device, Clock::time_point now);
 
  private:
   struct Entry {
     std::optional<uint64_t> mac;
-    Clock::time_point requested;  // the clock's epoch: never
+    Clock::time_point requested;  // the clock's epoch means never
     Clock::time_point confirmed;
   };
 

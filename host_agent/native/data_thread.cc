@@ -177,7 +177,7 @@ int DataThread::prepare_sleep() {
     job->publish(true);
     job->set_sleeping(true);
   }
-  // A process or thread that could not see this yet has not rung for what it submitted or handed over.
+  // A process or thread that did not see this announcement did not ring for its submissions or packets.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool any = !handed_over_.empty() || std::any_of(jobs_.begin(), jobs_.end(), [](const auto& each) {
     return each.second->submissions_wait();

@@ -19,8 +19,8 @@ class DataThread {
   using Peers = std::vector<std::unique_ptr<DataThread>>;
   using JobKey = uint64_t;
 
-  // One of `peers`, which outlive it. Its jobs use its `link`, where it has one, which outlives it as well.
-  // Throws std::system_error.
+  // The thread is one of `peers`. Its jobs use `link`, unless that is null. Both must outlive the thread. Throws
+  // std::system_error.
   DataThread(const Peers* peers, FrameLink* link);
   ~DataThread();
   DataThread(const DataThread&) = delete;
@@ -29,39 +29,39 @@ class DataThread {
   void start();
   void stop();
 
-  // These come from any other thread and take effect between two rounds of this one.
+  // The functions below are called from any other thread and take effect between two rounds of this one.
   // Throws std::system_error.
   void add_job(JobKey key, std::unique_ptr<JobRanks> job);
-  // `doorbell` is that of a rank whose home is here, else -1. Throws std::system_error.
+  // `doorbell` is that of a rank whose home is this thread, otherwise -1. Throws std::system_error.
   void add_rank(JobKey key, const RankAssignment& assignment, RankChannel* channel, int doorbell);
   // Removes the job, too, if it was the last.
   void remove_rank(JobKey key, uint8_t rank, int doorbell);
-  // A change of epoch: as JobRanks'; return what is held of this thread's slots, and 0 of the others.
+  // The change of epoch, as in JobRanks. Both return the phases held of this thread's slots, and 0 for other slots.
   std::vector<uint32_t> freeze(JobKey key, uint8_t rank);
   std::vector<uint32_t> fetch(JobKey key, uint8_t rank, const std::vector<uint32_t>& targets);
-  // Adds what this thread counted for the rank.
+  // Adds this thread's counters of the rank.
   void add_to(JobKey key, uint8_t rank, RankProfile* profile);
-  // Runs `operation` while this thread stands still.
+  // Runs `operation` between two rounds of this thread.
   template <class Operation>
   auto paused(Operation&& operation) {
     return worker_.control(operation);
   }
 
-  // From a peer: there is something for this thread.
+  // Called by a peer that has work for this thread.
   void nudge() { worker_.wake_event().nudge(); }
   void hand_over(JobKey key, StrayDatagram stray) { handed_over_.put({key, std::move(stray)}); }
 
  private:
   void run();
   bool serve(Clock::time_point now);
-  // Rings for each of the peers, given as bits.
+  // Wakes each of the peers, given as bits.
   void nudge_peers(uint64_t peers) const;
   void take_handed_over(Clock::time_point now);
   int wait_milliseconds(Clock::time_point now) const;
-  // Announces that the thread is about to sleep. Returns for how many milliseconds, -1 without limit.
+  // Announces that the thread is about to sleep. Returns the milliseconds to sleep, -1 for no limit.
   int prepare_sleep();
   void sleep(int timeout);
-  // Nothing where there is no descriptor.
+  // No effect if there is no descriptor (-1).
   void watch(int fd, bool is_eventfd) const;
   bool look_again(bool found, Clock::time_point now) const {
     return link_ == nullptr ? found : link_->look_again(found, now);

@@ -13,11 +13,11 @@
 
 namespace switchml::agent {
 
-// Calls come from any thread. Those that open, close or stop a rank may take seconds, since they make memory and ask
-// the switch. Status and profile of a rank do not wait for them.
+// Any thread may call it. Calls that open, close or stop a rank may take seconds, because they make memory and wait for
+// the switch. Status and profile of a rank do not wait for such calls.
 class Engine {
  public:
-  // As PacketPath's; `slot_uses` holds for all ranks.
+  // The parameters are those of PacketPath; `slot_uses` applies to all ranks.
   explicit Engine(unsigned threads, PacketPath::Links links = {}, uint32_t slot_uses = wire::kSlotUses);
 
   void start() { packets_.start(); }
@@ -27,7 +27,7 @@ class Engine {
   uint64_t open_rank(const RankAssignment& assignment);
   // Opens a rank that shares memory with the switch at `path`, as SharedMemoryRank's constructor does.
   uint64_t open_shm_rank(const std::string& path, const RankAssignment& assignment);
-  // Throw std::out_of_range when no rank with this handle is open.
+  // Both functions throw std::out_of_range if no rank with this handle is open.
   std::shared_ptr<Rank> rank(uint64_t handle);
   void close_rank(uint64_t handle);
 

@@ -39,7 +39,7 @@ class FrameLink::JobLink : public JobTransport {
     addresses_.udp_src = udp_port != 0 ? udp_port : link->reserve_port(this);
     addresses_.udp_dst = ntohs(switch_endpoint.sin_port);
     link->listen_at(addresses_.udp_src, this);
-    resolve_switch();  // so that it is known when the first packet leaves
+    resolve_switch();  // so that it is known when the first packet is sent
   }
   ~JobLink() override {
     link_->jobs_.erase(udp_port());
@@ -72,7 +72,7 @@ class FrameLink::JobLink : public JobTransport {
 
   void deliver(const net::Datagram& datagram) { inbox_.push_back(datagram); }
   void forget() { inbox_.clear(); }
-  // Holds the port in the kernel's eyes.
+  // Keeps the port reserved in the kernel.
   void hold(net::UdpSocket socket) { holder_ = std::move(socket); }
 
  private:
@@ -126,7 +126,7 @@ std::unique_ptr<JobTransport> FrameLink::open(const sockaddr_in& switch_endpoint
   if (frame > device_->largest_frame()) {
     throw std::invalid_argument("frames of " + std::to_string(frame) + " bytes do not fit " + device_->name() +
                                 ", which takes " + std::to_string(device_->largest_frame()) +
-                                ": raise its MTU, or have fewer values in a packet");
+                                ": raise its MTU, or use fewer values per packet");
   }
   auto job = std::make_unique<JobLink>(this, switch_endpoint, *udp_port);
   *udp_port = job->udp_port();
@@ -140,7 +140,7 @@ uint16_t FrameLink::reserve_port(JobLink* job) {
     port = socket.port();
     job->hold(std::move(socket));
   } catch (const std::system_error& error) {
-    if (error.code().value() != EADDRNOTAVAIL) throw;  // else the kernel does not know the address
+    if (error.code().value() != EADDRNOTAVAIL) throw;  // EADDRNOTAVAIL: the kernel does not have the address
     for (uint32_t tried = 0; port == 0 && tried < kEphemeralPorts; ++tried) {
       if (jobs_.count(next_port_) == 0) port = next_port_;
       next_port_ = next_port_ == UINT16_MAX ? kFirstEphemeral : static_cast<uint16_t>(next_port_ + 1);
@@ -156,8 +156,8 @@ void FrameLink::listen_at(uint16_t port, JobLink* job) {
 }
 
 bool FrameLink::receive(Clock::time_point now) {
-  device_->flush();                                     // what it had no room for before
-  for (const auto& [port, job] : jobs_) job->forget();  // of a job that its thread does not have yet
+  device_->flush();                                     // sends frames that the device had no room for
+  for (const auto& [port, job] : jobs_) job->forget();  // frames of a job that its thread does not have yet
   const size_t count = device_->receive(frames_.data());
   for (size_t i = 0; i < count; ++i) take_frame(frames_[i], now);
   return count > 0;

@@ -1,5 +1,5 @@
-// All jobs' packets over one FrameDevice, a queue of an interface: the agent makes and takes whole Ethernet frames
-// itself.
+// The packets of all jobs over one FrameDevice, a queue of an interface: the agent itself sends and receives whole
+// Ethernet frames.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@
 namespace switchml::agent {
 
 struct FrameLinkOptions {
-  uint32_t address = 0;              // IPv4, of this host on the device
-  std::optional<uint64_t> next_hop;  // MAC address that all packets go to; without it ARP finds the switch's
+  uint32_t address = 0;              // IPv4 address of this host on the device
+  std::optional<uint64_t> next_hop;  // MAC address to which all packets are sent; default: the switch's, found by ARP
   bool busy = false;                 // never sleep: for a CPU that does nothing else
 };
 
@@ -37,27 +37,31 @@ class FrameLink {
   FrameLink(const FrameLink&) = delete;
   FrameLink& operator=(const FrameLink&) = delete;
 
-  // A job's way to the switch; the link outlives it. At the first of an interface's links `*udp_port` is 0, and becomes
-  // the job's own UDP port, which is then given to the others. Throws std::invalid_argument when packets of
-  // `packet_bytes` of UDP payload do not fit the device, and std::system_error when no UDP port is left.
+  // Returns a job's transport to the switch; the link must outlive it. For the first of an interface's links
+  // `*udp_port` is 0, and is set to the job's UDP port, which the caller passes to the other links. Throws
+  // std::invalid_argument if packets of `packet_bytes` of UDP payload do not fit the device, and std::system_error if
+  // no UDP port is left.
   std::unique_ptr<JobTransport> open(const sockaddr_in& switch_endpoint, size_t packet_bytes, uint16_t* udp_port);
-  // Payloads of contributions are in this memory, or no longer. A device that can reads them from there.
+  // Starts or stops sharing memory that holds payloads of contributions. Some devices can read them directly from
+  // there.
   void share(const std::shared_ptr<channel::SharedMemory>& memory) {
     device_->share({memory, memory->data()}, memory->bytes());
   }
   void unshare(const channel::SharedMemory& memory) { device_->unshare(memory.data()); }
 
-  // For the thread that moves packets, when it begins and ends.
+  // Called by the thread that moves packets when it begins and when it ends.
   void enter_thread() { device_->enter_thread(); }
   void leave_thread() { device_->leave_thread(); }
 
-  // Takes a burst of frames and gives them to their jobs, until the next call. Returns whether there were any.
+  // Receives a burst of frames and passes them to their jobs, which may use them until the next call. Returns whether
+  // there were any.
   bool receive(Clock::time_point now);
-  // The links that receive() gave frames to since the last call, as bits: their threads must be woken.
+  // Returns the links to which receive() passed frames since the last call, as bits; the caller wakes their threads.
   uint64_t take_handed_to() { return device_->take_handed_to(); }
   // Returns whether to poll again at once; `found` says whether the last round found anything to do.
   bool look_again(bool found, Clock::time_point now) { return schedule_.look_again(found, now); }
-  // A descriptor that is readable when to poll again after prepare_sleep(), which returns false when that is now.
+  // Returns a descriptor that becomes readable, after prepare_sleep(), when it is time to poll again; prepare_sleep()
+  // returns false if that is now.
   int fd() const { return device_->fd() >= 0 ? device_->fd() : schedule_.timer(); }
   bool prepare_sleep();
   void end_sleep();
@@ -69,7 +73,7 @@ class FrameLink {
   class JobLink;
 
   void take_frame(const net::Datagram& frame, Clock::time_point now);
-  // A port that no other program of this host uses on our address, where the kernel knows that address.
+  // Returns a port that no other program of this host uses on the device's address, if the kernel has that address.
   uint16_t reserve_port(JobLink* job);
   void listen_at(uint16_t port, JobLink* job);
 
@@ -83,7 +87,7 @@ class FrameLink {
   counters::Link counters_;
 };
 
-// The links of an interface's queues, in their order. Throws std::system_error.
+// Returns the links of an interface's queues, in order. Throws std::system_error.
 std::vector<std::unique_ptr<FrameLink>> links_of(std::vector<std::unique_ptr<net::FrameDevice>> queues,
                                                  const FrameLinkOptions& options);
 

@@ -9,27 +9,27 @@
 
 namespace switchml::agent {
 
-// At a job's start its first packets leave in batches of several sizes in turns; from then on in the largest, unless
-// another size took much less time for a packet. It is the time of the sender, which on one machine is the receiver's
-// as well. As a rule the largest is the best: what a batch costs is shared by its packets. Where a driver must cut
-// batches up itself, or a tunnel copies them, it need not be.
+// The first packets of a job are sent in batches of several sizes in turn. After that the largest size is used, unless
+// another size took much less time per packet. The measured time is that of the sender, which on one machine includes
+// the receiver's. Normally the largest size is the best, because the packets of a batch share its cost; but it may not
+// be if a driver must cut batches itself, or a tunnel copies them.
 class GsoBatchSize {
  public:
-  // `largest` is the most packets that a batch can have.
+  // `largest` is the largest number of packets in a batch.
   explicit GsoBatchSize(size_t largest) {
     for (size_t packets = std::max<size_t>(largest, 1); packets > 0; packets /= 2) {
       trials_.push_back({packets, {}});
     }
   }
 
-  // The size of the batches in which `packets` must leave now.
+  // Returns the size of the batches in which `packets` packets must be sent now.
   size_t for_packets(size_t packets) const {
     return settled_ || packets >= fewest_packets() ? trials_[turn_].packets : trials_.front().packets;
   }
-  // The size that was chosen; 0 before that.
+  // Returns the chosen size; 0 before it is chosen.
   size_t chosen() const { return settled_ ? trials_[turn_].packets : 0; }
 
-  // Takes the time in which `packets` left, in batches of for_packets() and a smaller last one.
+  // Adds the time in which `packets` were sent, in batches of for_packets() and a smaller last one.
   void sent(size_t packets, uint64_t nanoseconds) {
     if (settled_ || packets < fewest_packets()) return;
     trials_[turn_].nanoseconds[samples_] = nanoseconds / packets;
@@ -45,13 +45,13 @@ class GsoBatchSize {
     std::array<uint64_t, kSamples> nanoseconds;  // of one packet
   };
 
-  // Two large batches, as in a large tensor: what a few packets take is the waking up of processes. Packets of which
-  // more go into a batch than are sent at once are judged by fewer.
+  // A sample needs two large batches, as in a large tensor, because the time of a few packets is mostly that of waking
+  // processes up. The limit is for small packets, of which a batch could hold more than are sent at once.
   size_t fewest_packets() const { return std::min<size_t>(2 * trials_.front().packets, 32); }
 
-  // The medians are compared: any call can be interrupted. A smaller size must take less than two thirds of the time:
-  // on a busy machine samples of one size differ by a factor of ten, and the wrong size costs a job a tenth of its
-  // time.
+  // Medians are compared, because any call can be interrupted. A smaller size must take less than two thirds of the
+  // time: on a busy machine samples of one size differ by a factor of ten, and the wrong size costs a job a tenth of
+  // its time.
   void settle() {
     for (Trial& trial : trials_) {
       std::nth_element(trial.nanoseconds.begin(), &trial.nanoseconds[kSamples / 2], trial.nanoseconds.end());

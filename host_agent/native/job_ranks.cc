@@ -37,7 +37,7 @@ RankSender& JobRanks::find(uint8_t rank) const {
       return *each;
     }
   }
-  throw std::out_of_range("rank " + std::to_string(rank) + " is not here");
+  throw std::out_of_range("rank " + std::to_string(rank) + " of the job is not open on this host");
 }
 
 void JobRanks::add_to(uint8_t rank, RankProfile* profile) const { find(rank).add_to(profile); }

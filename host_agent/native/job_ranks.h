@@ -16,9 +16,9 @@
 
 namespace switchml::agent {
 
-// A datagram that came to another thread's socket than that of its slot.
+// A datagram that came to the socket of a thread that does not serve its slot.
 struct StrayDatagram {
-  unsigned thread;  // of its slot
+  unsigned thread;  // the thread that serves its slot
   sockaddr_in source;
   std::vector<uint8_t> bytes;
 };
@@ -28,37 +28,37 @@ struct StrayDatagram {
 // all get its result at the same moment. One thread uses it.
 class JobRanks {
  public:
-  // `assignment` is that of any of the ranks. `thread` of `threads` moves the slots that belong to it, and results of
-  // them come over `transport`; `results` has one buffer a slot, which all ranks read.
+  // `assignment` is that of any of the ranks. `thread` of `threads` serves the slots that belong to it, and their
+  // results come over `transport`; `results` has one buffer per slot, which all ranks read.
   JobRanks(const RankAssignment& assignment, unsigned thread, unsigned threads, std::unique_ptr<JobTransport> transport,
            uint8_t* results);
 
   JobTransport& transport() const { return *transport_; }
 
-  // `channel` outlives the rank here.
+  // `channel` must outlive the rank in this object.
   void add(const RankAssignment& assignment, RankChannel* channel);
   void remove(uint8_t rank);
   bool empty() const { return ranks_.empty(); }
-  // As RankSender's. Throws std::out_of_range for a rank that is not here, and what those throw.
+  // The same as in RankSender. Throws the same, and std::out_of_range for an unknown rank.
   void freeze(uint8_t rank) { find(rank).freeze(); }
   void fetch(uint8_t rank, const std::vector<uint32_t>& targets) { find(rank).fetch(targets); }
   std::vector<uint32_t> held(uint8_t rank) const { return find(rank).held(); }
-  // Adds what was counted for the rank here. Throws std::out_of_range for a rank that is not here.
+  // Adds this object's counters of the rank. Throws std::out_of_range for an unknown rank.
   void add_to(uint8_t rank, RankProfile* profile) const;
 
   // Takes a batch of results from each socket. Returns whether there were any packets. Those of other threads' slots
   // are appended to `strays`.
   bool receive(net::ReceiveBatch& batch, Clock::time_point now, std::vector<StrayDatagram>* strays);
   void take(const net::Datagram& datagram, Clock::time_point now, std::vector<StrayDatagram>* strays);
-  // Takes what the processes submitted; for ranks whose home is here, on behalf of all threads. Adds the threads that
-  // were given something to `others`, as bits. Returns whether this one was.
+  // Takes the submissions of the processes; for ranks whose home is this thread, also those for other threads, which it
+  // adds to `others` as bits. Returns whether there were any for this thread.
   bool take_submissions(uint64_t* others);
   // Sends contributions and retransmissions that are due.
   void transmit(net::SendBatch& batch, Clock::time_point now);
-  // Gives the processes the results since the last call.
+  // Passes the results since the last call to the processes.
   void publish(bool nothing_left);
   Clock::time_point next_deadline() const;
-  // Tells the processes of ranks whose home is here whether they must ring.
+  // Tells the processes of ranks whose home is this thread whether they must ring.
   void set_sleeping(bool sleeping);
   // Returns whether take_submissions() would find something.
   bool submissions_wait() const;

@@ -28,7 +28,7 @@ int duplicate(int descriptor, const char* what) {
 
 }  // namespace
 
-// One rank, whose slots all data threads share among them.
+// One rank, whose slots are divided among all data threads.
 class PacketPath::PacketRank : public Rank {
  public:
   PacketRank(PacketPath* path, JobName name, const Job& job, uint8_t rank)
@@ -57,7 +57,7 @@ class PacketPath::PacketRank : public Rank {
   // The job, while operations_ is held; null once the rank is closed.
   const Job* find_job() const;
   const Job& job() const;
-  // Calls act(thread) for each data thread. Returns how many phases of each slot are held in all.
+  // Calls act(thread) for each data thread. Returns the phases held of each slot over all threads.
   template <class Act>
   std::vector<uint32_t> held_after(Act&& act);
 
@@ -123,7 +123,7 @@ RankStatus PacketPath::PacketRank::status() const {
 
 RankProfile PacketPath::PacketRank::profile(uint64_t calls) const {
   RankProfile profile = channel_->is_open() ? profile_of(channel_->channel().control(), calls) : RankProfile{};
-  profile.sum_ns = 0;  // only the process writes there
+  profile.sum_ns = 0;  // no switch writes to this memory
   for (const auto& thread : path_->threads_) {
     thread->add_to(key_, rank_, &profile);
   }
@@ -148,7 +148,7 @@ PacketPath::PacketPath(unsigned threads, Links links, uint32_t slot_uses)
     : links_(std::move(links)), slot_uses_(slot_uses) {
   if (!links_.empty() && links_.size() != threads) {
     throw std::invalid_argument("a device with " + std::to_string(links_.size()) +
-                                " queues is for as many data threads, not " + std::to_string(threads));
+                                " queues needs the same number of data threads, not " + std::to_string(threads));
   }
   if (threads < 1 || threads > kMostThreads) {
     throw std::invalid_argument("an agent has 1 to " + std::to_string(kMostThreads) + " data threads, not " +
@@ -184,10 +184,10 @@ std::vector<std::unique_ptr<JobTransport>> PacketPath::open_transports(const Ran
     return open_links(assignment, packet_bytes, udp_port);
   }
   if (const size_t largest = net::largest_datagram(assignment.address, switch_endpoint); packet_bytes > largest) {
-    throw std::invalid_argument("packets of " + std::to_string(packet_bytes) + " bytes do not fit the way from " +
+    throw std::invalid_argument("packets of " + std::to_string(packet_bytes) + " bytes do not fit the path from " +
                                 assignment.address + " to the switch at " + assignment.switch_address +
                                 ", which takes " + std::to_string(largest) +
-                                ": raise its MTU, or have fewer values in a packet");
+                                ": raise its MTU, or use fewer values per packet");
   }
   const auto count = static_cast<unsigned>(threads_.size());
   std::vector<std::unique_ptr<JobTransport>> transports;
@@ -211,7 +211,7 @@ std::vector<std::unique_ptr<JobTransport>> PacketPath::open_links(const RankAssi
                                                                   uint16_t* udp_port) {
   if (!assignment.multicast_address.empty()) {
     throw std::invalid_argument(
-        "a device takes no IP multicast: leave `multicast` of the switch out of the controller's"
+        "a device does not support IP multicast: remove `multicast` of the switch from the controller's"
         " configuration");
   }
   const sockaddr_in switch_endpoint =

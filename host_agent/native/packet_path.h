@@ -17,7 +17,7 @@
 
 namespace switchml::agent {
 
-// Calls come from any thread. Those that open, close or stop ranks go one at a time.
+// Any thread may call it. Calls that open, close or stop ranks are made one at a time.
 class PacketPath {
  public:
   static constexpr unsigned kMostThreads = 64;
@@ -26,9 +26,9 @@ class PacketPath {
 
   using Links = std::vector<std::unique_ptr<FrameLink>>;
 
-  // Each rank's slots are divided among `threads` data threads. With links of an interface's queues, one for each
-  // thread, packets travel over those instead of the kernel's UDP. `slot_uses` is the number of uses of a slot that an
-  // epoch allows. Throws std::invalid_argument and std::system_error.
+  // Each rank's slots are divided among `threads` data threads. If there are links of an interface's queues, one for
+  // each thread, packets are sent over those instead of the kernel's UDP. `slot_uses` is the number of uses of a slot
+  // that an epoch allows. Throws std::invalid_argument and std::system_error.
   PacketPath(unsigned threads, Links links, uint32_t slot_uses);
   ~PacketPath();
   PacketPath(const PacketPath&) = delete;
@@ -37,17 +37,17 @@ class PacketPath {
   void start();
   void stop();
 
-  // The ranks of a job share a UDP port, which the kernel picks. The path outlives the rank. Throws
-  // std::invalid_argument, also when the rank is open already, and std::system_error.
+  // Opens a rank. The ranks of a job share a UDP port, which the kernel picks. The path must outlive the rank. Throws
+  // std::invalid_argument, also if the rank is open already, and std::system_error.
   std::shared_ptr<Rank> open(const RankAssignment& assignment);
 
-  // Counters of all links together, of what belongs to no rank. Throws std::invalid_argument without links.
+  // Counters of all links together, for frames that belong to no rank. Throws std::invalid_argument without links.
   struct LinkCounters : counters::Device, counters::Link {};
   LinkCounters link_counters();
 
  private:
   class PacketRank;
-  // The key by which an agent's jobs differ: addresses and port, job and epoch.
+  // The key of a job in an agent: addresses and port, job and epoch.
   using JobName = std::tuple<std::string, std::string, uint16_t, uint16_t, uint16_t>;
   struct Job {
     DataThread::JobKey key = 0;
@@ -56,7 +56,7 @@ class PacketPath {
     std::map<uint8_t, std::shared_ptr<RankChannel>> ranks;
   };
 
-  // Each thread's transport to the switch. Sets `*udp_port` to the port that they share.
+  // Returns each thread's transport to the switch, and sets `*udp_port` to the port that they share.
   std::vector<std::unique_ptr<JobTransport>> open_transports(const RankAssignment& assignment, uint16_t* udp_port);
   std::vector<std::unique_ptr<JobTransport>> open_links(const RankAssignment& assignment, size_t packet_bytes,
                                                         uint16_t* udp_port);
@@ -74,7 +74,7 @@ class PacketPath {
     }
   }
 
-  std::mutex operations_;  // held by the operation that is under way
+  std::mutex operations_;  // held by the current operation
   Links links_;            // one for each thread, or none
   DataThread::Peers threads_;
   uint32_t slot_uses_;

@@ -1,4 +1,4 @@
-// The interface of a rank that is open on this agent: its values travel as packets, or over shared memory.
+// The interface of a rank that is open on this agent; its values are sent as packets, or over shared memory.
 #pragma once
 
 #include <cstdint>
@@ -9,34 +9,34 @@
 
 namespace switchml::agent {
 
-// Calls come from any thread, also for a rank that another thread has closed: those that need it to be open throw
-// std::out_of_range then. Only open_channel(), freeze(), fetch() and close() may take long.
+// Any thread may call it, also after another thread has closed the rank: functions that need an open rank then throw
+// std::out_of_range. Only open_channel(), freeze(), fetch() and close() may take long.
 class Rank {
  public:
   virtual ~Rank() = default;
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 
-  // The number that stands for the rank's UDP source port in the switch's worker table.
+  // Returns the rank's UDP source port in the switch's worker table, or the number used in its place.
   virtual uint16_t udp_port() const = 0;
-  // A descriptor that becomes readable when the switch ends, which stays the rank's; -1 where none tells.
+  // Returns a descriptor, owned by the rank, that becomes readable when the switch ends; -1 if it has none.
   virtual int switch_socket() const = 0;
   // Returns whether the switch is known to have ended.
   virtual bool switch_ended() const = 0;
 
-  // Makes the memory that the rank shares with its process. Returns new descriptors, which the caller closes: of the
-  // memory, of the doorbell, and of the memory of the job's results where there is one. Throws std::logic_error
-  // the second time, and std::system_error.
+  // Makes the memory that the rank shares with its process. Returns new descriptors, which the caller must close: of
+  // the memory, of the doorbell and, if there is one, of the memory for the job's results. Throws std::logic_error on
+  // the second call, and std::system_error.
   virtual std::vector<int> open_channel() = 0;
   // Ends the service of the rank.
   virtual void close() = 0;
 
   virtual RankStatus status() const = 0;
-  // With up to `calls` of the rank's latest calls.
+  // Returns the profile, with up to `calls` of the rank's latest calls.
   virtual RankProfile profile(uint64_t calls) const = 0;
 
-  // A change of epoch (docs/protocol.md, SenderSlots): both return how many phases of each slot are held. Throw
-  // std::invalid_argument when the rank refuses, and std::system_error.
+  // The change of epoch (docs/protocol.md, SenderSlots): both return the number of phases held of each slot. They throw
+  // std::invalid_argument if the rank refuses, and std::system_error.
   virtual std::vector<uint32_t> freeze() = 0;
   virtual std::vector<uint32_t> fetch(const std::vector<uint32_t>& targets) = 0;
 

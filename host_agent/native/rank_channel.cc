@@ -15,7 +15,7 @@ namespace switchml::agent {
 
 namespace {
 
-// The part of a pool, 1 / kShareOfPool, for which a sleeping agent is woken, unless the process has no more.
+// A process wakes a sleeping agent after it has submitted 1 / kShareOfPool of the pool, or all that it can submit.
 constexpr uint32_t kShareOfPool = 8;
 
 std::system_error failure(const char* what) { return {errno, std::generic_category(), what}; }
@@ -50,11 +50,12 @@ int RankChannel::open() {
   control->geometry.rank = assignment_.rank;
   control->geometry.world_size = assignment_.world_size;
   control->geometry.results_apart = 1;
-  control->geometry.first_cpu = 1;                             // any
-  control->server_sleeps.store(1, std::memory_order_relaxed);  // the home may have gone to sleep before this was there
+  control->geometry.first_cpu = 1;  // any
+  control->server_sleeps.store(
+      1, std::memory_order_relaxed);  // the home may have gone to sleep before this memory existed
   const int descriptor = fcntl(memory_->fd(), F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) {
-    throw failure("dup of shared memory");
+    throw failure("cannot duplicate the descriptor of shared memory");
   }
   memory_->close_descriptor();
   open_.store(true, std::memory_order_release);

@@ -1,4 +1,4 @@
-// Where one rank's time goes: what its process, the agent's data thread and a switch on the same machine have counted.
+// The profile of one rank: counters of its process, the agent's data thread and a switch on the same machine.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace switchml::agent {
 
-// The part of the process (Thread, Process, latest) is not checked: it concerns that process alone.
+// The values of the process (Thread, Process, latest) are not checked, because they concern only that process.
 struct RankProfile : counters::Thread, counters::Process, counters::Path {
   std::vector<channel::CallTimes> latest;  // oldest first
   uint64_t taken_at = 0;                   // monotonic_nanoseconds() when this was read

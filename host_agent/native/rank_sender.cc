@@ -8,14 +8,13 @@ namespace switchml::agent {
 
 namespace {
 
-// A contribution counts as lost when results of this number of later ones have come before its own: the reordering
-// threshold of RFC 6675. A lower one would take the reordering of a GSO batch for a loss; half the window, where that
-// is less, can still happen. It grows where results come in another order by nature, as from a switch with several
-// shards.
+// The reordering threshold (RFC 6675): a contribution counts as lost if the results of this number of later ones have
+// come before its own. A lower one would treat the reordering within a GSO batch as a loss. If half the window is less,
+// that is used. The threshold grows if results normally come in another order, as from a switch with several shards.
 constexpr uint32_t kReorderingThreshold = 64;
 constexpr uint32_t kPoolsUntilLower = 16;  // of results without a spurious fast retransmission, until it is halved
-// A timeout retransmits only a few contributions: silence is mostly a straggler's, and then all of them are
-// duplicates. Each result that a retransmission brought allows two more, so that a lost window is back in a few rounds.
+// A timeout retransmits only a few contributions, because it is mostly caused by a straggler, and then all of them are
+// duplicates. Each result of a retransmission allows two more, so that a lost window is retransmitted in a few rounds.
 constexpr uint32_t kRetransmitsPerTimeout = 2;
 constexpr uint32_t kRetransmitsPerResult = 2;
 
@@ -142,7 +141,7 @@ void RankSender::retransmit_after_timeout(net::SendBatch& batch, Clock::time_poi
     retransmit_from_ = window_begin_;
     next_deadline_ = now + ticks(round_trip_.timeout(timeouts_));
   }
-  // The lowest chunks first: they are what the other ranks' windows wait for.
+  // The lowest chunks come first, because the windows of other ranks wait for these.
   for (retransmit_from_ = later(retransmit_from_, window_begin_);
        retransmit_credit_ > 0 && is_before(retransmit_from_, send_from_); ++retransmit_from_) {
     const uint16_t slot = slot_of(retransmit_from_);
@@ -155,13 +154,13 @@ void RankSender::retransmit_after_timeout(net::SendBatch& batch, Clock::time_poi
   }
 }
 
-// A result of the original transmission shows that a fast retransmission was spurious (RFC 3522). That happens for a
-// while when ranks send in different orders, and all the time when a switch has several shards.
+// A result of the original transmission shows that a fast retransmission was spurious (RFC 3522). That happens
+// temporarily if ranks send in different orders, and permanently if a switch has several shards.
 void RankSender::adapt_reordering_threshold(const Flight& flight, bool answers_retransmission) {
   const bool spurious = flight.fast_retransmitted && !answers_retransmission;
   if (spurious && flight.number > threshold_raised_at_) {
     reordering_threshold_ = std::min(reordering_threshold_ * 2, std::max(kReorderingThreshold, assignment_.slots / 2));
-    threshold_raised_at_ = last_number_;  // what was retransmitted together raises it once
+    threshold_raised_at_ = last_number_;  // several retransmissions of the same time raise it only once
     results_since_spurious_ = 0;
   } else if (++results_since_spurious_ == kPoolsUntilLower * assignment_.slots) {
     reordering_threshold_ = std::max(reordering_threshold_ / 2, kReorderingThreshold);
@@ -171,7 +170,7 @@ void RankSender::adapt_reordering_threshold(const Flight& flight, bool answers_r
 
 void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   const wire::Header& header = result.header;
-  const bool answers_retransmission = (header.flags & wire::flag::retransmission) != 0;  // this rank's or another one's
+  const bool answers_retransmission = (header.flags & wire::flag::retransmission) != 0;  // of this rank or another one
   const Flight& flight = flights_[result.slot];
   if (header.worker == assignment_.rank && flight.transmissions == 1) {
     round_trip_.sample(now - flight.sent);
@@ -182,7 +181,7 @@ void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   } else if (answers_retransmission) {
     retransmit_credit_ += kRetransmitsPerResult;
   } else {
-    retransmit_credit_ = 0;  // the silence was a straggler's: nothing else need be missing
+    retransmit_credit_ = 0;  // a straggler caused the timeout, so nothing else need be lost
   }
   adapt_reordering_threshold(flight, answers_retransmission);
   if (flight.timed_out) {
@@ -208,7 +207,7 @@ void RankSender::fetch(const std::vector<uint32_t>& targets) {
   }
 }
 
-// A phase that another survivor holds is full in the switch, which sends its result again to a rank that asks.
+// If another remaining rank holds a phase, the switch has its complete sum, and sends the result again on request.
 void RankSender::retransmit_frozen(net::SendBatch& batch, Clock::time_point now) {
   if (now < next_deadline_) {
     return;

@@ -20,17 +20,17 @@ namespace switchml::agent {
 
 using Clock = std::chrono::steady_clock;
 
-// One result that came from the switch, checked.
+// One result from the switch, after checks.
 struct TakenResult {
   wire::Header header;
   uint32_t slot;  // in the rank's pool
   size_t bytes;   // of the datagram
 };
 
-// A rank has one sender in each data thread, for the slots that belong to the thread, which alone uses it.
+// A rank has one sender in each data thread, for the slots that belong to this thread. Only the thread uses it.
 class RankSender {
  public:
-  // `channel` outlives it.
+  // `channel` must outlive the sender.
   RankSender(const RankAssignment& assignment, unsigned thread, RankChannel* channel);
   RankSender(const RankSender&) = delete;
   RankSender& operator=(const RankSender&) = delete;
@@ -46,10 +46,11 @@ class RankSender {
   void take_result(const TakenResult& result, Clock::time_point now);
   // Counts a packet that is not the result of a slot in flight.
   void ignore_result() { status_.ignored += 1; }
-  // Queues what the window allows, and retransmissions that are due; `batch` must be sent before anything else happens.
+  // Queues the contributions that the window allows, and due retransmissions. The caller must send `batch` before it
+  // calls another function.
   void transmit(net::SendBatch& batch, Clock::time_point now);
-  // Gives the process the results since the last call, and wakes it if it waits for so many, or if nothing else is
-  // left. Publishes the status; `gso_batch_size` is the transport's.
+  // Passes the results since the last call to the process, and wakes it if it waits for this number, or if there is
+  // `nothing_left` to do. Publishes the status; `gso_batch_size` is that of the transport.
   void publish(bool nothing_left, uint64_t gso_batch_size);
   // The time at which transmit() must be called even if nothing happens; Clock::time_point::max() for never.
   Clock::time_point next_deadline() const { return next_deadline_; }
@@ -57,24 +58,24 @@ class RankSender {
   // Nanoseconds: the rank's share of the time in which its thread worked for all ranks of the job.
   void count_sending(uint64_t nanoseconds) { path_.send_ns += nanoseconds; }
   void count_receiving(uint64_t nanoseconds) { path_.receive_ns += nanoseconds; }
-  // Adds what was counted here to what others counted.
+  // Adds the counters of this sender to `profile`.
   void add_to(RankProfile* profile) const;
 
-  // A change of epoch, as SenderSlots'. From freeze() on nothing is begun either; after fetch(), transmit() asks for
-  // what may be had.
+  // The change of epoch, as in SenderSlots. After freeze() no contribution is begun either; after fetch(), transmit()
+  // asks for the results that the rank may still take.
   void freeze();
   void fetch(const std::vector<uint32_t>& targets);
-  // Phases held of each slot; 0 of slots that belong to other threads.
+  // Returns the phases held of each slot; 0 for slots that belong to other threads.
   std::vector<uint32_t> held() const { return slots_.held(); }
 
  private:
   using SlotState = channel::SenderSlots::State;
-  // How the contribution in a slot was sent.
+  // The transmissions of the contribution in a slot.
   struct Flight {
     uint8_t transmissions = 0;
     bool timed_out = false;           // retransmitted after a timeout
     bool fast_retransmitted = false;  // retransmitted because later results had come
-    uint64_t number = 0;              // of its last transmission, among all of this sender
+    uint64_t number = 0;              // of its last transmission, among all those of this sender
     Clock::time_point sent;
   };
   struct Transmission {
@@ -101,9 +102,9 @@ class RankSender {
   std::vector<Flight> flights_;    // of each slot
   std::vector<uint8_t> headers_;   // of the packet in flight of each slot; the process cannot reach them
   std::deque<Transmission> sent_;  // in order; finished and retransmitted ones leave from the front
-  // The window is a stretch of the stream: it begins with the lowest chunk that is the agent's. Counting packets
-  // instead would not do: a slot's second phase comes behind later chunks, in another order at each rank, and two ranks
-  // whose windows are full of chunks that the other one has not sent yet would wait for each other forever.
+  // The window is a range of the stream that begins with the lowest chunk that the agent holds. Counting packets
+  // instead would not work: a slot's second phase comes after later chunks, in a different order on each rank. Two
+  // ranks whose windows are full of chunks that the other one has not sent yet would wait for each other forever.
   uint32_t window_begin_ = 0;
   uint32_t send_from_ = 0;           // no chunk below is queued
   std::vector<uint16_t> submitted_;  // being taken
@@ -112,13 +113,13 @@ class RankSender {
   uint64_t last_number_ = 0;         // of a transmission
   uint64_t highest_answered_ = 0;    // number, of contributions sent once
 
-  uint32_t reordering_threshold_;        // results of later transmissions that tell of a loss
-  uint64_t threshold_raised_at_ = 0;     // last number then: older transmissions raise it no further
+  uint32_t reordering_threshold_;        // results of later transmissions that indicate a loss
+  uint64_t threshold_raised_at_ = 0;     // last number at that time: older transmissions do not raise it again
   uint32_t results_since_spurious_ = 0;  // fast retransmission
 
   Clock::time_point next_deadline_ = Clock::time_point::max();
-  unsigned timeouts_ = 0;           // in a row, without a result between them
-  Clock::time_point last_timeout_;  // what was sent before it may be lost
+  unsigned timeouts_ = 0;           // consecutive, without a result between them
+  Clock::time_point last_timeout_;  // contributions sent before it may be lost
   uint32_t retransmit_credit_ = 0;  // contributions sent before it that may be retransmitted now
   uint32_t retransmit_from_ = 0;    // the lowest chunk of those
   Window window_;

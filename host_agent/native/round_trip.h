@@ -34,9 +34,9 @@ class RoundTrip {
     timeout_ = smoothed_ + 4 * variation_;
   }
 
-  // The result came of a packet that was retransmitted after a timeout. The timeout was spurious (RFC 3522) where
-  // another rank's packet had been missing: a straggler's silence. Where hosts have more processes than cores every
-  // rank is a straggler now and then, so the minimum timeout adapts.
+  // Called for the result of a packet that was retransmitted after a timeout. The timeout was spurious (RFC 3522) if
+  // only another rank's packet was missing: that rank was a straggler. If hosts have more processes than cores, every
+  // rank is sometimes a straggler, so the minimum timeout adapts.
   void adapt_minimum(bool spurious) {
     minimum_ = spurious ? std::min(minimum_ * 2, kHighestMinimum) : std::max(minimum_ / 2, kLowestMinimum);
   }
@@ -46,7 +46,7 @@ class RoundTrip {
   const runtime::DurationCounts& histogram() const { return histogram_; }
   uint64_t nanoseconds() const { return nanoseconds_; }  // of all samples together
 
-  // The retransmission timeout after a number of timeouts in a row, each of which doubles it.
+  // Returns the retransmission timeout after a number of consecutive timeouts, each of which doubles it.
   Duration timeout(unsigned timeouts) const {
     const Duration first = std::max(timeout_, minimum_);
     return std::min(first * static_cast<double>(1U << std::min(timeouts, 8U)), kMaximumTimeout);

@@ -21,21 +21,21 @@ namespace switchml::agent {
 
 namespace {
 
-constexpr timeval kPatience{5, 0};  // the switch only makes the rank's memory in that time
+constexpr timeval kPatience{5, 0};  // enough for the switch to make the rank's memory
 
 std::system_error failure(const std::string& what) { return {errno, std::generic_category(), what}; }
 
-/// Requires that this process's user or root listens at the other end: the switch gets the ranks' tensors.
+// Requires that this process's user or root listens at the other end, because the switch gets the ranks' tensors.
 void require_own_listener(int connected, const std::string& path) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-    throw failure("who listens at " + path);
+    throw failure("cannot find out which user listens at " + path);
   }
   if (peer.uid != geteuid() && peer.uid != 0) {
     throw std::system_error(EACCES, std::generic_category(),
                             "user " + std::to_string(peer.uid) + " listens at " + path +
-                                ", where a switch of the agent's own user is expected");
+                                ", but the switch must be run by the agent's user or root");
   }
 }
 
@@ -62,9 +62,9 @@ ShmConnector::ShmConnector(const std::string& path) : socket_(socket(AF_UNIX, SO
                          setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience) == 0 &&
                          connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   if (!connected) {
-    const std::system_error nobody = failure("no switch at " + path);
+    const std::system_error no_switch = failure("no switch listens at " + path);
     close(socket_);
-    throw nobody;
+    throw no_switch;
   }
   try {
     require_own_listener(socket_, path);
@@ -108,7 +108,7 @@ ShmConnector::Reply ShmConnector::ask(const channel::ShmRequest& request) const 
   const bool bind = request.kind == channel::ShmRequest::kBind;
   if (static_cast<size_t>(got) != sizeof reply.answer || reply.answer.magic != channel::ShmAnswer::kMagic) {
     close_all(reply.descriptors);
-    throw std::invalid_argument("what listens there is no switch of this version");
+    throw std::invalid_argument("the program that listens there is not a switch of this version");
   }
   if (reply.answer.granted == 0 || (bind && reply.descriptors.back() < 0)) {
     close_all(reply.descriptors);
@@ -138,7 +138,7 @@ std::vector<uint32_t> ShmConnector::ask(uint32_t kind, uint32_t slots, const std
     throw failure("the switch does not answer");
   }
   if (static_cast<size_t>(got) < sizeof answer || answer.magic != channel::ShmAnswer::kMagic) {
-    throw std::invalid_argument("the switch serves the rank no longer");
+    throw std::invalid_argument("the switch no longer serves the rank");
   }
   if (answer.granted == 0 || static_cast<size_t>(got) != sizeof answer + phases.size() * sizeof(uint32_t)) {
     answer.reason.back() = '\0';
@@ -213,7 +213,7 @@ RankStatus SharedMemoryRank::status() const {
   const auto* control = std::launder(reinterpret_cast<const channel::ChannelControl*>(memory_.data()));
   RankStatus status;
   status.position = control->server.position.load(std::memory_order_relaxed);
-  // A switch that waits for another rank sleeps, and has not taken what this one has submitted since.
+  // A switch that waits for another rank sleeps, and has not taken this rank's submissions since then.
   const uint32_t waiting = control->submitted.load(std::memory_order_relaxed) - static_cast<uint32_t>(status.position);
   if (waiting <= slots_) {
     status.position += waiting;

@@ -1,5 +1,5 @@
-// A rank whose process shares its memory with the switch: the agent binds it there, passes the memory on and reads the
-// counters, but moves no values.
+// A rank whose process shares its memory with the switch: the agent binds the rank, passes the memory to the process
+// and reads the counters, but moves no values.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ namespace switchml::agent {
 // An agent's connection to a shm port.
 class ShmConnector {
  public:
-  // Throws std::system_error when no switch answers at `path` in time, and std::invalid_argument when it refuses.
+  // Throws std::system_error if no switch answers at `path` in time, and std::invalid_argument if it refuses.
   explicit ShmConnector(const std::string& path);
   ~ShmConnector();
   ShmConnector(const ShmConnector&) = delete;
@@ -27,15 +27,16 @@ class ShmConnector {
 
   struct Reply {
     channel::ShmAnswer answer{};
-    std::array<int, channel::kShmDescriptors> descriptors{-1, -1};  // the caller closes those that are there
+    std::array<int, channel::kShmDescriptors> descriptors{-1, -1};  // the caller must close those that are not -1
   };
   Reply ask(const channel::ShmRequest& request) const;
   int fd() const { return socket_; }
-  // Whether the switch has closed its end, which it does only when it ends, or end() was called.
+  // Returns whether end() was called, or the switch has closed the connection, which it does only when it ends.
   bool ended() const;
-  // The switch serves the rank no longer.
+  // Makes the switch stop serving the rank.
   void end() const;
-  // For a rank that is bound: freeze or, with `targets`, fetch. Returns how many phases it holds, for each slot.
+  // For a bound rank: freezes it or, with `targets`, lets it fetch. Returns the number of phases that it holds of each
+  // slot.
   std::vector<uint32_t> ask(uint32_t kind, uint32_t slots, const std::vector<uint32_t>& targets) const;
 
  private:
@@ -74,12 +75,12 @@ class SharedMemoryRank : public Rank {
   uint32_t slot_uses_;
   uint16_t connection_ = 0;
   channel::SharedMemory memory_;  // read only
-  std::mutex mutex_;              // guards what follows, and one question to the switch at a time
+  std::mutex mutex_;              // guards the members below, and lets one request at a time go to the switch
   std::array<int, channel::kShmDescriptors> descriptors_{-1, -1};
   bool taken_ = false;
 };
 
-// The number of the shm port that is reached at `path`. Throws what ShmConnector throws.
+// Returns the number of the shm port at `path`. Throws what ShmConnector throws.
 uint16_t shm_port_at(const std::string& path);
 
 }  // namespace switchml::agent

@@ -1,4 +1,4 @@
-// The kernel's UDP.
+// The transport over the kernel's UDP.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@ namespace switchml::agent {
 
 class UdpTransport : public JobTransport {
  public:
-  // Results come to the job's own socket, and those for several agents to `group_socket` where the job has one.
-  // Packets with values have `packet_bytes`.
+  // Results come to the job's socket, and those for several agents to `group_socket` if the job has one. Packets with
+  // values have `packet_bytes` bytes.
   UdpTransport(net::UdpSocket socket, std::optional<net::UdpSocket> group_socket, const sockaddr_in& switch_endpoint,
                size_t packet_bytes)
       : socket_(std::move(socket)),

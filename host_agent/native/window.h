@@ -1,4 +1,5 @@
-// How many contributions of one rank may be in flight: at most the pool, fewer when the path loses packets.
+// The window: the number of contributions of one rank that may be in flight. It is at most the pool, and smaller if the
+// path loses packets.
 #pragma once
 
 #include <algorithm>
@@ -6,17 +7,17 @@
 
 namespace switchml::agent {
 
-// The window is judged once per round, a window's worth of results. Only losses of this rank's own packets count: those
-// are the slots that it completed, or had resent, by a retransmission. A straggler's silence is not a loss. Losses of a
-// few packets in a hundred are noise that a fixed pool rides out (the paper's figures up to 1 %); a queue that
-// overflows loses far more.
+// The window is adapted once per round, a window's worth of results. Only losses of this rank's own packets count: the
+// slots that it completed, or whose result it got again, by a retransmission. Waiting for a straggler is not a loss.
+// The window does not react to losses of a few percent, which a fixed pool tolerates (the paper has figures up to 1 %);
+// a queue that overflows loses far more.
 class Window {
  public:
   explicit Window(uint32_t pool) : pool_(pool), size_(std::min(pool, kInitial)) {}
 
   uint32_t size() const { return size_; }
 
-  // A result came; `lost` says that one of this rank's packets for it had been lost.
+  // Called for each result; `lost` is true if one of this rank's packets for it was lost.
   void result(bool lost) {
     results_ += 1;
     losses_ += lost ? 1 : 0;
@@ -36,7 +37,7 @@ class Window {
  private:
   static constexpr uint32_t kInitial = 64;
   static constexpr uint32_t kSmallest = 4;
-  static constexpr uint32_t kFewest = 128;  // results of a round: the share of losses among fewer is chance
+  static constexpr uint32_t kFewest = 128;  // results of a round; with fewer, the share of losses would be too random
   static constexpr uint32_t kFewestLosses = 4;
   static constexpr uint32_t kTolerated = 16;  // more than one loss in this number of results shrinks the window
 

@@ -186,7 +186,7 @@ for make in (lambda queues: Engine(3, queues, "10.9.0.1"), lambda queues: switch
     )
     assert told[1].endswith(", 3 queues with RSS")
     assert told[2:] == [
-        "a device with 2 queues is for as many data threads, not 3",
+        "a device with 2 queues needs the same number of data threads, not 3",
         "a device with 2 queues needs the same number of shards, not 3",
     ]
 

@@ -97,14 +97,14 @@ const auto kRankStatus = record<RankStatus>(
     "RankStatus", "The state of one rank; counters are of this epoch.", counters<groups::Rank>(),
     field("position", &RankStatus::position, "contributions sent for the first time"),
     field("gso_batch_size", &RankStatus::gso_batch_size,
-          "the most that leave in one message, over udp; 0 before that was measured"),
+          "the largest number of packets sent in one message, over udp; 0 before it was measured"),
     field("round_trip_seconds", &RankStatus::round_trip_seconds),
     field("epoch_spent", &RankStatus::epoch_spent, "a slot was used nearly as often as an epoch allows"));
 
 const auto kCallTimes = record<CallTimes>(
     "CallTimes",
     "One call that has ended; times are nanoseconds of the machine's monotonic clock.\n\n"
-    "The counters are what the rank's progress thread did between `begun` and `ended`.",
+    "The counters are the times of the rank's progress thread between `begun` and `ended`.",
     field("sequence", &CallTimes::sequence), field("kind", &CallTimes::kind), field("bytes", &CallTimes::bytes),
     field("submitted", &CallTimes::submitted), field("begun", &CallTimes::begun),
     field("answered", &CallTimes::answered, "the result of the last chunk was found"),
@@ -191,7 +191,7 @@ NB_MODULE(_engine, module) {
         return switchml::agent::shm_port_at(path);
       },
       nb::arg("path"),
-      "Return the number of the shm port whose switch listens at `path`.\n\nRaises as Engine.open_shm_rank.");
+      "Return the number of the shm port whose switch listens at `path`.\n\nRaises the same as Engine.open_shm_rank.");
   // The buffer size to ask for in each direction of a job's socket.
   module.attr("SOCKET_BUFFER_BYTES") = PacketPath::kSocketBufferBytes;
   // The uses of one slot that an epoch allows.
@@ -202,8 +202,8 @@ NB_MODULE(_engine, module) {
         const switchml::net::UdpSocket socket("0.0.0.0", 0, PacketPath::kSocketBufferBytes);
         return std::make_pair(socket.receive_buffer(), socket.send_buffer());
       },
-      "Return the bytes that a job's socket is given here, receiving and sending.\n\n"
-      "Raises OSError when no socket can be opened.");
+      "Return the sizes of the receive and send buffers that the kernel gives a job's socket.\n\n"
+      "Raises OSError if no socket can be opened.");
   nb::class_<Engine>(module, "Engine",
                      "All ranks of one agent, their slots divided among `threads`.\n\n"
                      "Methods do not wait for the network. A handle that is not open raises KeyError.")
@@ -211,7 +211,8 @@ NB_MODULE(_engine, module) {
            nb::arg("address") = "", nb::arg("next_hop") = nb::none(), nb::arg("busy") = false,
            nb::arg("slot_uses") = switchml::wire::kSlotUses,
            "With the queues of a device of dataplane.devices, one for each thread, packets travel over them as frames "
-           "from\n`address` instead of over the kernel's UDP. All go to the MAC address `next_hop`, or else to the one "
+           "from\n`address` instead of over the kernel's UDP. They are sent to the MAC address `next_hop`, or to the "
+           "one "
            "that ARP\nfinds. A busy engine never sleeps.\n\nRaises ValueError, also for threads outside 1..64, and "
            "OSError.")
       .def("link_counters", &link_counters, nb::sig("def link_counters(self) -> LinkCounters"),
@@ -226,7 +227,7 @@ NB_MODULE(_engine, module) {
            nb::arg("epoch"), nb::arg("world_size"), nb::arg("slot_base"), nb::arg("slots"), nb::arg("values"),
            nb::arg("secret") = 0,
            "Open a rank that shares memory with the switch that listens at `path`, and return its handle.\n\n"
-           "Raises OSError when no switch answers there, and ValueError when it refuses.")
+           "Raises OSError if no switch answers there, and ValueError if it refuses.")
       .def("udp_port", of_rank<&Rank::udp_port>, nb::arg("handle"), free,
            "Return the UDP source port of the rank's packets, the same for all ranks of a job here; of a rank that "
            "shares\nmemory, the number of its connection.")
@@ -234,7 +235,7 @@ NB_MODULE(_engine, module) {
            "Return, for a rank that shares memory with the switch, a descriptor that becomes readable when the switch "
            "ends;\n-1 for any other.")
       .def("switch_ended", of_rank<&Rank::switch_ended>, nb::arg("handle"), free,
-           "Tell whether the switch with which the rank shares memory has ended.")
+           "Return whether the switch with which the rank shares memory has ended.")
       .def(
           "open_channel",
           [](Engine& engine, uint64_t handle) {
@@ -250,18 +251,19 @@ NB_MODULE(_engine, module) {
           "closes\nthem.")
       .def("close_rank", &Engine::close_rank, nb::arg("handle"), free)
       .def("status", &status, nb::arg("handle"), nb::sig("def status(self, handle: int) -> RankStatus"))
-      .def("freeze", of_rank<&Rank::freeze>, nb::arg("handle"), free,
-           "Begin nothing and take no result from now on, and return how many phases of each slot the rank holds.\n\n"
-           "Raises OSError and ValueError when the switch that a rank shares memory with does not answer, or refuses.")
+      .def(
+          "freeze", of_rank<&Rank::freeze>, nb::arg("handle"), free,
+          "Stop beginning phases and taking results, and return the number of phases of each slot that the rank holds."
+          "\n\nRaises OSError and ValueError if the switch that a rank shares memory with does not answer, or refuses.")
       .def(
           "fetch",
           [](Engine& engine, uint64_t handle, const std::vector<uint32_t>& targets) {
             return engine.rank(handle)->fetch(targets);
           },
           nb::arg("handle"), nb::arg("targets"), free,
-          "Take the results of each slot until it holds as many phases as `targets` says, and return how many it "
-          "holds.\n\nRaises as `freeze`.")
+          "Take results of each slot until the rank holds the number of its phases in `targets`; return the numbers "
+          "that it\nholds now.\n\nRaises the same as `freeze`.")
       .def("profile", &profile, nb::arg("handle"), nb::arg("calls"),
            nb::sig("def profile(self, handle: int, calls: int) -> RankProfile"),
-           "Return where the rank's time went, with up to `calls` of its latest calls.");
+           "Return the profile of the rank, with up to `calls` of its latest calls.");
 }
