@@ -1,4 +1,4 @@
-"""The agents: one session each, and whether it is alive."""
+"""The sessions of the agents, one for each, and the check that they are alive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAX_AGENTS = 1024
 
 
 class _Switch(Protocol):
-    """What an agent's registration is compared with."""
+    """The properties of a switch with which an agent's registration is compared."""
 
     @property
     def name(self) -> str: ...
@@ -42,7 +42,7 @@ class _Switch(Protocol):
 
 
 class AgentSession:
-    """One stream of an agent: what it registered, what waits to be sent to it, and why it ended."""
+    """One stream of an agent: its registration, the messages that wait to be sent, and the reason for its end."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class AgentSession:
 
     @property
     def live(self) -> bool:
-        """Whether it can be given ranks."""
+        """True if the agent can be given ranks."""
         return not self.ended.done()
 
     def serves(self, tenant: str) -> bool:
@@ -77,27 +77,27 @@ class AgentSession:
         return self.shared or self.tenant == tenant
 
     def heartbeat(self) -> None:
-        """Note that it was heard."""
+        """Record that a message of the agent has arrived."""
         self.last_heartbeat, self.heard = time.time(), self._clock()
 
     def send(self, message: pb.ControllerMessage) -> None:
-        """Queue a message; an agent that takes none is lost."""
+        """Queue a message; end the session of an agent that does not read its messages."""
         if self.outgoing.qsize() >= _MAX_QUEUED:
             self.end(f"it has not taken {_MAX_QUEUED} messages")
         elif self.live:
             self.outgoing.put_nowait(message)
 
     def end(self, why: str) -> None:
-        """End the session; the first reason counts."""
+        """End the session; only the first call has an effect."""
         if self.live:
             self.ended.set_result(why)
 
 
 class Agents:
-    """Sessions by agent name; a name's last session is kept after its end, to be shown.
+    """Sessions by agent name. The last session of each name is kept after its end, so that it can be shown.
 
-    ``stopping`` is set by ``shut_down``: sessions that end afterwards have not lost their ranks. Silence is measured by
-    ``clock``. Agents in ``shared`` carry ranks of every tenant; with EVERY_AGENT there all do.
+    ``shut_down`` sets ``stopping``: sessions that end afterwards have not lost their ranks. ``clock`` measures silence.
+    Agents in ``shared`` carry ranks of every tenant; if EVERY_AGENT is in it, all agents do.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class Agents:
         self.stopping = False
 
     def register(self, registration: pb.Register, tenant: str = "") -> AgentSession:
-        """Open a session of an agent of `tenant`, to which jobs belong that begin at its processes.
+        """Open a session of an agent of `tenant`; jobs that its processes begin belong to this tenant.
 
         Raises:
-            InvalidRequest: a field holds what is not allowed.
+            InvalidRequest: a field has a value that is not allowed.
             VersionMismatch: software or wire protocol are of another version.
             SwitchNotFound: it names a switch that is not configured.
             AgentExists: an agent of this name is live in another process.
@@ -139,7 +139,7 @@ class Agents:
         return session
 
     def _make_room(self, name: str) -> None:
-        """Forget agents that have been gone longest, so that names cannot fill the memory."""
+        """Forget the agents that ended the longest time ago, so that names cannot fill the memory."""
         while name not in self._sessions and len(self._sessions) >= _MAX_AGENTS:
             gone = [session for session in self._sessions.values() if not session.live]
             if not gone:
@@ -152,7 +152,7 @@ class Agents:
         return session if session is not None and session.live else None
 
     def tell(self, names: Iterable[str], message: pb.ControllerMessage) -> int:
-        """Send a message to those of these agents that are live; return how many there are."""
+        """Send a message to those of these agents that are live; return their number."""
         sessions = [session for name in names if (session := self.live_session(name)) is not None]
         for session in sessions:
             session.send(message)
@@ -168,7 +168,7 @@ class Agents:
         return {session.registration.switch_port for session in self.live_on(switch)}
 
     def shut_down(self) -> None:
-        """End all sessions; the agents carry on and come back."""
+        """End all sessions; the agents continue to work and connect again."""
         self.stopping = True
         for session in self._sessions.values():
             session.end("the controller is stopping")
@@ -186,7 +186,7 @@ class Agents:
             stalled, checked = stood_still(checked, now, _CHECK_SECONDS), now
             for session in self._sessions.values():
                 if stalled:
-                    # This process did not run (suspended, say), so it cannot blame the agents for what it did not hear.
+                    # This process did not run (for example, it was suspended), so it could not receive heartbeats.
                     session.heard = now
                 elif session.live and now - session.heard > SILENCE_SECONDS:
                     session.end(f"no heartbeat for {SILENCE_SECONDS:g} s")

@@ -1,4 +1,4 @@
-"""The controller as a Python program sees it: synchronous, typed, raising switchml.controller.errors."""
+"""A synchronous, typed client of the controller, which raises the exceptions of switchml.controller.errors."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from switchml.controller.rpc_errors import ACTOR_KEY, from_rpc_error
 __all__ = ["DEFAULT_SECONDS", "ControllerClient"]
 
 DEFAULT_SECONDS = 15.0
-"""That a call takes at most."""
+"""The default limit of a call."""
 
 _START_SECONDS = 60.0
-_HIGHEST = 2**32 - 1  # of a number in the messages
+_HIGHEST = 2**32 - 1  # the largest number that fits the messages
 
 
 class _Stubs:
@@ -54,12 +54,12 @@ class ControllerClient:
 
     Several addresses have commas between them; they are "ipv4:port".
 
-    A job is referred to by its id, a number or its digits, or by its name. Every method takes at most ``timeout``
-    seconds and raises the ControllerError that the controller raised, ControllerUnavailable when none answers, or
+    A job is given by its id (a number or its digits) or by its name. Every method takes at most ``timeout`` seconds and
+    raises the ControllerError that the controller raised, ControllerUnavailable if no controller answers, or
     DeadlineExceeded.
 
-    ``tls`` is a directory of certificates (switchml.common.tls), without which an address must be on loopback, or the
-    connection ``insecure``. Certificates that are replaced are taken for the next call.
+    ``tls`` is a directory of certificates (switchml.common.tls). Without it an address must be on loopback, or the
+    connection must be ``insecure``. Replaced certificates are used from the next call on.
 
     Raises:
         ConfigError: certificates are missing or not usable.
@@ -78,15 +78,15 @@ class ControllerClient:
         self._stubs()
 
     def _stubs(self) -> _Stubs:
-        """Return what to call, over a new channel if the certificates are others than those of the last one."""
+        """Return the service stubs, over a new channel if the certificates have changed."""
         try:
             certificates = self._security.certificates_for(self.address)
             stamp = certificates.stamp() if certificates is not None else ()
             if stamp != self._stamp:
-                # Retries of a refused connection begin soon: a controller that has just been started is found.
+                # Refused connections are retried soon, so that a controller that has just been started is found.
                 options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.enable_http_proxy", 0)]
                 channel = self._security.channel(self.address, CONTROLLER_NAME, options)
-                self._channels.append(channel)  # watches go on over the one before
+                self._channels.append(channel)  # watches continue over the previous one
                 self._stamp, self._present = stamp, _Stubs(channel)
         except TlsError as error:
             raise ConfigError(str(error)) from None
@@ -101,7 +101,7 @@ class ControllerClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; watches that are under way end."""
+        """Close the connection; this ends running watches."""
         for channel in self._channels:
             channel.close()
 
@@ -121,8 +121,8 @@ class ControllerClient:
     ) -> pb.Job:
         """Start a job and return it READY.
 
-        ``slots`` is the pool of each rank, a power of two. Empty name, 0 slots and empty switch leave the choice to the
-        controller. ``on_failure`` says what becomes of it when ranks are lost.
+        ``slots`` is the pool of each rank, a power of two. An empty name, 0 slots and an empty switch leave the choice
+        to the controller. ``on_failure`` is the policy for the loss of ranks.
 
         Raises:
             InvalidRequest: worker count (1..64), slots or name are not allowed.
@@ -131,10 +131,11 @@ class ControllerClient:
             NoAgent: its live agents have too little room.
             SwitchNotFound, SwitchUnavailable, SwitchRefused: about the switch.
             AgentFailed, AgentTimeout: about an agent.
-            JobEnded: the job was stopped meanwhile.
+            JobEnded: the job was stopped before it was ready.
 
         """
-        # What the message has no room for is sent as something else that is not allowed; the controller says what is.
+        # A number that does not fit the message is sent as another invalid one; the controller's error names the
+        # limits.
         workers = min(max(workers, 0), _HIGHEST)
         slots = min(slots, _HIGHEST) if slots >= 0 else 1
         request = pb.StartJobRequest(workers=workers, name=name, slots=slots, switch=switch, on_failure=on_failure)
@@ -145,7 +146,7 @@ class ControllerClient:
         """Return a job.
 
         Raises:
-            JobNotFound: there is none.
+            JobNotFound: no job has this id or name.
 
         """
         answer: pb.Job = self._call(self._stubs().jobs.Get, _reference(job))
@@ -159,7 +160,7 @@ class ControllerClient:
         """Yield a job now, after each change and at least each second, until it has ended.
 
         Raises:
-            JobNotFound: there is none.
+            JobNotFound: no job has this id or name.
 
         """
         stream = self._stubs().jobs.Watch(_reference(job), timeout=timeout)
@@ -171,19 +172,19 @@ class ControllerClient:
             stream.cancel()
 
     def stop_job(self, job: int | str) -> pb.Job:
-        """End a live job and return it; an ended one is returned as it is.
+        """End a live job and return it; an ended one is returned unchanged.
 
         Raises:
-            JobNotFound: there is none.
+            JobNotFound: no job has this id or name.
 
         """
         answer: pb.Job = self._call(self._stubs().jobs.Stop, _reference(job))
         return answer
 
     def report_exit(self, job: int | str, rank: int, exit_code: int, final: bool = False) -> pb.Job:
-        """Tell how the process of a worker ended (128 + signal for a signal); other than 0 is a loss to a live job.
+        """Report the exit status of a worker's process (128 + signal for a signal); a live job loses the rank unless 0.
 
-        ``final`` says that no other process is started in its place.
+        ``final`` means that no other process is started in its place.
 
         Raises:
             JobNotFound, InvalidRequest: there is no such job or rank.
@@ -196,13 +197,13 @@ class ControllerClient:
         return answer
 
     def profile_job(self, job: int | str, calls: int = 0) -> pb.JobProfile:
-        """Return where a live job's time goes, with up to ``calls`` (at most 63) of each rank's latest calls.
+        """Return the profile of a live job, with up to ``calls`` (at most 63) of each rank's latest calls.
 
-        Ranks whose agent does not answer within seconds are in its ``missing``.
+        Ranks whose agent does not answer within a few seconds are in its ``missing``.
 
         Raises:
             JobNotFound, JobEnded: there is no such job, or it has ended.
-            NoRoom: too many ask at once.
+            NoRoom: too many profiles are being collected.
 
         """
         request = pb.ProfileRequest(job=_reference(job), calls=min(max(calls, 0), _HIGHEST))
@@ -230,10 +231,10 @@ class ControllerClient:
         return list(self._call(self._stubs().switches.List, pb.ListSwitchesRequest()).switches)
 
     def show_switch(self, name: str = "") -> pb.SwitchDetail:
-        """Return the tables, groups and counters of a switch, read from it now; by no name the only one.
+        """Return the tables, groups and counters of a switch, read from it now; without a name, of the only switch.
 
         Raises:
-            SwitchNotFound, InvalidRequest: there is none of this name, or several and no name.
+            SwitchNotFound, InvalidRequest: no switch has this name, or there are several and no name was given.
             SwitchUnavailable, SwitchRefused: it cannot be read.
 
         """
@@ -250,10 +251,10 @@ class ControllerClient:
     ) -> Iterator[events_pb.Event]:
         """Yield the events that the controller keeps, oldest first; with ``follow`` also each new one.
 
-        ``job`` takes those of one job, ``after`` those with a higher number, ``latest`` at most that many of the past.
+        ``job`` selects those of one job, ``after`` those with a higher number, ``latest`` at most that many past ones.
 
         Raises:
-            JobNotFound: no job has this id or name, and no event that is kept concerns one that had.
+            JobNotFound: no job has this id or name, and no kept event concerns a job that had it.
 
         """
         request = events_pb.ReadEventsRequest(
@@ -270,34 +271,34 @@ class ControllerClient:
     def set_loss(
         self, name: str = "", ports: Iterable[int] = (), ingress: float | None = None, egress: float | None = None
     ) -> list[pb.PortLoss]:
-        """Let a switch lose shares (0 to 1) of its packets on purpose; return all ports that do now.
+        """Make a switch lose shares (0 to 1) of its packets on purpose; return all ports that lose packets now.
 
-        None leaves a direction as it is. Without ports, those are meant that live agents hang on, and those that lose
-        packets now. It holds until the switch's pipeline is loaded again.
+        None leaves a direction unchanged. The default ports are those that live agents are attached to, and those that
+        lose packets now. The setting lasts until the switch's pipeline is loaded again.
 
         Raises:
-            SwitchNotFound, InvalidRequest: there is no such switch; a share or port is not allowed, or there is none.
+            SwitchNotFound, InvalidRequest: there is no such switch; or a share or port is not allowed or missing.
             SwitchUnavailable, SwitchRefused: it cannot be set.
 
         """
         try:
             request = pb.SetLossRequest(name=name, ports=ports, ingress=ingress, egress=egress)
-        except ValueError as error:  # a port that the message has no room for
+        except ValueError as error:  # a port that does not fit the message
             raise InvalidRequest(f"ports of a switch are 1 to {HIGHEST_PORT}: {error}") from None
         return list(self._call(self._stubs().switches.SetLoss, request).ports)
 
     def drain_switch(self, name: str = "", drained: bool = True) -> pb.Switch:
-        """Close a switch to new jobs, or open it again; jobs that run there go on. By no name the only one.
+        """Close a switch to new jobs, or open it again; running jobs continue. Without a name, the only switch.
 
         Raises:
-            SwitchNotFound, InvalidRequest: there is none of this name, or several and no name.
+            SwitchNotFound, InvalidRequest: no switch has this name, or there are several and no name was given.
 
         """
         answer: pb.Switch = self._call(self._stubs().switches.Drain, pb.DrainRequest(name=name, drained=drained))
         return answer
 
     def wait_without_jobs(self, name: str) -> pb.Switch:
-        """Wait, without a deadline, until no job is left on a switch, and return it; raises as `list_switches`."""
+        """Wait, without a deadline, until no job is left on a switch, and return it; raise like `list_switches`."""
         while True:
             switch = next(switch for switch in self.list_switches() if switch.name == name)
             for job in self.list_jobs():
@@ -314,7 +315,7 @@ class ControllerClient:
             raise self._raised(error) from None
 
     def _raised(self, error: grpc.RpcError) -> ControllerError:
-        """Return the exception for a call that failed; a client without TLS is told when the other side speaks it."""
+        """Return the exception for a failed call, with a hint if only the other side uses TLS."""
         raised = from_rpc_error(error, self.address)
         if isinstance(raised, ControllerUnavailable) and self._security.certificates is None:
             for address in self.address.split(","):
@@ -327,7 +328,7 @@ class ControllerClient:
 
 
 def _own_name() -> str:
-    """Who runs this program, for the controller's event log."""
+    """Return the user and host of this program, for the controller's event log."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name

@@ -6,17 +6,17 @@ Example::
     listen = "127.0.0.1:7600"        # or "unix:/path/of/a/socket"
     store = "/var/lib/switchml/controller.sqlite"
     tls = "/etc/switchml/tls"        # certificates; needed where `listen` is not on loopback
-    # insecure = true                # instead: whoever reaches `listen` is an administrator
+    # insecure = true                # instead: every client that reaches `listen` is an administrator
 
-    [[tenants]]                      # quotas; "*" is each tenant that has no table of its own
+    [[tenants]]                      # quotas; "*" is the default for each tenant without a table
     name = "vision"                  # organization (O) of the certificates
-    jobs = 4                         # at once; 0 or nothing: no limit
+    jobs = 4                         # at once; 0 or missing: no limit
     workers = 64
     slots = 4096
-    members = ["alice"]              # names (CN) of certificates that belong to it besides
+    members = ["alice"]              # names (CN) of certificates that also belong to it
 
     [agents]
-    shared = ["host-1"]              # carry ranks of every tenant, not only of their certificate's; "*": all agents
+    shared = ["host-1"]              # agents for ranks of every tenant, not only of that of their certificate; "*": all
 
     [[switches]]
     name = "s1"
@@ -27,13 +27,13 @@ Example::
     udp_port = 48864
     mac = "02:00:00:00:00:01"
     values_per_packet = 256          # soft; on bmv2 64 or 256: which of the compiled programs is loaded
-    slots = 4096                     # soft; on bmv2 the p4info says it
-    default_pool = 512               # slots of a job that asks for none
+    slots = 4096                     # soft; for bmv2 the p4info defines it
+    default_pool = 512               # slots of a job that does not request a number
     small_pool = 32                  # the same for a job of at most small_job workers
     small_job = 2
-    multicast = "239.192.0.0/22"     # soft, where all agents are on one IP segment with it: a group for each job
+    multicast = "239.192.0.0/22"     # soft, if all agents are on one IP segment with it: a group for each job
     multicast_port = 1               # the switch port of that segment
-    tls = "auto"                     # beyond loopback; on: always; off: never, the way to the switch is trusted
+    tls = "auto"                     # auto: not on loopback; on: always; off: never, the path to the switch is trusted
 
     [[switches]]
     name = "t1"
@@ -44,7 +44,7 @@ Example::
     mac = "02:00:00:00:00:fe"
 
     [[switches.ports]]
-    number = 1                       # what the agent on the other end names as its switch port
+    number = 1                       # the switch port that the agent at the other end is configured with
     name = "1/0"                     # connector/channel on the front panel
     speed = "100G"                   # 10G, 25G, 40G, 50G, 100G
     fec = "rs"                       # none (default), firecode, rs
@@ -98,9 +98,9 @@ __all__ = [
 ]
 
 EVERYBODY: Final = "*"
-"""The name of the quota of all tenants that have none of their own, each for itself."""
+"""The name of the default quota, which applies to each tenant without a quota."""
 EVERY_AGENT: Final = "*"
-"""Stands for all agents among those that are shared."""
+"""The name for all agents in the list of shared agents."""
 
 
 _DEFAULT_POOL = {"soft": 512, "bmv2": 32, "tofino": 256}
@@ -115,12 +115,12 @@ _TLS = ("auto", "on", "off")
 class SwitchConfig:
     """One [[switches]] table.
 
-    `values_per_packet` and `default_pool` of 0, and `device_id` of -1, mean the target's own default; `small_pool` of 0
-    that small jobs get `default_pool`, too. `p4runtime` is
-    the address of soft and bmv2, `bfrt` that of tofino, which alone has `program` and `ports`. `multicast` is a range
-    of IPv4 multicast groups, one for each job id, which every agent at switch port `multicast_port` must be able to
-    join; empty where results are sent to each agent by itself. `tls` says whether its control interface speaks TLS:
-    auto, where it is not on loopback; on; off.
+    `values_per_packet` and `default_pool` of 0, and `device_id` of -1, mean the target's default. With a `small_pool`
+    of 0, small jobs get `default_pool`, too. `p4runtime` is the address of soft and bmv2, `bfrt` that of tofino; only
+    tofino has `program` and `ports`. `multicast` is a range of IPv4 multicast groups, one for each job id, which every
+    agent at switch port `multicast_port` must be able to join; if it is empty, each agent gets a separate copy of
+    results. `tls` is on if the control interface uses TLS, off if it does not, and auto for TLS unless it is on
+    loopback.
     """
 
     name: str
@@ -151,7 +151,9 @@ class SwitchConfig:
         """
         where = f"switch {self.name!r}"
         _require(is_name(self.name), f"{where}: name must be 1 to 64 of A-Z a-z 0-9 _ . -")
-        _require(self.target in _DEFAULT_POOL, f"{where}: target {self.target!r} is none of {', '.join(_DEFAULT_POOL)}")
+        _require(
+            self.target in _DEFAULT_POOL, f"{where}: target {self.target!r} is not one of {', '.join(_DEFAULT_POOL)}"
+        )
         self._check_interface(where)
         _require(self.tls in _TLS, f"{where}: tls is {self.tls!r} and must be {', '.join(_TLS)}")
         try:
@@ -188,7 +190,7 @@ class SwitchConfig:
         self._check_multicast(where)
 
     def multicast_address(self, job: int) -> str:
-        """Return the IPv4 multicast group of a job id; empty where there are none."""
+        """Return the IPv4 multicast group of a job id; empty if the switch has no groups."""
         return str(IPv4Network(self.multicast)[job]) if self.multicast else ""
 
     def _check_multicast(self, where: str) -> None:
@@ -206,7 +208,7 @@ class SwitchConfig:
         )
 
     def _check_interface(self, where: str) -> None:
-        """Check that the target's interface is given, and no other's."""
+        """Check that the target's interface is given, and that of no other target."""
         mine, other = ("bfrt", "p4runtime") if self.target == "tofino" else ("p4runtime", "bfrt")
         _require(not getattr(self, other), f"{where}: {other} is not an interface of target {self.target}; set {mine}")
         _require(bool(self.control), f"{where}: {mine} missing; it is the address of its control interface")
@@ -214,19 +216,22 @@ class SwitchConfig:
         _require(self.target == "tofino" or not self.ports, f"{where}: only a tofino has ports that are set up")
         _require(self.target == "tofino" or self.device != 0, f"{where}: device_id is 0 and P4Runtime counts from 1")
         hosts = [port.number for port in self.ports if port.role == "host"]
-        _require(self.target != "tofino" or bool(hosts), f"{where}: no [[switches.ports]] says where its hosts hang")
+        _require(
+            self.target != "tofino" or bool(hosts),
+            f"{where}: no [[switches.ports]] names a port of a host",
+        )
         for what, values in (("number", hosts), ("name", [port.name for port in self.ports])):
             for value in values:
                 _require(values.count(value) == 1, f"{where}: {values.count(value)} ports have the {what} {value}")  # type: ignore[arg-type]
 
     @property
     def control(self) -> str:
-        """The address of its control interface, whichever that is."""
+        """The address of its control interface, P4Runtime or BfRt."""
         return self.bfrt if self.target == "tofino" else self.p4runtime
 
     @property
     def driver_settings(self) -> SwitchSettings:
-        """What its driver is told."""
+        """The settings for its driver."""
         return SwitchSettings(
             name=self.name,
             target=self.target,
@@ -248,11 +253,11 @@ class SwitchConfig:
 
     @property
     def values(self) -> int:
-        """The values per packet that are asked for."""
+        """The configured values per packet, or the target's default."""
         return self.values_per_packet or _DEFAULT_VALUES[self.target]
 
     def pool(self, workers: int) -> int:
-        """Return the slots of a job of so many workers that asks for none."""
+        """Return the default pool size for a job with this many workers."""
         if self.small_pool and workers <= self.small_job:
             return self.small_pool
         return self.default_pool or _DEFAULT_POOL[self.target]
@@ -260,9 +265,9 @@ class SwitchConfig:
 
 @dataclass(frozen=True)
 class TenantConfig:
-    """One [[tenants]] table: limits of what lives at once, 0 for none.
+    """One [[tenants]] table: limits for its live jobs; 0 means unlimited.
 
-    `members` are the names (CN) of certificates that belong to the tenant, whatever organization they say.
+    `members` are the names (CN) of certificates that belong to the tenant regardless of their organization.
     """
 
     name: str
@@ -275,7 +280,7 @@ class TenantConfig:
         """Check the limits.
 
         Raises:
-            ConfigError: one is negative, or everybody has members.
+            ConfigError: one is negative, or the default quota has members.
 
         """
         for what in ("jobs", "workers", "slots"):
@@ -289,7 +294,7 @@ class TenantConfig:
 class ControllerConfig:
     """The whole file; `listen` is host:port with port 0 for any free one, or unix:PATH.
 
-    `tls` is a directory of certificates, or empty; `insecure` allows connections beyond loopback without. Agents in
+    `tls` is a directory of certificates, or empty; `insecure` allows connections beyond loopback without TLS. Agents in
     `shared_agents` carry ranks of every tenant.
     """
 
@@ -302,10 +307,10 @@ class ControllerConfig:
     shared_agents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check what concerns more than one switch.
+        """Check the values that concern more than one switch.
 
         Raises:
-            ConfigError: two switches or tenants have one name, a member two tenants, or `listen` is no address.
+            ConfigError: two switches or tenants have the same name, a member has two tenants, or `listen` is invalid.
 
         """
         _require_address(self.listen, "listen")
@@ -320,7 +325,7 @@ class ControllerConfig:
 
     @property
     def security(self) -> Security:
-        """What protects the controller's connections."""
+        """The protection of the controller's connections."""
         return Security.of(self.tls, self.insecure)
 
 
@@ -328,7 +333,7 @@ def load_config(path: Path) -> ControllerConfig:
     """Read a configuration file.
 
     Raises:
-        ConfigError: it cannot be read or holds something that is not allowed.
+        ConfigError: it cannot be read, or a value in it is not allowed.
 
     """
     try:
@@ -404,7 +409,7 @@ def _values(
 ) -> dict[str, Any]:
     """Return the table's values, after checking that their names and types are those of the dataclass' fields.
 
-    Fields are numbers, texts or true and false; `also` names those of another type.
+    Fields are numbers, strings or booleans; `also` names those of another type.
     """
     _require(isinstance(table, dict), f"{where} must be a table")
     fields = {field.name: field for field in dataclasses.fields(kind) if field.name not in but}

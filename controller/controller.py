@@ -1,4 +1,4 @@
-"""The controller without its daemon: the objects that own jobs, agents and switches, each with those that it needs."""
+"""The controller without its daemon: the objects for jobs, agents and switches, connected with each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Controller"]
 
 
 class Controller:
-    """One controller, which leads with a store; silence is measured by ``clock``."""
+    """One controller, which leads with a store; ``clock`` measures silence."""
 
     def __init__(
         self,

@@ -51,19 +51,19 @@ _SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", 4 * 1024 * 1024),
     # Without this option a second controller could listen on the same port, and calls would go to either.
     ("grpc.so_reuseport", 0),
-    # Who connects must shake hands, and who makes no call is disconnected; clients connect again by themselves.
+    # A connection without a handshake, or without calls, is closed; clients connect again by themselves.
     ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.max_connection_idle_ms", 60_000),
 )
 
 
 async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool = False) -> None:
-    """Run the controller until SIGTERM or SIGINT; the configuration says what protects its connections.
+    """Run the controller until SIGTERM or SIGINT; the configuration defines the protection of its connections.
 
     A standby first waits until it can take the place of another controller.
 
     Raises:
-        ConfigError: the address cannot be listened on, or the pipelines' files are not usable.
+        ConfigError: the address cannot be bound, or the pipelines' files are not usable.
         StoreError: the store is not usable, or a standby has taken it over.
 
     """
@@ -96,7 +96,7 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
             stopping = asyncio.create_task(stop.wait(), name="stop")
             served = None
             if daemon.metrics is not None:
-                # What serves them takes a tenth of a second to import.
+                # Imported only if needed, because the import takes a tenth of a second.
                 from switchml.common.metrics_server import MetricsServer, on_loop
                 from switchml.controller.metrics import ControllerMetrics
 
@@ -112,8 +112,8 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
             _LOG.info("switchml-controller %s listens on %s, store %s", VERSION, address, config.store)
             done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()  # only `stopping` ends by itself; another one's defect is raised here
-            _LOG.info("stopping; jobs go on, and are taken over at the next start")
+                task.result()  # only `stopping` ends normally; an exception of another task is raised here
+            _LOG.info("stopping; jobs continue, and are taken over at the next start")
         finally:
             store.events.record(EventKind.CONTROLLER_STOPPED)
             controller.agents.shut_down()
@@ -126,7 +126,7 @@ async def serve(config: ControllerConfig, daemon: DaemonOptions, standby: bool =
 
 
 async def _stand_by(config: ControllerConfig, stop: asyncio.Event, clock: Clock) -> Store | None:
-    """Open the store once no other controller leads; None when this one is to stop before."""
+    """Open the store once no other controller leads; return None if this one must stop before."""
     _LOG.info("switchml-controller %s stands by, store %s", VERSION, config.store)
     waiting, stopping = asyncio.create_task(stand_by(config.store, clock)), asyncio.create_task(stop.wait())
     try:
@@ -183,9 +183,9 @@ def _listen(server: grpc.aio.Server, config: ControllerConfig) -> str:
 
 
 def _note_configuration(store: Store, config: ControllerConfig) -> None:
-    """Let the event log say what has changed in the configuration since the last start.
+    """Record in the event log the changes of the configuration since the last start.
 
-    But for where it listens, which is another address for a standby and stands in every start.
+    The listening address is left out: it differs between standby and leader, and every start records it.
     """
     now = json.loads(json.dumps(dataclasses.asdict(config), default=str))
     del now["listen"]
@@ -199,7 +199,7 @@ def _note_configuration(store: Store, config: ControllerConfig) -> None:
 
 
 def _user() -> str:
-    """Who runs this process."""
+    """Return the user that runs this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user without a name
@@ -208,7 +208,7 @@ def _user() -> str:
 
 @click.command(context_settings={"auto_envvar_prefix": "SWITCHML_CONTROLLER"})
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="Configuration file (TOML).")
-@click.option("--listen", metavar="HOST:PORT|unix:PATH", help="Where to listen; port 0 takes any free one.")
+@click.option("--listen", metavar="HOST:PORT|unix:PATH", help="Listening address; port 0 takes any free one.")
 @click.option("--store", type=click.Path(path_type=Path), help="SQLite file with the jobs.")
 @click.option(
     "--standby", is_flag=True, help="Wait until the controller that leads with this store dies or stalls; then lead."
@@ -227,17 +227,17 @@ def main(
     port or the store cannot be used; 2 for wrong options.
 
     Two controllers may share a store, the second with --standby and another --listen: it takes over within seconds, and
-    agents and clients that are given both addresses (HOST:PORT,HOST:PORT) find the one that leads.
+    agents and clients that are given both addresses (HOST:PORT,HOST:PORT) find the controller that leads.
 
     Example: switchml-controller --config fabric.toml --listen 127.0.0.1:0 --ready-file controller.json
     """
-    # What goes wrong with a switch is an exception here, and told once; finsy logs it as well.
+    # Errors of a switch are exceptions here, and are logged once; finsy would log them again.
     logging.getLogger("finsy").setLevel(logging.CRITICAL + 1)
     run(_serve_with(config_path, {"listen": listen, "store": store}, daemon, standby), ControllerError)
 
 
 async def _serve_with(path: Path | None, given: dict[str, Any], daemon: DaemonOptions, standby: bool) -> None:
-    """Serve with the configuration of a file, in whose place come the options that were given."""
+    """Serve with the configuration of a file; the given options override it."""
     config = load_config(path) if path is not None else ControllerConfig()
     given |= {"tls": None if daemon.tls is None else str(daemon.tls), "insecure": daemon.insecure or None}
     options = {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Everything that can go wrong in the controller, as one hierarchy; clients raise the same exceptions."""
+"""The exceptions of the controller; clients raise the same ones."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ __all__ = [
     "InternalError",
 ]
 
-"""Metadata of a call: who makes it, as the caller says, in UTF-8."""
+"""Metadata of a call: the name that the caller gives itself, in UTF-8."""
 
 
 class ControllerError(Exception):
-    """What the controller could not do, to what, and what to do about it.
+    """Base class. The message says what the controller could not do, to what, and what to do about it.
 
     ``figures`` are the numbers behind the message, by name, as text.
     """
 
     status: ClassVar[str] = "UNKNOWN"
-    """Name of the gRPC status that stands for it."""
+    """The name of its gRPC status."""
 
     def __init__(self, message: str, **figures: object) -> None:
         super().__init__(message)
@@ -74,19 +74,19 @@ class JobEnded(ControllerError):
 
 
 class NoRoom(ControllerError):
-    """Slots, job ids or epochs are used up; the figures say how many there are."""
+    """Slots, job ids or epochs are used up; the figures hold their numbers."""
 
     status = "RESOURCE_EXHAUSTED"
 
 
 class TooManyCalls(ControllerError):
-    """The caller has as many calls under way as it may; the figures say how many."""
+    """The caller has as many calls in progress as it may; the figures hold the limit."""
 
     status = "RESOURCE_EXHAUSTED"
 
 
 class QuotaExceeded(ControllerError):
-    """The tenant has, with what is asked for, more than it may; the figures say how much."""
+    """The tenant would exceed its quota with this request; the figures hold the numbers."""
 
     status = "RESOURCE_EXHAUSTED"
 
@@ -98,7 +98,7 @@ class PermissionDenied(ControllerError):
 
 
 class NoAgent(ControllerError):
-    """The live agents of the switch cannot take the job's ranks; the figures say how many they can."""
+    """The live agents of the switch have no room for the job's ranks; the figures hold their room."""
 
     status = "FAILED_PRECONDITION"
 
@@ -140,13 +140,13 @@ class SwitchUnavailable(ControllerError):
 
 
 class SwitchRefused(ControllerError):
-    """The switch refused a request; the message holds its words."""
+    """The switch refused a request; its own message is included."""
 
     status = "INTERNAL"
 
 
 class VersionMismatch(ControllerError):
-    """Two processes of different versions met."""
+    """Two processes have different versions."""
 
     status = "FAILED_PRECONDITION"
 

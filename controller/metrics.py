@@ -1,4 +1,4 @@
-"""The controller's metrics: jobs, how far their ranks are, agents, switches, events."""
+"""The controller's metrics: jobs, the positions of their ranks, agents, switches, events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ControllerMetrics:
         self._events = events
 
     def __call__(self, families: Families) -> None:
-        """Put in what there is now."""
+        """Add the current values."""
         families.gauge("switchml_controller_info", "Version of the controller.", 1, version=VERSION)
         self._fill_jobs(families)
         self._fill_agents(families)

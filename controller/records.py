@@ -1,4 +1,4 @@
-"""A job and its ranks: what is known of them, and which states may follow which."""
+"""The records of a job and its ranks, and their states with the allowed successions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
 
 
 class JobState(IntEnum):
-    """As in switchml.proto."""
+    """The states of a job, as in switchml.proto."""
 
     PENDING = 1
     READY = 2
@@ -44,11 +44,11 @@ class JobState(IntEnum):
 
     @property
     def live(self) -> bool:
-        """Whether a job in this state holds slots and tables."""
+        """True if a job in this state holds slots and tables."""
         return self <= JobState.RUNNING
 
 
-# PENDING or READY -> COMPLETED: every process ended well and none attached, as far as whoever started them says.
+# PENDING or READY -> COMPLETED: the launcher reports that every process has ended with status 0, and none attached.
 _NEXT = {
     JobState.PENDING: {JobState.READY, JobState.COMPLETED, JobState.FAILED, JobState.STOPPED},
     JobState.READY: {JobState.RUNNING, JobState.COMPLETED, JobState.FAILED, JobState.STOPPED},
@@ -57,7 +57,7 @@ _NEXT = {
 
 
 class OnFailure(IntEnum):
-    """What becomes of a job when ranks of it are lost; as in switchml.proto."""
+    """The policy of a job for the loss of ranks, as in switchml.proto."""
 
     ABORT = 1
     SHRINK = 2
@@ -65,7 +65,7 @@ class OnFailure(IntEnum):
 
     @classmethod
     def asked(cls, value: int) -> OnFailure:
-        """Return what a request asks for; one that leaves it open asks for ABORT.
+        """Return the policy in a request; ABORT if it does not specify one.
 
         Raises:
             ValueError: there is no such policy.
@@ -75,7 +75,7 @@ class OnFailure(IntEnum):
 
 
 class RankState(IntEnum):
-    """As in switchml.proto."""
+    """The states of a rank, as in switchml.proto."""
 
     ASSIGNED = 1
     ATTACHED = 2
@@ -94,7 +94,7 @@ class Rank:
     socket: str
     switch_port: int
     mac: str
-    switch: str  # that the agent hangs on
+    switch: str  # the switch that the agent is attached to
     state: RankState = RankState.ASSIGNED
     address: str = ""
     udp_port: int = 0
@@ -102,16 +102,16 @@ class Rank:
     exit_code: int | None = None
     counters: pb.RankCounters = field(default_factory=pb.RankCounters)
     worker: int = 0  # the number that it was started with; `rank` may change with the epoch
-    moved: float = field(default_factory=time.monotonic, compare=False)  # when a heartbeat had another position
+    moved: float = field(default_factory=time.monotonic, compare=False)  # the time of its last move
 
     def move_to(self, position: int) -> None:
-        """Note how far it is."""
+        """Record the rank's position."""
         if position != self.position:
             self.position, self.moved = position, time.monotonic()
 
     @property
     def ended(self) -> bool:
-        """Whether it will send nothing more."""
+        """True if the rank sends no more contributions."""
         return self.state in (RankState.CLOSED, RankState.LOST)
 
 
@@ -126,7 +126,7 @@ class JobSwitch:
     epoch: int
     slot_base: int
     slots: int
-    group: int  # number of the multicast group in the switch that results go to
+    group: int  # number of the multicast group in the switch for results
     upstream: str = ""
 
     @property
@@ -137,7 +137,7 @@ class JobSwitch:
 
 @dataclass(frozen=True)
 class EpochChange:
-    """How a job went on after a loss; ``lost`` are ranks of the epoch before, ``joined`` those that begin anew."""
+    """A change of epoch after a loss; ``lost`` are ranks of the old epoch, ``joined`` those with new processes."""
 
     epoch: int
     workers: int
@@ -151,7 +151,7 @@ class EpochChange:
 class Job:
     """One row of the store's jobs, with its switches and ranks; times in seconds since 1970."""
 
-    key: int  # never used again; `id` is the one on the wire, which is
+    key: int  # unique; `id` is the id in packets, which is reused
     id: int
     name: str
     workers: int
@@ -164,15 +164,15 @@ class Job:
     ranks: list[Rank] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     on_failure: OnFailure = OnFailure.ABORT
-    generation: int = 0  # how often it has changed to a new epoch
-    in_transition: bool = False  # from this epoch to another one
+    generation: int = 0  # number of changes to a new epoch
+    in_transition: bool = False  # true during a change from this epoch to another one
     epoch_changes: list[EpochChange] = field(default_factory=list)
-    tenant: str = ""  # whose quota it counts against
-    secret: int = field(default=0, repr=False)  # of the epoch; it leaves this process for switch and agents only
+    tenant: str = ""  # the tenant whose quota it counts against
+    secret: int = field(default=0, repr=False)  # of the epoch; it is sent only to switch and agents
 
     @property
     def live(self) -> bool:
-        """Whether it holds slots and tables."""
+        """True if it holds slots and tables."""
         return self.state.live
 
     @property
@@ -187,16 +187,16 @@ class Job:
 
     @property
     def slots(self) -> int:
-        """How many slots each rank has."""
+        """The number of slots of each rank."""
         return self.switches[0].slots
 
     @property
     def switch_names(self) -> str:
-        """Its switches in words."""
+        """The names of its switches, as a list in words."""
         return ", ".join(one.switch for one in self.switches)
 
     def enter(self, state: JobState) -> None:
-        """Change the state; one that may not follow the present one is a defect of the caller."""
+        """Change the state; a state that may not follow the current one is a defect of the caller."""
         assert state in _NEXT.get(self.state, ()), f"job {self.name}: {self.state.name} -> {state.name}"
         self.state = state
 
@@ -208,13 +208,13 @@ class Job:
         return held
 
     def ranks_on(self, switch: str) -> list[Rank]:
-        """Return the ranks whose agents hang on a switch, in order."""
+        """Return the ranks whose agents are attached to a switch, in order."""
         return [rank for rank in self.ranks if rank.switch == switch]
 
     def tables(self, place: JobSwitch, multicast: str = "") -> JobTables:
-        """Return what one of its switches must hold for it; the endpoints of all ranks there must be known.
+        """Return the tables that one of its switches must hold; the endpoints of all ranks there must be known.
 
-        `multicast` is the IPv4 group that their agents have joined, if they have.
+        `multicast` is the IPv4 group that their agents have joined, or empty.
         """
         ports = tuple(
             RankPort(r.rank, r.switch_port, parse_mac(r.mac), int(IPv4Address(r.address)), r.udp_port)
@@ -233,7 +233,7 @@ class Job:
 
 
 def new_secret() -> int:
-    """Return a secret for one epoch of a job: an unpredictable number of 32 bits, never 0."""
+    """Return a secret for one epoch of a job: an unpredictable 32-bit number, never 0."""
     return secrets.randbelow(2**32 - 1) + 1
 
 
@@ -249,7 +249,7 @@ def parse_mac(text: str) -> int:
     """Return a MAC address "aa:bb:cc:dd:ee:ff" as a number.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a MAC address.
 
     """
     if not _MAC.fullmatch(text):

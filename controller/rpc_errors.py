@@ -1,4 +1,4 @@
-"""How an exception of controller.errors travels over gRPC, and comes out as the same exception."""
+"""Transmission of the exceptions of controller.errors over gRPC."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def abort(context: grpc.aio.ServicerContext, error: ControllerError) -> No
 
 
 def from_rpc_error(error: grpc.RpcError, address: str) -> ControllerError:
-    """Return the exception that the controller at `address` raised, or what kept it from answering."""
+    """Return the exception that the controller at `address` raised, or the one for a call without an answer."""
     for key, value in error.trailing_metadata() or ():
         if key == DETAIL_KEY:
             detail = pb.ErrorDetail.FromString(value)
@@ -49,6 +49,6 @@ def from_rpc_error(error: grpc.RpcError, address: str) -> ControllerError:
         return DeadlineExceeded(f"the controller at {address} did not answer in time")
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return ControllerUnavailable(
-            f"what answers at {address} is not a controller of SwitchML, or one of another version: {text}"
+            f"the program at {address} is not a controller of SwitchML, or one of another version: {text}"
         )
     return InternalError(f"the controller at {address} answered {code.name}: {text}")

@@ -1,4 +1,4 @@
-"""The switches of the fabric: their connections, their epochs, and what they should hold."""
+"""The switches of the fabric: their connections, their epochs, and the tables that they must hold."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MAX_EPOCH = 0xFFFF
 
 
 class ManagedSwitch:
-    """One switch and what the controller keeps about it.
+    """One switch, with the controller's data about it.
 
-    ``lock`` is held while tables change, so that a comparison with the store never sees half a job.
+    ``lock`` is held while tables change, so that a comparison with the store never sees an incomplete job.
     """
 
     def __init__(self, config: SwitchConfig, driver: Driver) -> None:
@@ -33,7 +33,7 @@ class ManagedSwitch:
         self.driver = driver
         self.lock = asyncio.Lock()
         self.drained = False  # no new jobs are placed on it
-        self.last_told = False  # whether the event log says that it is connected
+        self.last_told = False  # true if the last event in the log is that it was connected
 
     @property
     def name(self) -> str:
@@ -42,16 +42,16 @@ class ManagedSwitch:
 
     @property
     def highest_port(self) -> int:
-        """The highest number that a port of it may have."""
+        """The highest port number that it may have."""
         return highest_port(self.config.target)
 
     @property
     def ready(self) -> bool:
-        """Whether jobs can start on it."""
+        """True if jobs can start on it."""
         return self.driver.connected and self.driver.primary and not self.drained
 
     def why_not_ready(self) -> str:
-        """Say in words why no job can start on it."""
+        """Return the reason why no job can start on it."""
         if self.drained:
             return f"switch {self.name} is drained; `switchml-ctl switch undrain {self.name}` opens it for new jobs"
         why = self.driver.failure or "another controller is its primary"
@@ -78,18 +78,18 @@ class Switches:
             self._store.events.record(EventKind.SWITCH_CONNECTED, role, switch=switch.name)
             switch.last_told = True
         elif not connected and switch.last_told:
-            asyncio.get_running_loop().call_soon(self._note_lost, switch)  # the driver will have said why
+            asyncio.get_running_loop().call_soon(self._note_lost, switch)  # the driver sets the reason first
 
     def _note_lost(self, switch: ManagedSwitch) -> None:
-        if not switch.driver.connected and switch.driver.failure:  # else it is only being prepared again
+        if not switch.driver.connected and switch.driver.failure:  # otherwise it is only being prepared again
             self._store.events.record(EventKind.SWITCH_LOST, switch.driver.failure, switch=switch.name)
             switch.last_told = False
 
     def get(self, name: str) -> ManagedSwitch:
-        """Return a switch by name; by no name the only one.
+        """Return a switch by name; without a name, the only one.
 
         Raises:
-            SwitchNotFound: there is none of this name.
+            SwitchNotFound: no switch has this name.
             InvalidRequest: there are several and no name was given.
 
         """
@@ -119,10 +119,10 @@ class Switches:
         return ready
 
     def next_epoch(self, switches: Iterable[ManagedSwitch]) -> int:
-        """Return an epoch that none of these switches has seen since its registers were empty.
+        """Return an epoch that none of these switches has used since its registers were empty.
 
         Raises:
-            NoRoom: they are used up.
+            NoRoom: all epochs are used up.
 
         """
         last, name = max((self._store.last_epoch(switch.name) or 0, switch.name) for switch in switches)
@@ -143,15 +143,15 @@ class Switches:
     async def run(self, prepare: Callable[[ManagedSwitch, bool], Sequence[JobTables]]) -> None:
         """Keep all switches connected until cancelled.
 
-        Each time one is connected, `prepare` is called with the switch and whether its registers were lost; it returns
-        the jobs whose tables the switch must hold.
+        Each time a switch is connected, `prepare` is called with the switch and a flag that is true if its registers
+        were lost; it returns the jobs whose tables the switch must hold.
         """
         tasks = [
             asyncio.create_task(switch.driver.run(self._preparation(switch, prepare)), name=f"switch {switch.name}")
             for switch in self._switches.values()
         ]
         try:
-            await asyncio.gather(*tasks, asyncio.Event().wait())  # without switches as well, until cancelled
+            await asyncio.gather(*tasks, asyncio.Event().wait())  # runs until cancelled, also without switches
         finally:
             for task in tasks:
                 task.cancel()
@@ -163,7 +163,7 @@ class Switches:
         async def run(loaded: bool) -> None:
             async with switch.lock:
                 if self._store.last_epoch(switch.name) is None:
-                    # Its registers may hold epochs that this store would give again.
+                    # Its registers may hold epochs that this store would assign again.
                     if loaded:
                         self._store.restart_epochs(switch.name)
                     else:
@@ -179,10 +179,10 @@ class Switches:
         _LOG.info("switch %s starts over with empty registers", switch.name)
 
     async def read(self, name: str) -> tuple[ManagedSwitch, SwitchContents, dict[Verdict, int]]:
-        """Return a switch with what stands in it now, and its packets of all jobs by verdict.
+        """Return a switch with its current contents, and its packets of all jobs by verdict.
 
         Raises:
-            SwitchNotFound, InvalidRequest: as ``get``.
+            SwitchNotFound, InvalidRequest: like ``get``.
             SwitchUnavailable, SwitchRefused: it cannot be read.
 
         """
@@ -193,10 +193,10 @@ class Switches:
         return switch, contents, verdicts
 
     def drain(self, name: str, drained: bool) -> ManagedSwitch:
-        """Say whether new jobs may be placed on a switch; those that run there go on.
+        """Set whether new jobs may be placed on a switch; running jobs continue.
 
         Raises:
-            SwitchNotFound, InvalidRequest: as ``get``.
+            SwitchNotFound, InvalidRequest: like ``get``.
 
         """
         switch = self.get(name)
@@ -208,13 +208,13 @@ class Switches:
     async def set_loss(
         self, name: str, ports: Collection[int], shares: Mapping[str, float], agent_ports: Iterable[int]
     ) -> list[PortLoss]:
-        """Let ports of a switch lose shares of their packets on purpose; return all ports that do now.
+        """Make ports of a switch lose shares of their packets on purpose; return all ports that lose packets now.
 
-        Where no ports are named, `agent_ports` are meant, and those that lose packets now. `shares` are by direction,
-        ingress and egress; one that is not given stays as it is.
+        The default ports are `agent_ports` and those that lose packets now. `shares` are by direction, ingress and
+        egress; a direction that is not given stays unchanged.
 
         Raises:
-            SwitchNotFound, InvalidRequest: as ``get``; or a share or a port is not allowed, or there is none.
+            SwitchNotFound, InvalidRequest: like ``get``; or a share or a port is not allowed or missing.
             SwitchUnavailable, SwitchRefused: it cannot be set.
 
         """
@@ -223,7 +223,7 @@ class Switches:
             if not 0 <= share <= 1:  # NaN is not either
                 raise InvalidRequest(f"{direction} loss {share} is not a share from 0 to 1")
         if not shares:
-            raise InvalidRequest("say which share of packets is to be lost, of those that come in, leave, or both")
+            raise InvalidRequest("give the share of packets to lose: of incoming packets, of outgoing packets, or both")
         for port in ports:
             if not 1 <= port <= switch.highest_port:
                 raise InvalidRequest(f"port {port} is not one of 1 to {switch.highest_port}")
@@ -231,6 +231,6 @@ class Switches:
             meant = set(ports) or {*agent_ports, *(loss.port for loss in await switch.driver.set_loss([], {}))}
             if not meant:
                 raise InvalidRequest(
-                    f"no agent is attached to switch {switch.name}; name the ports that are to lose packets"
+                    f"no agent is attached to switch {switch.name}; name the ports that must lose packets"
                 )
             return await switch.driver.set_loss(sorted(meant), shares)

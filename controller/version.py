@@ -1,4 +1,4 @@
-"""Which programs the controller works with."""
+"""The check that a program has a version that the controller works with."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["require_same_release"]
 
 
 def require_same_release(what: str, version: str) -> None:
-    """Refuse to work with another MAJOR.MINOR than ours.
+    """Check that `version` has the same MAJOR.MINOR as this controller.
 
     Raises:
         InvalidRequest: `version` is not a version.
-        VersionMismatch: it is another one; the message says both.
+        VersionMismatch: it differs; the message names both.
 
     """
     try:

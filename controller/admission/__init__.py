@@ -1,1 +1,1 @@
-"""Whether a job can be had, and which slots and agents it gets."""
+"""Admission of jobs, with the choice of their slots and agents."""

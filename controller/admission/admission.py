@@ -1,4 +1,4 @@
-"""Whether a job can be had: it gets an id, an epoch, slots and agents, or the reason why it cannot."""
+"""Admission of jobs: a job gets an id, an epoch, slots and agents, or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Admission", "Admitted"]
 
 _LOG = logging.getLogger(__name__)
 
-_ENDING_SECONDS = 5.0  # that a start waits for jobs which are ending
+_ENDING_SECONDS = 5.0  # the time that a start waits for jobs which are ending
 
 
 class Admitted(NamedTuple):
-    """A new job, its switches, and by rank the announcements that it answers after a rendezvous."""
+    """A new job, its switches and, after a rendezvous, the announcements that it answers, by rank."""
 
     job: Job
     switches: list[ManagedSwitch]
@@ -33,17 +33,17 @@ class Admitted(NamedTuple):
 
 
 class _Jobs(Protocol):
-    """What admission must know of the other jobs."""
+    """The jobs, as far as admission needs them."""
 
     def held(self) -> Sequence[Job]:
         """Return the jobs that live or are being freed."""
 
     async def drain(self, seconds: float) -> bool:
-        """Wait until the jobs that are ending hold nothing any more; tell whether that is so."""
+        """Wait at most `seconds` until the ending jobs have freed everything; return whether they have."""
 
 
 class Admission:
-    """Admits jobs, one after the other: what is checked still holds when the job is written to the store."""
+    """Admits jobs one after another, so that the checks are still valid when the job is written to the store."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Admission:
     async def admit(self, request: JobRequest, placement: Placement | None = None) -> Admitted:
         """Return a new job, PENDING and in the store, with its ranks on the agents of `placement` if that is given.
 
-        The caller adds it to the other jobs before it awaits anything. Where there is no room, this waits until the
-        jobs that are ending have freed what they hold. The event log says what was refused.
+        The caller must add it to the other jobs before it awaits anything. If there is no room, this waits until the
+        ending jobs have freed their slots and ranks. Refusals are recorded in the event log.
 
         Raises:
             InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoAgent, QuotaExceeded: it is not
                 admitted.
-            StoreError: it cannot be written.
+            StoreError: the job cannot be written.
 
         """
         try:
@@ -84,7 +84,7 @@ class Admission:
             raise
 
     async def _renew_epochs(self, wanted: str) -> None:
-        """Let switches without jobs whose epochs are used up start over."""
+        """Restart the epochs of switches without jobs that have used theirs up."""
         for switch in self._switches.candidates(wanted):
             if not any(place.switch == switch.name for job in self._jobs.held() for place in job.switches):
                 await self._switches.renew_epochs(switch)

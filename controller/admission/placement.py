@@ -1,7 +1,7 @@
-"""Which agent carries each rank of a job: as the controller chooses, or where the ranks' processes wait already.
+"""Placement: the choice of the agent for each rank of a job, or the check of the agents at which processes wait.
 
-A pipe of a Tofino has registers of its own: what arrives through another pipe is not in its sums, so that the ranks of
-a job are behind one pipe. Other targets have one pipe.
+Each pipe of a Tofino has separate registers, so its sums do not include packets that arrive through another pipe.
+Therefore all ranks of a job must be behind one pipe. Other targets have one pipe.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["AgentRoom", "Placement", "Placements", "place_ranks"]
 
 @dataclass(frozen=True)
 class Placement:
-    """The agent of each rank, by rank; after a rendezvous also the agents' numbers of the ranks' announcements."""
+    """The agent of each rank, by rank; after a rendezvous also the numbers that agents gave the announcements."""
 
     sessions: Sequence[AgentSession]
     announcements: Sequence[int] = ()
 
     def ranks(self) -> list[Rank]:
-        """Return the ranks; their addresses are still to come."""
+        """Return the ranks, whose addresses are not known yet."""
         return [_rank_at(session, number, number) for number, session in enumerate(self.sessions)]
 
 
 class Placements:
-    """Places ranks at agents; `ranks_in_use(name)` is the number of ranks that an agent carries already."""
+    """Places ranks at agents; `ranks_in_use(name)` returns the number of ranks that an agent carries already."""
 
     def __init__(self, agents: Agents, ranks_in_use: Callable[[str], int]) -> None:
         self._agents = agents
@@ -91,7 +91,7 @@ class Placements:
         """Return a rank for a process that takes the place of a lost one, at the same agent if that is live.
 
         Raises:
-            NoAgent: that agent is gone or in `refused`, and no other one has room.
+            NoAgent: that agent is not connected or in `refused`, and no other one has room.
 
         """
         session = self._agents.live_session(rank.agent)
@@ -114,7 +114,7 @@ class Placements:
         return min(room, key=lambda session: (self._in_use(session.name), session.name))
 
     def _choose_in_one_pipe(self, workers: int, sessions: Sequence[AgentSession], switch: ManagedSwitch) -> Placement:
-        """Spread ranks over the agents of one pipe of a switch: of the one with the most room that has enough."""
+        """Spread ranks over the agents of one pipe of a switch: the pipe with the most room, if that is enough."""
         pipes: dict[int, list[AgentSession]] = {}
         elsewhere: list[NoAgent] = []
         for session in sessions:
@@ -152,7 +152,7 @@ class Placements:
 
 @dataclass(frozen=True)
 class AgentRoom:
-    """A live agent: how many ranks it carries and how many it could."""
+    """A live agent, with the number of ranks that it carries and the number that it can carry."""
 
     name: str
     in_use: int
@@ -160,7 +160,7 @@ class AgentRoom:
 
 
 def place_ranks(workers: int, agents: Sequence[AgentRoom], switch: str) -> dict[str, range]:
-    """Give each agent a contiguous block of ranks, as evenly as their room allows; the idlest first where they differ.
+    """Give each agent a contiguous block of ranks, as evenly as their room allows; idle agents get more if they differ.
 
     Raises:
         NoAgent: there are too few agents, or they have too little room.
@@ -189,7 +189,7 @@ def place_ranks(workers: int, agents: Sequence[AgentRoom], switch: str) -> dict[
 
 
 def _rank_at(session: AgentSession, number: int, worker: int) -> Rank:
-    """Return a rank that an agent is to carry; its addresses are still to come."""
+    """Return a rank for an agent to carry, whose address is not known yet."""
     registration = session.registration
     return Rank(
         rank=number,

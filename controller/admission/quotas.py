@@ -1,4 +1,4 @@
-"""How much each tenant may have at once."""
+"""Quotas: the limits of what each tenant may have at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Quotas:
         """Check that a tenant with these live jobs may have one more.
 
         Raises:
-            QuotaExceeded: it may not; the figures say what it has, asks for, and may have.
+            QuotaExceeded: it may not; the figures hold what it has, asks for, and may have.
 
         """
         quota = self._tenants.get(tenant) or self._tenants.get(EVERYBODY)

@@ -1,4 +1,4 @@
-"""What a client may ask for, and the id that a new job gets."""
+"""Requests for jobs, and the ids of new jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["JobRequest", "next_job_id"]
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A job that somebody asks for; an empty name or switch and 0 slots leave the choice to the controller."""
+    """A request for a job; an empty name or switch and 0 slots leave the choice to the controller."""
 
     workers: int
     name: str = ""
@@ -54,7 +54,7 @@ class JobRequest:
 
 
 def next_job_id(last: int, used: set[int]) -> int:
-    """Return the first id after `last`, going round, that no live job has: an id rests as long as possible.
+    """Return the next id after `last`, wrapping around, that no live job has; so an id is reused as late as possible.
 
     Raises:
         NoRoom: all are in use.

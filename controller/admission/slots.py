@@ -1,4 +1,4 @@
-"""The pool indexes of the switches, given to jobs as aligned power-of-two ranges (buddy allocation)."""
+"""Allocation of the switches' pool indexes to jobs, as aligned power-of-two ranges (buddy allocation)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["SlotAllocator", "SlotPools"]
 class SlotAllocator:
     """Ranges of pool indexes 0..size-1.
 
-    A range of n indexes starts at a multiple of n, so the switch matches it with one ternary key. A size that is no
-    power of two is a sequence of shrinking blocks; an odd last index is never given out.
+    A range of n indexes starts at a multiple of n, so the switch matches it with one ternary key. A size that is not a
+    power of two is divided into a sequence of shrinking blocks; an odd last index is never allocated.
     """
 
     def __init__(self, size: int) -> None:
@@ -32,21 +32,21 @@ class SlotAllocator:
 
     @property
     def free_slots(self) -> int:
-        """How many indexes are free, over all ranges."""
+        """The number of free indexes, over all ranges."""
         return sum(block * len(bases) for block, bases in self._free.items())
 
     @property
     def ranges_used(self) -> int:
-        """How many ranges are in use."""
+        """The number of ranges in use."""
         return len(self._used)
 
     @property
     def largest_free_range(self) -> int:
-        """How many indexes the largest free range has; 0 when none is left."""
+        """The number of indexes in the largest free range; 0 if no range is free."""
         return max((block for block, bases in self._free.items() if bases), default=0)
 
     def allocate(self, slots: int) -> int:
-        """Take the smallest free range that holds `slots` indexes, a power of two, and return its first.
+        """Allocate `slots` indexes, a power of two, from the smallest sufficient free range; return the first one.
 
         Raises:
             NoRoom: no free range is long enough.
@@ -68,10 +68,10 @@ class SlotAllocator:
         return base
 
     def reserve(self, base: int, slots: int) -> None:
-        """Take one given range, as when the store's live jobs are read.
+        """Allocate a given range, for a live job in the store.
 
         Raises:
-            NoRoom: it is not free, as a whole, or not aligned.
+            NoRoom: it is not completely free, or not aligned.
 
         """
         _require_range_size(slots)
@@ -83,7 +83,7 @@ class SlotAllocator:
         raise NoRoom(f"slots {base} to {base + slots - 1} of {self.size} are not free", base=base, slots_asked=slots)
 
     def free(self, base: int) -> None:
-        """Give back the range that starts at `base`, and merge it with free neighbours.
+        """Free the range that starts at `base`, and merge it with free neighbours.
 
         Raises:
             KeyError: no range in use starts there.
@@ -119,10 +119,10 @@ class SlotPools:
         return self._pools[switch.name]
 
     def reserve(self, places: Iterable[JobSwitch], values_per_packet: int, switches: Switches) -> None:
-        """Take the slots that a job held before a restart of the controller; none are taken where this raises.
+        """Allocate the slots that a job held before a restart of the controller: all of them, or none if this raises.
 
         Raises:
-            SwitchNotFound, InvalidRequest, NoRoom: a switch is not what it was.
+            SwitchNotFound, InvalidRequest, NoRoom: a switch has changed.
 
         """
         with contextlib.ExitStack() as undo:
@@ -137,7 +137,7 @@ class SlotPools:
             undo.pop_all()
 
     def free(self, places: Iterable[JobSwitch]) -> None:
-        """Give back what a job held on its switches."""
+        """Free the slots that a job held on its switches."""
         for place in places:
             self._pools[place.switch].free(place.slot_base)
 

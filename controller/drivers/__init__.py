@@ -1,4 +1,4 @@
-"""Southbound drivers: what the controller asks of a switch, whatever protocol it speaks."""
+"""Southbound drivers: the operations of the controller on a switch, independent of its protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SwitchSettings:
-    """What a driver is told of its switch; `values_per_packet` is 0 where the P4 program decides."""
+    """The settings of a switch for its driver; `values_per_packet` is 0 if the P4 program defines it."""
 
     name: str
     target: str
@@ -34,14 +34,14 @@ class SwitchSettings:
     mac: int
     values_per_packet: int
     slots: int
-    tls: str = "auto"  # beyond loopback; on: always; off: never
+    tls: str = "auto"  # auto: not on loopback; on: always; off: never
     program: str = ""
     ports: tuple[TofinoPort, ...] = ()
 
 
 @dataclass(frozen=True)
 class RankPort:
-    """Where one rank hangs on the switch; MAC and IPv4 address as numbers."""
+    """The switch port that one rank is attached to; MAC and IPv4 address are numbers."""
 
     rank: int
     port: int
@@ -52,10 +52,10 @@ class RankPort:
 
 @dataclass(frozen=True)
 class JobTables:
-    """What a switch holds for one job.
+    """The contents of a switch for one job.
 
-    `group` is the number of the multicast group in the switch that results go to; `multicast` is an IPv4 group that all
-    of the job's agents have joined, or 0.
+    `group` is the number of the multicast group in the switch to which it sends results; `multicast` is an IPv4 group
+    that all of the job's agents have joined, or 0.
     """
 
     job: int
@@ -80,7 +80,7 @@ class JobTables:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a pipeline offers: `slots` pool indexes, of two halves each, and jobs of up to `max_workers` ranks."""
+    """The limits of a pipeline: `slots` pool indexes, of two halves each, and jobs of up to `max_workers` ranks."""
 
     values_per_packet: int
     slots: int
@@ -89,7 +89,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class TableEntry:
-    """An entry of a table, printed as people write it; `packets` is None where nothing counts them."""
+    """An entry of a table in readable form; `packets` is None if the table has no counters."""
 
     table: str
     match: dict[str, str]
@@ -117,7 +117,7 @@ class PortLoss:
 
 @dataclass(frozen=True)
 class SwitchContents:
-    """What stands in a switch, as people read it."""
+    """The contents of a switch in readable form."""
 
     entries: list[TableEntry]
     groups: list[MulticastGroup]
@@ -128,9 +128,9 @@ class SwitchContents:
 class Driver(abc.ABC):
     """One switch.
 
-    ``connected``, ``primary`` and ``failure`` (why it is not connected) describe the connection, which ``run`` keeps
-    up; ``api_version`` is that of the switch's control interface, empty until it is known. The other methods raise
-    SwitchUnavailable when there is no connection, and SwitchRefused with the switch's words.
+    ``connected``, ``primary`` and ``failure`` (why it is not connected) describe the connection, which ``run``
+    maintains; ``api_version`` is that of the switch's control interface, empty until it is known. The other methods
+    raise SwitchUnavailable if there is no connection, and SwitchRefused with the switch's message.
     """
 
     primary = False
@@ -138,11 +138,11 @@ class Driver(abc.ABC):
     api_version = ""
     _connected = False
     on_connection: Callable[[bool], None] = staticmethod(lambda _: None)
-    """Told when ``connected`` changes."""
+    """Called when ``connected`` changes."""
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection."""
+        """True if there is a connection."""
         return self._connected
 
     @connected.setter
@@ -154,10 +154,10 @@ class Driver(abc.ABC):
     @property
     @abc.abstractmethod
     def capabilities(self) -> Capabilities:
-        """What the pipeline offers; known from the configuration before the switch is connected."""
+        """The limits of the pipeline, known from the configuration before the switch is connected."""
 
     def pipe(self, port: int) -> int:
-        """Return the pipe that an agent's switch port lies in: a job's ports must lie in one.
+        """Return the pipe of an agent's switch port; all ports of a job must be in one pipe.
 
         Raises:
             NoAgent: the switch has no such port.
@@ -170,25 +170,25 @@ class Driver(abc.ABC):
     async def run(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
         """Keep the switch connected until cancelled.
 
-        Each time that the connection is primary and the pipeline in place, `prepare` is awaited; its argument says
-        whether the pipeline had to be loaded, so that registers, tables and counters are empty.
+        Each time that the connection becomes primary and the pipeline is in place, `prepare` is awaited. Its argument
+        is true if the pipeline had to be loaded, so that registers, tables and counters are empty.
         """
 
     @abc.abstractmethod
     def prepare_again(self) -> None:
-        """Let ``run`` await `prepare` once more: the switch may hold something else than it should."""
+        """Make ``run`` await `prepare` once more, because the contents of the switch may be wrong."""
 
     @abc.abstractmethod
     async def reload(self) -> None:
-        """Load the pipeline anew: registers, tables and counters are empty afterwards."""
+        """Load the pipeline again: registers, tables and counters are empty afterwards."""
 
     @abc.abstractmethod
     async def reconcile(self, jobs: Sequence[JobTables]) -> int:
-        """Make the switch hold the tables of these jobs and no others; return how many updates were written."""
+        """Make the switch hold the tables of these jobs and no others; return the number of updates written."""
 
     @abc.abstractmethod
     async def install_job(self, job: JobTables) -> None:
-        """Write the tables of a new job, its counters set to 0."""
+        """Write the tables of a new job, and set its counters to 0."""
 
     @abc.abstractmethod
     async def replace_job(self, old: JobTables, new: JobTables) -> None:
@@ -196,7 +196,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     async def remove_job(self, job: JobTables) -> None:
-        """Delete what is there of a job's tables, in the reverse order."""
+        """Delete those tables of a job that exist, in the reverse order."""
 
     @abc.abstractmethod
     async def read_verdicts(self, job_ids: Sequence[int]) -> dict[Verdict, int]:
@@ -204,7 +204,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:
-        """Let ports lose packets on purpose; return all ports that do now.
+        """Make ports lose packets on purpose; return all ports that lose packets now.
 
         A target that cannot raises SwitchRefused. `shares`, 0 to 1, has "ingress", "egress" or both.
         """

@@ -1,7 +1,7 @@
-"""A Tofino, driven through BfRt: bf_switchd with our TNA program.
+"""The driver of a Tofino through BfRt: bf_switchd with SwitchML's TNA program.
 
-It speaks the gRPC protocol itself, so that no SDE is needed where the controller runs and nothing blocks the event
-loop. bf_switchd has loaded the program: here it is only checked and bound.
+It implements the gRPC protocol itself, so that the controller needs no SDE and nothing blocks the event loop.
+bf_switchd has loaded the program; the driver only checks and binds it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MISTAKES = (BfrtError, SchemaMismatch, BadAnswer)
 
 @dataclasses.dataclass(frozen=True)
 class _Connection:
-    """What there is while the switch is connected and bound."""
+    """The state while the switch is connected and bound."""
 
     session: Session
     names: Names
@@ -62,7 +62,7 @@ class BfrtDriver(Driver):
     """Drives one device of one bf_switchd."""
 
     def __init__(self, settings: SwitchSettings, security: Security | None = None) -> None:
-        """Read what our program has.
+        """Read the tables of SwitchML's program.
 
         Raises:
             ConfigError: its bfrt.json is missing or not usable.
@@ -76,15 +76,15 @@ class BfrtDriver(Driver):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the pipeline offers."""
+        """The limits of the pipeline."""
         return self._capabilities
 
     def pipe(self, port: int) -> int:
-        """Return the pipe that an agent's switch port lies in; raises NoAgent when the port is not configured."""
+        """Return the pipe of an agent's switch port; raise NoAgent if the port is not configured."""
         device_port = self._connection.ports.device_port(port) if self._connection else None
         if device_port is None:
             raise NoAgent(
-                f"an agent hangs on port {port} of switch {self.settings.name}, which has no such port: give it a"
+                f"an agent is attached to port {port} of switch {self.settings.name}, which has no such port: give it a"
                 " [[switches.ports]] table, or the agent another --switch-port",
                 port=port,
             )
@@ -99,7 +99,7 @@ class BfrtDriver(Driver):
                 await self._connect(prepare)
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # whatever it is, the next attempt may do better
+            except Exception as error:  # the next attempt may succeed after any error
                 self._note_failure(error)
             finally:
                 self._connection, self.connected, self.primary, self.api_version = None, False, False, ""
@@ -132,7 +132,7 @@ class BfrtDriver(Driver):
                 self.connected = False
 
     async def _read_program(self, session: Session) -> Schema:
-        """Return what the switch's tables are called, once it is sure that it runs our program."""
+        """Check that the switch runs SwitchML's program, and return the schema of its tables."""
         answer = await session.programs()
         found = {config.p4_name: config.bfruntime_info for config in answer.config}
         wanted = self.settings.program
@@ -149,7 +149,7 @@ class BfrtDriver(Driver):
             offered = Capabilities(schema.values_per_packet, schema.slots, schema.max_workers)
         except SchemaMismatch as error:
             raise SwitchRefused(
-                f"switch {self.settings.name} runs a program {wanted!r} that is not ours, or an SDE that is not"
+                f"switch {self.settings.name} runs a program {wanted!r} that is not SwitchML's, or an SDE that is not"
                 f" supported: {error}; compile dataplane/p4/tna of this version and start bf_switchd with it"
                 " (docs/tofino.md)"
             ) from None
@@ -162,7 +162,7 @@ class BfrtDriver(Driver):
         return schema
 
     async def _prepare_ports(self) -> bool:
-        """Set the ports up; say whether the switch was empty, so that no controller has set its address yet."""
+        """Set the ports up; return whether the switch was empty, so that no controller has set its address yet."""
 
         async def prepare(connection: _Connection) -> bool:
             written = await connection.ports.set_up(connection.session)
@@ -190,18 +190,18 @@ class BfrtDriver(Driver):
         )
 
     def _note_failure(self, error: Exception) -> None:
-        """Keep why an attempt ended, and log it when it is news."""
+        """Store the reason why an attempt failed, and log it if it has changed."""
         before = self.failure
         self.failure = str(error)
         if isinstance(error, BadAnswer):
-            self.failure = f"its answers make no sense: {error}"
+            self.failure = f"its answers are invalid: {error}"
         elif not isinstance(error, (ControllerError, *_MISTAKES)):
             _LOG.error("the connection to switch %s failed", self.settings.name, exc_info=error)
         if self.failure != before:
             _LOG.warning("switch %s at %s: %s", self.settings.name, self.settings.control, self.failure)
 
     def prepare_again(self) -> None:
-        """Let ``run`` prepare the switch once more."""
+        """Make ``run`` prepare the switch once more."""
         self._wake.set()
 
     async def reload(self) -> None:
@@ -223,7 +223,7 @@ class BfrtDriver(Driver):
         _LOG.info("switch %s: tables, registers and counters emptied", self.settings.name)
 
     async def _check_registers(self, connection: _Connection) -> None:
-        """Read the first and the last slot's epoch back, of which a register has one value for each pipe."""
+        """Check that the epochs of the first and the last slot are 0; a register has one value for each pipe."""
         names, register = connection.names, connection.names.schema.epoch_register
         await connection.session.write([names.synchronisation(register)])
         indexes = (0, register.size - 1)
@@ -238,7 +238,7 @@ class BfrtDriver(Driver):
     # ---- tables ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, jobs: Sequence[JobTables]) -> int:
-        """Make the switch hold the tables of these jobs and no others; return how many updates were written."""
+        """Make the switch hold the tables of these jobs and no others; return the number of updates written."""
 
         async def write_difference(connection: _Connection) -> int:
             session, names = connection.session, connection.names
@@ -248,7 +248,7 @@ class BfrtDriver(Driver):
             held = await self._read(connection, tables)
             default = await self._read(connection, [names.tables[_ADDRESS_TABLE]], default=True)
             difference = compare([*held.entities, *default.entities], [*wanted, address])
-            # A group is replaced as a whole: its nodes are.
+            # A group is replaced as a whole, with its nodes.
             groups = [entity for entity in difference.modify if isinstance(entity, fy.P4MulticastGroupEntry)]
             await self._delete(connection, [*difference.delete, *groups], held)
             await session.write(names.node_deletions(held.orphans), absent_is_fine=True)
@@ -266,7 +266,7 @@ class BfrtDriver(Driver):
         return written
 
     async def install_job(self, job: JobTables) -> None:
-        """Write the tables of a new job, its counters set to 0."""
+        """Write the tables of a new job, and set its counters to 0."""
 
         async def write(connection: _Connection) -> None:
             counted = await self._verdicts(connection, [job.job])
@@ -288,7 +288,7 @@ class BfrtDriver(Driver):
         await self._call(f"the tables of job {new.job} in epoch {new.epoch}", write)
 
     async def remove_job(self, job: JobTables) -> None:
-        """Delete what is there of a job's tables, in the reverse order."""
+        """Delete those tables of a job that exist, in the reverse order."""
 
         async def delete(connection: _Connection) -> None:
             await self._delete(connection, self._entities(connection, job)[::-1])
@@ -316,12 +316,12 @@ class BfrtDriver(Driver):
         return job_entities(dataclasses.replace(job, ranks=tuple(ranks)))
 
     async def _insert(self, connection: _Connection, entities: Iterable[Entity]) -> None:
-        """Insert entities in order, a call for each table: after a failure nothing that follows is there."""
+        """Insert entities in order, with a call for each table: after a failure no later table is written."""
         for updates in _by_table(connection.names.insertion(entity) for entity in entities):
             await connection.session.write(updates)
 
     async def _delete(self, connection: _Connection, entities: Iterable[Entity], held: Held | None = None) -> None:
-        """Delete entities in order, as far as they are there."""
+        """Delete those of the entities that exist, in order."""
         nodes = held.nodes if held else {}
         deletions = (connection.names.deletion(entity, nodes.get(_group_id(entity))) for entity in entities)
         for updates in _by_table(deletions):
@@ -330,7 +330,7 @@ class BfrtDriver(Driver):
     async def _read(self, connection: _Connection, tables: Sequence[Table], *, default: bool = False) -> Held:
         """Return all entries of tables, or their default entries."""
         requests = [connection.names.request(table, default=default) for table in tables]
-        # A read of all entries brings the default with it.
+        # A read of all entries includes the default entry.
         entries = [entry async for entry in connection.session.read(requests) if entry.is_default_entry == default]
         return connection.names.held(entries)
 
@@ -363,7 +363,7 @@ class BfrtDriver(Driver):
         return {index: packets for _, index, packets, _ in found}
 
     async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:
-        """Refuse: the TNA program has no loss tables; where none is to be set, none is."""
+        """Raise SwitchRefused, because the TNA program has no loss tables; do nothing if there is nothing to set."""
         if ports and shares:
             raise SwitchRefused(
                 f"switch {self.settings.name} is a tofino, and this target cannot lose packets on purpose"
@@ -396,10 +396,10 @@ class BfrtDriver(Driver):
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     async def _call(self, what: str, operation: Callable[[_Connection], Coroutine[Any, Any, _T]]) -> _T:
-        """Run an operation on the connected switch and turn what goes wrong into our errors.
+        """Run an operation on the connected switch and turn its errors into ControllerErrors.
 
-        When the caller is cancelled, the operation is finished first, so that a later one cannot overtake it in the
-        switch; the deadlines of its calls bound that.
+        If the caller is cancelled, the operation is finished first, so that a later one cannot reach the switch before
+        it; the deadlines of its calls limit this time.
         """
         connection = self._connection
         if connection is None:
@@ -411,7 +411,7 @@ class BfrtDriver(Driver):
         except asyncio.CancelledError:
             await asyncio.wait({task})
             raise
-        if task.cancelled():  # a connection that closes cancels what waits on it, which is not the caller's end
+        if task.cancelled():  # a closing connection cancels its calls, which is not a cancellation of the caller
             raise self._unavailable("the connection was closed")
         try:
             return task.result()
@@ -423,7 +423,7 @@ class BfrtDriver(Driver):
             raise SwitchRefused(f"switch {self.settings.name} cannot be asked {what}: {error}") from None
         except BadAnswer as error:
             raise SwitchRefused(
-                f"switch {self.settings.name} was asked {what}, and its answer makes no sense: {error}"
+                f"switch {self.settings.name} was asked {what}, and its answer is invalid: {error}"
             ) from None
 
     def _unavailable(self, why: str) -> SwitchUnavailable:
@@ -431,7 +431,7 @@ class BfrtDriver(Driver):
 
 
 async def _wait(ended: asyncio.Future[None], other: Coroutine[Any, Any, Any]) -> None:
-    """Return when the other is done; raises BfrtError when the connection has ended."""
+    """Wait for `other`; raise BfrtError if the connection ends before it."""
     task = asyncio.ensure_future(other)
     try:
         await asyncio.wait({ended, task}, return_when=asyncio.FIRST_COMPLETED)
@@ -439,11 +439,11 @@ async def _wait(ended: asyncio.Future[None], other: Coroutine[Any, Any, Any]) ->
             raise BfrtError(grpc.StatusCode.UNAVAILABLE, "the connection was closed")
     finally:
         task.cancel()
-        await asyncio.wait({task})  # `await task` would not tell its cancellation from ours
+        await asyncio.wait({task})  # `await task` could not distinguish its cancellation from the caller's
 
 
 def _by_table(parts: Iterable[list[bfrt_pb.Update]]) -> Iterable[list[bfrt_pb.Update]]:
-    """Yield updates in order, those that follow each other for one table together."""
+    """Yield updates in order, with successive ones for the same table together."""
     batch: list[bfrt_pb.Update] = []
     for update in (update for part in parts for update in part):
         if batch and update.entity.table_entry.table_id != batch[-1].entity.table_entry.table_id:
@@ -459,7 +459,7 @@ def _is_default(entity: Entity) -> bool:
 
 
 def _is_set(entity: Entity) -> bool:
-    """Say whether the default entry of the address table is one that a controller wrote."""
+    """Return whether a controller has written the default entry of the address table."""
     return (
         isinstance(entity, fy.P4TableEntry)
         and isinstance(entity.action, fy.P4TableAction)
@@ -468,7 +468,7 @@ def _is_set(entity: Entity) -> bool:
 
 
 def _group_id(entity: Entity) -> int:
-    """Return the id of a group, 0, which is none's, of an entry."""
+    """Return the group id; 0 for a table entry."""
     return entity.multicast_group_id if isinstance(entity, fy.P4MulticastGroupEntry) else 0
 
 

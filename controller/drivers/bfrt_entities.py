@@ -1,8 +1,8 @@
-"""The entities of p4tables as BfRt updates, and what a switch answers as such entities.
+"""Conversion between the entities of p4tables and the messages of BfRt.
 
-So one description of a job's tables serves both interfaces. Three things differ. A multicast group is a $pre.mgid entry
-over $pre.node entries, a node for each replication id. Priorities count the other way: 0 is the highest. And there is
-no default entry until one is set.
+With it one description of a job's tables serves both interfaces. Three things differ. A multicast group is a $pre.mgid
+entry with $pre.node entries, one node for each replication id. Priorities have the reverse order: 0 is the highest. And
+a table has no default entry until one is set.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NODES_OF_A_GROUP = 1 << 8  # the node ids of group g are g << 8 and up
 
 @dataclass(frozen=True)
 class TableNames:
-    """What is needed of a table: key fields, actions and their parameters, data fields."""
+    """The names that the program needs of a table: key fields, actions with their parameters, data fields."""
 
     keys: tuple[str, ...] = ()
     actions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ TABLES: dict[str, TableNames] = {
 """The tables of the P4 program."""
 
 GROUP_TABLES = {"group": ("$pre.mgid", "pre.mgid"), "node": ("$pre.node", "pre.node")}
-"""What the releases of the SDE call the tables of multicast groups and their nodes."""
+"""The names, by release of the SDE, of the tables of multicast groups and their nodes."""
 
 _GROUP_NAMES = {
     "group": TableNames(
@@ -65,7 +65,7 @@ _GROUP_NAMES = {
 
 @dataclass
 class Held:
-    """What a switch holds: entities, and for each group its nodes; ``orphans`` are nodes that no group has."""
+    """The contents of a switch: entities, and the nodes of each group; ``orphans`` are nodes without a group."""
 
     entities: list[Entity] = field(default_factory=list)
     nodes: dict[int, list[int]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Held:
 
 
 class Names:
-    """Translates entities for one switch; raises SchemaMismatch when it lacks something, BadAnswer when it errs."""
+    """Translates entities for one switch; raises SchemaMismatch for missing tables, BadAnswer for invalid answers."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -119,7 +119,7 @@ class Names:
         return [self._entry_update(pb.Update.MODIFY, entity)]
 
     def deletion(self, entity: Entity, nodes: Iterable[int] | None = None) -> list[pb.Update]:
-        """Return the updates that delete an entity: a group before its nodes, which are ours unless they are said."""
+        """Return the updates that delete an entity: a group before its nodes (default: those that SwitchML writes)."""
         if isinstance(entity, fy.P4MulticastGroupEntry):
             numbers = list(_nodes(entity) if nodes is None else nodes)
             group = pb.TableEntry(table_id=self.group.id, key=self.group.key(_group_key(entity)))
@@ -151,7 +151,7 @@ class Names:
 
     @staticmethod
     def synchronisation(table: Table) -> pb.Update:
-        """Return the update that fetches counters or registers from the hardware, under the name that it has."""
+        """Return the update that fetches counters or registers from the hardware, under its name in this release."""
         known = [name for name in ("SyncCounters", "SyncRegisters", "Sync") if name in table.operations]
         if not known:
             raise SchemaMismatch(f"table {table.name} has no operation that fetches its counters")
@@ -160,7 +160,7 @@ class Names:
 
     @staticmethod
     def request(table: Table, key: Mapping[str, Value] | None = None, default: bool = False) -> pb.Entity:
-        """Return what asks for the entry of a key, for the default entry, or for all."""
+        """Return the request for the entry of a key, for the default entry, or for all entries."""
         entry = pb.TableEntry(table_id=table.id, is_default_entry=default)
         if key is not None:
             entry.key.CopyFrom(table.key(key))
@@ -181,7 +181,7 @@ class Names:
 
     def _key(self, entity: fy.P4TableEntry, table: Table) -> dict[str, Value]:
         match = {name: _number(value) for name, value in (entity.match or {}).items()}
-        # A ternary field that matches everything does not travel in P4Runtime; here all do.
+        # P4Runtime omits a ternary field that matches everything; BfRt needs all fields.
         whole = {name: (0, 0) for name, key in table.keys.items() if key.match == "Ternary"}
         priority = {_PRIORITY: PRIORITIES - entity.priority} if _PRIORITY in table.keys else {}
         return {**whole, **match, **priority}
@@ -199,7 +199,7 @@ class Names:
     # ---- from the switch -------------------------------------------------------------------------------------------
 
     def held(self, entries: Iterable[pb.TableEntry]) -> Held:
-        """Return the entities that entries are."""
+        """Return the entities that these entries represent."""
         held = Held()
         nodes: dict[int, tuple[int, list[int]]] = {}
         groups: dict[int, list[int]] = {}
@@ -226,7 +226,7 @@ class Names:
         return held
 
     def entry(self, message: pb.TableEntry) -> fy.P4TableEntry:
-        """Return the entity that an entry of the program's tables is, with its counter."""
+        """Return the entity, with its counter, that an entry of the program's tables represents."""
         if message.table_id not in self._aliases:
             raise BadAnswer(
                 f"an entry of table {self.schema.by_id(message.table_id).name} came, which was not asked for"
@@ -252,7 +252,7 @@ class Names:
         )
 
     def cell(self, message: pb.TableEntry) -> tuple[str, int, int, int]:
-        """Return the counter's name, the index, packets and bytes that an entry of a counter is."""
+        """Return the counter's name, the index, packets and bytes of a counter's entry."""
         if message.table_id not in self._aliases:
             raise BadAnswer(f"an entry of table {message.table_id} came, and counters were asked for")
         table = self.tables[self._aliases[message.table_id]]
@@ -267,12 +267,12 @@ class Names:
     def _row(table: Table, entry: pb.TableEntry) -> tuple[int, dict[str, Any]]:
         (number,) = table.read_key(entry.key).values()
         if not isinstance(number, int):
-            raise BadAnswer(f"an entry of table {table.name} came with a key that is no number")
+            raise BadAnswer(f"an entry of table {table.name} came with a key that is not a number")
         return number, table.read_values(entry.data)[1]
 
 
 def _nodes(group: fy.P4MulticastGroupEntry) -> dict[int, dict[str, Value]]:
-    """Return the nodes that a group of ours has: one for each replication id."""
+    """Return the nodes that SwitchML writes for a group: one for each replication id."""
     ports: dict[int, list[int]] = {}
     for port, instance in replicas(group):
         ports.setdefault(instance, []).append(port)

@@ -1,7 +1,7 @@
-"""The ports of a Tofino: found by what the front panel calls them, set up as the configuration says.
+"""The ports of a Tofino: found by their front-panel names, and set up according to the configuration.
 
-A device port is what the chip calls a port. Which one a place on the front panel is depends on the board, so the switch
-is asked; no device port is written down here.
+A device port is the chip's number of a port. The device port of a front-panel port depends on the board, so the driver
+asks the switch; it contains no table of device ports.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PORT_TABLES: Final[dict[str, TableNames]] = {
     "$PORT_STR_INFO": TableNames(("$PORT_NAME",), {}, ("$DEV_PORT",)),
     "$PORT_HDL_INFO": TableNames(("$CONN_ID", "$CHNL_ID"), {}, ("$DEV_PORT",)),
 }
-"""The fixed tables of ports; $PORT_HDL_INFO is asked where a release has no $PORT_STR_INFO."""
+"""The fixed tables of ports; $PORT_HDL_INFO is used if a release has no $PORT_STR_INFO."""
 
 _SPEED = "BF_SPEED_{}"
-# What the releases call them: the first that the switch knows is written, all are understood.
+# The names of values in different releases: the first one that the switch knows is written, all are understood.
 _FEC = {
     "none": ("BF_FEC_TYP_NONE",),
     "firecode": ("BF_FEC_TYP_FIRECODE", "BF_FEC_TYP_FC"),
@@ -48,7 +48,7 @@ RECIRCULATION_PORT, IS_RECIRCULATED = "recirculation_port", "is_recirculated"
 
 
 def pipe_of(device_port: int) -> int:
-    """Return the pipe of a device port, whose upper bits it is: 2 of pipe, 7 of port (TNA's PortId_t)."""
+    """Return the pipe of a device port: its upper 2 bits, above 7 bits for the port (TNA's PortId_t)."""
     return device_port >> 7
 
 
@@ -77,7 +77,7 @@ class Ports:
         self._places: dict[str, _Place] = {}
 
     async def set_up(self, session: Session) -> int:
-        """Find all configured ports, set them up where they differ, and return how many updates were written."""
+        """Find all configured ports, set up those that differ, and return the number of updates written."""
         self._places = {one.name: _Place(one, await self._find(session, one)) for one in self._settings}
         by_device: dict[int, str] = {}
         for name, place in self._places.items():
@@ -95,11 +95,11 @@ class Ports:
     # ---- names -----------------------------------------------------------------------------------------------------
 
     def device_port(self, number: int) -> int | None:
-        """Return the device port of an agent's switch port, None where it is not configured."""
+        """Return the device port of an agent's switch port; None if it is not configured."""
         return next((place.device_port for place in self._hosts() if place.settings.number == number), None)
 
     def describe(self, device_port: int) -> str:
-        """Return what people call a device port."""
+        """Return the readable name of a device port."""
         for name, place in self._places.items():
             if place.device_port == device_port:
                 return f"{name} (device port {device_port})"
@@ -139,7 +139,7 @@ class Ports:
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
     async def _difference(self, session: Session, place: _Place) -> list[pb.Update]:
-        """Return what to write so that a port is set up; a port without a speed is internal and always there."""
+        """Return the updates that set a port up; a port without a speed is internal and always exists."""
         settings = place.settings
         if not settings.speed:
             return []
@@ -243,6 +243,6 @@ async def _read_if_there(session: Session, table: Table, key: Mapping[str, Value
     except BfrtError as error:
         if error.lost:
             raise
-        # What a release answers for an entry that is not there is not always NOT_FOUND.
+        # Not every release answers NOT_FOUND for an entry that does not exist.
         return None
     return values

@@ -1,8 +1,8 @@
-"""What bfrt.json calls the tables of a switch, and entries as messages.
+"""The tables of a switch according to its bfrt.json, and the conversion of entries to messages.
 
-Tables, fields and actions are looked up by name; which of several names a release of the SDE has is found out, not
-assumed: the prefix of the program's tables is that of the pipeline in the program (`pipe.` in ours), the fixed tables
-are $pre.node or pre.node, and so on. A field's width and id are what the switch says.
+Tables, fields and actions are looked up by name. The names differ between releases of the SDE, so the lookup tries all
+of them: the prefix of the program's tables is the pipeline's name in the program (`pipe.` in SwitchML's), the fixed
+tables are $pre.node or pre.node, and so on. Widths and ids of fields are taken from the switch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VALUES_ANNOTATION = re.compile(r"@?switchml_values_per_packet\((\d+)\)")
 
 
 class SchemaMismatch(Exception):
-    """A switch lacks a table or a field, or has it in another shape; the message says which."""
+    """A table or field is missing in a switch, or differs from the expected one; the message names it."""
 
 
 class BadAnswer(Exception):
@@ -46,13 +46,13 @@ class Field:
     choices: tuple[str, ...] = ()
 
     def number(self, value: int) -> bytes:
-        """Return a number as bytes; raises SchemaMismatch when the field is too narrow for it."""
+        """Return a number as bytes; raise SchemaMismatch if the field is too narrow for it."""
         if value >> self.width:
             raise SchemaMismatch(f"field {self.name} has {self.width} bits, which is too few for {value:#x}")
         return value.to_bytes((self.width + 7) // 8, "big")
 
     def parse(self, data: bytes) -> int:
-        """Return the number that bytes are; raises BadAnswer."""
+        """Return the number in these bytes; raise BadAnswer if their count or value does not fit the field."""
         if len(data) != (self.width + 7) // 8 or int.from_bytes(data, "big") >> self.width:
             raise BadAnswer(f"field {self.name} of {self.width} bits came as {len(data)} bytes {data[:16].hex()}")
         return int.from_bytes(data, "big")
@@ -89,7 +89,7 @@ class Table:
     # ---- what is there ---------------------------------------------------------------------------------------------
 
     def missing(self, keys: Iterable[str], data: Iterable[str], actions: Mapping[str, Iterable[str]]) -> list[str]:
-        """Return in words what the table lacks of these names."""
+        """Return in words which of these names the table lacks."""
         lacks = [f"key field {name}" for name in keys if name not in self.keys]
         lacks += [f"data field {name}" for name in data if name not in self.data]
         for name, parameters in actions.items():
@@ -101,7 +101,7 @@ class Table:
         return [f"{what} of table {self.name}" for what in lacks]
 
     def one_of(self, *names: str) -> str:
-        """Return the first of these names that a data field has; raises SchemaMismatch."""
+        """Return the first of these names that a data field has; raise SchemaMismatch if none has."""
         for name in names:
             if name in self.data:
                 return name
@@ -110,7 +110,7 @@ class Table:
     # ---- messages --------------------------------------------------------------------------------------------------
 
     def key(self, values: Mapping[str, Value]) -> pb.TableKey:
-        """Return the message of a key; raises SchemaMismatch when a field is not there or too narrow."""
+        """Return the message of a key; raise SchemaMismatch if a field does not exist or is too narrow."""
         return pb.TableKey(fields=[self._key_field(self._named(self.keys, name), v) for name, v in values.items()])
 
     def _key_field(self, field: Field, value: Value) -> pb.KeyField:
@@ -128,7 +128,7 @@ class Table:
         return message
 
     def values(self, data: Mapping[str, Value], action: str = "") -> pb.TableData:
-        """Return the message of data; raises SchemaMismatch when a field is not there or of another type."""
+        """Return the message of data; raise SchemaMismatch if a field does not exist or has another type."""
         message = pb.TableData()
         known = dict(self.data)
         if action:
@@ -143,7 +143,7 @@ class Table:
         message = pb.DataField(field_id=field.id)
         if isinstance(value, list):
             array = message.bool_arr_val if field.kind == "bool" else message.int_arr_val
-            array.SetInParent()  # an empty list is said as well
+            array.SetInParent()  # needed for an empty list
             array.val.extend(value)  # type: ignore[arg-type]
         elif field.kind == "bool":
             message.bool_val = bool(value)
@@ -161,7 +161,7 @@ class Table:
         return known[name]
 
     def read_key(self, key: pb.TableKey) -> dict[str, Value]:
-        """Return the values of a key by name; raises BadAnswer."""
+        """Return the values of a key by name; raise BadAnswer if it does not match the schema."""
         by_id = {field.id: field for field in self.keys.values()}
         values: dict[str, Value] = {}
         for message in key.fields:
@@ -182,9 +182,9 @@ class Table:
         return values
 
     def read_values(self, data: pb.TableData) -> tuple[str, dict[str, Any]]:
-        """Return the action's short name, if there is one, and the values by name; raises BadAnswer.
+        """Return the action's short name, if any, and the values by name; raise BadAnswer if the schema lacks them.
 
-        A field that comes several times, as a register's does, is a list.
+        A repeated field, such as that of a register, becomes a list.
         """
         action, known = "", dict(self.data)
         if data.action_id:
@@ -213,7 +213,7 @@ class Table:
             return list(getattr(message, kind).val)
         if (kind, field.kind) in (("bool_val", "bool"), ("str_val", "string"), ("float_val", "float")):
             return getattr(message, kind)
-        if kind is None:  # a field that the switch has no value for
+        if kind is None:  # a field for which the switch sent no value
             return None
         raise BadAnswer(f"data field {field.name} of table {self.name} came as {kind}")
 
@@ -227,14 +227,14 @@ class Schema:
 
     @classmethod
     def parse(cls, *documents: bytes) -> Schema:
-        """Read bfrt.json documents; raises BadAnswer when one is none."""
+        """Read bfrt.json documents; raise BadAnswer if one is damaged."""
         try:
             return cls([Table(table) for document in documents for table in json.loads(document)["tables"]])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadAnswer(f"bfrt.json is damaged: {type(error).__name__} {error}") from None
 
     def find(self, *names: str) -> Table:
-        """Return the table that has one of these names, wholly or as its last parts; raises SchemaMismatch."""
+        """Return the table whose name, or the end of it, is one of these; raise SchemaMismatch unless there is one."""
         for name in names:
             found = [table for table in self.tables if table.name == name or table.name.endswith(f".{name}")]
             if len(found) == 1:
@@ -244,7 +244,7 @@ class Schema:
         raise SchemaMismatch(f"there is no table {' or '.join(names)}")
 
     def by_id(self, table_id: int) -> Table:
-        """Return a table; raises BadAnswer."""
+        """Return a table; raise BadAnswer if no table has this id."""
         if table_id not in self._by_id:
             raise BadAnswer(f"a table with the id {table_id} is not in bfrt.json")
         return self._by_id[table_id]
@@ -255,7 +255,7 @@ class Schema:
 
     @property
     def values_per_packet(self) -> int:
-        """What the annotation of the worker table says; raises SchemaMismatch."""
+        """The values per packet, from the annotation of the worker table; raises SchemaMismatch."""
         table = self.find("worker_table")
         for annotation in table.annotations:
             if found := _VALUES_ANNOTATION.fullmatch(annotation):
@@ -264,7 +264,7 @@ class Schema:
 
     @property
     def max_workers(self) -> int:
-        """Ranks a job: the bits of the worker bitmap; raises SchemaMismatch."""
+        """The most ranks of a job: the bits of the worker bitmap; raises SchemaMismatch."""
         table = self.find("worker_table")
         if table.missing((), (), {"admit": ("worker_bit",)}):
             raise SchemaMismatch(f"table {table.name} has no action admit with a worker_bit")

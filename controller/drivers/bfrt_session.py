@@ -1,4 +1,4 @@
-"""A connection to a BfRt server: the stream that makes us its client, and calls with deadlines."""
+"""A connection to a BfRt server: the stream that subscribes this client, and calls with deadlines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 _DETAILS = "grpc-status-details-bin"
 _CALL_SECONDS = 10.0
 _BATCH = 500
-_CLIENT_IDS = 1 << 24  # the server keeps no more bits of it
+_CLIENT_IDS = 1 << 24  # the server keeps only 24 bits
 _OPTIONS = [
     ("grpc.max_receive_message_length", 256 << 20),  # a program's binary comes with its bfrt.json
     ("grpc.keepalive_time_ms", 5000),
@@ -37,7 +37,7 @@ _OPTIONS = [
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one update or entity of a call was refused; ``index`` counts from 0 in the call."""
+    """The reason why one update or entity of a call was refused; ``index`` counts from 0 in the call."""
 
     index: int
     code: int
@@ -45,12 +45,12 @@ class Failure:
 
     @property
     def not_found(self) -> bool:
-        """Whether the entry was not there."""
+        """True if the entry does not exist."""
         return bool(self.code == grpc.StatusCode.NOT_FOUND.value[0])
 
 
 class BfrtError(Exception):
-    """What any call can raise: the status of the call and, where it says so, what failed in it."""
+    """The error of a call: its status and, if the status contains them, the updates or entities that failed."""
 
     def __init__(self, code: grpc.StatusCode, message: str, failures: Sequence[Failure] = ()) -> None:
         super().__init__(message)
@@ -60,12 +60,12 @@ class BfrtError(Exception):
 
     @property
     def lost(self) -> bool:
-        """Whether there is no connection any more."""
+        """True if the connection is lost."""
         lost = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
         return self.code in lost and not self.failures
 
     def __str__(self) -> str:
-        """Return the words of the switch."""
+        """Return the messages of the switch."""
         words = "; ".join(f"{failure.message} ({_name(failure.code)})" for failure in self.failures)
         return words or f"{self.message} ({self.code.name})"
 
@@ -109,7 +109,7 @@ class Session:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Leave: the server forgets the client."""
+        """Close the stream, so that the server forgets the client."""
         await self._stack.aclose()
 
     async def _stop_reading(self) -> None:
@@ -141,7 +141,7 @@ class Session:
             return answer
 
     async def bind(self, program: str) -> bool:
-        """Become the client of a program; return False when another client is. Raises BfrtError."""
+        """Bind this client to a program; return False if another client is bound. Raises BfrtError."""
         request = pb.SetForwardingPipelineConfigRequest(
             device_id=self._device_id,
             client_id=self._client_id,
@@ -158,9 +158,9 @@ class Session:
         return True
 
     async def write(self, updates: Sequence[pb.Update], absent_is_fine: bool = False) -> None:
-        """Do updates in order; all are tried. Raises BfrtError.
+        """Make updates in order, also after one has failed; raise BfrtError in that case.
 
-        With ``absent_is_fine``, what a deletion does not find is no error.
+        With ``absent_is_fine``, deleting an entry that does not exist is not an error.
         """
         for start in range(0, len(updates), _BATCH):
             part = updates[start : start + _BATCH]
@@ -174,9 +174,9 @@ class Session:
                     raise BfrtError(error.code, error.message, failures) from None
 
     async def read(self, entities: Sequence[pb.Entity], absent_is_fine: bool = False) -> AsyncIterator[pb.TableEntry]:
-        """Yield the entries that are asked for; raises BfrtError.
+        """Yield the requested entries; raise BfrtError if that fails.
 
-        With ``absent_is_fine``, a key that is not there is no error.
+        With ``absent_is_fine``, a key that does not exist is not an error.
         """
         request = pb.ReadRequest(target=self._target, client_id=self._client_id, entities=entities)
         try:
@@ -192,7 +192,7 @@ class Session:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Turn what gRPC raises into BfrtError."""
+    """Turn the exceptions of gRPC into BfrtError."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -202,7 +202,7 @@ def _errors() -> Iterator[None]:
 
 
 def _failures(error: grpc.aio.AioRpcError) -> list[Failure]:
-    """Return what a status says of each update, from google.rpc.Status with one Error for each."""
+    """Return the failures of single updates in a status, from a google.rpc.Status with one Error for each."""
     for name, value in error.trailing_metadata() or ():
         if name == _DETAILS and isinstance(value, bytes):
             try:

@@ -10,13 +10,13 @@ from switchml.controller.errors import ConfigError
 
 __all__ = ["make_driver"]
 
-_FIRST_ELECTION_ID = 10  # others may be lower; a controller that takes over has a higher one than the one before
+_FIRST_ELECTION_ID = 10  # other clients may have lower ones; each controller that takes over has a higher one
 
 
 def make_driver(settings: SwitchSettings, term: int, security: Security) -> Driver:
     """Return the driver of a switch for the controller that leads in this term.
 
-    `security` is the controller's own; it protects the way to a switch that is not on this machine.
+    `security` is that of the controller; it also protects the connection to a switch that is not on this machine.
 
     Raises:
         ConfigError: the files of a pipeline are missing or damaged, or certificates are missing.
@@ -30,7 +30,7 @@ def make_driver(settings: SwitchSettings, term: int, security: Security) -> Driv
 
 
 def _security(settings: SwitchSettings, own: Security) -> Security:
-    """Return what protects the way to one switch."""
+    """Return the protection of the connection to one switch."""
     if settings.tls == "off":
         return Security(insecure=True)
     if settings.tls == "auto" and is_local(settings.control):

@@ -61,18 +61,18 @@ _LOST_CODES = (fy.GRPCStatusCode.UNAVAILABLE, fy.GRPCStatusCode.DEADLINE_EXCEEDE
 class P4RuntimeDriver(Driver):
     """Drives one P4Runtime target with finsy.
 
-    finsy connects and arbitrates; the pipeline is loaded here and not by finsy, because only so is a refusal an
-    exception that can be told to the user.
+    finsy connects and arbitrates. The pipeline is loaded here and not by finsy, because only then is a refusal an
+    exception that can be reported to the user.
     """
 
     def __init__(self, settings: SwitchSettings, election_id: int = 10, security: Security | None = None) -> None:
         """Read the pipeline's files.
 
-        Of two controllers of one switch, that with the higher `election_id` is primary (P4Runtime, "Client
-        Arbitration").
+        If two controllers are connected to a switch, the one with the higher `election_id` is primary (P4Runtime,
+        "Client Arbitration").
 
         Raises:
-            ConfigError: one is missing or not usable.
+            ConfigError: a file is missing or not usable.
             VersionMismatch: the P4 program is of another version.
 
         """
@@ -89,7 +89,7 @@ class P4RuntimeDriver(Driver):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the pipeline offers."""
+        """The limits of the pipeline."""
         return self._capabilities
 
     # ---- connection ------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class P4RuntimeDriver(Driver):
     async def run(self, prepare: Callable[[bool], Awaitable[None]]) -> None:
         """Keep the switch connected until cancelled; see Driver."""
         while True:
-            # finsy cancels the task that waits for it when its own set-up fails, so that task must not be this one.
+            # If its set-up fails, finsy cancels the task that waits for it, so this must be a separate task.
             attempt = asyncio.create_task(self._connection(prepare), name=f"connection to {self.settings.name}")
             try:
                 await asyncio.wait({attempt})
@@ -125,7 +125,7 @@ class P4RuntimeDriver(Driver):
         async with contextlib.AsyncExitStack() as stack:
             await within(_CONNECT_SECONDS, stack.enter_async_context(switch))
             self._switch = switch
-            # finsy has asked for it, and writes the replicas of multicast groups as that version wants them.
+            # finsy has read the version, and writes the replicas of multicast groups in the form that it requires.
             self.api_version = ".".join(map(str, switch.p4runtime_version[:3]))
             while True:
                 self.primary = switch.is_primary
@@ -140,7 +140,7 @@ class P4RuntimeDriver(Driver):
                 self.connected = False
 
     def _read_credentials(self) -> fy.GRPCCredentialsTLS | None:
-        """Return what the certificates' files hold now; None without TLS."""
+        """Return the current contents of the certificates' files; None without TLS."""
         try:
             certificates = self._security.certificates_for(self.settings.control)
             pem = certificates.read() if certificates is not None else None
@@ -159,7 +159,7 @@ class P4RuntimeDriver(Driver):
             self._down.set_result(None)
 
     def _note_failure(self, attempt: asyncio.Task[None]) -> None:
-        """Keep why an attempt ended, and log it when it is news."""
+        """Store the reason why an attempt failed, and log it if it has changed."""
         error = None if attempt.cancelled() else attempt.exception()
         before = self.failure
         if error is None:
@@ -176,16 +176,16 @@ class P4RuntimeDriver(Driver):
             _LOG.warning("switch %s at %s: %s", self.settings.name, self.settings.control, self.failure)
 
     def prepare_again(self) -> None:
-        """Let ``run`` prepare the switch once more."""
+        """Make ``run`` prepare the switch once more."""
         self._events.put_nowait(None)
 
     async def reload(self) -> None:
-        """Load the pipeline anew: registers, tables and counters are empty afterwards."""
+        """Load the pipeline again: registers, tables and counters are empty afterwards."""
         await self._call("to delete its multicast groups", self._delete_groups)
         await self._call("the pipeline", self._load)
 
     async def _ensure_pipeline(self) -> bool:
-        """Load the pipeline if the switch has none or another one; say whether it had to be."""
+        """Load the pipeline if the switch has none or another one; return whether it was loaded."""
 
         async def held(_: fy.Switch) -> p4r.ForwardingPipelineConfig:
             request = p4r.GetForwardingPipelineConfigRequest(
@@ -210,12 +210,12 @@ class P4RuntimeDriver(Driver):
         return True
 
     async def _delete_groups(self, switch: fy.Switch) -> None:
-        # BMv2 keeps groups when a pipeline is loaded, but P4Runtime lists them no more: one that is then written again
-        # has every replica twice.
+        # BMv2 keeps groups when a pipeline is loaded, but P4Runtime does not list them any more: a group that is then
+        # written again has every replica twice.
         await _write(switch.delete, [group async for group in _read(switch, [fy.P4MulticastGroupEntry()])])
 
     async def _load(self, switch: fy.Switch) -> None:
-        # BMv2 knows no RECONCILE.
+        # BMv2 does not support RECONCILE.
         request = p4r.SetForwardingPipelineConfigRequest(
             device_id=self.settings.device,
             election_id=U128.encode(switch.election_id),
@@ -229,7 +229,7 @@ class P4RuntimeDriver(Driver):
     # ---- tables ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, jobs: Sequence[JobTables]) -> int:
-        """Make the switch hold the tables of these jobs and no others; return how many updates were written."""
+        """Make the switch hold the tables of these jobs and no others; return the number of updates written."""
         wanted: list[Entity] = [entity for job in jobs for entity in job_entities(job)]
         address = switch_address_entry(self.settings.mac, self.settings.address)
 
@@ -240,7 +240,7 @@ class P4RuntimeDriver(Driver):
             held += [entity async for entity in _read(switch, [default])]
             difference = compare(held, [*wanted, address])
             await _write(switch.delete, difference.delete)
-            # A default entry is always there; a target that does not report an unset one must not get an INSERT.
+            # A default entry always exists, so a target that does not report an unset one must not get an INSERT.
             defaults: list[Entity] = [entity for entity in difference.insert if entity == address]
             await _write(switch.modify, difference.modify + defaults)
             await _write(switch.insert, [entity for entity in difference.insert if entity != address])
@@ -254,7 +254,7 @@ class P4RuntimeDriver(Driver):
         return written
 
     async def install_job(self, job: JobTables) -> None:
-        """Write the tables of a new job, its counters set to 0."""
+        """Write the tables of a new job, and set its counters to 0."""
 
         async def write(switch: fy.Switch) -> None:
             counters = [entry async for entry in _read_verdicts(switch, [job.job]) if entry.packet_count]
@@ -275,7 +275,7 @@ class P4RuntimeDriver(Driver):
         await self._call(f"the tables of job {new.job} in epoch {new.epoch}", write)
 
     async def remove_job(self, job: JobTables) -> None:
-        """Delete what is there of a job's tables, in the reverse order."""
+        """Delete those tables of a job that exist, in the reverse order."""
 
         async def delete(switch: fy.Switch) -> None:
             await _write(lambda entities: switch.delete(entities, strict=False), job_entities(job)[::-1])
@@ -295,7 +295,7 @@ class P4RuntimeDriver(Driver):
         return await self._call("to read its job counters", read)
 
     async def set_loss(self, ports: Sequence[int], shares: Mapping[str, float]) -> list[PortLoss]:
-        """Let ports lose packets on purpose; return all ports that do now."""
+        """Make ports lose packets on purpose; return all ports that lose packets now."""
         tables = [fy.P4TableEntry(table) for table in LOSS_TABLES.values()]
 
         async def write(switch: fy.Switch) -> list[PortLoss]:
@@ -339,11 +339,11 @@ class P4RuntimeDriver(Driver):
         return await self._call("to read its tables", read)
 
     async def _call(self, what: str, operation: Callable[[fy.Switch], Coroutine[Any, Any, _T]]) -> _T:
-        """Run an operation on the connected switch and turn what goes wrong into our errors.
+        """Run an operation on the connected switch and turn its errors into ControllerErrors.
 
-        It runs in a task of its own: a connection that closes cancels what waits on it, and that must not look like a
-        cancellation of the caller. When the caller is cancelled, the operation is finished first, so that a later one
-        cannot overtake it in the switch; gRPC deadlines bound that.
+        It runs in a separate task, because a closing connection cancels its calls, which must not look like a
+        cancellation of the caller. If the caller is cancelled, the operation is finished first, so that a later one
+        cannot reach the switch before it; gRPC deadlines limit this time.
         """
         switch, down = self._switch, self._down
         if switch is None or down is None:
@@ -375,7 +375,7 @@ class P4RuntimeDriver(Driver):
 
 
 def _read(switch: fy.Switch, requests: Sequence[_E]) -> AsyncIterator[_E]:
-    # finsy declares the overloads of its generator so that type checkers take them for coroutines.
+    # finsy declares the overloads of its generator in a way that type checkers treat them as coroutines.
     return cast("AsyncIterator[_E]", switch.read(requests))
 
 
@@ -386,7 +386,7 @@ async def _read_verdicts(switch: fy.Switch, job_ids: Iterable[int]) -> AsyncIter
 
 
 async def _write(write: Callable[[Iterable[Entity]], Awaitable[None]], entities: Sequence[Entity]) -> None:
-    """Write entities in order, a batch for each table: order inside a batch is the switch's own."""
+    """Write entities in order, with a batch for each table, because the switch chooses the order within a batch."""
     batch: list[Entity] = []
     for entity in entities:
         if batch and _table(entity) != _table(batch[-1]):
@@ -402,7 +402,7 @@ def _table(entity: Entity) -> str:
 
 
 def _program(settings: SwitchSettings) -> Path:
-    """Return the path of the compiled program's files but for their suffixes; soft takes any p4info of it."""
+    """Return the path of the compiled program's files without their suffixes; soft accepts any p4info of it."""
     return _BUILD / ("switchml_256" if settings.target == "bmv2" and settings.values_per_packet == 256 else "switchml")
 
 

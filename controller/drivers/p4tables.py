@@ -1,4 +1,4 @@
-"""The P4 entities of a job, how they differ from what a switch holds, and how people read them."""
+"""The P4 entities of a job, their comparison with the contents of a switch, and their readable form."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ JOB_TABLES = ("job_table", "rank_table", "worker_table")
 """The tables whose entries belong to jobs, in the order of installation."""
 
 MULTICAST_RANK = PROTOCOL_MAX_WORKERS
-"""The replica, and key of rank_table, that stands for all agents of a job that have joined its IP multicast group."""
+"""The replica, and key of rank_table, for all agents of a job that have joined its IP multicast group."""
 
 _CERTAINTY = 0xFFFFFFFF  # the threshold that loses every packet
 _NOT_SHOWN = {"secret"}  # keys of worker_table
-_WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime wants one for ternary keys
+_WORKER_PRIORITY = 1  # ranges of jobs never overlap, but P4Runtime requires a priority for ternary keys
 
 
 def job_entities(job: JobTables) -> list[Entity]:
-    """Return what stands in the switch for a job, in the order of installation.
+    """Return the entities of a job in the switch, in the order of installation.
 
-    The worker table comes last: nobody is admitted before results can be sent. Ranks that listen at one place, which
-    are those of one agent, get one copy of each result, addressed as the first of them is. All agents get one copy
-    where they have joined an IP multicast group and are behind one port.
+    The worker table comes last, so that no packet is admitted before results can be sent. Ranks of one agent that
+    listen at the same address get one copy of each result, addressed to the first of them. If all agents have joined an
+    IP multicast group and are behind one port, they get one copy together.
     """
     world = len(job.ranks)
     listeners = {(r.port, r.mac, r.address, r.udp_port): r for r in reversed(job.ranks)}
@@ -112,7 +112,7 @@ def loss_threshold(share: float) -> int:
 
 
 def loss_entry(direction: str, port: int, threshold: int = 0) -> fy.P4TableEntry:
-    """Return the entry that lets a port lose packets."""
+    """Return the entry that makes a port lose packets."""
     return fy.P4TableEntry(
         LOSS_TABLES[direction], match=fy.Match(port=port), action=fy.Action("lose", threshold=threshold)
     )
@@ -125,7 +125,7 @@ def loss_port(entry: fy.P4TableEntry) -> int:
 
 
 def port_losses(entries: Iterable[fy.P4TableEntry]) -> list[PortLoss]:
-    """Return what the loss tables among `entries` hold, by port."""
+    """Return the shares in the entries of the loss tables among `entries`, by port."""
     shares: dict[int, dict[str, float]] = {}
     for entry in entries:
         for direction, table in LOSS_TABLES.items():
@@ -142,7 +142,7 @@ def verdict_index(job_id: int, verdict: Verdict) -> int:
 
 @dataclass(frozen=True)
 class Difference:
-    """What to write so that a switch holds what it should; `delete` before the others, in the given order."""
+    """The updates that give a switch the wanted contents; `delete` comes first, each in the given order."""
 
     delete: list[Entity]
     modify: list[Entity]
@@ -153,7 +153,7 @@ class Difference:
 
 
 def compare(held: Iterable[Entity], wanted: Sequence[Entity]) -> Difference:
-    """Compare what a switch holds with what it should; both in the order of installation."""
+    """Compare the contents of a switch with the wanted ones; both are in the order of installation."""
     there = {_key(entity): entity for entity in held}
     should = {_key(entity): entity for entity in wanted}
     return Difference(
@@ -167,7 +167,7 @@ def _key(entity: Entity) -> tuple[Any, ...]:
     if isinstance(entity, fy.P4MulticastGroupEntry):
         return ("", entity.multicast_group_id)
     match = {name: _number(value) for name, value in (entity.match or {}).items()}
-    # A ternary field that matches everything does not travel.
+    # P4Runtime omits a ternary field that matches everything.
     fields = frozenset((name, value) for name, value in match.items() if value != (0, 0))
     return (entity.table_id, fields, entity.priority, entity.is_default_action)
 
@@ -187,12 +187,12 @@ def _number(value: Any) -> Any:
 def _action(entry: fy.P4TableEntry) -> tuple[str, Mapping[str, Any]]:
     if entry.action is None:
         return "", {}
-    assert isinstance(entry.action, fy.P4TableAction), "no table of ours has an action profile"
+    assert isinstance(entry.action, fy.P4TableAction), "SwitchML's tables have no action profiles"
     return entry.action.name, entry.action.args
 
 
 def replicas(group: fy.P4MulticastGroupEntry) -> list[tuple[int, int]]:
-    """Return (port, instance) pairs; finsy reads a replica of instance 0 as its port alone."""
+    """Return (port, instance) pairs; finsy returns a replica of instance 0 as only its port."""
     found: list[tuple[int, int]] = []
     for replica in group.replicas:
         if isinstance(replica, P4Replica):
@@ -203,12 +203,12 @@ def replicas(group: fy.P4MulticastGroupEntry) -> list[tuple[int, int]]:
 
 
 def printed_group(group: fy.P4MulticastGroupEntry) -> MulticastGroup:
-    """Return a multicast group as people read it."""
+    """Return a multicast group in readable form."""
     return MulticastGroup(group.multicast_group_id, sorted(replicas(group)))
 
 
 def printed_entry(entry: fy.P4TableEntry) -> TableEntry:
-    """Return a table entry as people read it."""
+    """Return a table entry in readable form."""
     name, arguments = _action(entry)
     parameters = {key: _printed(key, _number(value)) for key, value in arguments.items()}
     if name == "describe_job":

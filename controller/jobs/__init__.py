@@ -1,1 +1,1 @@
-"""The jobs: how they start, go on and end."""
+"""The jobs: their start, recovery and end."""

@@ -1,4 +1,4 @@
-"""How jobs end: their agents are told, their counters kept, their tables removed and their slots freed."""
+"""The end of jobs: agents are told, counters are stored, tables are removed and slots are freed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class JobEndings:
-    """Ends jobs. ``on_freed`` is told the name of each job that holds nothing any more."""
+    """Ends jobs. ``on_freed`` is called with the name of each job that holds nothing any more."""
 
     def __init__(self, store: Store, jobs: JobRegister, agents: Agents, pools: SlotPools) -> None:
         self._store = store
@@ -37,12 +37,12 @@ class JobEndings:
     def end(
         self, live: LiveJob, state: JobState, why: str, reason: pb.RevocationReason, ranks: Sequence[int] = ()
     ) -> asyncio.Task[None]:
-        """End a job, tell its agents, and begin to free what it holds; the first end of a job counts."""
+        """End a job, tell its agents, and begin to free its resources; only the first call has an effect."""
         if live.ending is not None:
             return live.ending
         job, transition = live.job, live.transition
         self._agents.tell(job.ranks_by_agent(), revocation(job.id, job.epoch, reason, why, ranks))
-        if transition is not None:  # agents that have opened ranks in an epoch which the job does not come into
+        if transition is not None:  # agents that have opened ranks for an epoch that the job does not reach
             for agent, epoch in transition.asked.items():
                 if agent not in job.ranks_by_agent():
                     self._agents.tell([agent], revocation(job.id, epoch, reason, why, ranks))
@@ -60,7 +60,7 @@ class JobEndings:
         return live.ending
 
     async def _free(self, live: LiveJob) -> None:
-        """Keep the job's counters, then free its tables and slots."""
+        """Store the job's counters, then free its tables and slots."""
         job = live.job
         async with live.locked():
             if live.installed:
@@ -96,12 +96,12 @@ class JobEndings:
             driver.prepare_again()
         else:
             if live.transition is not None and live.transition.target not in (None, live):
-                # The tables of its next epoch may have been written; their endpoints may not all be known.
+                # Tables of its next epoch may have been written, for which not all endpoints are known.
                 driver.prepare_again()
 
 
 async def read_counters(live: LiveJob) -> dict[str, int]:
-    """Return a job's counters as its switches have them now, or those read last where a switch does not answer."""
+    """Return a job's counters from its switches now, or those read last if a switch does not answer."""
     try:
         read = [await switch.driver.read_verdicts([live.job.id]) for switch in live.switches]
     except (SwitchUnavailable, SwitchRefused) as error:

@@ -1,4 +1,4 @@
-"""Jobs from their start to their end: what clients ask for, and what becomes of the ranks."""
+"""Jobs from their start to their end: the requests of clients, and the events of ranks."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Lifecycle:
         self._endings = endings
 
     async def start(self, request: JobRequest, placement: Placement | None = None) -> Job:
-        """Bring a job up to READY, with its ranks on the agents of `placement` where that is given.
+        """Bring a job up to READY, with its ranks on the agents of `placement` if that is given.
 
         Raises:
             InvalidRequest, JobExists, SwitchNotFound, SwitchUnavailable, NoRoom, NoAgent, QuotaExceeded: it was not
                 admitted.
-            AgentFailed, AgentTimeout, SwitchRefused, JobEnded: it was, and has ended now.
+            AgentFailed, AgentTimeout, SwitchRefused, JobEnded: it was admitted, but has ended.
 
         """
         job, switches, announcements = await self._admission.admit(request, placement)
@@ -86,7 +86,7 @@ class Lifecycle:
             await asyncio.wait({self._endings.end(live, JobState.STOPPED, "", reason)})
 
     def rank_reached(self, live: LiveJob, rank: Rank, state: RankState, detail: str = "") -> None:
-        """Note that a rank attached, closed or was lost, and what follows for its job."""
+        """Record that a rank attached, closed or was lost, and update its job."""
         if rank.ended or rank.state is state:
             return
         job = live.job
@@ -104,7 +104,7 @@ class Lifecycle:
             live.updated.notify()
 
     def epoch_spent(self, live: LiveJob, rank: Rank) -> None:
-        """End an epoch before a slot is used more often than phases can tell: those of a new one begin at 0."""
+        """End an epoch before the phases of a slot overflow; in a new epoch they begin at 0."""
         why = f"rank {rank.rank} at agent {rank.agent} has used a slot nearly as often as an epoch allows"
         if live.job.on_failure is OnFailure.ABORT:
             self._endings.end(live, JobState.FAILED, why, pb.REVOCATION_REASON_EPOCH_SPENT)
@@ -113,7 +113,7 @@ class Lifecycle:
             self._transitions.renew(live, why)
 
     def report_exit(self, job: Job, number: int, exit_code: int, final: bool = False) -> None:
-        """Note how the process of a worker ended; a status other than 0 is a loss to a live job.
+        """Record the exit status of a worker's process; a live job loses the rank if it is not 0.
 
         Raises:
             InvalidRequest: the job has no such worker.
@@ -122,7 +122,7 @@ class Lifecycle:
         rank = next((rank for rank in job.ranks if rank.worker == number), None)
         if rank is None:
             if job.on_failure is OnFailure.SHRINK:
-                return  # the job has gone on without it
+                return  # the job has continued without it
             raise InvalidRequest(f"job {job.name} has workers 0 to {job.workers - 1}, not {number}")
         first_report = rank.exit_code is None
         rank.exit_code = exit_code
@@ -133,7 +133,7 @@ class Lifecycle:
             if exit_code != 0 and (restarts or job.on_failure is OnFailure.SHRINK):
                 self._worker_exited(live, rank, exit_code)
             elif exit_code != 0:
-                # The launcher may be quicker than the agent: what the other ranks hear must not depend on it.
+                # The launcher's report may come before the agent's; the other ranks must be told the same either way.
                 attached = rank.state is RankState.ATTACHED
                 reason = pb.REVOCATION_REASON_WORKER_LOST if attached else pb.REVOCATION_REASON_JOB_FAILED
                 why = f"rank {number} exited with status {exit_code}"
@@ -146,7 +146,7 @@ class Lifecycle:
         self._store.save_progress(job)
 
     def _worker_exited(self, live: LiveJob, rank: Rank, exit_code: int) -> None:
-        """Let a job go on without a process; of one whose place is to be taken, the agent may have said it before."""
+        """Continue a job without a process; if it will be replaced, the agent may have reported the loss before."""
         why = f"its process on {rank.host} exited with status {exit_code}"
         if rank.state is RankState.ATTACHED or (
             rank.state is RankState.ASSIGNED and live.job.on_failure is OnFailure.SHRINK

@@ -1,9 +1,9 @@
-"""Jobs whose switch does not answer any more: they are failed before their calls' own deadlines.
+"""Detects switches that do not answer any more, and fails their jobs before the timeouts of their calls.
 
-That the control connection is gone says nothing of the packets: a switch may go on without its management processor.
-That no result comes says nothing of the switch: a rank may be slow. But where every rank waits for a result to which
-all of them have contributed, none comes however often they ask, and the controller cannot reach the switch either, it
-is gone. A link that is cut for a while keeps the control connection and is waited for.
+A lost control connection does not prove that packets are lost: a switch may continue without its management CPU. A
+missing result does not prove it either: a rank may be slow. But the switch is lost if every rank waits for a result to
+which all of them have contributed, no result comes in spite of retransmissions, and the controller cannot reach the
+switch either. While a link is cut for some time, the control connection stays, and the jobs wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from switchml.controller.records import Job, JobState
 __all__ = ["ANSWER_SECONDS", "LostSwitches"]
 
 ANSWER_SECONDS: Final = 2.0
-"""How long no result may come that all ranks wait for, from a switch that the controller cannot reach."""
+"""The time without a result that all ranks wait for, after which a switch that cannot be reached is lost."""
 _STEP_SECONDS: Final = 0.25
 
 
@@ -33,10 +33,10 @@ class LostSwitches:
         self._endings = endings
         self._clock = clock
         self._checked = clock()
-        self._silent: dict[int, tuple[int, float]] = {}  # by job: results taken, and since when there were no more
+        self._silent: dict[int, tuple[int, float]] = {}  # by job: results taken, and the time of the last one
 
     async def run(self) -> None:
-        """Look again and again until cancelled."""
+        """Check the jobs periodically until cancelled."""
         while True:
             self.check()
             await asyncio.sleep(_STEP_SECONDS)
@@ -66,7 +66,7 @@ class LostSwitches:
 
 
 def all_wait(job: Job) -> bool:
-    """Whether a result is due: the rank that has taken the fewest lacks one to which every rank has contributed."""
+    """Return whether a result is due: the rank with the fewest lacks one to which every rank has contributed."""
     ranks = [rank for rank in job.ranks if not rank.ended]
     if job.state is not JobState.RUNNING or not ranks:
         return False

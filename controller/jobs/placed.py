@@ -1,4 +1,4 @@
-"""A job with its switches: what these must hold for it, and what its agents are told."""
+"""A job with its switches: the tables that these must hold, and the messages to its agents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_ADDRESS = 64  # characters of one that is not an address
 
 
 class PlacedJob:
-    """A job, and in ``switches`` those of ``job.switches`` in the same order."""
+    """A job; ``switches`` has the switches of ``job.switches`` in the same order."""
 
     def __init__(self, job: Job, switches: Sequence[ManagedSwitch]) -> None:
         self.job = job
@@ -27,27 +27,27 @@ class PlacedJob:
         self.announcements: dict[int, int] = {}  # rank -> the announcement that it answers, after a rendezvous
 
     def is_on(self, switch: str) -> bool:
-        """Return whether this switch is one of those that sum the job."""
+        """Return whether this switch is one of the job's switches."""
         return any(place.switch == switch for place in self.job.switches)
 
     def places(self) -> Iterator[tuple[JobSwitch, ManagedSwitch]]:
-        """Yield what the job has on each switch, with that switch."""
+        """Yield the job's record for each switch, with that switch."""
         yield from zip(self.job.switches, self.switches, strict=True)
 
     @contextlib.asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Hold the locks of all its switches, which everybody takes in the same order."""
+        """Hold the locks of all its switches, which all tasks take in the same order."""
         async with contextlib.AsyncExitStack() as stack:
             for switch in sorted(self.switches, key=lambda switch: switch.name):
                 await stack.enter_async_context(switch.lock)
             yield
 
     def tables(self) -> list[tuple[ManagedSwitch, JobTables]]:
-        """Return each switch with what it must hold for the job; every rank's endpoint must be known."""
+        """Return each switch with the tables that it must hold for the job; every rank's endpoint must be known."""
         return [(switch, self.job.tables(place, self._multicast(switch))) for place, switch in self.places()]
 
     def assignment(self, agent: str) -> pb.Assignment:
-        """Return what one agent is to do for the job."""
+        """Return the assignment of the job's ranks to one agent."""
         job = self.job
         carried = job.ranks_by_agent()[agent]
         [(place, switch)] = (both for both in self.places() if both[0].switch == carried[0].switch)
@@ -76,7 +76,7 @@ class PlacedJob:
         return pb.ControllerMessage(activation=pb.Activation(job=self.job.id, epoch=self.job.epoch))
 
     def seconds_to_open(self) -> float:
-        """Return how long its agents may take to open their ranks."""
+        """Return the time that its agents may take to open their ranks."""
         job = self.job
         most = max(len(ranks) for ranks in job.ranks_by_agent().values())
         return seconds_to_open(most, job.slots, job.values_per_packet)
@@ -104,7 +104,7 @@ class PlacedJob:
         return found
 
     def _multicast(self, switch: ManagedSwitch) -> str:
-        """The group that the agents of a switch join, if all are on its segment. One alone gets one copy anyway."""
+        """Return the group that a switch's agents join if all are on its segment; a single agent needs no group."""
         config, ranks = switch.config, self.job.ranks_on(switch.name)
         together = all(rank.switch_port == config.multicast_port for rank in ranks)
         several = len({rank.agent for rank in ranks}) > 1

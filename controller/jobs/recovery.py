@@ -1,4 +1,4 @@
-"""What goes on after a restart: of the controller, whose jobs go on, or of a switch, whose sums are lost."""
+"""Recovery after a restart: of the controller, whose jobs continue, or of a switch, whose sums are lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Takes over the jobs of the store, and says what a switch must hold that has just been connected."""
+    """Takes over the jobs in the store, and determines the tables for a switch that has just been connected."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Recovery:
         self._endings = endings
 
     def take_over(self) -> None:
-        """Let the live jobs of the store go on, after a restart of the controller."""
+        """Continue the live jobs in the store after a restart of the controller."""
         for job in self._store.live_jobs():
             why = self._why_not(job)
             if why is None:
@@ -60,7 +60,7 @@ class Recovery:
                 _LOG.warning("job %s: FAILED: %s", job.name, why)
 
     def _why_not(self, job: Job) -> str | None:
-        """Reserve the slots of a job, or say why it cannot go on."""
+        """Reserve the slots of a job; return the reason if it cannot continue."""
         if job.state is JobState.PENDING:
             return "the controller was restarted while the job started"
         if job.in_transition:
@@ -72,7 +72,7 @@ class Recovery:
         return None
 
     def prepare_switch(self, switch: ManagedSwitch, registers_lost: bool) -> list[JobTables]:
-        """Return what a switch must hold that has just been connected; fail the jobs whose sums its registers held."""
+        """Return the tables for a switch that has just been connected; fail jobs whose sums in it are lost."""
         held = [
             live
             for live in self._jobs.live_jobs()

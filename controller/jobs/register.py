@@ -1,4 +1,4 @@
-"""All jobs: those that hold slots and tables in memory, the others in the store."""
+"""All jobs: those that hold slots and tables are in memory, the others in the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EVENTS = {
 
 
 class JobRegister:
-    """The jobs by their keys. Iterates over those that live or are being freed, oldest first."""
+    """The jobs by their keys. Iterates over those that are live or being freed, oldest first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,22 +44,22 @@ class JobRegister:
         """Forget a job that holds nothing any more."""
         del self._held[live.job.key]
 
-    # ---- which there are -------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     def live_jobs(self) -> list[LiveJob]:
         """Return the jobs that have not ended, oldest first."""
         return [held for held in self._held.values() if held.job.live]
 
     def held(self) -> list[Job]:
-        """Return the jobs that live or are being freed, oldest first."""
+        """Return the jobs that are live or being freed, oldest first."""
         return [held.job for held in self._held.values()]
 
     def get(self, job: Job) -> LiveJob | None:
-        """Return a job as it lives or is being freed; None if it holds nothing any more."""
+        """Return a job that is live or being freed; None if it holds nothing any more."""
         return self._held.get(job.key)
 
     def holder(self, name: str) -> Job | None:
-        """Return the job of this name that lives or is being freed."""
+        """Return the job of this name that is live or being freed."""
         return next((job for job in self.held() if job.name == name), None)
 
     def in_epoch(self, job_id: int, epoch: int) -> LiveJob | None:
@@ -67,7 +67,7 @@ class JobRegister:
         return next((live for live in self.live_jobs() if (live.job.id, live.job.epoch) == (job_id, epoch)), None)
 
     def entering(self, job_id: int, epoch: int) -> LiveJob | None:
-        """Return the live job of this id if it is on its way into this epoch, or comes back to it."""
+        """Return the live job of this id if it is in transition into this epoch, or returning to it."""
         for live in self.live_jobs():
             target = live.transition.target if live.transition is not None else None
             if target is not None and (target.job.id, target.job.epoch) == (job_id, epoch):
@@ -75,7 +75,7 @@ class JobRegister:
         return None
 
     def after(self, job_id: int, switch: str, epoch: int) -> Job | None:
-        """Return the live job of this id that has been in this epoch on this switch, and is in another one now."""
+        """Return the live job of this id that was in this epoch on this switch, and is in another one now."""
         for live in self.live_jobs():
             job = live.job
             if job.id == job_id and live.is_on(switch) and job.epoch_changes and live.first_epoch <= epoch < job.epoch:
@@ -83,11 +83,11 @@ class JobRegister:
         return None
 
     def ranks_in_use(self, agent: str) -> int:
-        """Return how many ranks of live jobs an agent carries."""
+        """Return the number of ranks of live jobs that an agent carries."""
         return sum(rank.agent == agent for live in self.live_jobs() for rank in live.job.ranks)
 
     def find(self, reference: int | str) -> Job:
-        """Return a job, the newest that has the id or name.
+        """Return the newest job that has the id or name.
 
         Raises:
             JobNotFound: no job has it.
@@ -109,10 +109,10 @@ class JobRegister:
         held = self._held.get(stored.key)
         return held.job if held is not None else stored
 
-    # ---- what becomes of them --------------------------------------------------------------------------------------
+    # ---- changes ---------------------------------------------------------------------------------------------------
 
     def enter(self, live: LiveJob, state: JobState) -> None:
-        """Let a job enter a state that may follow its present one, and write it to the store.
+        """Change the state of a job to one that may follow the current one, and write it to the store.
 
         Raises:
             StoreError: it is not in the store.
@@ -127,7 +127,7 @@ class JobRegister:
         self._store.save_state(live.job, before, live.job.failure)
 
     async def drain(self, seconds: float | None = None) -> bool:
-        """Wait until the jobs that are ending hold nothing any more, at most `seconds`; tell whether that is so."""
+        """Wait at most `seconds` until the ending jobs have freed everything; return whether they have."""
         ending = {held.ending for held in self._held.values() if held.ending is not None}
         if not ending:
             return True

@@ -1,4 +1,4 @@
-"""Jobs that nobody starts: ranks that attach with the same key meet, and their job begins when all are there."""
+"""Jobs that begin by rendezvous: ranks attach with the same key, and their job begins when all have come."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _LOG = logging.getLogger(__name__)
 MAX_KEY = 200
 """Characters of a key."""
 MAX_KEYS_OF_TENANT = 1024
-"""Keys of one tenant whose ranks are not complete."""
+"""The most keys of one tenant whose ranks have not all come."""
 MAX_KEYS_OF_AGENT = 256
-"""Those of them whose first rank came from one agent."""
+"""The most of these keys whose first rank came from one agent."""
 MAX_SECONDS = 86400.0
 """The longest that a rank may wait for the others."""
 
@@ -42,7 +42,7 @@ _DIGEST_LENGTH = 8
 
 
 def job_name(key: str, tenant: str = "") -> str:
-    """Return the name of the job of a tenant's key: what can be read of the key, and a digest of both."""
+    """Return the name of the job of a tenant's key: the key's printable part, and a digest of both."""
     told = f"{tenant}\0{key}" if tenant else key
     digest = hashlib.sha256(told.encode()).hexdigest()[:_DIGEST_LENGTH]
     readable = re.sub(r"[^A-Za-z0-9_.]+", "-", key)[: _NAME_LENGTH - _DIGEST_LENGTH - 1].strip("-")
@@ -58,13 +58,13 @@ class _Waiting:
     deadline: float  # time.monotonic()
 
     def of(self, session: AgentSession) -> bool:
-        """Whether it waits at the same process of the agent; its stream may have been made anew."""
+        """Return whether it waits at this process of the agent, whose stream may have been opened again."""
         mine, theirs = self.session.registration, session.registration
         return (mine.name, mine.instance) == (theirs.name, theirs.instance)
 
 
 class _Meeting:
-    """The ranks of one key of a tenant that are there."""
+    """The ranks that have come with one key of a tenant."""
 
     def __init__(self, announcement: pb.RankAnnouncement, first: AgentSession) -> None:
         self.key = announcement.key
@@ -78,23 +78,23 @@ class _Meeting:
         self.updated = Signal()
 
     def is_of(self, job: Job) -> bool:
-        """Return whether this is the job that its ranks begin, or have begun."""
+        """Return whether this is the job of its ranks."""
         return (job.name, job.tenant) == (self.name, self.tenant)
 
     def missing(self) -> list[int]:
-        """Return the ranks that are not there yet; an agent whose stream has just broken announces its ranks again."""
+        """Return the missing ranks, also those of an agent whose stream has broken: it announces them again."""
         live = {rank for rank, waiting in self.ranks.items() if waiting.session.live}
         return [rank for rank in range(self.world_size) if rank not in live]
 
     def remaining(self) -> float:
-        """Return how many seconds are left until the first rank gives up; negative once it has."""
+        """Return the seconds until the first rank gives up; negative once it has."""
         return min(waiting.deadline for waiting in self.ranks.values()) - time.monotonic()
 
 
 class Rendezvous:
-    """The keys that ranks wait with; each tenant has keys of its own.
+    """The keys that ranks wait with; the keys of different tenants are independent.
 
-    Nothing of it is stored: after a restart of the controller the agents announce again what still waits.
+    They are not stored: after a restart of the controller the agents announce the waiting ranks again.
     """
 
     def __init__(
@@ -109,15 +109,15 @@ class Rendezvous:
         transitions.on_new_epoch = self._came_into_epoch
 
     async def close(self) -> None:
-        """Stop; the ranks go on waiting at their agents."""
+        """Stop; the ranks continue to wait at their agents."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # ---- what agents say -------------------------------------------------------------------------------------------
+    # ---- messages of agents ----------------------------------------------------------------------------------------
 
     def announce(self, session: AgentSession, announcement: pb.RankAnnouncement) -> None:
-        """Let a rank wait for the others. What does not go together is refused, to all who wait with the key."""
+        """Make a rank wait for the others. If it contradicts them, all ranks that wait with the key are refused."""
         number = announcement.announcement
         try:
             _validate(announcement)
@@ -143,7 +143,7 @@ class Rendezvous:
         self._remove(lambda waiting: waiting.announcement == announcement and waiting.of(session))
 
     def lost(self, session: AgentSession) -> None:
-        """Forget what was announced over a session that has ended."""
+        """Forget the announcements of a session that has ended."""
         self._remove(lambda waiting: waiting.session is session)
 
     def _remove(self, gone: Callable[[_Waiting], bool]) -> None:
@@ -164,7 +164,7 @@ class Rendezvous:
                 self._return(live, meeting)
 
     def _return(self, live: LiveJob, meeting: _Meeting) -> None:
-        """Give the ranks of a live job that wait for a process to those that have announced them."""
+        """Give the ranks of a live job that wait for a process to the processes that have announced them."""
         for number, waiting in list(meeting.ranks.items()):
             vacant = live.vacant(number) if meeting.world_size == live.job.workers else None
             if vacant is None or not waiting.session.live:
@@ -214,11 +214,11 @@ class Rendezvous:
             elif missing or before is not None:
                 await meeting.updated.wait(remaining)
             elif await self._jobs.drain(remaining) and not meeting.missing():
-                # Ranks that start again may be quicker than the end of the job that they had under another key.
+                # Ranks that start again may come before the end of their previous job, which had another key.
                 await self._start(meeting)
 
     async def _start(self, meeting: _Meeting) -> None:
-        self._forget(meeting)  # who comes now meets for another job
+        self._forget(meeting)  # ranks that come from now on meet for another job
         placement = Placement(
             [meeting.ranks[rank].session for rank in range(meeting.world_size)],
             [meeting.ranks[rank].announcement for rank in range(meeting.world_size)],
@@ -281,7 +281,7 @@ def _validate(announcement: pb.RankAnnouncement) -> None:
 
 
 def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAnnouncement) -> tuple[str, str] | None:
-    """Say why a rank cannot be of the job that the others wait for: a word, and a message for all of them."""
+    """Return why a rank cannot be of the job that the others wait for: an error's name, and a message for all."""
     session, rank = waiting.session, announcement.rank
     if announcement.world_size != meeting.world_size:
         others = printed_ranks(sorted(meeting.ranks))
@@ -313,7 +313,7 @@ def _contradiction(meeting: _Meeting, waiting: _Waiting, announcement: pb.RankAn
 def _too_late(meeting: _Meeting, missing: list[int], before: str) -> tuple[str, str]:
     if missing:
         return "MissingRanks", (
-            f"{printed_ranks(missing)} of {meeting.world_size} did not come in time; see what became of them."
+            f"{printed_ranks(missing)} of {meeting.world_size} did not come in time; check whether their processes run."
             f" Those who did came with the key {meeting.key!r}"
         )
     return JobExists.__name__, (

@@ -1,17 +1,19 @@
-"""How a job comes into an epoch: into its first one, or into another one after a loss.
+"""The transition of a job into an epoch: into its first one, or into another one after a loss.
 
-The same steps, from different starting points; docs/protocol.md ("A change of epoch") says why in this order:
+The steps are the same for both; docs/protocol.md ("A change of epoch") explains their order:
 
-1. Plan: the job as it will be, with its ranks, their agents and an epoch of its own.
-2. Where the job has a past, quiesce: its agents stop the ranks (Quiesce) and report how many phases of each slot every
-   rank holds (Positions). The furthest of each slot is what all shall hold: the agents let their ranks fetch up to it.
+1. Plan: the job as it will be, with its ranks, their agents and a new epoch.
+2. Quiesce, unless the job starts: its agents stop the ranks (Quiesce) and report the number of phases of each slot that
+   every rank holds (Positions). All ranks must hold the largest number for each slot: the agents let them fetch up to
+   it.
 3. Assign: the agents open the ranks of the new epoch (Assignment) and report their endpoints.
 4. Replace the tables: on each switch every entry of the past is deleted, then those of the new epoch are written.
-5. Commit to the store, and activate: only when all of that is acknowledged the agents hear of the epoch (Activation).
+5. Commit to the store, and activate: only after all of this is acknowledged are the agents told of the epoch
+   (Activation).
 
-A rank that is lost meanwhile, or an agent that refuses new ranks, makes it begin again from 1. After a restart of the
-controller the agents have their ranks and the switches their tables: only the endpoints are collected, as the agents
-come back, and the ranks of those that do not are lost.
+If a rank is lost during these steps, or an agent refuses new ranks, they begin again from 1. After a restart of the
+controller the agents still have their ranks and the switches their tables: only the endpoints are collected, when the
+agents connect again; the ranks of agents that do not are lost.
 """
 
 from __future__ import annotations
@@ -53,20 +55,20 @@ _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 ANSWER_SECONDS = 3.0
-"""How long an agent may take to stop its ranks, or to let them fetch; one that takes longer is lost to the job."""
+"""The time for an agent to stop its ranks, or to let them fetch; an agent that takes longer is lost to the job."""
 RETURN_SECONDS = 60.0
-"""How long the other ranks wait for a process that takes the place of a lost one."""
+"""The time that the other ranks wait for a process that replaces a lost one."""
 RECOVERY_SECONDS = 10.0
-"""How long agents may take to come back after a restart of the controller."""
+"""The time for agents to connect again after a restart of the controller."""
 _MAX_PHASE = 2**31
 
 
 class _Interrupted(Exception):
-    """More is known than when the attempt began."""
+    """Something has happened that the current attempt does not take into account."""
 
 
 class Transitions:
-    """Brings jobs into epochs. ``on_new_epoch`` is told of each job that has come into another one."""
+    """Brings jobs into epochs. ``on_new_epoch`` is called for each job that has reached another one."""
 
     def __init__(
         self,
@@ -85,24 +87,24 @@ class Transitions:
         self._endings = endings
         self.on_new_epoch: Callable[[LiveJob], None] = lambda _: None
 
-    # ---- where they begin ------------------------------------------------------------------------------------------
+    # ---- causes ----------------------------------------------------------------------------------------------------
 
     def start(self, live: LiveJob) -> Transition:
         """Bring a new job into its first epoch; the transition's ``task`` ends when it is READY or has failed."""
         return self._begin(live, Transition(past=False), f"start of job {live.job.name}")
 
     def recover(self, live: LiveJob) -> None:
-        """Wait for the agents of a job that lived when the controller ended."""
+        """Wait for the agents of a job that was live when the controller ended."""
         live.installed = True
         self._begin(live, Transition(past=True, returning=True), f"recovery of job {live.job.name}")
 
     def renew(self, live: LiveJob, why: str) -> None:
-        """Bring a job into another epoch without any loss, unless it is on its way into one."""
+        """Bring a job into another epoch without a loss, unless it is in transition already."""
         if live.transition is None:
             self._leave_epoch(live, [], why)
 
     def ranks_lost(self, live: LiveJob, ranks: Sequence[Rank], why: str) -> None:
-        """Fail a job whose ranks went away, or let it go on without them, as it was started to."""
+        """Fail a job whose ranks are lost, or continue it without them, according to its policy."""
         for rank in ranks:
             rank.state = RankState.LOST
             self._store.events.record(EventKind.RANK_LOST, why, job=live.job, rank=rank.rank, agent=rank.agent)
@@ -117,7 +119,7 @@ class Transitions:
         live.updated.notify()
 
     def agent_lost(self, live: LiveJob, agent: str, ranks: Sequence[Rank], why: str) -> None:
-        """Take note that an agent is gone, with these `ranks` of the job that have not ended."""
+        """Handle the loss of an agent, with these `ranks` of the job that have not ended."""
         transition = live.transition
         if transition is not None and transition.awaits_endpoints(agent) and not (transition.past and ranks):
             self._declined(live, transition, agent, AgentFailed(why))
@@ -135,10 +137,10 @@ class Transitions:
         transition.task = asyncio.create_task(self._run(live, transition), name=name)
         return transition
 
-    # ---- what agents say -------------------------------------------------------------------------------------------
+    # ---- messages of agents ----------------------------------------------------------------------------------------
 
     def ready(self, live: LiveJob, agent: str, ready: pb.AssignmentReady) -> None:
-        """Take the endpoints of an agent's ranks, in the epoch that the job is on its way into or comes back to."""
+        """Store the endpoints of an agent's ranks in the epoch that the job is in transition into or returning to."""
         transition = live.transition
         if transition is None or transition.target is None or transition.endpoints is None:
             return
@@ -157,14 +159,14 @@ class Transitions:
             transition.endpoints.take(agent, ready)
 
     def refused(self, live: LiveJob, agent: str, reason: str) -> None:
-        """Take an agent's refusal of the ranks that it was to open."""
+        """Handle an agent's refusal to open its ranks."""
         transition = live.transition
         if transition is not None:
             where = " in the new epoch" if transition.past else ""
             self._declined(live, transition, agent, AgentFailed(f"agent {agent} refused its ranks{where}: {reason}"))
 
     def returned(self, live: LiveJob, agent: str, ready: pb.AssignmentReady) -> None:
-        """Let an agent go on that says what it carries of a job, after its stream was opened again."""
+        """Continue with an agent that has opened its stream again and reports the ranks of a job that it carries."""
         try:
             endpoints = live.endpoints(agent, ready)
         except ValueError as error:
@@ -180,20 +182,20 @@ class Transitions:
         self._agents.tell([agent], live.activation())
 
     def positions(self, live: LiveJob, agent: str, positions: pb.Positions) -> None:
-        """Take an agent's answer to Quiesce."""
+        """Store an agent's answer to Quiesce."""
         transition = live.transition
         if transition is not None and transition.positions is not None and positions.fetched == transition.fetching:
             transition.positions.take(agent, positions)
 
     def _declined(self, live: LiveJob, transition: Transition, agent: str, error: AgentFailed) -> None:
-        """Let other agents have an agent's ranks if no process has any of them; else the transition fails."""
+        """Give an agent's ranks to other agents if no process has any of them; otherwise fail the transition."""
         if transition.returning or transition.target is None or not transition.awaits_endpoints(agent):
             return
         carried = transition.target.job.ranks_by_agent()[agent]
         if transition.past:
             movable = all(rank.worker in live.lost_workers() for rank in carried)
         else:
-            movable = not live.announcements  # else processes wait at the agents
+            movable = not live.announcements  # otherwise processes wait at the agents
         assert transition.endpoints is not None, "it awaits the agent's"
         if not movable:
             transition.endpoints.fail(agent, error)
@@ -202,7 +204,7 @@ class Transitions:
         if transition.past:
             transition.add([], error.message)
         else:
-            transition.endpoints.withdraw(agent)  # others may refuse as well
+            transition.endpoints.withdraw(agent)  # other agents may refuse as well
 
     # ---- the steps -------------------------------------------------------------------------------------------------
 
@@ -213,10 +215,10 @@ class Transitions:
                 if live.ending is not None:
                     return
         except ControllerError as error:
-            self._fail(live, transition, error, f"the job could not go on: {error}")
+            self._fail(live, transition, error, f"the job could not continue: {error}")
             return
         except Exception as error:
-            _LOG.exception("job %s could not come into an epoch", live.job.name)
+            _LOG.exception("job %s could not reach an epoch", live.job.name)
             self._fail(live, transition, error, "a defect of the controller; its log has the traceback")
             return
         live.transition = None
@@ -230,11 +232,11 @@ class Transitions:
     def _note_new_epoch(self, live: LiveJob, milliseconds: float) -> None:
         job, change = live.job, live.job.epoch_changes[-1]
         _LOG.warning(
-            "job %s goes on in epoch %d with %d ranks after %.0f ms: %s",
+            "job %s continues in epoch %d with %d ranks after %.0f ms: %s",
             *(job.name, job.epoch, job.workers, milliseconds, change.reason),
         )
         joined = f", {printed_ranks(list(change.joined))} with new processes" if change.joined else ""
-        what = f"{job.workers} ranks go on{joined}: {change.reason}"
+        what = f"{job.workers} ranks continue{joined}: {change.reason}"
         self._store.events.record(EventKind.EPOCH_CHANGED, what, job=job)
         self.on_new_epoch(live)
 
@@ -249,7 +251,7 @@ class Transitions:
             self._endings.end(live, JobState.FAILED, start, pb.REVOCATION_REASON_JOB_FAILED)
 
     async def _attempt(self, live: LiveJob, transition: Transition) -> bool:
-        """Go through all steps. False if they must be gone through again."""
+        """Go through all steps; return False if they must be repeated."""
         transition.begin_attempt()
         try:
             if transition.returning:
@@ -270,10 +272,10 @@ class Transitions:
     # ---- 1: plan ---------------------------------------------------------------------------------------------------
 
     def _plan(self, live: LiveJob, transition: Transition) -> PlacedJob:
-        """Return the job as it will be, in the store with an epoch of its own; endpoints are still to come.
+        """Return the job as it will be, in the store with a new epoch; its endpoints are not known yet.
 
         Raises:
-            AgentFailed, NoAgent: no rank is left, or no agent takes one that is to come.
+            AgentFailed, NoAgent: no rank is left, or no agent takes a rank that waits for a process.
             NoRoom: a switch's epochs are used up.
 
         """
@@ -292,7 +294,7 @@ class Transitions:
         """Choose the agents of a new job again, without those that refused its ranks."""
         job, [switch] = live.job, live.switches
         first = _first_refusal(transition)
-        before, job.ranks = job.ranks, []  # which are not in use for the choice
+        before, job.ranks = job.ranks, []  # so that the choice does not count them as in use
         try:
             placement = self._placements.choose(switch, job.workers, job.tenant, transition.refused)
         except NoAgent:
@@ -314,7 +316,7 @@ class Transitions:
         else:
             closed = [rank.rank for rank in job.ranks if rank.state is RankState.CLOSED]
             if closed:
-                raise AgentFailed(f"{printed_ranks(closed)} had closed already, so that not all can go on")
+                raise AgentFailed(f"{printed_ranks(closed)} had closed already, so not all can continue")
             members = [
                 replace(rank) if rank in left else self._replacement(live, transition, rank) for rank in job.ranks
             ]
@@ -362,7 +364,7 @@ class Transitions:
     # ---- 3: assign -------------------------------------------------------------------------------------------------
 
     async def _assign(self, live: LiveJob, transition: Transition, target: PlacedJob) -> None:
-        """Let the agents open the ranks of the target; their answers fill in the endpoints."""
+        """Make the agents open the ranks of the target; their answers contain the endpoints."""
         self._release(live, transition, target.job)
         messages = {}
         for agent, ranks in target.job.ranks_by_agent().items():
@@ -375,14 +377,14 @@ class Transitions:
         await self._ask(live, transition, transition.endpoints, messages, target.seconds_to_open())
 
     def _release(self, live: LiveJob, transition: Transition, target: Job) -> None:
-        """Let agents close ranks that an earlier attempt made them open, and this one gives to others."""
+        """Make agents close ranks that they opened for an earlier attempt, and that are now assigned to others."""
         kept = target.ranks_by_agent().keys() | (live.job.ranks_by_agent().keys() if transition.past else set())
         for agent in transition.asked.keys() - kept:
             epoch, why = transition.asked.pop(agent), "its ranks went to other agents"
             self._agents.tell([agent], revocation(target.id, epoch, pb.REVOCATION_REASON_JOB_FAILED, why))
 
     async def _await_return(self, live: LiveJob, transition: Transition) -> None:
-        """Wait for the agents to come back to the epoch in which the job was when the controller ended."""
+        """Wait for the agents to return to the epoch that the job was in when the controller ended."""
         transition.target = live
         transition.endpoints = Answers({rank.agent for rank in live.job.ranks if not rank.ended})
         await self._ask(live, transition, transition.endpoints, {}, RECOVERY_SECONDS)
@@ -397,12 +399,12 @@ class Transitions:
         messages: Mapping[str, pb.ControllerMessage],
         seconds: float,
     ) -> dict[str, _T]:
-        """Send each agent its message, if it has one, and return what they answer.
+        """Send each agent its message, if it has one, and return their answers.
 
         Raises:
-            _Interrupted: more is known meanwhile, also because an agent did not answer in time.
-            AgentFailed: one refused.
-            AgentTimeout: one did not answer while the job starts.
+            _Interrupted: something happened during the wait, for example an agent did not answer in time.
+            AgentFailed: an agent refused.
+            AgentTimeout: an agent did not answer during the start of the job.
 
         """
         for agent, message in messages.items():
@@ -428,7 +430,7 @@ class Transitions:
         return {agent: answer.result() for agent, answer in answers.futures.items()}
 
     def _give_up(self, live: LiveJob, transition: Transition, agents: Sequence[str], seconds: float) -> None:
-        """Take the ranks of agents that did not answer for lost."""
+        """Treat the ranks of agents that did not answer as lost."""
         names = ", ".join(sorted(agents))
         if transition.refused and not transition.past:
             raise _first_refusal(transition)
@@ -459,7 +461,7 @@ class Transitions:
                 await switch.driver.install_job(new)
 
     def _commit(self, live: LiveJob, transition: Transition, target: Job) -> None:
-        """Make the target the job, in the store as well, and tell its agents."""
+        """Replace the job by the target, also in the store, and tell its agents."""
         if not transition.past:
             self._jobs.enter(live, JobState.READY)
             self._agents.tell(live.job.ranks_by_agent(), live.activation())
@@ -478,14 +480,14 @@ class Transitions:
         live.calls.clear()
         live.failed_at.clear()
         self._agents.tell(job.ranks_by_agent(), live.activation())
-        why = f"job {job.name} goes on without this agent: {transition.reason}"
+        why = f"job {job.name} continues without this agent: {transition.reason}"
         over = revocation(job.id, old_epoch, pb.REVOCATION_REASON_WORKER_LOST, why, transition.lost)
         self._agents.tell(old_agents - set(job.ranks_by_agent()), over)
         if joined:
             asyncio.get_running_loop().call_later(RETURN_SECONDS, self._require_return, live, job.generation)
 
     def _require_return(self, live: LiveJob, generation: int) -> None:
-        """Fail a job to which the processes of lost ranks have not come back."""
+        """Fail a job if lost ranks have not got new processes."""
         job = live.job
         if not job.live or job.generation != generation:
             return
@@ -498,7 +500,7 @@ class Transitions:
 
 
 def target_phases(held: Sequence[Sequence[int]]) -> list[int]:
-    """Return what all ranks shall hold of each slot, from what each of them holds: the furthest."""
+    """Return the phases of each slot that all ranks must hold: the largest number that any of them holds."""
     return [max(phases) for phases in zip(*held, strict=True)]
 
 
@@ -507,7 +509,7 @@ def _first_refusal(transition: Transition) -> ControllerError:
 
 
 def _succession(live: LiveJob, transition: Transition, ranks: Sequence[Rank]) -> pb.Succession:
-    """Return how ranks of the target follow on those of the present epoch."""
+    """Return the relation between ranks of the target and those of the current epoch."""
     joined, before = transition.joined, {rank.worker: rank.rank for rank in live.job.ranks}
     return pb.Succession(
         previous_epoch=live.job.epoch,
@@ -529,6 +531,6 @@ def _held(reports: Mapping[str, pb.Positions], left: Sequence[Rank], slots: int)
     for rank in left:
         said = [report.phases for report in reports[rank.agent].ranks if report.rank == rank.rank]
         if len(said) != 1 or len(said[0]) != slots or max(said[0], default=0) >= _MAX_PHASE:
-            raise AgentFailed(f"agent {rank.agent} did not say how far rank {rank.rank} is")
+            raise AgentFailed(f"agent {rank.agent} did not report the position of rank {rank.rank}")
         held[rank.rank] = said[0]
     return held

@@ -1,4 +1,4 @@
-"""Results whose check failed: tells ranks that call differently from bits that were changed."""
+"""The cause of a failed check: ranks that made different calls, or corrupted bits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Judgement", "judge"]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the reports say: CALL_MISMATCH or INTEGRITY, the ranks at fault where that is known, and words."""
+    """The conclusion from the reports: CALL_MISMATCH or INTEGRITY, the ranks at fault if known, and a message."""
 
     reason: pb.RevocationReason
     ranks: list[int]
@@ -24,10 +24,10 @@ class Judgement:
 def judge(reports: Mapping[int, pb.Call], silent: Sequence[int], chunks: Mapping[int, int], slots: range) -> Judgement:
     """Compare the calls in which ranks saw a check fail; `silent` ranks have reported none.
 
-    `chunks` are where the ranks saw it first, in the job's `slots`. Ranks that call differently all see the same sum of
-    it, which fails; so a check that failed although all who reported made the same call there means that bits were
-    changed, and one that failed in another place at each rank means that it happened more than once. Of different calls
-    the most common one is taken for the meant one.
+    `chunks` are the chunks at which the ranks first saw a failure, in the job's `slots`. If ranks make different calls,
+    all of them see the same sum, which fails. So if a check failed although all reporting ranks made the same call
+    there, bits were corrupted; if it failed at different chunks on different ranks, this happened more than once. The
+    most common one of different calls is assumed to be the intended one.
     """
     groups: dict[bytes, list[int]] = {}
     for rank, call in sorted(reports.items()):
@@ -46,7 +46,7 @@ def judge(reports: Mapping[int, pb.Call], silent: Sequence[int], chunks: Mapping
 
 
 def _differ(reports: Mapping[int, pb.Call], chunks: Mapping[int, int]) -> bool:
-    """Tell whether two ranks made different calls at one place: of their streams, or of their sequences of calls."""
+    """Return whether two ranks made different calls at the same position of their streams or sequences of calls."""
     return any(
         reports[one] != reports[other]
         and (chunks[one] == chunks[other] or reports[one].sequence == reports[other].sequence)
@@ -55,7 +55,7 @@ def _differ(reports: Mapping[int, pb.Call], chunks: Mapping[int, int]) -> bool:
 
 
 def _where(reports: Mapping[int, pb.Call], chunks: Mapping[int, int], slots: range) -> str:
-    """Say which ranks saw it in which call and at which place."""
+    """Return a description of the calls and chunks at which ranks saw the failure."""
     ranks: dict[str, list[int]] = {}
     for rank, call in sorted(reports.items()):
         slot = slots[chunks[rank] % len(slots)]

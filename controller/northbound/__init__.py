@@ -1,1 +1,1 @@
-"""What clients and agents ask of the controller, over gRPC."""
+"""The gRPC interface of the controller to clients and agents."""

@@ -1,4 +1,4 @@
-"""What agents say, and what follows from it."""
+"""Handling of the messages of agents."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = ["CHECK_SECONDS", "AgentMessages"]
 _LOG = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
-"""How long the controller waits for the other ranks' reports of a failed check."""
+"""The time that the controller waits for the other ranks' reports of a failed check."""
 
 _EVENTS = {
     pb.RankEvent.KIND_ATTACHED: RankState.ATTACHED,
     pb.RankEvent.KIND_CLOSED: RankState.CLOSED,
     pb.RankEvent.KIND_LOST: RankState.LOST,
 }
-_MAX_CHUNKS = 2**63 - 1  # the store's integers are signed; no rank gets so far
+_MAX_CHUNKS = 2**63 - 1  # the store's integers are signed; no rank reaches this position
 _MAX_REASON = 1000
-_MAX_WORD = 64  # of a call's description, as processes are allowed
+_MAX_WORD = 64  # in a call's description; agents allow processes the same
 _REASONS = {JobState.COMPLETED: pb.REVOCATION_REASON_JOB_COMPLETED, JobState.STOPPED: pb.REVOCATION_REASON_JOB_STOPPED}
 
 
 class AgentMessages:
-    """Takes the messages of all agents' sessions.
+    """Handles the messages of all agents' sessions.
 
     After Register, an agent that carries ranks from an earlier session sends, for each job, AssignmentReady with its
     endpoints and then one RankEvent for each rank that has attached: ATTACHED, or CLOSED or LOST when it has ended.
-    A job that goes on is answered by Activation (again), one that does not by Revocation.
+    The answer is Activation (again) if the job continues, and Revocation if it does not.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class AgentMessages:
                 self._transitions.ranks_lost(live, lost, f"agent {session.name} was restarted")
 
     def lost(self, session: AgentSession, why: str) -> None:
-        """Fail the jobs that an agent carried, and forget what waits at it."""
+        """Fail the jobs that an agent carried, and forget the ranks that wait at it."""
         self._rendezvous.lost(session)
         text = f"agent {session.name} on {session.registration.host} was lost: {why}"
         for live in self._jobs.live_jobs():
@@ -84,7 +84,7 @@ class AgentMessages:
                 self._transitions.agent_lost(live, session.name, lost, text)
 
     def take(self, session: AgentSession, message: pb.AgentMessage) -> None:
-        """Act on one message; one that makes no sense is logged and ignored."""
+        """Handle one message; an invalid one is logged and ignored."""
         match message.WhichOneof("message"):
             case "heartbeat":
                 self._heartbeat(session, message.heartbeat)
@@ -111,7 +111,7 @@ class AgentMessages:
             case "rank_profiles":
                 self._profiles.take(session, message.rank_profiles)
             case other:
-                _LOG.warning("agent %s sent %s where it makes no sense", session.name, other)
+                _LOG.warning("agent %s sent an unexpected message: %s", session.name, other)
 
     def _heartbeat(self, session: AgentSession, heartbeat: pb.Heartbeat) -> None:
         session.heartbeat()
@@ -144,7 +144,7 @@ class AgentMessages:
         if live is None or rank is None:
             return
         if live.job.state is JobState.PENDING and event.kind != pb.RankEvent.KIND_LOST:
-            return  # only a process that waits since the rendezvous can have done anything, which is to go away
+            return  # only a process that has waited since the rendezvous can have caused an event, by ending
         detail = printable(event.detail, _MAX_REASON)
         if event.kind == pb.RankEvent.KIND_CHECK_FAILED:
             self._check_failed(live, rank, event)
@@ -157,10 +157,10 @@ class AgentMessages:
             _LOG.warning("agent %s sent rank event %d, which this controller does not know", session.name, event.kind)
 
     def _check_failed(self, live: LiveJob, rank: Rank, event: pb.RankEvent) -> None:
-        """Collect the calls of all ranks, then decide; the first report of a rank counts."""
+        """Collect the calls of all ranks, then decide; later reports of the same rank are ignored."""
         if rank.rank in live.calls:
             return
-        for name in ("operation", "op", "dtype"):  # every rank is told of them
+        for name in ("operation", "op", "dtype"):  # these strings are sent to every rank
             setattr(event.call, name, printable(getattr(event.call, name), _MAX_WORD))
         live.calls[rank.rank] = event.call
         live.failed_at[rank.rank] = event.position
@@ -185,7 +185,7 @@ class AgentMessages:
         self._endings.end(live, JobState.FAILED, judgement.message, judgement.reason, judgement.ranks)
 
     def _job_of(self, session: AgentSession, job_id: int, epoch: int) -> LiveJob | None:
-        """Return a live job that this agent carries; tell it that any other is over."""
+        """Return a live job that this agent carries; tell the agent if the job is over."""
         live = self._jobs.in_epoch(job_id, epoch)
         if live is not None and any(_carries(session, rank) for rank in live.job.ranks):
             return live
@@ -193,7 +193,7 @@ class AgentMessages:
         later = self._jobs.after(job_id, session.switch, epoch)
         if later is not None:
             change = later.epoch_changes[-1]
-            why = f"job {later.name} goes on in epoch {later.epoch}: {change.reason}"
+            why = f"job {later.name} continues in epoch {later.epoch}: {change.reason}"
             session.send(revocation(job_id, epoch, pb.REVOCATION_REASON_WORKER_LOST, why, change.lost))
         elif ended is None:
             why = "this controller knows no such job"
@@ -212,5 +212,5 @@ def _carries(session: AgentSession, rank: Rank) -> bool:
 def _rank_of(live: LiveJob, session: AgentSession, number: int) -> Rank | None:
     if number < live.job.workers and live.job.ranks[number].agent == session.name:
         return live.job.ranks[number]
-    _LOG.warning("agent %s spoke of rank %d of job %s, which it does not carry", session.name, number, live.job.name)
+    _LOG.warning("agent %s reported on rank %d of job %s, which it does not carry", session.name, number, live.job.name)
     return None

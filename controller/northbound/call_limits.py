@@ -1,4 +1,4 @@
-"""Limits on the calls that are under way at one time, so that agents and administrators always find room."""
+"""Limits on the calls in progress, so that agents and administrators can always make calls."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from switchml.controller.northbound.connections import Peer, peer_of
 __all__ = ["CALLS_AT_ONCE", "CALLS_OF_A_CALLER", "CALLS_OF_OTHERS", "CallLimits"]
 
 CALLS_AT_ONCE: Final = 2048
-"""The most of all callers; each agent's session is one, and each `job watch` and `events --follow`."""
+"""The limit for all callers together; each agent's session is a call, and each `job watch` and `events --follow`."""
 CALLS_OF_A_CALLER: Final = 256
-"""The most of one certificate's subject, unless it is an administrator's."""
+"""The limit for one certificate's subject, unless it is an administrator's."""
 CALLS_OF_OTHERS: Final = 1024
-"""The most of all callers that are neither agents nor administrators."""
+"""The limit for all callers that are neither agents nor administrators."""
 
 _Key = TypeVar("_Key")
 _OTHERS: Final = "the group of all viewers and operators"
 
 
 class CallLimits:
-    """Counts the calls that are under way, by caller and by connection. Callers without a certificate have no limit."""
+    """Counts the calls in progress, by caller and by connection. Callers without a certificate have no limit."""
 
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
         self._peers: Counter[Peer] = Counter()
 
     def __iter__(self) -> Iterator[Peer]:
-        """Yield the peers that have calls under way."""
+        """Yield the peers that have calls in progress."""
         return iter(self._peers)
 
     def begin(self, grpc_peer: str, subject: str = "", role: Role = Role.ADMIN) -> contextlib.ExitStack:
         """Count a call until the returned context ends; `subject` and `role` are those of the caller's certificate.
 
         Raises:
-            TooManyCalls: the caller, or all like it, have as many as they may.
+            TooManyCalls: the caller, or its group of callers, has reached its limit.
 
         """
         limits = {} if role is Role.ADMIN else {subject: CALLS_OF_A_CALLER}

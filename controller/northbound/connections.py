@@ -1,7 +1,7 @@
-"""Closes connections that are held open without a call, where there are too many of them.
+"""Closes connections that are held open without a call, if there are too many of them.
 
-gRPC accepts whatever connects, and has no limit for each peer. Its sockets are found among this process's descriptors
-and shut down, which it takes for the peer's end of the connection.
+gRPC accepts every connection, and has no limit for each peer. This module finds gRPC's sockets among the descriptors of
+this process and shuts them down, which to gRPC looks like a connection closed by the peer.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
 
 CONNECTIONS_OF_A_PEER: Final = 256
-"""The most from one address; beyond, those without a call are closed."""
+"""The limit for one address; above it, connections without a call are closed."""
 _SHARE_OF_DESCRIPTORS: Final = 0.75
-"""The share of the descriptors that connections may have; beyond, those without a call are closed from any address."""
+"""The share of the descriptors that connections may use; above it, those without a call from any address are closed."""
 _LOOK_SECONDS: Final = 0.2
 
 Peer: TypeAlias = "tuple[str, int]"
@@ -34,7 +34,7 @@ Peer: TypeAlias = "tuple[str, int]"
 
 
 def peer_of(grpc_peer: str) -> Peer | None:
-    """Return the peer that gRPC names, like ipv4:10.0.0.1:4000 or ipv6:%5B::1%5D:4000; None for a Unix socket."""
+    """Return the peer from gRPC's text, such as ipv4:10.0.0.1:4000 or ipv6:%5B::1%5D:4000; None for a Unix socket."""
     kind, _, rest = unquote(grpc_peer).partition(":")
     host, _, port = rest.rpartition(":")
     return (_normal(host.strip("[]")), int(port)) if kind in ("ipv4", "ipv6") else None
@@ -46,7 +46,7 @@ def _normal(address: str) -> str:
 
 
 class Connections:
-    """The connections at this process's TCP port. `busy` tells which peers have a call under way."""
+    """The connections at this process's TCP port. `busy` holds the peers that have a call in progress."""
 
     def __init__(self, port: int, busy: Iterable[Peer]) -> None:
         self._port = port
@@ -55,13 +55,13 @@ class Connections:
         self._told = False
 
     async def run(self) -> None:
-        """Look at them from time to time, until cancelled."""
+        """Check the connections periodically, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self.limit()
 
     def limit(self) -> None:
-        """Close connections without a call, oldest first, of peers that have too many, and where there are too many."""
+        """Close connections without a call, oldest first, of peers with too many, or of all if there are too many."""
         descriptors = _descriptors()
         if len(descriptors) <= CONNECTIONS_OF_A_PEER:
             self._seen.clear()
@@ -91,7 +91,7 @@ class Connections:
         return _normal(host), port
 
     def _surplus(self) -> list[Peer]:
-        """Return what is to be closed."""
+        """Return the connections that must be closed."""
         by_address: dict[str, list[Peer]] = defaultdict(list)
         for peer in self._seen:
             by_address[peer[0]].append(peer)
@@ -109,7 +109,7 @@ def _descriptors() -> Sequence[int]:
     """Return the numbers of this process's descriptors."""
     try:
         return [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names alone
-    except OSError:  # not one is left, so all numbers are in use
+    except OSError:  # no descriptor is left, so all numbers are in use
         return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a job goes: asked of its agents when somebody wants to know, put together from what they answer."""
+"""Profiles of jobs, collected from their agents on request."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ __all__ = ["ANSWER_SECONDS", "MOST_CALLS", "Profiles"]
 _LOG = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 2.0
-"""How long the agents have to answer."""
+"""The time that the agents have to answer."""
 MOST_CALLS: Final = 63
-"""The most of the latest calls that a rank's profile has."""
+"""The limit of latest calls in a rank's profile."""
 _MOST_BUCKETS: Final = 64
 _HISTOGRAMS: Final = tuple(counter for counter in (*THREAD, *PROCESS, *PATH) if counter.is_histogram)
 _MAX_WORD: Final = 64  # characters of the name of an operation
-_MOST_QUESTIONS: Final = 1024  # that wait for answers at one time
+_MOST_QUESTIONS: Final = 1024  # requests that wait for answers at the same time
 
 
 @dataclass(frozen=True)
 class _Question:
-    """One order to one agent; the answer holds only ranks that the agent carries."""
+    """One request to one agent; only ranks that the agent carries are accepted in its answer."""
 
     session: AgentSession
     ranks: frozenset[int]
@@ -40,7 +40,7 @@ class _Question:
 
 
 class Profiles:
-    """Asks agents over their sessions; what they say unasked is ignored."""
+    """Requests profiles from agents over their sessions; profiles that were not requested are ignored."""
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
@@ -48,13 +48,13 @@ class Profiles:
         self._questions: dict[int, _Question] = {}
 
     async def collect(self, job: Job, calls: int) -> pb.JobProfile:
-        """Return where the time of a live job's ranks goes, with up to `calls` of the latest calls of each.
+        """Return the profile of a live job's ranks, with up to `calls` of the latest calls of each.
 
-        It takes at most ANSWER_SECONDS. Ranks of which nothing is known are named with the reason.
+        It takes at most ANSWER_SECONDS. Ranks without a profile are listed with the reason.
 
         Raises:
             JobEnded: the job has ended.
-            NoRoom: too many such questions wait for answers.
+            NoRoom: too many such requests wait for answers.
 
         """
         if not job.live:
@@ -85,10 +85,10 @@ class Profiles:
         return profile
 
     def take(self, session: AgentSession, profiles: pb.RankProfiles) -> None:
-        """Take an agent's answer; what is not part of one is left out."""
+        """Store an agent's answer; ranks that were not requested from it are ignored."""
         question = self._questions.get(profiles.number)
         if question is None or question.session is not session or question.answer.done():
-            _LOG.info("agent %s sent a profile that nobody waits for", session.name)
+            _LOG.info("agent %s sent a profile that was not requested", session.name)
             return
         found: dict[int, pb.RankProfile] = {}
         for rank in profiles.ranks:
@@ -105,7 +105,7 @@ class Profiles:
         question.answer.set_result([found[number] for number in sorted(found)])
 
     def _ask(self, job: Job, agent: str, ranks: frozenset[int], calls: int) -> dict[int, _Question]:
-        """Send the order to an agent that is there, and return the question by its number."""
+        """Send the request to an agent if it is connected, and return it by its number."""
         session = self._agents.live_session(agent)
         if session is None or not ranks:
             return {}

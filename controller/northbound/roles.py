@@ -1,7 +1,7 @@
-"""Who may ask the controller for what, and who asks now.
+"""The rights of callers, and the caller of the current call.
 
-The role, the name and the tenant of a caller stand in its certificate (switchml.common.tls). Without TLS, that is over
-a Unix socket, over loopback, or where --insecure allows it, every caller is an administrator and of no tenant.
+The role, the name and the tenant of a caller are in its certificate (switchml.common.tls). Without TLS (over a Unix
+socket, over loopback, or with --insecure) every caller is an administrator and has no tenant.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RIGHTS: Final[dict[str, frozenset[Role]]] = {
     )
     for method in methods
 }
-"""The roles that may make each call; what is not here, nobody may."""
+"""The roles that may make each call; a call that is not listed here is refused for all roles."""
 
 _REPEAT_SECONDS: Final = 60.0
 _MOST_REPEATS: Final = 1000
@@ -49,7 +49,7 @@ _MOST_REPEATS: Final = 1000
 
 @dataclass(frozen=True)
 class Caller:
-    """Who makes a call; one without TLS is not `known`, and has all rights."""
+    """The caller of a call; one without TLS is not `known`, and has all rights."""
 
     name: str = ""
     role: Role = Role.ADMIN
@@ -58,11 +58,11 @@ class Caller:
 
 
 CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller())  # noqa: B039 - it is frozen
-"""Who makes the call that is being served."""
+"""The caller of the call that is being served."""
 
 
 class Access:
-    """Checks every call; what is refused stands in the event log, the same refusal of the same caller once a minute."""
+    """Checks every call; refusals are recorded in the event log, those of one caller and call once a minute."""
 
     def __init__(self, events: EventLog, quotas: Quotas) -> None:
         self._events = events
@@ -71,7 +71,7 @@ class Access:
         self._refused: OrderedDict[tuple[str, str], float] = OrderedDict()  # time.monotonic()
 
     async def check(self, method: str, context: grpc.aio.ServicerContext) -> ExitStack:
-        """Note who calls, and abort the call if that one may not; the returned context counts it while it lasts."""
+        """Record the caller, and abort the call if it is not allowed; the returned context counts it while it lasts."""
         identity = identity_of(context)
         if identity is None:
             ACTOR.set(_said(context))
@@ -111,22 +111,22 @@ def _allowed_role(identity: Identity, method: str) -> Role:
         return identity.role
     named = identity.role.value if identity.role is not None else "no known role (OU)"
     who = f"{identity.subject} has the role {named}" if identity.name else f"{identity.subject} has no name (CN)"
-    needed = ", ".join(sorted(role.value for role in allowed)) or "nobody has"
+    needed = ", ".join(sorted(role.value for role in allowed)) or "(no role has it)"
     raise PermissionDenied(f"{who}, and {method.rpartition('.')[2]} needs one of: {needed}")
 
 
 def _said(context: grpc.aio.ServicerContext) -> str:
-    """Return who makes a call without a certificate: as the caller says, and where it comes from."""
+    """Return the caller of a call without a certificate: the name that it gives itself, and its address."""
     said = dict(context.invocation_metadata() or ()).get(ACTOR_KEY, b"")
     name = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
     return f"{name[:100]} at {context.peer()}" if name else str(context.peer())
 
 
 def require_agent(name: str) -> None:
-    """Check that the caller may be the agent of this name: the one that its certificate names.
+    """Check that the caller's certificate is that of the agent of this name.
 
     Raises:
-        PermissionDenied: it is another one's.
+        PermissionDenied: it is that of another agent.
 
     """
     caller = CALLER.get()
@@ -141,7 +141,7 @@ def require_tenant(job: Job) -> None:
     """Check that the caller may change a job: an operator those of its tenant, an administrator all.
 
     Raises:
-        PermissionDenied: it is another tenant's.
+        PermissionDenied: the job belongs to another tenant.
 
     """
     caller = CALLER.get()

@@ -1,4 +1,4 @@
-"""The northbound services: gRPC on one side, the controller's objects on the other."""
+"""The northbound gRPC services, which call the controller's objects."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _Context: TypeAlias = grpc.aio.ServicerContext
 def _answered(
     method: Callable[[Any, _Request, _Context], Awaitable[_Response]],
 ) -> Callable[[Any, _Request, _Context], Awaitable[_Response]]:
-    """Turn our exceptions into statuses, and unexpected ones into INTERNAL with a traceback in the log."""
+    """Turn ControllerErrors into statuses, and unexpected exceptions into INTERNAL with a traceback in the log."""
 
     @functools.wraps(method)
     async def wrapper(self: Any, request: _Request, context: _Context) -> _Response:
@@ -121,7 +121,7 @@ class JobsService(pb_grpc.JobsServicer):
 
     @_answered
     async def ReportExit(self, request: pb.ExitReport, _: _Context) -> pb.Job:  # noqa: N802
-        """Note how a process ended."""
+        """Record the exit status of a process."""
         job = self._find(request.job)
         require_tenant(job)
         self._lifecycle.report_exit(job, request.rank, request.exit_code, request.final)
@@ -129,7 +129,7 @@ class JobsService(pb_grpc.JobsServicer):
 
     @_answered
     async def Profile(self, request: pb.ProfileRequest, _: _Context) -> pb.JobProfile:  # noqa: N802
-        """Return where a job's time goes."""
+        """Return the profile of a job."""
         return await self._profiles.collect(self._find(request.job), request.calls)
 
     def _find(self, reference: pb.JobReference) -> Job:
@@ -179,7 +179,7 @@ class AgentsService(pb_grpc.AgentsServicer):
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Who waits for this agent hears of its loss first: what is cancelled here may take a while to end.
+            # Tasks that wait for this agent are told of its loss first: cancelling the tasks here may take a while.
             self._note_end(session, _why_ended(reading, writing))
             reading.cancel()
             writing.cancel()
@@ -198,7 +198,7 @@ class AgentsService(pb_grpc.AgentsServicer):
             try:
                 self._messages.take(session, message)
             except StoreError as error:
-                _LOG.error("what agent %s said is not in the store: %s", session.name, error)
+                _LOG.error("a message of agent %s could not be written to the store: %s", session.name, error)
 
     @_answered
     async def List(self, _: pb.ListAgentsRequest, __: _Context) -> pb.ListAgentsResponse:  # noqa: N802
@@ -232,7 +232,7 @@ def _why_ended(reading: asyncio.Task[None], writing: asyncio.Task[None]) -> str:
     for task in (reading, writing):
         error = task.exception() if task.done() and not task.cancelled() else None
         if error is not None:
-            # What gRPC raises when the agent is gone while something is read from it or written to it.
+            # gRPC raises these if the agent ends during a read or a write.
             if not isinstance(error, grpc.RpcError | grpc.aio.InternalError | asyncio.InvalidStateError):
                 _LOG.error("%s failed", task.get_name(), exc_info=error)
             return f"its stream broke: {error!r}"
@@ -261,7 +261,7 @@ class SwitchesService(pb_grpc.SwitchesServicer):
 
     @_answered
     async def SetLoss(self, request: pb.SetLossRequest, _: _Context) -> pb.SetLossResponse:  # noqa: N802
-        """Let one switch lose packets on purpose."""
+        """Make one switch lose packets on purpose."""
         switch = self._switches.get(request.name).name
         shares = {name: getattr(request, name) for name in ("ingress", "egress") if request.HasField(name)}
         losses = await self._switches.set_loss(switch, request.ports, shares, self._agents.ports_on(switch))
@@ -289,7 +289,7 @@ class EventsService(events_grpc.EventsServicer):
         self._jobs = jobs
 
     async def Read(self, request: events_pb.ReadEventsRequest, context: _Context) -> AsyncIterator[events_pb.Event]:  # noqa: N802
-        """Stream the event log; a job of which neither the log nor the store knows is refused."""
+        """Stream the event log; refuse a job that is neither in the log nor in the store."""
         job = referred_job(request.job)
         try:
             if job is not None and not self._events.latest(job, most=1):
@@ -309,7 +309,7 @@ class ControlService(pb_grpc.ControlServicer):
 
     @_answered
     async def Info(self, _: pb.InfoRequest, __: _Context) -> pb.InfoResponse:  # noqa: N802
-        """Return what this controller is."""
+        """Return version, start and store of this controller."""
         return pb.InfoResponse(
             version=VERSION,
             protocol_version=PROTOCOL_VERSION,

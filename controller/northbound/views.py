@@ -1,4 +1,4 @@
-"""The controller's objects as the interface shows them."""
+"""Conversion of the controller's objects to the messages of the interface."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _WATCH_SECONDS = 1.0
 
 
 class JobViews:
-    """Jobs as they are now."""
+    """The current views of jobs."""
 
     def __init__(self, jobs: JobRegister) -> None:
         self._jobs = jobs
 
     async def view(self, job: Job) -> pb.Job:
-        """Return a job as it is now; one that is just ending, when it has ended."""
+        """Return a job as it is now; wait for the end of a job that is ending."""
         live = self._jobs.get(job)
         if live is not None and live.installed and live.ending is None:
             counters = await read_counters(live)
-            if live.ending is None:  # else the last reading is under way, and this one is older
+            if live.ending is None:  # otherwise the final reading is in progress, and this one is older
                 job.counters = counters
         if live is not None and live.ending is not None:
             await asyncio.wait({live.ending})
@@ -62,7 +62,7 @@ class JobViews:
 
 
 def referred_job(reference: pb.JobReference) -> int | str | None:
-    """Return the id or the name by which a request refers to a job; None where it refers to no job."""
+    """Return the id or the name by which a request refers to a job; None if it refers to no job."""
     kind = reference.WhichOneof("reference")
     if kind is None:
         return None
@@ -131,7 +131,7 @@ def _change_view(change: EpochChange) -> pb.EpochChange:
 
 
 def agent_view(session: AgentSession, ranks_in_use: int) -> pb.Agent:
-    """Return an agent, which carries so many ranks of live jobs."""
+    """Return an agent, with the number of ranks of live jobs that it carries."""
     return pb.Agent(
         registration=session.registration,
         live=session.live,
@@ -143,7 +143,7 @@ def agent_view(session: AgentSession, ranks_in_use: int) -> pb.Agent:
 
 
 def switch_view(switch: ManagedSwitch, pool: SlotAllocator) -> pb.Switch:
-    """Return a switch with what is used of its slots."""
+    """Return a switch with the use of its slots."""
     return pb.Switch(
         name=switch.name,
         target=switch.config.target,
@@ -164,7 +164,7 @@ def switch_view(switch: ManagedSwitch, pool: SlotAllocator) -> pb.Switch:
 
 
 def switch_detail(switch: pb.Switch, contents: SwitchContents, verdicts: Mapping[Verdict, int]) -> pb.SwitchDetail:
-    """Return a switch with what stands in it."""
+    """Return a switch with its contents."""
     return pb.SwitchDetail(
         switch=switch,
         entries=map(_entry_view, contents.entries),

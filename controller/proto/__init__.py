@@ -1,1 +1,1 @@
-"""The northbound interface: switchml.proto and what `python -m switchml.controller.proto.generate` makes of it."""
+"""The northbound interface: the .proto files, and the modules that the `generate` module makes from them."""

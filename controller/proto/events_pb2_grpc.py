@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class EventsStub(object):
-    """What happened, when, to which job, rank, agent or switch, and who asked for it.
+    """The event log: what happened, when, to which job, rank, agent or switch, and at whose request.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,11 @@ class EventsStub(object):
 
 
 class EventsServicer(object):
-    """What happened, when, to which job, rank, agent or switch, and who asked for it.
+    """The event log: what happened, when, to which job, rank, agent or switch, and at whose request.
     """
 
     def Read(self, request, context):
-        """The kept events that are asked for, oldest first; with `follow`, then each new one until the call is cancelled.
+        """Returns the selected events, oldest first; with `follow`, then each new one until the call is cancelled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +70,7 @@ def add_EventsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Events(object):
-    """What happened, when, to which job, rank, agent or switch, and who asked for it.
+    """The event log: what happened, when, to which job, rank, agent or switch, and at whose request.
     """
 
     @staticmethod

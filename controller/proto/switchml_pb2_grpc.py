@@ -82,7 +82,7 @@ class JobsServicer(object):
         """Admits a job, assigns its ranks to agents, installs its tables and returns it READY.
         RESOURCE_EXHAUSTED: no slots, job ids or epochs left, or the tenant's quota. ALREADY_EXISTS: the name is in use by a live job.
         INVALID_ARGUMENT: worker count, slots or name. NOT_FOUND: no switch of that name. FAILED_PRECONDITION: no switch
-        connected, or too few agents. ABORTED: an agent refused, or the job ended meanwhile. DEADLINE_EXCEEDED: an agent
+        connected, or too few agents. ABORTED: an agent refused, or the job ended during its start. DEADLINE_EXCEEDED: an agent
         did not answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -16,7 +16,7 @@ def enum_word(enum: EnumTypeWrapper, value: int) -> str:
 
 
 def value_word(enum: EnumDescriptor, value: int) -> str:
-    """As `enum_word`, from the descriptor of the enumeration."""
+    """Return the same as `enum_word`, from the descriptor of the enumeration."""
     known = enum.values_by_number.get(value)
     prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum.name).upper() + "_"
     return str(value) if known is None else known.name.removeprefix(prefix)

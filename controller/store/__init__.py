@@ -1,1 +1,1 @@
-"""What survives a restart of the controller."""
+"""The data that survive a restart of the controller."""

@@ -1,4 +1,4 @@
-"""What must survive a restart: jobs, their ranks and transitions, and the epochs that each switch has seen."""
+"""The store: jobs, their ranks and transitions, and the epochs that each switch has used, in a SQLite file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Store", "Transition", "stand_by"]
 _STANDBY_SECONDS = 0.2
 
 Transition = tuple[JobState | None, JobState, str, float]
-"""(from, to, reason, seconds since 1970); a job comes from nothing."""
+"""(from, to, reason, seconds since 1970); `from` is None for the first one of a job."""
 
 _JOB_COLUMNS = (
     "key, id, name, workers, values_per_packet, created, state, failure, ended, on_failure, generation, in_transition,"
@@ -42,19 +42,20 @@ _EVENT_COLUMNS = tuple(field.name for field in fields(Event))
 
 
 class Store:
-    """A SQLite file that one controller has open, and in `events` its event log.
+    """A SQLite file that one controller has open; `events` is its event log.
 
-    Every method is one transaction and raises StoreError when the file cannot be read or written. Calls take
+    Every method is one transaction and raises StoreError if the file cannot be read or written. Calls take
     milliseconds, so they are made on the event loop.
     """
 
     def __init__(self, path: Path, instead_of: int | None = None) -> None:
         """Open `path`, make it if it is missing, and bring it to the newest schema.
 
-        `instead_of` is the inode of the lock file of a controller that has it and has stalled.
+        `instead_of` is the inode of the lock file of a controller that has the store but has stalled.
 
         Raises:
-            StoreError: it is no store, is newer than this software, cannot be written, or another controller has it.
+            StoreError: the file is not a store, is newer than this software, cannot be written, or is in use by another
+                controller.
 
         """
         self.path = path
@@ -70,7 +71,7 @@ class Store:
             with store_errors(path):
                 _keep_private(path)
                 self._database = sqlite3.connect(path, isolation_level=None)
-                # A lost epoch would be given twice, so a commit is on the disk before a job starts.
+                # If an epoch were lost it would be assigned twice, so a commit must be on the disk before a job starts.
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = OFF"):
                     self._database.execute(f"PRAGMA {pragma}")
                 require_sound(path, self._database)
@@ -89,7 +90,7 @@ class Store:
         self._lock.close()
 
     async def lead(self) -> None:
-        """Show standbys that this controller goes on, until cancelled.
+        """Show standbys that this controller is alive, until cancelled.
 
         Raises:
             StoreInUse: a standby has taken its place.
@@ -108,7 +109,7 @@ class Store:
         raise StoreInUse(f"another controller has taken over store {self.path}: this one did nothing for too long")
 
     def _begin_term(self) -> int:
-        """Count this controller among those that have led; whoever led before can write no more."""
+        """Begin a new term of leadership; controllers of earlier terms can no longer write."""
         self._database.execute("UPDATE leadership SET term = term + 1")
         return self._present_term()
 
@@ -140,7 +141,7 @@ class Store:
             self._database.execute("COMMIT")
 
     def create_job(self, job: Job) -> None:
-        """Add a job with its switches and ranks and use up its epoch; sets `job.key`."""
+        """Add a job with its switches and ranks, mark its epoch as used, and set `job.key`."""
         with self._transaction() as database:
             values = (
                 *(job.id, job.name, job.workers, job.values_per_packet, job.created, job.state, job.failure, job.ended),
@@ -172,13 +173,13 @@ class Store:
             _write_ranks(database, job)
 
     def begin_transition(self, target: Job) -> None:
-        """Note that a job is on its way into another epoch, that of `target`, and use that epoch up."""
+        """Record that a job is in transition into the epoch of `target`, and mark that epoch as used."""
         with self._transaction() as database:
             _use_epochs(database, target)
             database.execute("UPDATE jobs SET in_transition = 1 WHERE key = ?", (target.key,))
 
     def commit_transition(self, job: Job, change: EpochChange | None = None) -> None:
-        """Write the switches, ranks and secret of `job`, which is in another epoch now, and how it came there."""
+        """Write the switches, ranks and secret of `job`, which is in a new epoch, and the reason for the change."""
         with self._transaction() as database:
             database.execute(
                 "UPDATE jobs SET workers = ?, secret = ?, generation = ?, in_transition = 0 WHERE key = ?",
@@ -195,7 +196,7 @@ class Store:
                 )
 
     def drained_switches(self) -> set[str]:
-        """Return the switches that no new jobs are to be placed on."""
+        """Return the switches on which no new jobs may be placed."""
         with store_errors(self.path):
             return {row[0] for row in self._database.execute("SELECT switch FROM drained_switches").fetchall()}
 
@@ -210,7 +211,7 @@ class Store:
             database.execute(statement, (switch,))
 
     def exchange_configuration(self, content: str) -> str | None:
-        """Write what the controller is configured to; return what was written before, None if nothing was."""
+        """Write the controller's configuration; return the previous one, or None."""
         with self._transaction() as database:
             row = database.execute("SELECT content FROM configuration").fetchone()
             database.execute("DELETE FROM configuration")
@@ -260,7 +261,7 @@ class Store:
         return [(JobState(b) if b is not None else None, JobState(a), reason, when) for b, a, reason, when in rows]
 
     def last_job_id(self) -> int:
-        """Return the id given last; 0 when none was."""
+        """Return the last id that was assigned; 0 if none was."""
         with store_errors(self.path):
             row = self._database.execute("SELECT id FROM jobs ORDER BY key DESC LIMIT 1").fetchone()
         return int(row[0]) if row else 0
@@ -274,7 +275,7 @@ class Store:
         return [row[0] for row in rows]
 
     def last_epoch(self, switch: str) -> int | None:
-        """Return the epoch given last on this switch; None when the switch is not known."""
+        """Return the last epoch that was assigned on this switch; None if the switch is not known."""
         with store_errors(self.path):
             row = self._database.execute("SELECT last FROM epochs WHERE switch = ?", (switch,)).fetchone()
         return int(row[0]) if row else None
@@ -341,7 +342,7 @@ async def stand_by(path: Path, clock: Clock = time.monotonic) -> Store:
     """Wait, without a deadline, until the controller that leads with this store dies or stalls; then open the store.
 
     Raises:
-        StoreError: as Store, but for that it is in use.
+        StoreError: like Store, except if the store is in use.
 
     """
     watch = Watch(lock_path(path), _STANDBY_SECONDS, clock)
@@ -363,11 +364,11 @@ def lock_path(path: Path) -> Path:
 
 
 def _keep_private(path: Path) -> None:
-    """Let only this user read the store: make it with mode 0600, of which SQLite's other files take theirs."""
+    """Let only this user read the store: create it with mode 0600, which SQLite copies to its other files."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         with contextlib.suppress(FileNotFoundError):
-            file.chmod(0o600)  # one of an earlier version may be open to others
+            file.chmod(0o600)  # an earlier version may have made it readable for others
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What can be wrong with the file of the store, in words that say what to do."""
+"""The errors of the store's file, with messages that say what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DAMAGED = ("malformed", "not a database")
 
 @contextmanager
 def sound_rows(path: Path) -> Iterator[None]:
-    """Turn what cannot be made of rows, a state or a message that does not exist, into StoreError."""
+    """Turn errors in rows, such as an unknown state or a damaged message, into StoreError."""
     try:
         with store_errors(path):
             yield
@@ -29,13 +29,13 @@ def sound_rows(path: Path) -> Iterator[None]:
 
 @contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Turn what goes wrong with the file into StoreError."""
+    """Turn errors of the file into StoreError."""
     try:
         yield
     except sqlite3.Error as error:
         if any(words in str(error) for words in _DAMAGED):
             raise _damaged(path, str(error)) from error
-        remedy = "; look whether its disk is full or failing" if any(words in str(error) for words in _FULL) else ""
+        remedy = "; check whether its disk is full or failing" if any(words in str(error) for words in _FULL) else ""
         raise StoreError(f"store {path} cannot be used: {error}{remedy}") from error
     except OSError as error:
         raise StoreError(f"store {path} cannot be used: {error}") from error
@@ -45,15 +45,15 @@ def _damaged(path: Path, why: str) -> StoreError:
     """Return the error for a store whose contents cannot be trusted."""
     return StoreError(
         f"store {path} is damaged: {why}. Bring back a copy of it, or move {path.name}, {path.name}-wal and"
-        f" {path.name}-shm away: the controller then begins anew, and jobs that still run are over"
+        f" {path.name}-shm away: the controller then starts with an empty store, and running jobs end"
     )
 
 
 def require_sound(path: Path, database: sqlite3.Connection) -> None:
-    """Read the whole file and raise StoreError if a page, an index or a value in it is not as it must be.
+    """Read the whole file and raise StoreError if a page, an index or a value in it is damaged.
 
-    What is wrong in a part that is not needed now would be wrong in the epochs of tomorrow, and an epoch that is given
-    twice lets a slot take old packets for new ones.
+    Damage in a part that is not needed now could affect epochs later, and if an epoch is assigned twice, a slot accepts
+    old packets as new ones.
     """
     with store_errors(path):
         (found,) = database.execute("PRAGMA integrity_check(1)").fetchone()

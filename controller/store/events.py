@@ -1,6 +1,6 @@
-"""The event log: what happened, when, to which job, rank, agent or switch, and who asked for it.
+"""The event log: what happened, when, to which job, rank, agent or switch, and at whose request.
 
-Part of the store, which keeps the latest events; they are written a moment after they happened, many at once.
+It is part of the store, which keeps the latest events; they are written a moment later, several at once.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _LOG = logging.getLogger(__name__)
 EVENTS_KEPT: Final = 20_000
 """The number of events that the log holds.
 
-Beyond, the oldest of the kind that has the most is forgotten, so that a flood of one kind, such as starts that are
-refused, leaves the others.
+If there are more, the oldest event of the most frequent kind is deleted, so that a flood of one kind, such as refused
+starts, does not displace the others.
 """
 _WRITE_SECONDS: Final = 0.25
 _MAX_TEXT: Final = 500
 
 
 ACTOR: ContextVar[str] = ContextVar("actor", default="")
-"""Who asked for what is being done: set where a request comes in, and taken by tasks that it starts."""
+"""The caller that requested the current operation: set when a request arrives, and inherited by its tasks."""
 
 
 class Level(str, Enum):
-    """How much an event matters to a person."""
+    """The importance of an event."""
 
     INFO = "info"
     WARNING = "warning"
@@ -46,7 +46,7 @@ class Level(str, Enum):
 
 
 class EventKind(Enum):
-    """What can happen; the value is the word in the log and how much it matters."""
+    """The kinds of events; the value is the name in the log, and the level."""
 
     CONTROLLER_STARTED = ("controller-started", Level.INFO)
     CONTROLLER_STOPPED = ("controller-stopped", Level.INFO)
@@ -61,7 +61,7 @@ class EventKind(Enum):
     RANK_ATTACHED = ("rank-attached", Level.INFO)
     RANK_CLOSED = ("rank-closed", Level.INFO)
     RANK_LOST = ("rank-lost", Level.ERROR)
-    RANK_EXITED = ("rank-exited", Level.INFO)  # its launcher told how
+    RANK_EXITED = ("rank-exited", Level.INFO)  # reported by its launcher
     CHECK_FAILED = ("check-failed", Level.ERROR)
     AGENT_CONNECTED = ("agent-connected", Level.INFO)
     AGENT_LOST = ("agent-lost", Level.WARNING)
@@ -69,12 +69,12 @@ class EventKind(Enum):
     SWITCH_CONNECTED = ("switch-connected", Level.INFO)
     SWITCH_RESTARTED = ("switch-restarted", Level.WARNING)  # connected, and its registers were lost
     SWITCH_LOST = ("switch-lost", Level.ERROR)
-    EPOCH_CHANGED = ("epoch-changed", Level.WARNING)  # a job goes on after a loss
+    EPOCH_CHANGED = ("epoch-changed", Level.WARNING)  # a job continues after a loss
     SWITCH_DRAINED = ("switch-drained", Level.WARNING)  # no new jobs are placed on it
     SWITCH_UNDRAINED = ("switch-undrained", Level.INFO)
-    ACCESS_REFUSED = ("access-refused", Level.WARNING)  # a certificate that does not allow what was asked
+    ACCESS_REFUSED = ("access-refused", Level.WARNING)  # the caller's certificate does not allow the call
     CONFIGURATION_CHANGED = ("configuration-changed", Level.WARNING)  # since the controller's last start
-    LOSS_SET = ("loss-set", Level.WARNING)  # packets are lost on purpose, or no more
+    LOSS_SET = ("loss-set", Level.WARNING)  # packets are lost on purpose, or no longer
 
     @property
     def word(self) -> str:
@@ -83,13 +83,13 @@ class EventKind(Enum):
 
     @property
     def level(self) -> Level:
-        """How much it matters."""
+        """Its level."""
         return self.value[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One row of the log; numbers grow, `time` is seconds since 1970, and empty fields do not apply."""
+    """One row of the log. Numbers increase; `time` is in seconds since 1970; fields that do not apply are empty."""
 
     number: int
     time: float
@@ -102,7 +102,7 @@ class Event:
     rank: int | None = None
     agent: str = ""
     switch: str = ""
-    actor: str = ""  # who asked, as far as it is known
+    actor: str = ""  # the caller that requested it, if known
     detail: str = ""
 
     def concerns(self, job: int | str | None) -> bool:
@@ -111,9 +111,10 @@ class Event:
 
 
 class EventLog:
-    """The latest events, oldest first. Everything but `run` and `read` returns at once; one event loop uses it.
+    """The latest events, oldest first. All methods except `run` and `read` return at once; one event loop uses it.
 
-    `stored` are those of earlier runs; `write` stores new ones, deletes those of some numbers, and raises StoreError.
+    `stored` are those of earlier runs; `write` stores new ones, deletes those with given numbers, and raises
+    StoreError.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class EventLog:
         self._clock = clock
         self._next = 1
         self._unwritten: dict[int, Event] = {}
-        self._forgotten: list[int] = []  # those that the store has still
+        self._forgotten: list[int] = []  # those that are still in the store
         for event in stored:
             self._keep(event)
         self._followers: set[asyncio.Event] = set()
@@ -146,9 +147,9 @@ class EventLog:
         switch: str = "",
         actor: str | None = None,
     ) -> Event:
-        """Note that something has happened; by nobody's name the ACTOR asked for it.
+        """Record an event; without a name, ACTOR has requested it.
 
-        Nothing is raised: a log that cannot be written stops nobody.
+        Nothing is raised: a log that cannot be written must not stop any operation.
         """
         event = Event(
             number=self._next,
@@ -173,7 +174,7 @@ class EventLog:
         return event
 
     def _keep(self, event: Event) -> None:
-        """Add the newest event, and forget one where there are too many."""
+        """Add the newest event, and delete one if there are too many."""
         self._next = event.number + 1
         self._events[event.number] = event
         self._numbers.setdefault(event.kind, deque()).append(event.number)
@@ -198,8 +199,8 @@ class EventLog:
     ) -> AsyncIterator[Event]:
         """Yield the kept events that concern a job, and with `follow` each new one until cancelled.
 
-        Only those with a number above `after`, and the `latest` of these unless that is 0. A reader that is slower than
-        events come misses those that are forgotten meanwhile.
+        It yields only those with a number above `after`, and only the `latest` of these unless that is 0. A reader that
+        is too slow misses events that are deleted before it reads them.
         """
         news = asyncio.Event()
         self._followers.add(news)
@@ -220,7 +221,7 @@ class EventLog:
             self._followers.discard(news)
 
     async def run(self) -> None:
-        """Write what is new to the store now and then, until cancelled; then once more."""
+        """Write new events to the store periodically, until cancelled; then once more."""
         try:
             while True:
                 await asyncio.sleep(_WRITE_SECONDS)
@@ -229,7 +230,7 @@ class EventLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is new to the store; what cannot be written is kept for the next time."""
+        """Write new events to the store; those that cannot be written are kept for the next time."""
         if not self._unwritten:
             return
         try:

@@ -1,9 +1,9 @@
-"""Which of several controllers leads: the one that holds the store's lock file and keeps its beat going.
+"""The leadership among several controllers: the leader holds the store's lock file and increments its beat.
 
-The lock (flock) on the file beside the store is given back by the kernel when its holder dies, so a standby sees that
-at once. A leader that lives and does nothing (stopped, swapped out, cut off from the disk) is seen by its beat, a
-counter in the file: a standby that has not seen it move for `LEASE_SECONDS` of its own clock puts another lock file in
-its place. From then on the old leader finds that the file at the path is not its own, and the store's term neither.
+The kernel releases the lock (flock) on the file next to the store when its holder dies, so a standby notices that at
+once. A leader that is alive but does nothing (stopped, swapped out, cut off from the disk) is recognized by its beat, a
+counter in the file: a standby that has not seen it change for `LEASE_SECONDS` replaces the lock file.
+From then on the old leader finds a file at the path that it does not hold, and another term in the store.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from switchml.common.clock import Clock, stood_still
 __all__ = ["BEAT_SECONDS", "LEASE_SECONDS", "LockHeld", "StoreLock", "Watch"]
 
 BEAT_SECONDS = 0.5
-"""How often a leader shows that it goes on."""
+"""The interval at which a leader shows that it is alive."""
 LEASE_SECONDS = 2.5
-"""How long a leader may show nothing before a standby takes its place."""
+"""The time without a beat after which a standby takes the place of a leader."""
 
 
 class LockHeld(Exception):
@@ -31,7 +31,7 @@ class StoreLock:
     """The lock file of a store, held from its construction until `close`."""
 
     def __init__(self, path: Path, instead_of: int | None = None) -> None:
-        """Take the lock; `instead_of` is the inode of a stalled leader's file, in whose place a new one is put.
+        """Take the lock; `instead_of` is the inode of a stalled leader's file, which is replaced by a new one.
 
         Raises:
             LockHeld: another controller leads, also one that has just replaced that file.
@@ -41,28 +41,28 @@ class StoreLock:
         self._path = path
         self._beats = 0
         self._file = _locked(path) if instead_of is None else _replaced(path, instead_of)
-        if not self.held:  # it was replaced meanwhile
+        if not self.held:  # it was replaced after it was locked
             os.close(self._file)
             raise LockHeld
         self.beat()
 
     @property
     def held(self) -> bool:
-        """Whether the file at the path is still ours."""
+        """True if the file at the path is still the one that this object has locked."""
         return _inode_at(self._path) == os.fstat(self._file).st_ino
 
     def beat(self) -> None:
-        """Show that this leader goes on."""
+        """Show that this leader is alive."""
         self._beats += 1
         os.pwrite(self._file, b"%020d\n" % self._beats, 0)
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.close(self._file)
 
 
 class Watch:
-    """A standby's look at the lock of the leader, by its own clock, every `step` seconds."""
+    """The check of a leader's lock by a standby, every `step` seconds of the standby's clock."""
 
     def __init__(self, path: Path, step: float, clock: Clock = time.monotonic) -> None:
         self._path = path
@@ -73,13 +73,13 @@ class Watch:
         self._changed = self._looked
 
     def stalled(self) -> int | None:
-        """Return the inode of the leader's file if nothing has moved there for `LEASE_SECONDS`."""
+        """Return the inode of the leader's file if its beat has not changed for `LEASE_SECONDS`."""
         inode = _inode_at(self._path)
         seen = (inode, self._path.read_bytes() if inode is not None else b"")
         looked, now = self._looked, self._clock()
         self._looked = now
         if seen != self._seen or stood_still(looked, now, max(self._step, BEAT_SECONDS)):
-            # If this process did not run, the leader, on the same machine, may not have either.
+            # If this process was not running, the leader on the same machine may not have been running either.
             self._seen, self._changed = seen, now
         return inode if now - self._changed > LEASE_SECONDS else None
 
@@ -95,7 +95,7 @@ def _locked(path: Path) -> int:
 
 
 def _replaced(path: Path, inode: int) -> int:
-    """Put a file that we hold in the place of that of a stalled leader; of two standbys one does."""
+    """Replace the file of a stalled leader by one that this process holds; only one of two standbys succeeds."""
     turn = _locked(path.with_name(f"{path.name}.takeover"))
     try:
         if _inode_at(path) != inode:

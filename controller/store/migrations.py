@@ -1,10 +1,10 @@
-"""The schemas of the store: what makes each of the one before."""
+"""The schemas of the store, each as the migration from the previous one."""
 
 from __future__ import annotations
 
 __all__ = ["MIGRATIONS"]
 
-# Schema n is made by the first n of these; PRAGMA user_version says which one a file has.
+# The first n of these make schema n; PRAGMA user_version is the schema of a file.
 MIGRATIONS = (
     """
     CREATE TABLE jobs (

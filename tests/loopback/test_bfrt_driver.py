@@ -181,7 +181,7 @@ async def test_a_job_over_two_pipes_is_refused():
         with pytest.raises(SwitchRefused, match="pipe 0 has ranks 0, 2; pipe 1 has ranks 1"):
             await run.driver.install_job(make_job(1, (1, 3, 2)))
         assert entries(device) == {}
-        with pytest.raises(NoAgent, match="hangs on port 9 of switch t1, which has no such port"):
+        with pytest.raises(NoAgent, match="is attached to port 9 of switch t1, which has no such port"):
             run.driver.pipe(9)
         with pytest.raises(SwitchRefused, match="has no port 9, on which rank 0 hangs"):
             await run.driver.install_job(make_job(1, (9,)))

@@ -250,9 +250,9 @@ async def test_entries_that_make_no_sense(change: Callable[[pb.Entity], Any], wo
         assert isinstance(servicer, Hostile)
         servicer.on = True
         for ask in (lambda: run.driver.reconcile([make_job()]), run.driver.read_contents):
-            with pytest.raises(SwitchRefused, match=f"its answer makes no sense: .*({words})"):
+            with pytest.raises(SwitchRefused, match=f"its answer is invalid: .*({words})"):
                 await ask()
-        with pytest.raises(SwitchRefused, match="its answer makes no sense"):
+        with pytest.raises(SwitchRefused, match="its answer is invalid"):
             await run.driver.read_verdicts([1])
         servicer.on = False
         assert await run.driver.reconcile([make_job()]) == 0
@@ -266,7 +266,7 @@ async def test_a_damaged_bfrt_json(text: bytes):
     device = make_device()
     device.program = dataclasses.replace(device.program, bfrt=text)
     async with serving(device) as (address, _), running(make_driver(address)) as run:
-        await run.failed("its answers make no sense: bfrt.json is damaged")
+        await run.failed("its answers are invalid: bfrt.json is damaged")
 
 
 class Mute(Servicer):

@@ -59,7 +59,7 @@ def test_all_ports_are_those_of_agents_and_those_that_lose_packets(client: Contr
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, "say which share"),
+        ({}, "give the share"),
         ({"ingress": 1.5}, "ingress loss 1.5 is not a share from 0 to 1"),
         ({"egress": float("nan")}, "egress loss nan"),
         ({"ingress": 0.5, "ports": [0]}, "port 0 is not one of 1 to 511"),
