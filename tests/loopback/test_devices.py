@@ -139,7 +139,7 @@ def test_ports_of_the_switch_that_cannot_be(option: tuple[str, ...], words: str)
 
 
 @needs_xdp
-@pytest.mark.skipif(os.geteuid() != 0, reason="skipped: AF_XDP takes root")
+@pytest.mark.skipif(os.geteuid() != 0, reason="skipped: AF_XDP needs root")
 def test_a_second_program_on_an_interface_is_refused() -> None:
     told = python('first = open_xdp("lo")\nprint(first.description)\nattempt(open_xdp, "lo")').splitlines()
     assert "XDP program run by the kernel" in told[0]

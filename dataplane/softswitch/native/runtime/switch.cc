@@ -74,7 +74,7 @@ uint16_t Switch::add_udp_port(uint16_t port, const std::string& address, uint16_
 }
 
 void Switch::require_one_shard() const {
-  if (shards_.size() > 1) throw std::invalid_argument("a switch with several shards can only have UDP and DPDK ports");
+  if (shards_.size() > 1) throw std::invalid_argument("a switch with several shards can have only UDP and DPDK ports");
 }
 
 void Switch::add_to_first(std::unique_ptr<Port> port) {
