@@ -69,7 +69,7 @@ def inside(ctl: Ctl, node: str, *command: str) -> str:
     return subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
-def train(ctl: Ctl, timeout: float = 60) -> tuple[dict[str, Any], dict[str, Any]]:
+def train(ctl: Ctl, timeout: float = 200) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run the demo job with 4 workers; return the results of the launcher and of the training."""
     result = ctl.json("job", "start", "--workers", "4", *TRAINING, timeout=timeout)
     assert result["state"] == "COMPLETED"
@@ -93,6 +93,7 @@ def embedded() -> Iterator[dict[str, Any]]:
         shutil.rmtree(base)
 
 
+@pytest.mark.timeout(500)  # two jobs; on a busy machine BMv2 needs more than a minute for each
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_demo_job_ends_with_the_same_bits_on_every_switch(target: str, ctl: Ctl, embedded: dict[str, Any]) -> None:
     up = ctl.json("up", "--switch", target, "--workers", "4", "--values", "64")
