@@ -52,6 +52,9 @@ struct Bench : soft::PipelineHost {
   runtime::Turns& turns() override { return the_turns; }
   soft::Pipeline& pipeline() override { return the_pipeline; }
   soft::SharedSlotStore& slots() override { return *the_slots; }
+  void publish_except(const soft::ShmPort* except, std::vector<channel::ChannelControl*>* sleepers) override {
+    if (except != port) port->publish(true, sleepers);
+  }
 
   Bench() {
     auto made = std::make_unique<soft::ShmPort>(kPort, this, 1);

@@ -24,7 +24,6 @@ namespace {
 
 constexpr size_t kSlots = 4;
 constexpr size_t kValues = 4;
-constexpr size_t kFull = wire::protocol::header_bytes + kValues * sizeof(uint32_t);
 constexpr uint16_t kPortCount = 4;  // 1 and 2 carry frames, 3 and 4 datagrams
 constexpr uint32_t kHosts = 0x0A000000;
 constexpr uint32_t kSecret = 0x5EC2E7;  // the same for all jobs

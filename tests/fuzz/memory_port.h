@@ -63,7 +63,7 @@ class MemoryPort : public switchml::soft::Port {
 
  private:
   static void read(const uint8_t* data, size_t bytes) {
-    static volatile uint8_t sink;
+    [[maybe_unused]] static volatile uint8_t sink;
     for (size_t i = 0; i < bytes; ++i) sink = data[i];
   }
 
