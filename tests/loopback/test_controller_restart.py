@@ -197,6 +197,7 @@ def test_ids_and_counters_of_a_reused_id(controller: ControllerProcess, switch: 
     with_switch(switch, count)
     with sqlite3.connect(tmp_path / "store.sqlite") as store:
         store.execute("UPDATE jobs SET id = 1023")
+        store.execute("UPDATE job_switches SET multicast_group = 1023")  # as admission numbers it
     client = controller.start()
     with ScriptedAgent(client.address):
         job = client.start_job(1)
