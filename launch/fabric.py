@@ -13,6 +13,7 @@ from switchml.controller.client import DEFAULT_SECONDS, ControllerClient
 from switchml.controller.errors import ControllerError
 from switchml.launch.fabric_processes import Reporter, end_orphans, end_processes, launch, live_jobs, stop_jobs
 from switchml.launch.fabric_state import Fabric, FabricStatus, inspect
+from switchml.launch.layouts import LayoutMaker, layout_of
 from switchml.launch.orphans import orphans
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import FabricOptions, Settings
@@ -82,6 +83,7 @@ def start(
     keep: bool,
     report: Reporter = _silent,
     progress: Progress | None = None,
+    make_layout: LayoutMaker = layout_of,
 ) -> tuple[Fabric, bool]:
     """Return the live fabric of the run directory, and whether this call started it.
 
@@ -91,11 +93,19 @@ def start(
     """
     run_directory.create()
     with run_directory.lock(LOCK_SECONDS):
-        return _start_locked(run_directory, options, keep=keep, report=report, progress=progress or Progress())
+        return _start_locked(
+            run_directory, options, keep=keep, report=report, progress=progress or Progress(), make_layout=make_layout
+        )
 
 
 def _start_locked(
-    run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter, progress: Progress
+    run_directory: RunDirectory,
+    options: FabricOptions,
+    *,
+    keep: bool,
+    report: Reporter,
+    progress: Progress,
+    make_layout: LayoutMaker = layout_of,
 ) -> tuple[Fabric, bool]:
     status = inspect(run_directory)
     if status.state == "running" and status.fabric is not None:
@@ -115,7 +125,10 @@ def _start_locked(
         end_processes(status.fabric)
     _end_orphans(run_directory, report)
     _clear_stale_namespaces(run_directory, report)
-    return launch(run_directory, options, keep=keep, report=report, progress=progress), True
+    found = launch(
+        run_directory, options, keep=keep, report=report, progress=progress, make_layout=make_layout
+    )
+    return found, True
 
 
 def _clear_stale_namespaces(run_directory: RunDirectory, report: Reporter) -> None:

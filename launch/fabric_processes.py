@@ -16,7 +16,7 @@ from switchml.common.version import VERSION
 from switchml.controller.client import ControllerClient
 from switchml.controller.proto import switchml_pb2 as pb
 from switchml.launch.fabric_state import Fabric
-from switchml.launch.layouts import CONTROL_SOCKETS, layout_of, resolve
+from switchml.launch.layouts import CONTROL_SOCKETS, LayoutMaker, layout_of, resolve
 from switchml.launch.orphans import mark, orphans
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import FabricOptions
@@ -50,7 +50,13 @@ Reporter = Callable[[str], None]
 
 
 def launch(
-    run_directory: RunDirectory, options: FabricOptions, *, keep: bool, report: Reporter, progress: Progress
+    run_directory: RunDirectory,
+    options: FabricOptions,
+    *,
+    keep: bool,
+    report: Reporter,
+    progress: Progress,
+    make_layout: LayoutMaker = layout_of,
 ) -> Fabric:
     """Start a fabric in a run directory without one.
 
@@ -61,7 +67,7 @@ def launch(
     options = resolve(options)
     socket_directory = run_directory.socket_directory(max(CONTROL_SOCKETS, key=len))
     try:
-        layout = layout_of(options, run_directory.path, socket_directory)
+        layout = make_layout(options, run_directory.path, socket_directory)
         places = layout.agents()
     except BaseException:
         if socket_directory != run_directory.path:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +24,20 @@ from switchml.launch.settings import (
     FabricOptions,
 )
 from switchml.topologies.namespaces import SWITCHES, Namespaces, require_privileges, switch_interface
+from switchml.topologies.shaped_links import Shape, ShapedLinks
 from switchml.topologies.targets import TOFINO
 from switchml.topologies.topology import Host, Topology, load, single_switch
 
-__all__ = ["BMV2_PROGRAM", "CONTROL_SOCKETS", "AgentPlace", "Layout", "layout_of", "resolve"]
+__all__ = [
+    "BMV2_PROGRAM",
+    "CONTROL_SOCKETS",
+    "AgentPlace",
+    "Layout",
+    "LayoutMaker",
+    "layout_of",
+    "layout_on_shaped_links",
+    "resolve",
+]
 
 BMV2_PROGRAM: Final = "simple_switch_grpc"
 """The BMv2 switch that speaks P4Runtime."""
@@ -102,6 +113,22 @@ def layout_of(options: FabricOptions, run_directory: Path, socket_directory: Pat
     return _InNamespaces(options, topology, Namespaces(run_directory), socket_directory)
 
 
+LayoutMaker = Callable[[FabricOptions, Path, Path], Layout]
+"""`layout_of`, or another function that makes a layout from resolved options, run directory and socket directory."""
+
+
+def layout_on_shaped_links(shape: Shape) -> LayoutMaker:
+    """Return the maker of layouts whose hosts reach the soft switch over links of this shape."""
+    return functools.partial(_shaped, shape)
+
+
+def _shaped(shape: Shape, options: FabricOptions, run_directory: Path, socket_directory: Path) -> Layout:
+    topology = _topology(options)
+    if topology is None or topology.switch.target != "soft":
+        raise ConfigurationError("links are shaped between hosts in network namespaces and the soft switch")
+    return _OnShapedLinks(options, topology, Namespaces(run_directory), socket_directory, shape)
+
+
 def _topology(options: FabricOptions) -> Topology | None:
     """Return the topology to lay out; None for the embedded fabric."""
     if options.topology:
@@ -171,6 +198,12 @@ def _soft_arguments(options: FabricOptions) -> list[str]:
     return arguments
 
 
+def _pool(options: FabricOptions, slots: int) -> int:
+    # The same number of bytes for any packet size, and at most a quarter of the switch.
+    most = max(MINIMUM_SLOTS, min(slots * EMBEDDED_VALUES // options.values, options.slots // 4))
+    return int(1 << (most.bit_length() - 1))
+
+
 class _Loopback(Layout):
     """The embedded fabric: one soft switch with a UDP port on 127.0.0.0/8, and one for shared memory."""
 
@@ -203,17 +236,12 @@ class _Loopback(Layout):
 
     def _pools(self) -> dict[str, int]:
         if self._options.transport != "shm":
-            return {"default_pool": self._pool(EMBEDDED_POOL["udp"])}
+            return {"default_pool": _pool(self._options, EMBEDDED_POOL["udp"])}
         return {
-            "default_pool": self._pool(EMBEDDED_POOL["shm"]),
-            "small_pool": self._pool(SMALL_POOL),
+            "default_pool": _pool(self._options, EMBEDDED_POOL["shm"]),
+            "small_pool": _pool(self._options, SMALL_POOL),
             "small_job": min(len(os.sched_getaffinity(0)), PROTOCOL_MAX_WORKERS),
         }
-
-    def _pool(self, slots: int) -> int:
-        # The same number of bytes for any packet size, and at most a quarter of the switch.
-        most = max(MINIMUM_SLOTS, min(slots * EMBEDDED_VALUES // self._options.values, self._options.slots // 4))
-        return int(1 << (most.bit_length() - 1))
 
     def controller_command(self, command: Sequence[str]) -> list[str]:
         return list(command)
@@ -287,6 +315,55 @@ class _InNamespaces(Layout):
         command += ["--switch", host.switch, "--switch-port", str(host.port)]
         description = {"address": address, "mac": host.mac, "switch_port": host.port}
         description["namespace"] = self._namespaces.name(host.name)
+        return AgentPlace(host.name, self._namespaces.command(host.name, command), description)
+
+
+class _OnShapedLinks(Layout):
+    """A soft switch with a UDP port on the bridge, and hosts that reach it over shaped links, through UDP as well."""
+
+    def __init__(
+        self, options: FabricOptions, topology: Topology, namespaces: Namespaces, socket_directory: Path, shape: Shape
+    ) -> None:
+        require_privileges()
+        super().__init__(socket_directory)
+        self._options = options
+        self._namespaces = namespaces
+        self._shape = shape
+        self._links = ShapedLinks(namespaces, topology)
+        self.topology = self._topology = topology
+        self.switch_name = topology.switch.name
+
+    def prepare(self) -> None:
+        self._links.create(self._shape)
+
+    def switch_command(self) -> list[str]:
+        port = f"1={self._topology.switch.ipv4}:0"
+        command = [find_program("switchml-switch"), "--grpc", self._p4runtime, "--udp-port", port]
+        return self._namespaces.command(SWITCHES, [*command, *_soft_arguments(self._options)])
+
+    def switch_table(self, ready: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "name": self.switch_name,
+            "target": "soft",
+            "p4runtime": ready["grpc"],
+            "address": ready["ports"]["1"]["address"],
+            "udp_port": ready["ports"]["1"]["udp_port"],
+            "values_per_packet": self._options.values,
+            "slots": self._options.slots,
+            "default_pool": _pool(self._options, EMBEDDED_POOL["udp"]),
+        }
+
+    def controller_command(self, command: Sequence[str]) -> list[str]:
+        return self._namespaces.command(SWITCHES, command)
+
+    def agents(self) -> list[AgentPlace]:
+        program = find_program("switchml-agent")
+        return [self._agent(program, host) for host in self._topology.hosts]
+
+    def _agent(self, program: str, host: Host) -> AgentPlace:
+        address = str(host.ipv4.ip)
+        command = [program, "--address", address, "--transport", "udp"]
+        description = {"address": address, "namespace": self._namespaces.name(host.name)}
         return AgentPlace(host.name, self._namespaces.command(host.name, command), description)
 
 

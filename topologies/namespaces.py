@@ -23,7 +23,15 @@ from switchml.common.processes import ProcessRecord
 from switchml.topologies.ethtool import switch_offloads_off
 from switchml.topologies.topology import Topology
 
-__all__ = ["HOST_INTERFACE", "SWITCHES", "Namespaces", "require_privileges", "switch_interface"]
+__all__ = [
+    "HOST_INTERFACE",
+    "SWITCHES",
+    "Namespaces",
+    "require_privileges",
+    "run_ip",
+    "run_program",
+    "switch_interface",
+]
 
 SWITCHES: Final = "all-switches"
 """The node whose namespace holds all switches and the controller.
@@ -90,11 +98,11 @@ class Namespaces:
             near = f"{switch_interface(host.switch, host.port)} netns {self.name(SWITCHES)} mtu {topology.mtu}"
             far = f"{HOST_INTERFACE} netns {self.name(host.name)} mtu {topology.mtu} address {host.mac}"
             links.append(f"link add {near} type veth peer name {far}")
-        _ip([f"netns add {self.name(node)}" for node in nodes] + links)
+        run_ip([f"netns add {self.name(node)}" for node in nodes] + links)
         for node in nodes:
             self._inside(node, _quiet)  # before the interfaces are up, so that the kernel sends no packets by itself
         interfaces = [switch_interface(host.switch, host.port) for host in topology.hosts]
-        _ip([f"link set {name} up" for name in ("lo", *interfaces)], self.name(SWITCHES))
+        run_ip([f"link set {name} up" for name in ("lo", *interfaces)], self.name(SWITCHES))
         addresses = {switch.name: switch for switch in topology.switches}
         for host in topology.hosts:
             switch = addresses[host.switch]
@@ -105,7 +113,11 @@ class Namespaces:
                 f"route replace {switch.ipv4}/32 dev {HOST_INTERFACE}",
                 f"neigh replace {switch.ipv4} lladdr {switch.mac} dev {HOST_INTERFACE} nud permanent",
             ]
-            _ip(lines, self.name(host.name))
+            run_ip(lines, self.name(host.name))
+
+    def silence(self, node: str) -> None:
+        """Switch off IPv6 in a node's namespace, so that the kernel sends no announcements of its own."""
+        self._inside(node, _switch_ipv6_off)
 
     def remove(self) -> list[str]:
         """End the processes in these namespaces, remove the namespaces and their links, and return their names.
@@ -124,7 +136,7 @@ class Namespaces:
                 record = ProcessRecord.of(f"a process in {name}", pid)
                 if record is not None:
                     record.end(_END_GRACE_SECONDS)
-        _ip([f"netns del {name}" for name in names])
+        run_ip([f"netns del {name}" for name in names])
         return names
 
     def _inside(self, node: str, action: Callable[[], None]) -> None:
@@ -157,12 +169,16 @@ def _enter(namespace: Path) -> None:
             raise OSError(number, f"setns: {os.strerror(number)}", str(namespace))
 
 
-def _quiet() -> None:
-    """Switch off IPv6 with its announcements, and offloads, which a veth pair would pass through."""
+def _switch_ipv6_off() -> None:
     for which in ("all", "default"):
         setting = Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6")
         if setting.exists():  # absent on kernels without IPv6
             setting.write_text("1")
+
+
+def _quiet() -> None:
+    """Switch off IPv6 with its announcements, and offloads, which a veth pair would pass through."""
+    _switch_ipv6_off()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for _, interface in socket.if_nameindex():
             if _is_link(interface):
@@ -175,17 +191,18 @@ def _is_link(interface: str) -> bool:
 
 
 def _processes(namespace: str) -> list[int]:
-    found = _run(["ip", "netns", "pids", namespace])
+    found = run_program(["ip", "netns", "pids", namespace])
     return [int(line) for line in found.split()]
 
 
-def _ip(lines: Iterable[str], namespace: str | None = None) -> None:
-    """Have `ip` carry out commands, in a namespace or in the current one."""
+def run_ip(lines: Iterable[str], namespace: str | None = None) -> None:
+    """Have `ip` carry out commands, in a namespace or in the current one. Raises NamespaceError."""
     where = [] if namespace is None else ["-n", namespace]
-    _run(["ip", *where, "-batch", "-"], "".join(f"{line}\n" for line in lines))
+    run_program(["ip", *where, "-batch", "-"], "".join(f"{line}\n" for line in lines))
 
 
-def _run(command: Sequence[str], text: str = "") -> str:
+def run_program(command: Sequence[str], text: str = "") -> str:
+    """Run a program that sets the network up, with `text` as its input; return its output. Raises NamespaceError."""
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=True)
     except subprocess.CalledProcessError as error:
