@@ -7,12 +7,13 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from switchml.benchmarks.errors import MissingPeer
 
-__all__ = ["TRANSPORTS", "command", "version"]
+__all__ = ["TRANSPORTS", "command", "command_on_hosts", "version"]
 
 _APART: Final = "-apart"
 
@@ -40,6 +41,20 @@ def command(peer: str, ranks: int, address: Path) -> list[str]:
     if os.geteuid() == 0:
         line.append("--allow-run-as-root")
     return [*line, str(_program()), str(address), *(["apart"] if peer.endswith(_APART) else [])]
+
+
+def command_on_hosts(hosts: Sequence[str], address: Path, remote_shell: Path, network: str) -> list[str]:
+    """Return the command line that runs a rank on each of these hosts, over TCP in their network. Raises MissingPeer.
+
+    Daemons on the hosts are started by `remote_shell`, which takes the place of ssh.
+    """
+    line = [_find("mpirun"), "--np", str(len(hosts)), "--host", ",".join(hosts), "--bind-to", "none"]
+    line += ["--mca", "plm_rsh_agent", str(remote_shell), "--mca", "plm_rsh_no_tree_spawn", "1"]
+    line += ["--mca", "btl", "self,tcp", "--mca", "pml", "ob1", "--mca", "mpi_yield_when_idle", "1"]
+    line += ["--mca", "btl_tcp_if_include", network, "--mca", "oob_tcp_if_include", network]
+    if os.geteuid() == 0:
+        line.append("--allow-run-as-root")
+    return [*line, str(_program()), str(address)]
 
 
 @functools.cache

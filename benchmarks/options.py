@@ -10,7 +10,18 @@ from switchml.benchmarks import open_mpi
 from switchml.common.shares import share
 from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 
-__all__ = ["PEERS", "TRANSPORTS", "names", "shares", "size_text", "sizes", "worker_counts"]
+__all__ = [
+    "LINK_PEERS",
+    "PEERS",
+    "TRANSPORTS",
+    "names",
+    "queues",
+    "rates",
+    "shares",
+    "size_text",
+    "sizes",
+    "worker_counts",
+]
 
 T = TypeVar("T")
 
@@ -20,6 +31,17 @@ TRANSPORTS: Final = ("shm", "udp")
 PEERS: Final = ("gloo", *open_mpi.TRANSPORTS)
 """The systems that SwitchML is compared with."""
 
+LINK_PEERS: Final = ("gloo", "mpi-tcp")
+"""Those of them that use a network."""
+
+_RATES: Final = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+_RATE: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([kmg]bit)")
+_SLOWEST: Final = 10**6
+_FASTEST: Final = 100 * 10**9
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_TIME: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(us|ms|s)")
+_SHORTEST_QUEUE: Final = 1e-4
+_LONGEST_QUEUE: Final = 10.0
 _UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _LARGEST: Final = 1 << 33
 _SIZE: Final = re.compile(r"(\d{1,12})\s*([A-Za-z]*)")
@@ -70,6 +92,36 @@ def shares(text: str) -> list[float]:
         return value
 
     return _each(text, below_one)
+
+
+def rates(text: str) -> list[int]:
+    """Return the rates of "200mbit,1gbit" in bits per second. Raises ValueError."""
+
+    def rate(word: str) -> int:
+        match = _RATE.fullmatch(word.lower())
+        if match is None:
+            raise ValueError(f"{word!r} is not a rate; write 200mbit or 1gbit")
+        value = round(float(match[1]) * _RATES[match[2]])
+        if not _SLOWEST <= value <= _FASTEST:
+            raise ValueError(f"{word} is outside 1mbit..100gbit")
+        return value
+
+    return _each(text, rate)
+
+
+def queues(text: str) -> list[float]:
+    """Return the seconds that packets wait at most in queues, of "50ms,400ms". Raises ValueError."""
+
+    def queue(word: str) -> float:
+        match = _TIME.fullmatch(word.lower())
+        if match is None:
+            raise ValueError(f"{word!r} is not the length of a queue; write 50ms")
+        value = float(match[1]) * _SECONDS[match[2]]
+        if not _SHORTEST_QUEUE <= value <= _LONGEST_QUEUE:
+            raise ValueError(f"{word} is outside 100us..10s")
+        return value
+
+    return _each(text, queue)
 
 
 def names(text: str, known: Collection[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from switchml.benchmarks.errors import BenchmarkError, NoMatplotlib, ResultFileError
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.results import Result
+from switchml.topologies.shaped_links import queue_text, rate_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -228,6 +229,20 @@ def _python(result: Result) -> list[tuple[str, Figure]]:
     return [("cost", figure)]
 
 
+def _links(result: Result) -> list[tuple[str, Figure]]:
+    places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
+    names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
+    figure, panels = _panels(names)
+    for panel, (count, rate, queue) in zip(panels, places, strict=True):
+        rows = _where(result.rows, workers=count, rate=rate, queue=queue)
+        labels = [f"{row['system']}\n{row['element_type']}\n{row['wire_bits']} bits" for row in rows]
+        panel.bar(labels, [row["median"] for row in rows], color=[_COLOURS.get(row["system"]) for row in rows])
+        panel.plot(labels, [row["bound"] for row in rows], linestyle="", marker="_", markersize=30, color="black")
+        panel.tick_params(axis="x", labelsize=6)
+    panels[0].set_ylabel("median time in seconds, and the link's bound")
+    return [("time", figure)]
+
+
 _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "allreduce": _allreduce,
     "latency": _latency,
@@ -236,4 +251,5 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "kernels": _kernels,
     "memory": _memory,
     "python": _python,
+    "links": _links,
 }

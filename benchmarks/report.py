@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from switchml.benchmarks.link_rows import OURS
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.results import Result
+from switchml.topologies.shaped_links import queue_text, rate_text
 
 __all__ = ["Table", "fill", "markdown", "tables"]
 
@@ -285,6 +287,57 @@ def _python(result: Result) -> list[Table]:
     return [Table("All-reduce: what Python costs", columns, rows)]
 
 
+def _links(result: Result) -> list[Table]:
+    peers = [peer for peer in result.options["peers"] if peer in result.systems]
+    columns = ["link", "queue", "workers", "by", "type", "bits sent", "median s", "bound s", "/ bound"]
+    columns += [f"{peer} / this" for peer in peers]
+    columns += ["link busy", "CPUs idle", "dropped"]
+    limited = {(*_link_place(row), row["system"], row["element_type"]): not row["why_not"] for row in result.rows}
+    rows = [
+        [
+            rate_text(row["rate"]),
+            queue_text(row["queue"]),
+            str(row["workers"]),
+            row["system"],
+            row["element_type"],
+            str(row["wire_bits"]),
+            f"{row['median']:.3f}",
+            f"{row['bound']:.3f}",
+            f"{row['median'] / row['bound']:.2f}",
+            *(_link_ratio(row, peer, limited) for peer in peers),
+            f"{row['busy']:.0%}",
+            f"{row['idle']:.0%}",
+            f"{row['dropped']:.2%}",
+        ]
+        for row in result.rows
+    ]
+    size = size_text(result.options["bytes"])
+    title = f"All-reduce of as many elements as {size} hold of float32, over links shaped by token buckets"
+    remarks = [f"{name} is missing: {why}" for name, why in result.missing.items()]
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for row in result.rows:
+        if row["why_not"]:
+            where = f"{rate_text(row['rate'])}, {queue_text(row['queue'])}, {row['workers']} workers"
+            reasons[f"{where}: {row['why_not']}"].append(f"{row['system']} {row['element_type']}")
+    remarks += [f"{why} ({', '.join(names)})" for why, names in reasons.items()]
+    return [Table(title, columns, rows, remarks)]
+
+
+def _link_ratio(row: Row, peer: str, limited: Mapping[Any, bool]) -> str:
+    """Return the cell that compares a row with a peer, in which nothing is compared that a link did not limit."""
+    if row["system"] not in (OURS, peer):
+        return ""
+    if row["why_not"]:
+        return "not link-bound"
+    if row["system"] == OURS and not limited.get((*_link_place(row), peer, row["element_type"]), True):
+        return f"{peer} not link-bound"
+    return f"{row['ratios'][peer]:.2f}" if peer in row["ratios"] else ""
+
+
+def _link_place(row: Row) -> tuple[Any, ...]:
+    return row["rate"], row["queue"], row["workers"]
+
+
 _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "allreduce": _collectives,
     "latency": _latency,
@@ -293,6 +346,7 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "kernels": _kernels,
     "memory": _memory,
     "python": _python,
+    "links": _links,
 }
 
 

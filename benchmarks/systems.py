@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -30,7 +30,17 @@ from switchml.launch.launcher import reserved_port
 from switchml.launch.run_directory import UNIX_PATH_LIMIT, RunDirectory
 from switchml.launch.settings import FabricOptions
 
-__all__ = ["Peer", "SwitchML", "System", "own_fabric", "work_directory"]
+__all__ = [
+    "Peer",
+    "SwitchML",
+    "System",
+    "launch_each",
+    "own_fabric",
+    "prepare_work_directory",
+    "rank_command",
+    "rank_environment",
+    "work_directory",
+]
 
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -42,17 +52,22 @@ def work_directory() -> Iterator[Path]:
     Raises BenchmarkError if its path is too long for Unix sockets.
     """
     with tempfile.TemporaryDirectory(prefix="swml-bench-") as name:
-        directory = Path(name)
-        longest = directory / max((f"{name}.sock" for name in (*TRANSPORTS, *PEERS)), key=len)
-        if len(os.fsencode(longest)) > UNIX_PATH_LIMIT:
-            raise BenchmarkError(
-                f"{longest} is too long for a Unix socket; set TMPDIR to a directory with a shorter path"
-            )
-        modules = directory / "modules" / "switchml"
-        modules.mkdir(parents=True)
-        # Other interpreters find this package here, and no other installed package.
-        (modules / "benchmarks").symlink_to(Path(benchmarks.__file__).parent, target_is_directory=True)
-        yield directory
+        prepare_work_directory(Path(name), "set TMPDIR to a directory with a shorter path")
+        yield Path(name)
+
+
+def prepare_work_directory(directory: Path, advice: str) -> None:
+    """Make an empty directory one that ranks can work with.
+
+    Raises BenchmarkError, with `advice`, if its path is too long for Unix sockets.
+    """
+    longest = directory / max((f"{name}.sock" for name in (*TRANSPORTS, *PEERS)), key=len)
+    if len(os.fsencode(longest)) > UNIX_PATH_LIMIT:
+        raise BenchmarkError(f"{longest} is too long for a Unix socket; {advice}")
+    modules = directory / "modules" / "switchml"
+    modules.mkdir(parents=True)
+    # Other interpreters find this package here, and no other installed package.
+    (modules / "benchmarks").symlink_to(Path(benchmarks.__file__).parent, target_is_directory=True)
 
 
 class System(Protocol):
@@ -72,11 +87,15 @@ class System(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class SwitchML:
-    """The embedded fabric that runs in a work directory; `name` is its transport."""
+    """The fabric that runs in a work directory; `name` is its transport.
+
+    `prefixes` are the commands that run a rank's command where its agent is, by agent; none by default.
+    """
 
     name: str
     description: str
     fabric: Fabric
+    prefixes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def daemons(self) -> tuple[ProcessRecord, ...]:
@@ -94,12 +113,15 @@ class SwitchML:
             job = client.start_job(workers, name=f"bench-{self.name}-{workers}")
 
         def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
-            shared = _environment(directory) | {
+            shared = rank_environment(directory) | {
                 "SWITCHML_BENCH_DAEMONS": ",".join(str(process.pid) for process in self.daemons)
             }
-            return _launch_each(
-                _worker(sys.executable, "switchml", address),
-                [shared | attach_environment(job, rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)],
+            command = rank_command(sys.executable, "switchml", address)
+            return launch_each(
+                [
+                    ([*self.prefixes.get(rank.agent, ()), *command], shared | attach_environment(job, rank))
+                    for rank in sorted(job.ranks, key=lambda rank: rank.rank)
+                ],
                 log,
             )
 
@@ -149,37 +171,35 @@ class Peer:
 
     def _launcher(self, workers: int, port: int) -> Launcher:
         def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
-            environment = _environment(address.parent)
+            environment = rank_environment(address.parent)
             if self.name != "gloo":
-                return _launch_each(open_mpi.command(self.name, workers, address), [environment], log)
+                return launch_each([(open_mpi.command(self.name, workers, address), environment)], log)
             environment |= {"WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             environment |= {"GLOO_SOCKET_IFNAME": "lo"}
-            return _launch_each(
-                _worker(self.python, "gloo", address),
-                [environment | {"RANK": str(rank)} for rank in range(workers)],
-                log,
-            )
+            command = rank_command(self.python, "gloo", address)
+            return launch_each([(command, environment | {"RANK": str(rank)}) for rank in range(workers)], log)
 
         return launch
 
 
-def _worker(python: str, backend: str, address: Path) -> list[str]:
+def rank_command(python: str, backend: str, address: Path) -> list[str]:
+    """Return the command line of a rank that connects to the benchmark's socket at `address`."""
     return [python, "-m", "switchml.benchmarks.workers.rank", backend, str(address)]
 
 
-def _environment(directory: Path) -> dict[str, str]:
+def rank_environment(directory: Path) -> dict[str, str]:
+    """Return the environment of a rank, in which any interpreter finds the benchmarks of this work directory."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")}
     paths = [str(directory / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**ours, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _launch_each(
-    command: Sequence[str], environments: Sequence[dict[str, str]], log: Path
-) -> list[subprocess.Popen[bytes]]:
+def launch_each(starts: Sequence[tuple[Sequence[str], Mapping[str, str]]], log: Path) -> list[subprocess.Popen[bytes]]:
+    """Start processes of a group, each given by its command line and environment; all or none. Raises RankFailed."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        for environment in environments:
-            processes.append(start(command, log, environment))  # noqa: PERF401  (what was started is ended)
+        for command, environment in starts:
+            processes.append(start(command, log, environment))
     except BaseException:
         for process in processes:
             process.kill()

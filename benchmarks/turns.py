@@ -16,10 +16,13 @@ from switchml.benchmarks.ranks import RankGroup
 from switchml.benchmarks.systems import Peer, System, own_fabric
 from switchml.common.progress import Progress
 
-__all__ = ["Reporter", "Task", "Turn", "Turns", "calls_of", "systems", "turn_of"]
+__all__ = ["ELEMENT_BYTES", "Reporter", "Task", "Turn", "Turns", "calls_of", "systems", "turn_of"]
 
 Reporter = Callable[[str], None]
 """Called with one line at a time about the progress, for people who wait."""
+
+ELEMENT_BYTES: Final = {"float32": 4, "bfloat16": 2}
+"""The types of elements that are measured, and the bytes of each."""
 
 _CALLS_BYTES: Final = 320 << 20  # summed in one turn if the number of calls is not given
 _CALL_BYTES: Final = 64 << 10  # take as long as the fixed cost of a call
@@ -74,11 +77,16 @@ def turn_of(answers: Sequence[dict[str, Any]], system: str, task: Task, repetiti
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task: `calls` all-reduces of `tensors` tensors of `bytes` each; more than one are queued together."""
+    """A task: `calls` all-reduces of `tensors` tensors of `bytes` each; more than one are queued together.
+
+    A single tensor may be of bfloat16, and SwitchML may send its elements in lanes of `wire_bits`.
+    """
 
     bytes: int
     tensors: int
     calls: int
+    element_type: str = "float32"
+    wire_bits: int = 32
 
     @property
     def warm_up(self) -> int:
@@ -89,7 +97,13 @@ class Task:
     def command(self) -> str:
         """The command for the ranks."""
         if self.tensors == 1:
-            return f"all_reduce {self.bytes // 4} {self.calls} {self.warm_up}"
+            lanes = (
+                ""
+                if (self.element_type, self.wire_bits) == ("float32", 32)
+                else f" {self.element_type} {self.wire_bits}"
+            )
+            elements = self.bytes // ELEMENT_BYTES[self.element_type]
+            return f"all_reduce {elements} {self.calls} {self.warm_up}{lanes}"
         return f"queue {self.bytes // 4} {self.tensors} {self.calls} {self.warm_up}"
 
     @property

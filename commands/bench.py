@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from switchml.benchmarks import options
-from switchml.benchmarks.options import PEERS, TRANSPORTS
+from switchml.benchmarks.options import LINK_PEERS, PEERS, TRANSPORTS
 from switchml.commands.command import Parsed, request_json
 from switchml.commands.result import Result
 from switchml.commands.standard_streams import note
@@ -21,6 +21,7 @@ from switchml.dataplane.constants import PROTOCOL_MAX_WORKERS
 if TYPE_CHECKING:
     from switchml.benchmarks.results import Result as BenchmarkResult
     from switchml.benchmarks.turns import Reporter
+    from switchml.commands.session import Session
     from switchml.common.progress import Progress
 
 __all__ = ["Figures", "bench_group"]
@@ -149,9 +150,12 @@ def _one_size(text: str) -> int:
 _SIZES: Final = Parsed("sizes", options.sizes)
 _SIZE: Final = Parsed("size", _one_size)
 _WORKERS: Final = Parsed("workers", options.worker_counts)
+_RATES: Final = Parsed("rates", options.rates)
+_QUEUES: Final = Parsed("queues", options.queues)
 _SHARES: Final = Parsed("shares", options.shares)
 _TRANSPORTS: Final = Parsed("transports", lambda text: options.names(text, TRANSPORTS))
 _PEERS: Final = Parsed("peers", lambda text: options.names(text, PEERS))
+_LINK_PEERS: Final = Parsed("peers", lambda text: options.names(text, LINK_PEERS))
 
 
 _torch_python = click.option(
@@ -387,6 +391,59 @@ def bench_python(**chosen: Any) -> Sequence[BenchmarkResult]:
     from switchml.benchmarks import python_cost
 
     return _measured(python_cost.run, python_cost.Options(**chosen))
+
+
+@bench_group.command(
+    "links",
+    epilog="""\b
+Examples:
+  switchml-ctl bench links --torch-python venv/bin/python
+  switchml-ctl bench links --link 200mbit --queue 50ms,400ms --workers 4 --peers '' --json links.json""",
+)
+@click.option(
+    "--link",
+    "rates",
+    type=_RATES,
+    default="200mbit,1gbit",
+    show_default=True,
+    metavar="RATE,...",
+    help="Rates of every host's link.",
+)
+@click.option(
+    "--queue",
+    "queues",
+    type=_QUEUES,
+    default="400ms",
+    show_default=True,
+    metavar="TIME,...",
+    help="Lengths of the links' queues: the longest time that a packet waits in one before it is dropped.",
+)
+@_workers("4,8")
+@_size("16MiB")
+@click.option(
+    "--peers",
+    type=_LINK_PEERS,
+    default=",".join(LINK_PEERS),
+    show_default=True,
+    metavar="NAME,...",
+    help=f"Peers to compare with, of {', '.join(LINK_PEERS)}; '' for none.",
+)
+@_count("--repetitions", high=1000, default=3, help_text="Turns of each system.")
+@_count("--iterations", "calls", high=10_000, default=1, help_text="Calls per turn, after one that is not timed.")
+@_torch_python
+@click.pass_obj
+def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[BenchmarkResult]:
+    """Time all-reduces over links of a chosen rate, with the bound that the link sets to each algorithm. Needs root.
+
+    Each worker has a network namespace and a link to a bridge, with a token bucket at both ends. SwitchML and its
+    peers use the same links. A row that something other than its link has limited says so, and has no ratio. A
+    link adds no delay except in its queue: this would need a queueing discipline that few kernels have (netem).
+    """
+    from switchml.benchmarks import links
+
+    run_dir = session.settings().run_dir
+    wanted = links.Options(bytes=size, **chosen)
+    return _measured(lambda options, report, bar: links.run(options, run_dir, report, bar), wanted)
 
 
 @bench_group.command(

@@ -125,9 +125,7 @@ def _start_locked(
         end_processes(status.fabric)
     _end_orphans(run_directory, report)
     _clear_stale_namespaces(run_directory, report)
-    found = launch(
-        run_directory, options, keep=keep, report=report, progress=progress, make_layout=make_layout
-    )
+    found = launch(run_directory, options, keep=keep, report=report, progress=progress, make_layout=make_layout)
     return found, True
 
 

@@ -116,7 +116,7 @@ class Namespaces:
             run_ip(lines, self.name(host.name))
 
     def silence(self, node: str) -> None:
-        """Switch off IPv6 in a node's namespace, so that the kernel sends no announcements of its own."""
+        """Switch off IPv6 in a node's namespace, so that the kernel announces nothing there."""
         self._inside(node, _switch_ipv6_off)
 
     def remove(self) -> list[str]:

@@ -61,7 +61,7 @@ def queue_text(seconds: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """What a link has carried in one direction since it was shaped, Ethernet headers included, and what it dropped."""
+    """The counters of a link in one direction since it was shaped; `bytes` include Ethernet headers."""
 
     bytes: int = 0
     packets: int = 0
@@ -86,9 +86,7 @@ class ShapedLinks:
     def __init__(self, namespaces: Namespaces, topology: Topology) -> None:
         self._namespaces = namespaces
         self._topology = topology
-        self._bridge_ends = {
-            host.name: switch_interface(host.switch, host.port) for host in topology.hosts
-        }  # by host
+        self._bridge_ends = {host.name: switch_interface(host.switch, host.port) for host in topology.hosts}  # by host
 
     def create(self, shape: Shape) -> None:
         """Create namespaces, bridge and links. Raises NamespaceError; `Namespaces.remove` removes those created."""
@@ -141,7 +139,7 @@ class ShapedLinks:
 
 
 def _token_buckets(output: str) -> dict[str, Traffic]:
-    """Return the counters of token buckets in the output of tc, by interface. Raises ValueError, KeyError, TypeError."""
+    """Return the counters of token buckets in tc's output, by interface. Raises ValueError, KeyError, TypeError."""
     return {
         discipline["dev"]: Traffic(discipline["bytes"], discipline["packets"], discipline["drops"])
         for discipline in json.loads(output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import numpy.typing as npt
 __all__ = ["BACKENDS", "Backend", "SwitchMLBackend"]
 
 Vector = npt.NDArray[np.float32]
+Elements = npt.NDArray[np.float32 | np.uint16]  # float32, or the bits of bfloat16
 
 
 class Backend(Protocol):
@@ -29,8 +31,11 @@ class Backend(Protocol):
     def barrier(self) -> Callable[[], Any]:
         """Return the function that waits for all ranks."""
 
-    def prepare(self, tensor: Vector) -> Any:
+    def prepare(self, tensor: Elements) -> Any:
         """Return what the calls take for `tensor`, which they change in place."""
+
+    def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
+        """Return `all_reduce` with this many bits for an element on the wire. Raises ValueError for an unsupported width."""
 
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
         """Start the sums of all `tensors`, then wait for all of them."""
@@ -50,9 +55,14 @@ class SwitchMLBackend:
         self.all_reduce = self.communicator.all_reduce
         self.barrier = self.communicator.barrier
 
-    def prepare(self, tensor: Vector) -> Any:
-        """Return the tensor itself."""
-        return tensor
+    def prepare(self, tensor: Elements) -> Any:
+        """Return the tensor itself, or the same memory as an array of bfloat16."""
+        return tensor if tensor.dtype == np.float32 else _bfloat16_array(tensor)
+
+    def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
+        """Return the all-reduce that sends elements in lanes of this many bits."""
+        lanes: dict[str, Any] = {} if wire_bits == 32 else {"wire_bits": wire_bits}
+        return functools.partial(self.communicator.all_reduce, **lanes)
 
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
         """Start the sums of all `tensors`, then wait for all of them."""
@@ -79,6 +89,24 @@ class SwitchMLBackend:
         finally:
             calls.native = native.native
         return elapsed, elapsed - native.seconds, cpu - native.cpu_seconds
+
+
+class _BrainFloats(np.ndarray[Any, Any]):
+    """An array with the bits of bfloat16, a type that numpy itself does not have."""
+
+
+def _bfloat16_array(bits: Elements) -> _BrainFloats:
+    """Return an array that this process's library takes for one of bfloat16; the package ml_dtypes is not needed."""
+    from switchml import communicator, tensors
+
+    module: Any = communicator
+
+    def buffer_of(x: Any) -> Any:
+        buffer = tensors.buffer_of(x)
+        return buffer._replace(dtype="bfloat16") if isinstance(x, _BrainFloats) else buffer
+
+    module.buffer_of = buffer_of
+    return bits.view(_BrainFloats)
 
 
 class _TimedNative:
@@ -120,9 +148,18 @@ class GlooBackend:
         self.all_reduce = dist.all_reduce
         self.barrier = dist.barrier
 
-    def prepare(self, tensor: Vector) -> Any:
+    def prepare(self, tensor: Elements) -> Any:
         """Return a torch tensor that shares its memory."""
-        return self._torch.from_numpy(tensor)
+        if tensor.dtype == np.float32:
+            return self._torch.from_numpy(tensor)
+        return self._torch.from_numpy(tensor.view(np.int16)).view(self._torch.bfloat16)
+
+    def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
+        """Return the all-reduce, which sends elements in their own type."""
+        if wire_bits != 32:
+            raise ValueError("Gloo has no lanes of other widths")
+        all_reduce: Callable[[Any], Any] = self._dist.all_reduce
+        return all_reduce
 
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
         """Start the sums of all `tensors`, then wait for all of them."""

@@ -4,7 +4,8 @@ It joins its group, connects to the benchmark's Unix socket, sends {"rank", "pid
 one
 per line, with one line of JSON:
 
-    all_reduce ELEMENTS CALLS WARM_UP     one tensor, call after call
+    all_reduce ELEMENTS CALLS WARM_UP     one tensor, call after call; TYPE (float32 or bfloat16) and WIRE_BITS (32)
+                                          may follow
     queue ELEMENTS TENSORS CALLS WARM_UP  TENSORS tensors of ELEMENTS, queued together: one "call"
     python_cost ELEMENTS CALLS WARM_UP    SwitchML only: also the part of each call outside of native code,
                                           "python_seconds" and "python_cpu_seconds"
@@ -36,7 +37,7 @@ import numpy.typing as npt
 
 from switchml.benchmarks.workers import counters
 from switchml.benchmarks.workers.backends import BACKENDS, Backend, SwitchMLBackend
-from switchml.benchmarks.workers.pattern import Pattern, allowed_error
+from switchml.benchmarks.workers.pattern import TYPES, Pattern, allowed_error
 
 __all__ = ["main"]
 
@@ -45,20 +46,23 @@ _ALIGNMENT: Final = 64
 """Alignment of a tensor's memory in bytes, as in PyTorch; numpy's memory begins 16 bytes after a page boundary."""
 
 
-def _aligned_vector(elements: int) -> npt.NDArray[np.float32]:
-    memory = np.empty(4 * elements + _ALIGNMENT, np.uint8)
+def _aligned_vector(elements: int, element_type: str) -> npt.NDArray[np.float32 | np.uint16]:
+    size = np.dtype(TYPES[element_type]).itemsize * elements
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + 4 * elements].view(np.float32)
+    return memory[start : start + size].view(TYPES[element_type])
 
 
 class Series:
     """A series of calls on one tensor: each with new contents, between two barriers, and verified."""
 
-    def __init__(self, backend: Backend, backend_name: str, elements: int) -> None:
+    def __init__(
+        self, backend: Backend, backend_name: str, elements: int, element_type: str = "float32", wire_bits: int = 32
+    ) -> None:
         self._backend = backend
-        self.tensor = _aligned_vector(elements)
-        self._pattern = Pattern(backend.rank, backend.world_size, elements)
-        self._allowed_error = allowed_error(backend_name, backend.world_size)
+        self.tensor = _aligned_vector(elements, element_type)
+        self._pattern = Pattern(backend.rank, backend.world_size, elements, element_type)
+        self._allowed_error = allowed_error(backend_name, backend.world_size, element_type, wire_bits)
         pids = os.environ.get("SWITCHML_BENCH_DAEMONS", "")
         self._daemons = [int(pid) for pid in pids.split(",") if pid] if backend.rank == 0 else []
 
@@ -97,13 +101,22 @@ class Series:
         return answer
 
 
-def _all_reduce(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
-    series = Series(backend, name, elements)
+def _all_reduce(
+    backend: Backend,
+    name: str,
+    elements: int,
+    calls: int,
+    warm_up: int,
+    element_type: str = "float32",
+    wire_bits: int = 32,
+) -> dict[str, Any]:
+    series = Series(backend, name, elements, element_type, wire_bits)
     prepared = backend.prepare(series.tensor)
+    all_reduce = backend.all_reduce_with(wire_bits)
 
     def call() -> float:
         begin = time.perf_counter()
-        backend.all_reduce(prepared)
+        all_reduce(prepared)
         return time.perf_counter() - begin
 
     return series.run(call, calls, warm_up)
@@ -124,10 +137,11 @@ def _queue(backend: Backend, name: str, elements: int, tensors: int, calls: int,
 def _python_cost(backend: Backend, name: str, elements: int, calls: int, warm_up: int) -> dict[str, Any]:
     assert isinstance(backend, SwitchMLBackend)
     series = Series(backend, name, elements)
+    prepared = backend.prepare(series.tensor)
     python: list[tuple[float, float]] = []
 
     def call() -> float:
-        elapsed, python_seconds, python_cpu_seconds = backend.time_python(series.tensor)
+        elapsed, python_seconds, python_cpu_seconds = backend.time_python(prepared)
         python.append((python_seconds, python_cpu_seconds))
         return elapsed
 
@@ -158,11 +172,12 @@ def main() -> int:
         with connection.makefile("rw", encoding="ascii") as stream:
             _answer(stream, {"rank": backend.rank, "pid": os.getpid(), "share": share})
             for line in stream:
-                command, *numbers = line.split()
+                command, *words = line.split()
                 if command == "end":
                     break
                 try:
-                    answer = COMMANDS[command](backend, name, *map(int, numbers))
+                    arguments = [int(word) if word.isdecimal() else word for word in words]
+                    answer = COMMANDS[command](backend, name, *arguments)
                 except Exception as error:
                     traceback.print_exc()
                     _answer(stream, {"error": f"{type(error).__name__}: {error}"})

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from switchml.common.errors import NamespaceError
+from switchml.topologies.namespaces import require_privileges
+
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 WORKERS = Path(__file__).parent / "workers"
 
@@ -81,3 +84,15 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 30) 
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {seconds} s"
         time.sleep(0.05)
+
+
+def why_no_namespaces() -> str:
+    """Return the reason why this process cannot make network namespaces, or an empty text."""
+    try:
+        require_privileges()
+    except NamespaceError as error:
+        return str(error)
+    name = f"switchml-probe-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    return made.stderr.strip()

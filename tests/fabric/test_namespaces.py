@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fabric_harness import Ctl, runs
+from fabric_harness import Ctl, runs, why_no_namespaces
 
-from switchml.common.errors import NamespaceError
-from switchml.topologies.namespaces import Namespaces, require_privileges
+from switchml.topologies.namespaces import Namespaces
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 TRAINING = ("--", sys.executable, str(EXAMPLE), "--hidden", "48", "--batch", "32", "--epochs", "6")
@@ -26,18 +25,6 @@ DEADLINE = 20.0
 FEATURES = (
     "import socket, sys, switchml.topologies.ethtool as e; print(e.active_features(socket.socket(), sys.argv[1]))"
 )
-
-
-def why_no_namespaces() -> str:
-    """Return the reason why this process cannot make network namespaces, or an empty text."""
-    try:
-        require_privileges()
-    except NamespaceError as error:
-        return str(error)
-    name = f"switchml-probe-{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "del", name], capture_output=True)
-    return made.stderr.strip()
 
 
 REASON = why_no_namespaces()

@@ -1,0 +1,171 @@
+"""The systems that `bench links` compares: SwitchML and its peers, with ranks on hosts behind shaped links."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from switchml.benchmarks import gloo, open_mpi
+from switchml.benchmarks.errors import BenchmarkError, MissingPeer
+from switchml.benchmarks.link_rows import OURS
+from switchml.benchmarks.ranks import RankGroup, rank_group
+from switchml.benchmarks.systems import SwitchML, launch_each, prepare_work_directory, rank_command, rank_environment
+from switchml.benchmarks.workers.counters import take_share
+from switchml.launch import fabric
+from switchml.launch.layouts import layout_on_shaped_links
+from switchml.launch.run_directory import RunDirectory
+from switchml.launch.settings import EMBEDDED_VALUES, FabricOptions
+from switchml.topologies.namespaces import HOST_INTERFACE, SWITCHES, Namespaces
+from switchml.topologies.shaped_links import Shape, ShapedLinks
+from switchml.topologies.topology import Host, Topology
+
+__all__ = ["LinkedPeer", "LinkedSystems", "find_peer", "linked_systems", "own_run_directory"]
+
+_PORT: Final = 29500  # of Gloo's rendezvous, in the namespace of its first rank, where no other program runs
+_REMOTE_SHELL: Final = "remote-shell"
+
+
+@contextlib.contextmanager
+def own_run_directory(settings_run_directory: Path) -> Iterator[tuple[RunDirectory, Path]]:
+    """Yield the benchmark's run directory, beside that of the settings, and a work directory for the ranks in it.
+
+    Its path is always the same, so that processes and network namespaces of a benchmark that was killed are found and
+    removed here, as by `switchml-ctl --run-dir PATH down`. Raises BenchmarkError if another one runs, and
+    NamespaceError.
+    """
+    run_directory = RunDirectory(settings_run_directory.with_name(f"{settings_run_directory.name}-links"))
+    run_directory.create()
+    with (run_directory.path / "benchmark.lock").open("w") as lock:
+        if not _lock(lock.fileno(), Path(lock.name)):
+            raise BenchmarkError(
+                f"another `switchml-ctl bench` uses {run_directory.path}; wait for its end, or use another --run-dir"
+            )
+        fabric.stop(run_directory)
+        work = run_directory.path / "ranks"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(mode=0o700)
+        prepare_work_directory(work, "use a --run-dir with a shorter path")
+        try:
+            yield run_directory, work
+        finally:
+            fabric.stop(run_directory)
+            shutil.rmtree(run_directory.path, ignore_errors=True)
+
+
+def _lock(descriptor: int, path: Path) -> bool:
+    """Return whether the lock was free, and its file was not removed by the program that held it until now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(descriptor).st_ino == path.stat().st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkedSystems:
+    """SwitchML on hosts behind links, and what the peers need to run on the same hosts."""
+
+    switchml: SwitchML
+    namespaces: Namespaces
+    hosts: tuple[Host, ...]
+    links: ShapedLinks
+
+    def inside(self, host: Host) -> list[str]:
+        """Return the command that runs another one on a host."""
+        return self.namespaces.command(host.name, [])
+
+
+@contextlib.contextmanager
+def linked_systems(run_directory: RunDirectory, workers: int, shape: Shape) -> Iterator[LinkedSystems]:
+    """Yield `workers` hosts and a fabric over their links. Raises what starting a fabric raises."""
+    options = FabricOptions(switch="soft", workers=workers, values=EMBEDDED_VALUES)
+    found, _ = fabric.start(run_directory, options, keep=True, make_layout=layout_on_shaped_links(shape))
+    try:
+        for process in found.processes:
+            take_share(process.pid)
+        namespaces = Namespaces(run_directory.path)
+        topology = Topology.from_dict(found.topology)
+        prefixes = {host.name: namespaces.command(host.name, []) for host in topology.hosts}
+        system = SwitchML(OURS, f"SwitchML {found.version}", found, prefixes)
+        yield LinkedSystems(system, namespaces, tuple(topology.hosts), ShapedLinks(namespaces, topology))
+    finally:
+        fabric.stop(run_directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkedPeer:
+    """A peer that uses a network. Created by `find_peer`."""
+
+    name: str
+    description: str
+    python: str
+
+    @contextlib.contextmanager
+    def group(self, systems: LinkedSystems, directory: Path) -> Iterator[RankGroup]:
+        """Yield a new group with a rank on each host. Raises RankFailed."""
+
+        def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
+            if self.name == "gloo":
+                return self._launch_gloo(systems, address, log)
+            return self._launch_open_mpi(systems, address, log)
+
+        with rank_group(self.name, len(systems.hosts), directory, launch) as group:
+            yield group
+
+    def _launch_gloo(self, systems: LinkedSystems, address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
+        environment = rank_environment(address.parent) | {
+            "WORLD_SIZE": str(len(systems.hosts)),
+            "MASTER_ADDR": str(systems.hosts[0].ipv4.ip),
+            "MASTER_PORT": str(_PORT),
+            "GLOO_SOCKET_IFNAME": HOST_INTERFACE,
+        }
+        command = rank_command(self.python, "gloo", address)
+        return launch_each(
+            [
+                ([*systems.inside(host), *command], environment | {"RANK": str(rank)})
+                for rank, host in enumerate(systems.hosts)
+            ],
+            log,
+        )
+
+    def _launch_open_mpi(self, systems: LinkedSystems, address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
+        shell = address.parent / _REMOTE_SHELL
+        nodes = {str(host.ipv4.ip): systems.namespaces.name(host.name) for host in systems.hosts}
+        shell.write_text(_remote_shell(nodes), encoding="utf-8")
+        shell.chmod(0o700)
+        network = str(systems.hosts[0].ipv4.network)
+        command = open_mpi.command_on_hosts(list(nodes), address, shell, network)
+        environment = rank_environment(address.parent)
+        return launch_each([(systems.namespaces.command(SWITCHES, command), environment)], log)
+
+
+def _remote_shell(namespaces: dict[str, str]) -> str:
+    """Return a program that Open MPI starts its daemons with, as it would use ssh: PROGRAM HOST COMMAND..."""
+    cases = "".join(f"{host}) namespace={shlex.quote(name)} ;;\n" for host, name in namespaces.items())
+    return f"""#!/bin/sh
+host=$1
+shift
+case $host in
+{cases}*) echo "unknown host $host" >&2; exit 1 ;;
+esac
+exec ip netns exec "$namespace" sh -c "$*"
+"""
+
+
+def find_peer(name: str, torch_python: str) -> LinkedPeer | MissingPeer:
+    """Return the peer of this name, of LINK_PEERS, or why it is missing on this machine."""
+    try:
+        if name == "gloo":
+            return LinkedPeer(name, gloo.version(torch_python), torch_python)
+        open_mpi.command(name, 1, Path(os.devnull))  # compiles the rank, or says what is missing
+        return LinkedPeer(name, open_mpi.version(), torch_python)
+    except MissingPeer as error:
+        return error

@@ -1,0 +1,171 @@
+"""`bench links`: all-reduces over links of a chosen rate, beside the bound that the link sets to each algorithm.
+
+Hosts in network namespaces are connected by a kernel bridge; a token bucket limits both ends of every link. SwitchML
+and its peers cross the same queues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from switchml.benchmarks import machine_state
+from switchml.benchmarks.errors import MissingPeer, RankFailed
+from switchml.benchmarks.link_rows import OURS, Kind, LinkTurn, summarize
+from switchml.benchmarks.linked_systems import (
+    LinkedPeer,
+    LinkedSystems,
+    find_peer,
+    linked_systems,
+    own_run_directory,
+)
+from switchml.benchmarks.options import size_text
+from switchml.benchmarks.ranks import RankGroup
+from switchml.benchmarks.results import Result
+from switchml.benchmarks.turns import Reporter, Task, turn_of
+from switchml.common.progress import Progress
+from switchml.launch.run_directory import RunDirectory
+from switchml.topologies.namespaces import require_privileges
+from switchml.topologies.shaped_links import Shape, Traffic, queue_text, rate_text, require_shaping
+
+__all__ = ["Options", "run"]
+
+_KINDS: Final = (Kind("float32"), Kind("bfloat16"))
+"""What SwitchML sums. A kind with narrower lanes is one more entry, for example Kind("bfloat16", 16)."""
+
+_PEER_KINDS: Final = {"gloo": (Kind("float32"), Kind("bfloat16")), "mpi-tcp": (Kind("float32"),)}
+"""What each peer can sum."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of this benchmark: tensors of as many elements as `bytes` hold of float32."""
+
+    rates: list[int]
+    queues: list[float]
+    workers: list[int]
+    bytes: int
+    peers: list[str]
+    repetitions: int
+    calls: int
+    torch_python: str
+
+
+def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
+    """Measure, in a run directory of its own beside `run_dir`.
+
+    Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
+    """
+    require_privileges()
+    require_shaping()
+    missing: dict[str, str] = {}
+    peers: list[LinkedPeer] = []
+    for name in options.peers:
+        peer = find_peer(name, options.torch_python)
+        if isinstance(peer, MissingPeer):
+            missing[name] = str(peer)
+            report(f"{name} is left out: {peer}")
+        else:
+            peers.append(peer)
+    measured = _Measurement(options, peers, report, progress)
+    places = len(options.workers) * len(options.rates) * len(options.queues)
+    progress.expect(places * options.repetitions)
+    with own_run_directory(run_dir) as (run_directory, directory):
+        for workers in options.workers:
+            measured.run(run_directory, directory, workers)
+    rows = summarize(measured.turns, options.peers)
+    descriptions = measured.descriptions | {peer.name: peer.description for peer in peers}
+    return Result.of("links", options, rows, measured.turns, measured.states, descriptions, missing | measured.failed)
+
+
+class _Measurement:
+    """The turns so far. A peer that fails takes no further turns; a failure of SwitchML ends the benchmark."""
+
+    def __init__(self, options: Options, peers: Sequence[LinkedPeer], report: Reporter, progress: Progress) -> None:
+        self._options = options
+        self._peers = peers
+        self._report = report
+        self._progress = progress
+        self.turns: list[LinkTurn] = []
+        self.states: list[machine_state.State] = []
+        self.descriptions: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+
+    def run(self, run_directory: RunDirectory, directory: Path, workers: int) -> None:
+        """Measure on so many hosts, with all kinds of links."""
+        shapes = [Shape(rate, queue) for rate in self._options.rates for queue in self._options.queues]
+        self._report(f"{workers} workers: starting hosts and groups of ranks")
+        with contextlib.ExitStack() as stack:
+            systems = stack.enter_context(linked_systems(run_directory, workers, shapes[0]))
+            self.descriptions[OURS] = systems.switchml.description
+            groups = {OURS: stack.enter_context(systems.switchml.group(workers, directory))}
+            for peer in self._peers:
+                with self._failing(peer.name):
+                    groups[peer.name] = stack.enter_context(peer.group(systems, directory))
+            for shape in shapes:
+                systems.links.shape(shape)
+                for repetition in range(self._options.repetitions):
+                    self._take_turns(systems, groups, shape, repetition)
+                    self._progress.did(1)
+
+    def _take_turns(self, systems: LinkedSystems, groups: dict[str, RankGroup], shape: Shape, repetition: int) -> None:
+        self.states.append(machine_state.now())
+        kinds = [(OURS, kind) for kind in _KINDS]
+        kinds += [(name, kind) for name in groups if name != OURS for kind in _PEER_KINDS[name]]
+        first = repetition % len(kinds)
+        said = []
+        for name, kind in kinds[first:] + kinds[:first]:
+            if name in self.failed:
+                continue
+            with self._failing(name):
+                found = self._turn(systems, groups[name], shape, kind, name, repetition)
+                self.turns.append(found)
+                lanes = f" in {kind.wire_bits} bits" if name == OURS else ""
+                seconds = statistics.median(found.turn.seconds)
+                said.append(f"{name} {kind.element_type}{lanes} {seconds:.3f} s")
+        link = f"{rate_text(shape.rate)}, queue {queue_text(shape.queue)}, {size_text(self._options.bytes)}"
+        self._report(f"  {link}, repetition {repetition + 1}: {', '.join(said)}")
+
+    def _turn(
+        self, systems: LinkedSystems, group: RankGroup, shape: Shape, kind: Kind, name: str, repetition: int
+    ) -> LinkTurn:
+        size = self._options.bytes // 4 * kind.bytes
+        task = Task(size, 1, self._options.calls, kind.element_type, kind.wire_bits)
+        before, idle_before, time_before = systems.links.traffic(), _idle_seconds(), time.monotonic()
+        answers = group.command(task.command)
+        elapsed, idle, after = time.monotonic() - time_before, _idle_seconds() - idle_before, systems.links.traffic()
+        carried = {link: after[link] - before[link] for link in after}
+        total = sum(carried.values(), Traffic())
+        return LinkTurn(
+            rate=shape.rate,
+            queue=shape.queue,
+            kind=kind,
+            calls=task.calls + task.warm_up,
+            bytes=max(traffic.bytes for traffic in carried.values()),
+            packets=total.packets,
+            drops=total.drops,
+            idle=idle / (elapsed * (os.cpu_count() or 1)),
+            turn=turn_of(answers, name, task, repetition),
+        )
+
+    @contextlib.contextmanager
+    def _failing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except RankFailed as error:
+            if name == OURS:
+                raise
+            self.failed[name] = f"failed: {str(error).splitlines()[0]}"
+            self._report(f"{name} takes no further turns: {error}")
+
+
+def _idle_seconds() -> float:
+    """Return the time that all CPUs of this machine together have been idle since it started."""
+    first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()
+    return (int(first[4]) + int(first[5])) / os.sysconf("SC_CLK_TCK")  # idle and iowait, proc(5)

@@ -1,0 +1,92 @@
+"""`switchml-ctl bench links`: rows from real links, and nothing left behind, also by a benchmark that was killed."""
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fabric_harness import SCRIPTS, Ctl, runs, wait_until, why_no_namespaces
+
+from switchml.topologies.namespaces import Namespaces
+
+REASON = why_no_namespaces()
+needs_namespaces = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
+ONE_TURN = ("--link", "50mbit", "--queue", "400ms", "--workers", "2", "--peers", "", "--repetitions", "1")
+
+
+def run_directory_of(ctl: Ctl) -> Path:
+    return ctl.run_dir.with_name(f"{ctl.run_dir.name}-links")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(ctl: Ctl) -> Iterator[None]:
+    interfaces = set(Path("/sys/class/net").iterdir())
+    yield
+    ctl.run("--run-dir", str(run_directory_of(ctl)), "down")
+    assert Namespaces(run_directory_of(ctl)).existing() == []
+    assert set(Path("/sys/class/net").iterdir()) == interfaces
+
+
+@needs_namespaces
+def test_every_worker_sends_its_tensor_once(ctl: Ctl) -> None:
+    size = 1 << 20
+    result = ctl.json("bench", "links", *ONE_TURN, "--size", "1MiB")
+    rows = {(row["system"], row["element_type"]): row for row in result["rows"]}
+    assert set(rows) == {("udp", "float32"), ("udp", "bfloat16")}
+    for row in rows.values():
+        assert (row["rate"], row["queue"], row["workers"], row["elements"]) == (50_000_000, 0.4, 2, size // 4)
+        assert row["bound"] == pytest.approx(8 * size / 50e6)
+        # The links' counters: the tensor with its packets' headers, and a few packets for the barriers.
+        assert size <= row["link_bytes"] <= 1.15 * size
+        # A token bucket lets its burst pass at once.
+        assert row["median"] >= 0.8 * row["bound"]
+        assert row["dropped"] < 0.01
+        assert row["largest_error"] <= row["allowed_error"]
+    assert not run_directory_of(ctl).exists()
+    assert not ctl.run_dir.exists()
+
+
+@needs_namespaces
+def test_a_benchmark_that_was_killed_is_cleared_away_by_the_next_one(ctl: Ctl) -> None:
+    directory = run_directory_of(ctl)
+    bench = ctl.start("bench", "links", *ONE_TURN, "--size", "8MiB", "--iterations", "1000")
+    try:
+        wait_until(lambda: (directory / "ranks" / "udp.sock").exists(), "the ranks start")
+        assert "another `switchml-ctl bench` uses" in ctl.run("bench", "links", *ONE_TURN, status=1).stderr
+    finally:
+        bench.send_signal(signal.SIGKILL)
+        bench.communicate()
+    namespaces = Namespaces(directory).existing()
+    assert len(namespaces) == 3
+    inside = [pid for name in namespaces for pid in processes_in(name)]
+    assert inside
+    ctl.run("bench", "links", *ONE_TURN, "--size", "4KiB")
+    wait_until(lambda: not any(runs(pid) for pid in inside), "its processes have ended")
+    assert Namespaces(directory).existing() == []
+    assert not directory.exists()
+
+
+def processes_in(namespace: str) -> list[int]:
+    inode = (Path("/var/run/netns") / namespace).stat().st_ino
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if (entry / "ns" / "net").stat().st_ino == inode:
+                    found.append(int(entry.name))
+            except OSError:  # it has ended
+                continue
+    return found
+
+
+@needs_namespaces
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="skipped: setpriv not found")
+def test_without_privileges_the_message_says_what_is_missing(ctl: Ctl) -> None:
+    command = ["setpriv", "--bounding-set", "-net_admin", str(SCRIPTS / "switchml-ctl"), "bench", "links", *ONE_TURN]
+    refused = subprocess.run(command, capture_output=True, text=True, env=ctl.environment, timeout=60)
+    assert refused.returncode == 1
+    assert "need CAP_NET_ADMIN" in refused.stderr
+    assert "run it as root" in refused.stderr
+    assert not run_directory_of(ctl).exists()
