@@ -17,6 +17,7 @@
 #   make flood       measure the effect of a job that floods the switch with garbage on its neighbour
 #   make lost-worker kill a worker in the middle of a 64 MB all-reduce, N=100 times over each transport
 #   make bench       measure, compared with Gloo and Open MPI; ARGS='allreduce --workers 2', see docs/performance.md
+#   make bench-links a short run of `bench links`, all-reduces over links of a limited rate; as root
 #   make model       check the model of the protocol with SPIN, if it is found; ARGS=--short for a one-minute run
 #   make lint        the static checks that `make test` runs before the tests
 #   make format      rewrite the sources in the house style
@@ -50,7 +51,7 @@ BUILD_INPUTS := pyproject.toml $(CXX_SOURCES) $(CXX_HEADERS) \
   $(shell find . -name CMakeLists.txt -not -path './build/*' -not -path './.*' -not -path './tests/*')
 BUILD_TOOLS := $(shell sed -n 's/^requires = \[\(.*\)\]$$/\1/p' pyproject.toml | tr ',' ' ') cmake ninja wheel
 
-.PHONY: help demo test test-native faults chaos soak job-starts flood lost-worker bench model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
+.PHONY: help demo test test-native faults chaos soak job-starts flood lost-worker bench bench-links model test-devices bench-devices test-torch torch-suite docker-test docker-requirements ptf differential lint stubs format wheel-test test-kernels test-neon sanitize tsan fuzz clean machine python-lint proto-lint native-lint docker-lint
 
 TARGET ?= soft
 SEQUENCES ?= 100
@@ -149,6 +150,12 @@ p4: $(VENV)/dev.stamp
 # docs/performance.md explains the measurements.
 bench: $(VENV)/dev.stamp
 	@$(BIN)/switchml-ctl bench $(if $(ARGS),$(ARGS),--help)
+
+# Gloo takes part if PyTorch is in .venv-torch.
+bench-links: ARGS ?= --link 50mbit --workers 2 --size 1MiB --repetitions 1 --peers $(if $(wildcard $(TORCH_VENV)/bin/python),gloo,'')
+bench-links: $(VENV)/dev.stamp
+	@if [ "$$(id -u)" -ne 0 ]; then echo "bench-links: skipped: only root can create network namespaces"; else \
+	  $(BIN)/switchml-ctl bench links --torch-python $(CURDIR)/$(TORCH_VENV)/bin/python $(ARGS); fi
 
 # Needs only Python, SPIN and a C compiler. `python -m model.run --pictures docs` draws the traces again.
 model:

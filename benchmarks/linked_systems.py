@@ -35,7 +35,7 @@ _REMOTE_SHELL: Final = "remote-shell"
 
 @contextlib.contextmanager
 def own_run_directory(settings_run_directory: Path) -> Iterator[tuple[RunDirectory, Path]]:
-    """Yield the benchmark's run directory, beside that of the settings, and a work directory for the ranks in it.
+    """Yield the benchmark's run directory, next to that of the settings, and a work directory for the ranks in it.
 
     Its path is always the same, so that processes and network namespaces of a benchmark that was killed are found and
     removed here, as by `switchml-ctl --run-dir PATH down`. Raises BenchmarkError if another one runs, and

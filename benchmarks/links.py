@@ -1,4 +1,4 @@
-"""`bench links`: all-reduces over links of a chosen rate, beside the bound that the link sets to each algorithm.
+"""`bench links`: all-reduces over links of a chosen rate, with the bound that the link sets to each algorithm.
 
 Hosts in network namespaces are connected by a kernel bridge; a token bucket limits both ends of every link. SwitchML
 and its peers cross the same queues.
@@ -37,10 +37,10 @@ from switchml.topologies.shaped_links import Shape, Traffic, queue_text, rate_te
 __all__ = ["Options", "run"]
 
 _KINDS: Final = (Kind("float32"), Kind("bfloat16"))
-"""What SwitchML sums. A kind with narrower lanes is one more entry, for example Kind("bfloat16", 16)."""
+"""Kinds of tensors that SwitchML sums. A kind with narrower lanes is one more entry, for example Kind("bfloat16", 16)."""
 
 _PEER_KINDS: Final = {"gloo": (Kind("float32"), Kind("bfloat16")), "mpi-tcp": (Kind("float32"),)}
-"""What each peer can sum."""
+"""Kinds that each peer can sum."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Options:
 
 
 def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
-    """Measure, in a run directory of its own beside `run_dir`.
+    """Measure, in a separate run directory next to `run_dir`.
 
     Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
     """
@@ -98,7 +98,7 @@ class _Measurement:
         self.failed: dict[str, str] = {}
 
     def run(self, run_directory: RunDirectory, directory: Path, workers: int) -> None:
-        """Measure on so many hosts, with all kinds of links."""
+        """Measure on this many hosts, with all kinds of links."""
         shapes = [Shape(rate, queue) for rate in self._options.rates for queue in self._options.queues]
         self._report(f"{workers} workers: starting hosts and groups of ranks")
         with contextlib.ExitStack() as stack:

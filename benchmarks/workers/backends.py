@@ -35,7 +35,7 @@ class Backend(Protocol):
         """Return what the calls take for `tensor`, which they change in place."""
 
     def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
-        """Return `all_reduce` with this many bits for an element on the wire. Raises ValueError for an unsupported width."""
+        """Return `all_reduce` with this many bits for an element on the wire. Raises ValueError for other widths."""
 
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
         """Start the sums of all `tensors`, then wait for all of them."""
