@@ -37,7 +37,7 @@ from switchml.topologies.shaped_links import Shape, Traffic, queue_text, rate_te
 __all__ = ["Options", "run"]
 
 _KINDS: Final = (Kind("float32"), Kind("bfloat16"))
-"""Kinds of tensors that SwitchML sums. A kind with narrower lanes is one more entry, for example Kind("bfloat16", 16)."""
+"""Kinds of tensors that SwitchML sums. Narrower lanes are one more entry, for example Kind("bfloat16", 16)."""
 
 _PEER_KINDS: Final = {"gloo": (Kind("float32"), Kind("bfloat16")), "mpi-tcp": (Kind("float32"),)}
 """Kinds that each peer can sum."""

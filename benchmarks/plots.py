@@ -239,7 +239,7 @@ def _links(result: Result) -> list[tuple[str, Figure]]:
         panel.bar(labels, [row["median"] for row in rows], color=[_COLOURS.get(row["system"]) for row in rows])
         panel.plot(labels, [row["bound"] for row in rows], linestyle="", marker="_", markersize=30, color="black")
         panel.tick_params(axis="x", labelsize=6)
-    panels[0].set_ylabel("median time in seconds, and the link's bound")
+    panels[0].set_ylabel("seconds (line: bound)")
     return [("time", figure)]
 
 

@@ -67,7 +67,15 @@ def test_all_commands_are_there() -> None:
         *("events", "top", "certs init", "certs issue"),
         *("switch list", "switch show", "switch loss", "switch drain", "switch undrain", "switch ports"),
         *("agent list", "agent show", "topology show", "topology controller"),
-        *("bench allreduce", "bench latency", "bench loss", "bench jobs", "bench kernels", "bench memory"),
+        *(
+            "bench allreduce",
+            "bench latency",
+            "bench loss",
+            "bench links",
+            "bench jobs",
+            "bench kernels",
+            "bench memory",
+        ),
         *("bench python", "bench show"),
     }
 
