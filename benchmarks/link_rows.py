@@ -11,7 +11,17 @@ from typing import Final
 from switchml.benchmarks.figures import median_ratio, percentile
 from switchml.benchmarks.turns import ELEMENT_BYTES, Turn
 
-__all__ = ["OURS", "Kind", "LinkTurn", "Row", "in_network_bound", "ring_bound", "summarize", "why_not_link_bound"]
+__all__ = [
+    "OURS",
+    "Kind",
+    "LinkTurn",
+    "Row",
+    "in_network_bound",
+    "ring_bound",
+    "summarize",
+    "why_cpus_limit",
+    "why_not_link_bound",
+]
 
 OURS: Final = "udp"
 """The name of SwitchML in tables: its transport."""
@@ -109,6 +119,11 @@ def why_not_link_bound(dense_share: float | None, idle: float, busy: float) -> s
         return "not link-bound: SwitchML's float32 row is missing"
     if dense_share < _SHARE_OF_BOUND:
         return f"not link-bound: SwitchML's float32 row reaches {dense_share:.0%} of its bound"
+    return why_cpus_limit(idle, busy)
+
+
+def why_cpus_limit(idle: float, busy: float) -> str:
+    """Return why the CPUs, not the link, have limited a row; empty if they have not."""
     if idle < _IDLE_SHARE and busy < _BUSY_SHARE:
         return f"not link-bound: CPUs idle {idle:.0%}, link busy {busy:.0%}"
     return ""

@@ -9,9 +9,10 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from switchml.benchmarks import gloo, open_mpi
 from switchml.benchmarks.errors import BenchmarkError, MissingPeer
@@ -24,12 +25,14 @@ from switchml.launch.layouts import layout_on_shaped_links
 from switchml.launch.run_directory import RunDirectory
 from switchml.launch.settings import EMBEDDED_VALUES, FabricOptions
 from switchml.topologies.namespaces import HOST_INTERFACE, SWITCHES, Namespaces
-from switchml.topologies.shaped_links import Shape, ShapedLinks
+from switchml.topologies.shaped_links import Shape, ShapedLinks, Traffic
 from switchml.topologies.topology import Host, Topology
 
-__all__ = ["LinkedPeer", "LinkedSystems", "find_peer", "linked_systems", "own_run_directory"]
+__all__ = ["PORT", "LinkUse", "LinkedPeer", "LinkedSystems", "find_peer", "linked_systems", "own_run_directory"]
 
-_PORT: Final = 29500  # of Gloo's rendezvous, in the namespace of its first rank, where no other program runs
+T = TypeVar("T")
+
+PORT: Final = 29500  # of Gloo's rendezvous, in the namespace of its first rank, where no other program runs
 _REMOTE_SHELL: Final = "remote-shell"
 
 
@@ -70,6 +73,20 @@ def _lock(descriptor: int, path: Path) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
+class LinkUse:
+    """The use of links and CPUs by a turn.
+
+    `bytes` are those of the link and direction that carried most, `packets` and `drops` those of all links; `idle` is
+    the fraction of the CPUs' time in which they did nothing.
+    """
+
+    bytes: int
+    packets: int
+    drops: int
+    idle: float
+
+
+@dataclasses.dataclass(frozen=True)
 class LinkedSystems:
     """SwitchML on hosts behind links, and what the peers need to run on the same hosts."""
 
@@ -81,6 +98,22 @@ class LinkedSystems:
     def inside(self, host: Host) -> list[str]:
         """Return the command that runs another one on a host."""
         return self.namespaces.command(host.name, [])
+
+    def watch(self, turn: Callable[[], T]) -> tuple[T, LinkUse]:
+        """Take a turn; return its result, and how it used links and CPUs. Raises NamespaceError."""
+        before, idle_before, begin = self.links.traffic(), _idle_seconds(), time.monotonic()
+        found = turn()
+        elapsed, idle, after = time.monotonic() - begin, _idle_seconds() - idle_before, self.links.traffic()
+        carried = [after[link] - before[link] for link in after]
+        total = sum(carried, Traffic())
+        most = max(traffic.bytes for traffic in carried)
+        return found, LinkUse(most, total.packets, total.drops, idle / (elapsed * (os.cpu_count() or 1)))
+
+
+def _idle_seconds() -> float:
+    """Return the time that all CPUs of this machine together have been idle since it started."""
+    first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()
+    return (int(first[4]) + int(first[5])) / os.sysconf("SC_CLK_TCK")  # idle and iowait, proc(5)
 
 
 @contextlib.contextmanager
@@ -124,7 +157,7 @@ class LinkedPeer:
         environment = rank_environment(address.parent) | {
             "WORLD_SIZE": str(len(systems.hosts)),
             "MASTER_ADDR": str(systems.hosts[0].ipv4.ip),
-            "MASTER_PORT": str(_PORT),
+            "MASTER_PORT": str(PORT),
             "GLOO_SOCKET_IFNAME": HOST_INTERFACE,
         }
         command = rank_command(self.python, "gloo", address)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import statistics
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -32,7 +30,7 @@ from switchml.benchmarks.turns import Reporter, Task, turn_of
 from switchml.common.progress import Progress
 from switchml.launch.run_directory import RunDirectory
 from switchml.topologies.namespaces import require_privileges
-from switchml.topologies.shaped_links import Shape, Traffic, queue_text, rate_text, require_shaping
+from switchml.topologies.shaped_links import Shape, queue_text, rate_text, require_shaping
 
 __all__ = ["Options", "run"]
 
@@ -137,20 +135,16 @@ class _Measurement:
     ) -> LinkTurn:
         size = self._options.bytes // 4 * kind.bytes
         task = Task(size, 1, self._options.calls, kind.element_type, kind.wire_bits)
-        before, idle_before, time_before = systems.links.traffic(), _idle_seconds(), time.monotonic()
-        answers = group.command(task.command)
-        elapsed, idle, after = time.monotonic() - time_before, _idle_seconds() - idle_before, systems.links.traffic()
-        carried = {link: after[link] - before[link] for link in after}
-        total = sum(carried.values(), Traffic())
+        answers, use = systems.watch(lambda: group.command(task.command))
         return LinkTurn(
             rate=shape.rate,
             queue=shape.queue,
             kind=kind,
             calls=task.calls + task.warm_up,
-            bytes=max(traffic.bytes for traffic in carried.values()),
-            packets=total.packets,
-            drops=total.drops,
-            idle=idle / (elapsed * (os.cpu_count() or 1)),
+            bytes=use.bytes,
+            packets=use.packets,
+            drops=use.drops,
+            idle=use.idle,
             turn=turn_of(answers, name, task, repetition),
         )
 
@@ -163,9 +157,3 @@ class _Measurement:
                 raise
             self.failed[name] = f"failed: {str(error).splitlines()[0]}"
             self._report(f"{name} takes no further turns: {error}")
-
-
-def _idle_seconds() -> float:
-    """Return the time that all CPUs of this machine together have been idle since it started."""
-    first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()
-    return (int(first[4]) + int(first[5])) / os.sysconf("SC_CLK_TCK")  # idle and iowait, proc(5)

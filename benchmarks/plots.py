@@ -243,6 +243,19 @@ def _links(result: Result) -> list[tuple[str, Figure]]:
     return [("time", figure)]
 
 
+def _steps(result: Result) -> list[tuple[str, Figure]]:
+    places = list(dict.fromkeys((row["workers"], row["rate"], row["queue"]) for row in result.rows))
+    names = [f"{count} workers, {rate_text(rate)}, {queue_text(queue)}" for count, rate, queue in places]
+    figure, panels = _panels(names)
+    for panel, (count, rate, queue) in zip(panels, places, strict=True):
+        rows = _where(result.rows, workers=count, rate=rate, queue=queue)
+        labels = [f"{row['wrapper']}\n{row['backend']}" for row in rows]
+        panel.bar(labels, [row["median"] for row in rows])
+        panel.plot(labels, [row["bound"] for row in rows], linestyle="", marker="_", markersize=30, color="black")
+    panels[0].set_ylabel("seconds (line: bound)")
+    return [("steps", figure)]
+
+
 _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "allreduce": _allreduce,
     "latency": _latency,
@@ -252,4 +265,5 @@ _FIGURES: Final[dict[str, Callable[[Result], list[tuple[str, Figure]]]]] = {
     "memory": _memory,
     "python": _python,
     "links": _links,
+    "ddp": _steps,
 }

@@ -323,6 +323,29 @@ def _links(result: Result) -> list[Table]:
     return [Table(title, columns, rows, remarks)]
 
 
+def _steps(result: Result) -> list[Table]:
+    columns = ["link", "queue", "workers", "wrapper", "backend", "step s", "bound s", "gloo / this"]
+    columns += ["link busy", "CPUs idle", "dropped"]
+    rows = [
+        [
+            rate_text(row["rate"]),
+            queue_text(row["queue"]),
+            str(row["workers"]),
+            row["wrapper"],
+            row["backend"],
+            f"{row['median']:.3f}",
+            f"{row['bound']:.3f}",
+            "not link-bound" if row["why_not"] else f"{row['ratio']:.2f}" if row["ratio"] is not None else "",
+            f"{row['busy']:.0%}",
+            f"{row['idle']:.0%}",
+            f"{row['dropped']:.2%}",
+        ]
+        for row in result.rows
+    ]
+    title = f"Training steps of a model with {result.rows[0]['parameters']:,} parameters, over shaped links"
+    return [Table(title, columns, rows)]
+
+
 def _link_ratio(row: Row, peer: str, limited: Mapping[Any, bool]) -> str:
     """Return the cell that compares a row with a peer, in which nothing is compared that a link did not limit."""
     if row["system"] not in (OURS, peer):
@@ -347,6 +370,7 @@ _TABLES: Final[dict[str, Callable[[Result], list[Table]]]] = {
     "memory": _memory,
     "python": _python,
     "links": _links,
+    "ddp": _steps,
 }
 
 

@@ -15,7 +15,7 @@ from switchml.common.version import VERSION
 
 __all__ = ["BENCHMARKS", "Result", "load", "save"]
 
-BENCHMARKS: Final = ("allreduce", "latency", "loss", "jobs", "kernels", "memory", "python", "links")
+BENCHMARKS: Final = ("allreduce", "latency", "loss", "jobs", "kernels", "memory", "python", "links", "ddp")
 
 
 @dataclasses.dataclass

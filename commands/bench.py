@@ -229,6 +229,29 @@ def _size(default: str) -> Callable[[F], F]:
     )
 
 
+def _rates(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--link",
+        "rates",
+        type=_RATES,
+        default=default,
+        show_default=True,
+        metavar="RATE,...",
+        help="Rates of every host's link.",
+    )
+
+
+_queues = click.option(
+    "--queue",
+    "queues",
+    type=_QUEUES,
+    default="400ms",
+    show_default=True,
+    metavar="TIME,...",
+    help="Lengths of the links' queues: the longest time that a packet waits in one before it is dropped.",
+)
+
+
 def _measured(
     run: Callable[[Options, Reporter, Progress], BenchmarkResult], wanted: Options
 ) -> Sequence[BenchmarkResult]:
@@ -400,24 +423,8 @@ Examples:
   switchml-ctl bench links --torch-python venv/bin/python
   switchml-ctl bench links --link 200mbit --queue 50ms,400ms --workers 4 --peers '' --json links.json""",
 )
-@click.option(
-    "--link",
-    "rates",
-    type=_RATES,
-    default="200mbit,1gbit",
-    show_default=True,
-    metavar="RATE,...",
-    help="Rates of every host's link.",
-)
-@click.option(
-    "--queue",
-    "queues",
-    type=_QUEUES,
-    default="400ms",
-    show_default=True,
-    metavar="TIME,...",
-    help="Lengths of the links' queues: the longest time that a packet waits in one before it is dropped.",
-)
+@_rates("200mbit,1gbit")
+@_queues
 @_workers("4,8")
 @_size("16MiB")
 @click.option(
@@ -444,6 +451,31 @@ def bench_links(session: Session, /, size: int, **chosen: Any) -> Sequence[Bench
     run_dir = session.settings().run_dir
     wanted = links.Options(bytes=size, **chosen)
     return _measured(lambda options, report, bar: links.run(options, run_dir, report, bar), wanted)
+
+
+@bench_group.command(
+    "ddp",
+    epilog="""\b
+Examples:
+  switchml-ctl bench ddp --torch-python venv/bin/python
+  switchml-ctl bench ddp --link 200mbit,1gbit --workers 4,8 --torch-python venv/bin/python --json ddp.json""",
+)
+@_rates("200mbit")
+@_queues
+@_workers("4")
+@_count("--repetitions", high=1000, default=3, help_text="Turns of each backend.")
+@_count("--steps", high=10_000, default=2, help_text="Steps per turn, after one that is not timed.")
+@_torch_python
+@click.pass_obj
+def bench_ddp(session: Session, /, **chosen: Any) -> Sequence[BenchmarkResult]:
+    """Time training steps with DDP and FSDP over links of a chosen rate, compared with Gloo. Needs root.
+
+    The links are those of `bench links`. The interpreter that --torch-python names needs torch and switchml.
+    """
+    from switchml.benchmarks import ddp
+
+    run_dir = session.settings().run_dir
+    return _measured(lambda options, report, bar: ddp.run(options, run_dir, report, bar), ddp.Options(**chosen))
 
 
 @bench_group.command(

@@ -56,7 +56,7 @@ def _allowed_error_of_sum(backend: str, world_size: int, wire_bits: int) -> floa
     if backend == "switchml":
         largest = 2.0 ** (math.floor(math.log2(world_size)) + 1)
         if wire_bits < 32:
-            return world_size / 2 * largest / ((2 ** (wire_bits - 1) - 1) // world_size) + units
+            return world_size / 2 * largest / (((1 << (wire_bits - 1)) - 1) // world_size) + units
         return world_size / 2 * largest * 2.0 ** -(31 - math.ceil(math.log2(world_size))) + units
     return (world_size - 1) * 2.0**-24 * magnitudes + units
 

@@ -1,0 +1,280 @@
+"""`bench ddp`: training steps over links of a chosen rate, with DistributedDataParallel and with FSDP.
+
+The backends switchml and gloo of torch.distributed take turns on the same links (`linked_systems`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import statistics
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from switchml.benchmarks import machine_state
+from switchml.benchmarks.errors import MissingPeer, RankFailed
+from switchml.benchmarks.figures import median_ratio
+from switchml.benchmarks.link_rows import in_network_bound, ring_bound, why_cpus_limit
+from switchml.benchmarks.linked_systems import PORT, LinkedSystems, linked_systems, own_run_directory
+from switchml.benchmarks.ranks import RankGroup, rank_group
+from switchml.benchmarks.results import Result
+from switchml.benchmarks.systems import launch_each
+from switchml.benchmarks.turns import Reporter
+from switchml.common.progress import Progress
+from switchml.launch.run_directory import RunDirectory
+from switchml.topologies.namespaces import HOST_INTERFACE, require_privileges
+from switchml.topologies.shaped_links import Shape, queue_text, rate_text, require_shaping
+
+__all__ = ["BACKENDS", "WRAPPERS", "Options", "Row", "StepTurn", "run", "summarize"]
+
+BACKENDS: Final = ("switchml", "gloo")
+WRAPPERS: Final = ("ddp", "fsdp")
+
+_FIRST_STEPS: Final = 2  # before all turns: ranks share their models, and DDP lays out its buckets after the first
+_WARM_UP: Final = 1  # steps of a turn that are not timed
+_GATHERS_AND_SCATTERS: Final = 3  # of a step with FSDP: the parameters twice, forward and backward, and the gradients
+_ASK_SECONDS: Final = 60
+_QUESTION: Final = (
+    "import numpy, torch, switchml.torch_backend, switchml.benchmarks.workers.steps; print(torch.__version__)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of this benchmark; `steps` are those of a turn."""
+
+    rates: list[int]
+    queues: list[float]
+    workers: list[int]
+    repetitions: int
+    steps: int
+    torch_python: str
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTurn:
+    """The steps of one backend and wrapper in one turn, as the slowest rank timed them.
+
+    `bytes`, `packets`, `drops` and `idle` are those of `linked_systems.LinkUse`, of `all_steps`: with warm-up.
+    """
+
+    backend: str
+    wrapper: str
+    rate: int
+    queue: float
+    workers: int
+    repetition: int
+    parameters: int
+    seconds: tuple[float, ...]
+    all_steps: int
+    bytes: int
+    packets: int
+    drops: int
+    idle: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Statistics of a backend and wrapper on one kind of link; the fields are those of `link_rows.Row`.
+
+    `bound` is the least time for the bytes of a step: a step also computes, some of it while bytes travel.
+    """
+
+    backend: str
+    wrapper: str
+    rate: int
+    queue: float
+    workers: int
+    parameters: int
+    steps: int
+    median: float
+    bound: float
+    link_bytes: float
+    busy: float
+    idle: float
+    dropped: float
+    why_not: str
+    ratio: float | None
+
+
+def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -> Result:
+    """Measure, in a separate run directory next to `run_dir`.
+
+    Raises NamespaceError without root, BenchmarkError, what starting a fabric raises and what ControllerClient raises.
+    """
+    require_privileges()
+    require_shaping()
+    version = _torch_version(options.torch_python)
+    turns: list[StepTurn] = []
+    states: list[machine_state.State] = []
+    description = ""
+    shapes = [Shape(rate, queue) for rate in options.rates for queue in options.queues]
+    progress.expect(len(options.workers) * len(shapes) * options.repetitions)
+    with own_run_directory(run_dir) as (run_directory, directory):
+        for workers in options.workers:
+            report(f"{workers} workers: starting hosts and process groups")
+            with _groups(run_directory, directory, workers, shapes[0], options) as (systems, groups):
+                description = systems.switchml.description
+                _take_first_steps(groups)
+                for shape in shapes:
+                    systems.links.shape(shape)
+                    for repetition in range(options.repetitions):
+                        states.append(machine_state.now())
+                        found = _take_turns(systems, groups, shape, repetition, options.steps)
+                        turns += found
+                        report(_line(found))
+                        progress.did(1)
+    return Result.of("ddp", options, summarize(turns), turns, states, {"switchml": description, "gloo": version})
+
+
+def _torch_version(python: str) -> str:
+    """Return the version of PyTorch there. Raises MissingPeer if it cannot train with SwitchML."""
+    asked: subprocess.CompletedProcess[str] | None = None
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        asked = subprocess.run(
+            [python, "-c", _QUESTION], check=False, capture_output=True, text=True, timeout=_ASK_SECONDS, cwd="/"
+        )
+    if asked is None or asked.returncode != 0:
+        reason = (asked.stderr.strip().splitlines() or [""])[-1] if asked is not None else "it cannot be run"
+        raise MissingPeer(
+            f"{python} cannot train with SwitchML ({reason}): install torch, numpy and this version of switchml "
+            "there, or name another interpreter with --torch-python"
+        )
+    return f"PyTorch {asked.stdout.strip()}"
+
+
+@contextlib.contextmanager
+def _groups(
+    run_directory: RunDirectory, directory: Path, workers: int, shape: Shape, options: Options
+) -> Iterator[tuple[LinkedSystems, dict[str, RankGroup]]]:
+    with contextlib.ExitStack() as stack:
+        systems = stack.enter_context(linked_systems(run_directory, workers, shape))
+        groups = {
+            backend: stack.enter_context(_group(systems, backend, PORT + number, options.torch_python, directory))
+            for number, backend in enumerate(BACKENDS)
+        }
+        yield systems, groups
+
+
+@contextlib.contextmanager
+def _group(systems: LinkedSystems, backend: str, port: int, python: str, directory: Path) -> Iterator[RankGroup]:
+    """Yield a process group with a rank on each host. Raises RankFailed."""
+    agents = {agent["name"]: agent["socket"] for agent in systems.switchml.fabric.agents}
+
+    def launch(address: Path, log: Path) -> list[subprocess.Popen[bytes]]:
+        shared = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHML_")} | {
+            "WORLD_SIZE": str(len(systems.hosts)),
+            "MASTER_ADDR": str(systems.hosts[0].ipv4.ip),
+            "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": HOST_INTERFACE,
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [python, "-m", "switchml.benchmarks.workers.steps", backend, str(address)]
+        return launch_each(
+            [
+                ([*systems.inside(host), *command], shared | {"RANK": str(rank), "SWITCHML_AGENT": agents[host.name]})
+                for rank, host in enumerate(systems.hosts)
+            ],
+            log,
+        )
+
+    with rank_group(backend, len(systems.hosts), directory, launch) as group:
+        yield group
+
+
+def _take_first_steps(groups: Mapping[str, RankGroup]) -> None:
+    for backend in BACKENDS:
+        for wrapper in WRAPPERS:
+            groups[backend].command(f"step {wrapper} 0 {_FIRST_STEPS}")
+
+
+def _take_turns(
+    systems: LinkedSystems, groups: Mapping[str, RankGroup], shape: Shape, repetition: int, steps: int
+) -> list[StepTurn]:
+    """Let every backend make steps with every wrapper. Raises RankFailed, also if ranks end with other parameters."""
+    turns = []
+    order = BACKENDS if repetition % 2 == 0 else BACKENDS[::-1]
+    for wrapper in WRAPPERS:
+        for backend in order:
+            command = f"step {wrapper} {steps} {_WARM_UP}"
+            answers, use = systems.watch(functools.partial(groups[backend].command, command))
+            digests = groups[backend].command(f"digest {wrapper}")
+            if len({answer["digest"] for answer in digests}) != 1:
+                raise RankFailed(f"{backend}, {wrapper}: the ranks have different parameters after the same steps")
+            turns.append(
+                StepTurn(
+                    backend=backend,
+                    wrapper=wrapper,
+                    rate=shape.rate,
+                    queue=shape.queue,
+                    workers=len(answers),
+                    repetition=repetition,
+                    parameters=digests[0]["parameters"],
+                    seconds=tuple(max(step) for step in zip(*(answer["seconds"] for answer in answers), strict=True)),
+                    all_steps=steps + _WARM_UP,
+                    **dataclasses.asdict(use),
+                )
+            )
+    return turns
+
+
+def _line(turns: Sequence[StepTurn]) -> str:
+    shape = f"{rate_text(turns[0].rate)}, queue {queue_text(turns[0].queue)}"
+    said = [f"{turn.wrapper} {turn.backend} {statistics.median(turn.seconds):.3f} s" for turn in turns]
+    return f"  {shape}, repetition {turns[0].repetition + 1}: {', '.join(said)}"
+
+
+def summarize(turns: Iterable[StepTurn]) -> list[Row]:
+    """Return a row for each kind of link, wrapper and backend."""
+    found: dict[tuple[int, int, float, str], dict[str, list[StepTurn]]] = defaultdict(lambda: defaultdict(list))
+    for turn in turns:
+        found[turn.workers, turn.rate, turn.queue, turn.wrapper][turn.backend].append(turn)
+    rows: list[Row] = []
+    for place in sorted(found):
+        backends = found[place]
+        judged = {backend: _row(backends[backend]) for backend in BACKENDS if backend in backends}
+        if len(judged) == len(BACKENDS) and not any(row.why_not for row in judged.values()):
+            ours = {turn.repetition: turn.seconds for turn in backends["switchml"]}
+            pairs = [(turn.seconds, ours.get(turn.repetition, ())) for turn in backends["gloo"]]
+            judged["switchml"] = dataclasses.replace(judged["switchml"], ratio=median_ratio(pairs))
+        rows += judged.values()
+    return rows
+
+
+def _row(turns: Sequence[StepTurn]) -> Row:
+    first = turns[0]
+    seconds = [second for turn in turns for second in turn.seconds]
+    median = statistics.median(seconds)
+    speed = first.rate / 8
+    link_bytes = sum(turn.bytes for turn in turns) / sum(turn.all_steps for turn in turns)
+    busy, idle = link_bytes / speed / median, statistics.median(turn.idle for turn in turns)
+    packets, drops = sum(turn.packets for turn in turns), sum(turn.drops for turn in turns)
+    return Row(
+        backend=first.backend,
+        wrapper=first.wrapper,
+        rate=first.rate,
+        queue=first.queue,
+        workers=first.workers,
+        parameters=first.parameters,
+        steps=len(seconds),
+        median=median,
+        bound=_bound(first.backend, first.wrapper, 4 * first.parameters, speed, first.workers),
+        link_bytes=link_bytes,
+        busy=busy,
+        idle=idle,
+        dropped=drops / max(1, packets + drops),
+        why_not=why_cpus_limit(idle, busy),
+        ratio=None,
+    )
+
+
+def _bound(backend: str, wrapper: str, size: int, speed: float, workers: int) -> float:
+    """Return the seconds that the bytes of a step take. The backend switchml has Gloo gather and scatter for FSDP."""
+    if wrapper == "fsdp":
+        return _GATHERS_AND_SCATTERS * ring_bound(size, speed, workers) / 2
+    return in_network_bound(size, speed) if backend == "switchml" else ring_bound(size, speed, workers)

@@ -1,0 +1,67 @@
+"""`bench ddp` without links: the bounds of a step, the rows and their table."""
+
+from pathlib import Path
+
+import pytest
+
+from switchml.benchmarks import ddp, plots, report, results
+from switchml.benchmarks.ddp import StepTurn
+
+RATE = 8 << 20  # a MiB takes a second
+
+
+def turn(backend: str, wrapper: str, seconds: float, *, repetition: int = 0, idle: float = 0.5) -> StepTurn:
+    """Return a turn of four workers, with a MiB of parameters; the link is busy for a second."""
+    return StepTurn(
+        backend=backend,
+        wrapper=wrapper,
+        rate=RATE,
+        queue=0.05,
+        workers=4,
+        repetition=repetition,
+        parameters=1 << 18,
+        seconds=(seconds, seconds),
+        all_steps=3,
+        bytes=3 << 20,
+        packets=999,
+        drops=1,
+        idle=idle,
+    )
+
+
+@pytest.fixture
+def measured() -> results.Result:
+    turns = [
+        *(turn("switchml", "ddp", 1.1), turn("gloo", "ddp", 1.65), turn("switchml", "fsdp", 2.5)),
+        *(turn("gloo", "ddp", 2.2, repetition=1), turn("switchml", "ddp", 1.0, repetition=1)),
+        turn("gloo", "fsdp", 2.6, idle=0.01),
+    ]
+    chosen = ddp.Options([RATE], [0.05], [4], 2, 2, "python3")
+    return results.Result.of("ddp", chosen, ddp.summarize(turns), turns, (), {"switchml": "SwitchML"})
+
+
+def test_rows(measured: results.Result) -> None:
+    rows = {(row["wrapper"], row["backend"]): row for row in measured.rows}
+    assert list(rows) == [("ddp", "switchml"), ("ddp", "gloo"), ("fsdp", "switchml"), ("fsdp", "gloo")]
+    # One pass in the network; a ring; and for FSDP three halves of a ring, also with the backend switchml.
+    assert [row["bound"] for row in rows.values()] == [1, 1.5, 2.25, 2.25]
+    assert rows["ddp", "switchml"]["ratio"] == pytest.approx((1.5 + 2.2) / 2)
+    assert rows["ddp", "gloo"]["ratio"] is None
+    assert rows["ddp", "switchml"]["busy"] == pytest.approx(1 / 1.05)
+    assert rows["ddp", "switchml"]["dropped"] == 0.001
+
+
+def test_rows_that_the_cpus_limited_have_no_ratio(measured: results.Result) -> None:
+    [table] = report.tables(measured)
+    cells = [dict(zip(table.columns, row, strict=True))["gloo / this"] for row in table.rows]
+    assert cells == ["1.85", "", "", "not link-bound"]
+
+
+def test_a_missing_backend_leaves_the_other_without_a_ratio() -> None:
+    [row] = ddp.summarize([turn("switchml", "ddp", 1.0)])
+    assert row.ratio is None
+
+
+def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert {file.name for file in plots.draw(measured, tmp_path)} == {"ddp-steps.png", "ddp-steps.svg"}
