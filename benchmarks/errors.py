@@ -1,10 +1,14 @@
 """Errors of the benchmarks."""
 
-__all__ = ["BenchmarkError", "MissingPeer", "NoMatplotlib", "RankFailed", "ResultFileError"]
+__all__ = ["BenchmarkError", "MissingPackage", "MissingPeer", "RankFailed", "ResultFileError"]
 
 
 class BenchmarkError(Exception):
     """Base class of this package's errors. The text says what happened, to what, and what to do."""
+
+
+class MissingPackage(BenchmarkError):
+    """A package of the extra `bench` is not installed: matplotlib for plots, ml_dtypes for arrays of bfloat16."""
 
 
 class MissingPeer(BenchmarkError):
@@ -13,10 +17,6 @@ class MissingPeer(BenchmarkError):
 
 class RankFailed(BenchmarkError):
     """A rank ended, did not answer in time, or got a wrong sum."""
-
-
-class NoMatplotlib(BenchmarkError):
-    """Plots were requested and matplotlib is not installed."""
 
 
 class ResultFileError(BenchmarkError):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from switchml.benchmarks import machine_state
-from switchml.benchmarks.errors import MissingPeer, RankFailed
+from switchml.benchmarks.errors import MissingPackage, MissingPeer, RankFailed
 from switchml.benchmarks.link_rows import OURS, Kind, LinkTurn, summarize
 from switchml.benchmarks.linked_systems import (
     LinkedPeer,
@@ -62,6 +63,10 @@ def run(options: Options, run_dir: Path, report: Reporter, progress: Progress) -
     """
     require_privileges()
     require_shaping()
+    if importlib.util.find_spec("ml_dtypes") is None:
+        raise MissingPackage(
+            "sums of bfloat16 need ml_dtypes, which is not installed; install it with `pip install 'switchml[bench]'`"
+        )
     missing: dict[str, str] = {}
     peers: list[LinkedPeer] = []
     for name in options.peers:

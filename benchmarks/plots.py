@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from switchml.benchmarks.errors import BenchmarkError, NoMatplotlib, ResultFileError
+from switchml.benchmarks.errors import BenchmarkError, MissingPackage, ResultFileError
 from switchml.benchmarks.options import size_text
 from switchml.benchmarks.results import Result
 from switchml.topologies.shaped_links import queue_text, rate_text
@@ -33,17 +33,17 @@ Row = Mapping[str, Any]
 
 
 def require_matplotlib() -> None:
-    """Raise NoMatplotlib unless it is installed: before the measurement, not after."""
+    """Raise MissingPackage unless it is installed: before the measurement, not after."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        raise NoMatplotlib(
+        raise MissingPackage(
             f"plots need matplotlib ({error}); install it with `pip install 'switchml[bench]'`, or omit --plots"
         ) from error
 
 
 def draw(result: Result, directory: Path) -> list[Path]:
-    """Draw all plots of a result into `directory`; return their files. Raises NoMatplotlib and ResultFileError."""
+    """Draw all plots of a result into `directory`; return their files. Raises MissingPackage and ResultFileError."""
     require_matplotlib()
     if not result.rows:
         raise BenchmarkError(f"there is nothing to draw: {result.benchmark} has no rows")

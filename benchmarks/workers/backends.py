@@ -57,7 +57,11 @@ class SwitchMLBackend:
 
     def prepare(self, tensor: Elements) -> Any:
         """Return the tensor itself, or the same memory as an array of bfloat16."""
-        return tensor if tensor.dtype == np.float32 else _bfloat16_array(tensor)
+        if tensor.dtype == np.float32:
+            return tensor
+        import ml_dtypes
+
+        return tensor.view(ml_dtypes.bfloat16)
 
     def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
         """Return the all-reduce that sends elements in lanes of this many bits."""
@@ -89,24 +93,6 @@ class SwitchMLBackend:
         finally:
             calls.native = native.native
         return elapsed, elapsed - native.seconds, cpu - native.cpu_seconds
-
-
-class _BrainFloats(np.ndarray[Any, Any]):
-    """An array with the bits of bfloat16, a type that numpy itself does not have."""
-
-
-def _bfloat16_array(bits: Elements) -> _BrainFloats:
-    """Return an array that this process's library takes for one of bfloat16; the package ml_dtypes is not needed."""
-    from switchml import communicator, tensors
-
-    module: Any = communicator
-
-    def buffer_of(x: Any) -> Any:
-        buffer = tensors.buffer_of(x)
-        return buffer._replace(dtype="bfloat16") if isinstance(x, _BrainFloats) else buffer
-
-    module.buffer_of = buffer_of
-    return bits.view(_BrainFloats)
 
 
 class _TimedNative:

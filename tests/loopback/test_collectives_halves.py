@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -14,7 +15,6 @@ from collective_harness import Fabric, running_fabric
 
 import switchml
 from switchml._native import kernels
-from switchml.tensors import Buffer
 
 SIZES = (0, 1, 63, 64, 65, 1000)
 VALUES = 64  # per packet, and so per quantization block
@@ -25,9 +25,9 @@ Doubles = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Half:
-    """Conversions and spacing of one of the types; its arrays hold bits, because numpy has no bfloat16."""
+    """Conversions and spacing of one of the types; its arrays hold bits."""
 
-    name: str
+    dtype: npt.DTypeLike
     type: kernels.Type
     digits: int  # of the significand
     lowest: int  # exponent of the smallest subnormal
@@ -48,35 +48,19 @@ class Half:
         return np.ldexp(1.0, np.maximum(np.frexp(values)[1] - self.digits, self.lowest))
 
     def all_reduce(self, comm: switchml.Communicator, bits: Bits, op: str = "sum") -> Bits:
-        """Reduce arrays in place; bfloat16 is described to the library like arrays of torch or ml_dtypes."""
-        if self.name == "float16":
-            comm.all_reduce(bits.view(np.float16), op)
-        else:
-            comm.all_reduce(bits.view(BrainFloats), op)
+        """Reduce arrays in place."""
+        comm.all_reduce(bits.view(self.dtype), op)
         return bits
 
 
-class BrainFloats(np.ndarray):  # type: ignore[type-arg]
-    """Replaces a numpy array of bfloat16."""
-
-
 HALVES = (
-    Half("float16", kernels.Type.FLOAT16, 11, -24, 65504.0),
-    Half("bfloat16", kernels.Type.BFLOAT16, 8, -133, 3.3895313892515355e38),
+    Half(np.float16, kernels.Type.FLOAT16, 11, -24, 65504.0),
+    Half(ml_dtypes.bfloat16, kernels.Type.BFLOAT16, 8, -133, 3.3895313892515355e38),
 )
 
 
-@pytest.fixture(params=HALVES, ids=lambda half: half.name)
-def half(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Half:
-    from switchml import communicator, tensors
-
-    def buffer_of(x: npt.NDArray[np.generic]) -> Buffer:
-        buffer = tensors.buffer_of(x)
-        if isinstance(x, BrainFloats):
-            return Buffer(x, buffer.address, buffer.elements, buffer.size, "bfloat16")
-        return buffer
-
-    monkeypatch.setattr(communicator, "buffer_of", buffer_of)
+@pytest.fixture(params=HALVES, ids=lambda half: np.dtype(half.dtype).name)
+def half(request: pytest.FixtureRequest) -> Half:
     chosen: Half = request.param
     return chosen
 

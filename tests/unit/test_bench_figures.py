@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchml.benchmarks import allreduce, loss, options, plots, report, results
-from switchml.benchmarks.errors import NoMatplotlib, ResultFileError
+from switchml.benchmarks.errors import MissingPackage, ResultFileError
 from switchml.benchmarks.figures import median_ratio, percentile
 from switchml.benchmarks.summary import summarize
 from switchml.benchmarks.turns import Task, Turn, calls_of, turn_of
@@ -193,7 +193,7 @@ def test_pictures_are_drawn(measured: results.Result, tmp_path: Path) -> None:
 
 def test_without_matplotlib_pictures_are_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(NoMatplotlib, match=re.escape("pip install 'switchml[bench]'")):
+    with pytest.raises(MissingPackage, match=re.escape("pip install 'switchml[bench]'")):
         plots.require_matplotlib()
 
 
