@@ -17,7 +17,7 @@ from pathlib import Path
 from random import SystemRandom
 
 import pytest
-from fabric_harness import SCRIPTS, Ctl
+from fabric_harness import SCRIPTS, Ctl, why_no_namespaces
 
 DOCKER = Path(__file__).parents[2] / "docker"
 AGENTS = 8
@@ -92,6 +92,45 @@ def containers(ctl: Ctl) -> Iterator[Containers]:
         made.end()
 
 
+class NetworkNamespace:
+    """A network namespace, which `prepare` sets up; it lasts as long as the process that holds it."""
+
+    def __init__(self, prepare: str) -> None:
+        command = f"{prepare} && echo ready && exec cat"
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == b"ready\n"
+
+    @property
+    def enter(self) -> list[str]:
+        """The command that runs another one inside."""
+        return ["nsenter", f"--target={self._holder.pid}", "--net", "--mount", f"--wd={Path.cwd()}"]
+
+    def close(self) -> None:
+        self._holder.communicate(timeout=STOP_SECONDS)
+
+
+@pytest.fixture
+def enter() -> Iterator[list[str]]:
+    """Provide the command that enters a network of this test, where no program can hold the switch's UDP port.
+
+    Without namespaces the test uses the machine's own network.
+    """
+    if why_no_namespaces():
+        yield []
+        return
+    # getent(1) finds addresses only where one is not of 127.0.0.0/8, as in a container.
+    made = NetworkNamespace("ip link set lo up && ip address add 192.0.2.1/32 dev lo")
+    try:
+        yield made.enter
+    finally:
+        made.close()
+
+
 @pytest.fixture
 def network() -> str:
     """Return the first three bytes of addresses that no other test uses."""
@@ -103,7 +142,7 @@ def script(name: str) -> str:
     return str(DOCKER / name)
 
 
-def test_the_soft_fabric_runs_the_demo(containers: Containers, network: str) -> None:
+def test_the_soft_fabric_runs_the_demo(enter: list[str], containers: Containers, network: str) -> None:
     switch = {"SWITCHML_ADDRESS": f"{network}.1", "SWITCHML_P4RUNTIME": f"{network}.1:9559"}
     controller = switch | {
         "SWITCHML_ADDRESS": f"{network}.2",
@@ -119,24 +158,24 @@ def test_the_soft_fabric_runs_the_demo(containers: Containers, network: str) -> 
         }
         for number in range(AGENTS)
     ]
-    assert "switch: " in containers.check("switch", switch).stderr
-    started = containers.start([script("switch.sh")], switch)
-    containers.wait_healthy("switch", switch)
-    assert containers.check("controller", controller).returncode == 1
-    containers.start([script("controller.sh")], controller)
-    containers.wait_healthy("controller", controller)
-    assert "agent: " in containers.check("agent", agents[0]).stderr
+    assert "switch: " in containers.check("switch", switch, enter).stderr
+    started = containers.start([*enter, script("switch.sh")], switch)
+    containers.wait_healthy("switch", switch, enter)
+    assert containers.check("controller", controller, enter).returncode == 1
+    containers.start([*enter, script("controller.sh")], controller)
+    containers.wait_healthy("controller", controller, enter)
+    assert "agent: " in containers.check("agent", agents[0], enter).stderr
     for agent in agents:
-        containers.start([script("agent.sh")], agent)
+        containers.start([*enter, script("agent.sh")], agent)
     for agent in agents:
-        containers.wait_healthy("agent", agent)
+        containers.wait_healthy("agent", agent, enter)
 
-    containers.run([script("demo.sh")], {"SWITCHML_CONTROLLER": controller["SWITCHML_CONTROLLER"]})
+    containers.run([*enter, script("demo.sh")], {"SWITCHML_CONTROLLER": controller["SWITCHML_CONTROLLER"]})
     training = containers.training()
     assert training["workers"] == AGENTS
     assert len(set(training["parameters_sha256"])) == 1
-    containers.ctl.environment["SWITCHML_CONTROLLER"] = controller["SWITCHML_CONTROLLER"]
-    [job] = containers.ctl.json("job", "list", "--all")["jobs"]
+    listed = containers.run([*enter, str(SCRIPTS / "switchml-ctl"), "job", "list", "--all", "--json"], controller)
+    [job] = json.loads(listed)["jobs"]
     assert job["state"] == "COMPLETED"
     assert len({rank["agent"] for rank in job["ranks"]}) == AGENTS
 
@@ -144,7 +183,7 @@ def test_the_soft_fabric_runs_the_demo(containers: Containers, network: str) -> 
     started.terminate()
     assert started.wait(STOP_SECONDS) == 0
     deadline = time.monotonic() + START_SECONDS
-    while (result := containers.check("controller", controller)).returncode == 0:
+    while (result := containers.check("controller", controller, enter)).returncode == 0:
         assert time.monotonic() < deadline, "the controller is healthy without its switch"
     assert "its switch is not connected" in result.stderr
 
@@ -159,27 +198,16 @@ needs_bmv2 = pytest.mark.skipif(
 )
 
 
-class Pod:
+class Pod(NetworkNamespace):
     """A network namespace like Docker's for service bmv2, with only a loopback interface that is down."""
 
     def __init__(self) -> None:
         quiet = "for which in all default; do echo 1 > /proc/sys/net/ipv6/conf/$which/disable_ipv6; done"
-        command = f"{quiet}; mount --bind -o ro /proc/sys /proc/sys && echo ready && exec cat"
-        self._holder = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self._holder.stdout is not None
-        assert self._holder.stdout.readline() == b"ready\n"
+        super().__init__(f"{quiet}; mount --bind -o ro /proc/sys /proc/sys")
 
     def confine(self, *command: str, capabilities: str = "") -> list[str]:
         kept = ",".join(["-all", *([capabilities] if capabilities else [])])
-        enter = ["nsenter", f"--target={self._holder.pid}", "--net", "--mount", f"--wd={Path.cwd()}"]
-        return [*enter, "setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set={kept}", *command]
-
-    def close(self) -> None:
-        self._holder.communicate(timeout=STOP_SECONDS)
+        return [*self.enter, "setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set={kept}", *command]
 
 
 @pytest.fixture
