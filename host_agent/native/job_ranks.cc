@@ -23,7 +23,7 @@ JobRanks::JobRanks(const RankAssignment& assignment, unsigned thread, unsigned t
       results_(results) {}
 
 void JobRanks::add(const RankAssignment& assignment, RankChannel* channel) {
-  ranks_.push_back(std::make_unique<RankSender>(assignment, thread_, channel));
+  ranks_.push_back(std::make_unique<RankSender>(assignment, thread_, threads_, channel));
 }
 
 void JobRanks::remove(uint8_t rank) {

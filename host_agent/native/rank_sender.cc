@@ -23,11 +23,16 @@ bool is_before(uint32_t chunk, uint32_t other) { return !channel::has_reached(ch
 uint32_t earlier(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? chunk : other; }
 uint32_t later(uint32_t chunk, uint32_t other) { return is_before(chunk, other) ? other : chunk; }
 
+// The bytes of a packet with values.
+double packet_bytes(const RankAssignment& assignment) {
+  return static_cast<double>(wire::protocol::header_bytes + assignment.values * sizeof(uint32_t));
+}
+
 Clock::duration ticks(RoundTrip::Duration seconds) { return std::chrono::duration_cast<Clock::duration>(seconds); }
 
 }  // namespace
 
-RankSender::RankSender(const RankAssignment& assignment, unsigned thread, RankChannel* channel)
+RankSender::RankSender(const RankAssignment& assignment, unsigned thread, unsigned threads, RankChannel* channel)
     : assignment_(checked(assignment)),
       thread_(thread),
       channel_(channel),
@@ -36,7 +41,9 @@ RankSender::RankSender(const RankAssignment& assignment, unsigned thread, RankCh
       flights_(assignment.slots),
       headers_(assignment.slots * kHeaderStride),
       reordering_threshold_(kReorderingThreshold),
-      window_(assignment.slots) {}
+      window_(assignment.slots),
+      delay_bound_(packet_bytes(assignment)),
+      chunk_bytes_(packet_bytes(assignment) / threads) {}
 
 bool RankSender::take_submissions() {
   submitted_.clear();
@@ -66,7 +73,7 @@ void RankSender::send(uint16_t slot, net::SendBatch& batch, Clock::time_point no
     wire::store_header(header, again);
   }
   flight.transmissions = static_cast<uint8_t>(std::min(flight.transmissions + 1, UINT8_MAX));
-  flight.sent = now;
+  flight.departure = {now, delay_bound_.delivered()};
   flight.number = ++last_number_;
   sent_.push_back({flight.number, slot});
   if (next_deadline_ == Clock::time_point::max()) {
@@ -87,9 +94,15 @@ void RankSender::transmit(net::SendBatch& batch, Clock::time_point now) {
   if (slots_.frozen()) {
     return retransmit_frozen(batch, now);
   }
+  bound_window(now);
   fast_retransmit(batch, now);
   retransmit_after_timeout(batch, now);
   send_window(batch, now);
+}
+
+void RankSender::bound_window(Clock::time_point now) {
+  delay_bound_.end_batch(window_.size() * chunk_bytes_, now);
+  window_.bound(static_cast<uint32_t>(std::min<double>(delay_bound_.bytes() / chunk_bytes_, assignment_.slots)));
 }
 
 void RankSender::send_window(net::SendBatch& batch, Clock::time_point now) {
@@ -145,7 +158,7 @@ void RankSender::retransmit_after_timeout(net::SendBatch& batch, Clock::time_poi
   for (retransmit_from_ = later(retransmit_from_, window_begin_);
        retransmit_credit_ > 0 && is_before(retransmit_from_, send_from_); ++retransmit_from_) {
     const uint16_t slot = slot_of(retransmit_from_);
-    if (slots_.state_of(retransmit_from_) == SlotState::in_flight && flights_[slot].sent < last_timeout_) {
+    if (slots_.state_of(retransmit_from_) == SlotState::in_flight && flights_[slot].departure.time < last_timeout_) {
       flights_[slot].timed_out = true;
       send(slot, batch, now);
       status_.retransmissions += 1;
@@ -172,8 +185,10 @@ void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   const wire::Header& header = result.header;
   const bool answers_retransmission = (header.flags & wire::flag::retransmission) != 0;  // of this rank or another one
   const Flight& flight = flights_[result.slot];
+  delay_bound_.result(result.bytes);
   if (header.worker == assignment_.rank && flight.transmissions == 1) {
-    round_trip_.sample(now - flight.sent);
+    round_trip_.sample(now - flight.departure.time);
+    delay_bound_.sample(flight.departure, now);
   }
   window_.result(header.worker == assignment_.rank && answers_retransmission);
   if (flight.transmissions == 1) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "host_agent/native/assignment.h"
+#include "host_agent/native/delay_bound.h"
 #include "host_agent/native/rank_channel.h"
 #include "host_agent/native/rank_profile.h"
 #include "host_agent/native/round_trip.h"
@@ -30,8 +31,8 @@ struct TakenResult {
 // A rank has one sender in each data thread, for the slots that belong to this thread. Only the thread uses it.
 class RankSender {
  public:
-  // `channel` must outlive the sender.
-  RankSender(const RankAssignment& assignment, unsigned thread, RankChannel* channel);
+  // `thread` is one of `threads`. `channel` must outlive the sender.
+  RankSender(const RankAssignment& assignment, unsigned thread, unsigned threads, RankChannel* channel);
   RankSender(const RankSender&) = delete;
   RankSender& operator=(const RankSender&) = delete;
 
@@ -76,7 +77,7 @@ class RankSender {
     bool timed_out = false;           // retransmitted after a timeout
     bool fast_retransmitted = false;  // retransmitted because later results had come
     uint64_t number = 0;              // of its last transmission, among all those of this sender
-    Clock::time_point sent;
+    DelayBound::Departure departure;  // of its last transmission
   };
   struct Transmission {
     uint64_t number;
@@ -86,6 +87,7 @@ class RankSender {
 
   void send(uint16_t slot, net::SendBatch& batch, Clock::time_point now);
   uint16_t slot_of(uint32_t chunk) const { return static_cast<uint16_t>(chunk % assignment_.slots); }
+  void bound_window(Clock::time_point now);
   void send_window(net::SendBatch& batch, Clock::time_point now);
   // The oldest transmission that has no result yet, or null.
   const Transmission* oldest_unfinished();
@@ -123,6 +125,9 @@ class RankSender {
   uint32_t retransmit_credit_ = 0;  // contributions sent before it that may be retransmitted now
   uint32_t retransmit_from_ = 0;    // the lowest chunk of those
   Window window_;
+  DelayBound delay_bound_;
+  // Bytes of this sender's packets for each chunk in the window, on average, as other chunks belong to other threads.
+  double chunk_bytes_;
   RoundTrip round_trip_;
   RankStatus status_;
   counters::Path path_;  // except for round trips, which are in round_trip_

@@ -1,5 +1,5 @@
 // The window: the number of contributions of one rank that may be in flight. It is at most the pool, and smaller if the
-// path loses packets.
+// path loses packets, or if they would wait in its queues.
 #pragma once
 
 #include <algorithm>
@@ -15,17 +15,19 @@ class Window {
  public:
   explicit Window(uint32_t pool) : pool_(pool), size_(std::min(pool, kInitial)) {}
 
-  uint32_t size() const { return size_; }
+  uint32_t size() const { return std::min(size_, bound_); }
+  // Bounds the window from now on; the bound is that of DelayBound.
+  void bound(uint32_t contributions) { bound_ = contributions; }
 
   // Called for each result; `lost` is true if one of this rank's packets for it was lost.
   void result(bool lost) {
     results_ += 1;
     losses_ += lost ? 1 : 0;
-    if (results_ < size_ || (!slow_start_ && results_ < kFewest)) {
+    if (results_ < size() || (!slow_start_ && results_ < kFewest)) {
       return;
     }
     if (losses_ * kTolerated > results_ && losses_ >= kFewestLosses) {
-      size_ = std::max(size_ / 2, std::min(pool_, kSmallest));
+      size_ = std::max(size() / 2, std::min(pool_, kSmallest));
       slow_start_ = false;
     } else {
       size_ = std::min(pool_, slow_start_ ? size_ * 2 : size_ + std::max(size_ / 8, 1U));
@@ -43,6 +45,7 @@ class Window {
 
   uint32_t pool_;
   uint32_t size_;
+  uint32_t bound_ = UINT32_MAX;
   uint32_t results_ = 0;
   uint32_t losses_ = 0;
   bool slow_start_ = true;

@@ -282,6 +282,7 @@ TEST_F(Sender, WindowBeginsWithTheLowestChunkThatHasNoResult) {
 TEST_F(Sender, WindowDoublesAfterARoundWithoutLosses) {
   process_->submit_range(0, kSlots);
   for (const Sent& packet : round()) answer(packet);
+  now_ += milliseconds(1);
   EXPECT_EQ(round().size(), 2 * kInitialWindow);
 }
 
@@ -299,11 +300,24 @@ TEST_F(Sender, LossesOfOtherRanksDoNotShrinkTheWindow) {
   process_->submit_range(0, kSlots);
   std::vector<Sent> sent = round();
   for (Sent& packet : sent) {
-    packet.header.flags |= wire::flag::retransmission;
+    if (packet.header.chunk % 2 == 0) {
+      packet.header.flags |= wire::flag::retransmission;
+      packet.header.worker = 1;
+    }
+    answer(packet);
+  }
+  now_ += milliseconds(1);
+  EXPECT_EQ(round().size(), 2 * kInitialWindow);
+}
+
+TEST_F(Sender, WindowGrowsOnlyWithResultsThatThisRankCompleted) {
+  process_->submit_range(0, kSlots);
+  for (Sent& packet : round()) {
     packet.header.worker = 1;
     answer(packet);
   }
-  EXPECT_EQ(round().size(), 2 * kInitialWindow);
+  now_ += milliseconds(1);
+  EXPECT_EQ(round().size(), kInitialWindow);
 }
 
 TEST_F(Sender, NothingIsRetransmittedBeforeTheTimeout) {

@@ -92,5 +92,25 @@ TEST(Window, NeverExceedsThePoolWhenItGrowsSlowly) {
   EXPECT_EQ(window.size(), 65U);
 }
 
+TEST(Window, IsNeverAboveItsBound) {
+  Window window(1024);
+  window.bound(16);
+  EXPECT_EQ(window.size(), 16U);
+  round(&window, 200);
+  EXPECT_EQ(window.size(), 16U);
+  window.bound(1024);
+  EXPECT_GT(window.size(), 64U);
+}
+
+TEST(Window, LossesHalveWhatCouldBeInFlight) {
+  Window window(1024);
+  round(&window, 2000);
+  ASSERT_EQ(window.size(), 1024U);
+  window.bound(40);
+  round(&window, 40, 5);
+  window.bound(1024);
+  EXPECT_EQ(window.size(), 20U);
+}
+
 }  // namespace
 }  // namespace switchml::agent
