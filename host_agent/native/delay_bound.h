@@ -16,7 +16,7 @@ class DelayBound {
   using TimePoint = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::duration<double>;  // seconds
 
-  // What the sender notes when it sends a packet.
+  // The time and the state at which a packet was sent.
   struct Departure {
     TimePoint time;
     uint64_t delivered = 0;  // delivered() at that time
@@ -96,7 +96,7 @@ class DelayBound {
   void take_rate(double window, TimePoint now) {
     const Duration elapsed = now - last_sample_.time;
     const auto bytes = static_cast<double>(delivered_ - last_sample_.delivered);
-    // If less than half the window was delivered, the application had no more to send, and nothing is known of the path.
+    // If less than half the window was delivered, the application had no more to send: this says nothing of the path.
     if (probing() || elapsed.count() <= 0 || 2 * bytes < window) return;
     rate_.add(bytes / elapsed.count());
     if (last_sample_.delivered < round_began_) return;

@@ -1,5 +1,6 @@
 """`switchml-ctl bench links`: rows from real links, and nothing left behind, also by a benchmark that was killed."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,35 @@ def test_every_worker_sends_its_tensor_once(ctl: Ctl) -> None:
         assert row["largest_error"] <= row["allowed_error"]
     assert not run_directory_of(ctl).exists()
     assert not ctl.run_dir.exists()
+
+
+@needs_namespaces
+def test_a_queue_is_not_filled(ctl: Ctl) -> None:
+    """A pool of packets, 2 MiB, is more than a queue of 50 ms holds at this rate."""
+    options = ("--link", "200mbit", "--queue", "50ms", "--workers", "2", "--peers", "", "--repetitions", "1")
+    result = ctl.json("bench", "links", *options, "--size", "8MiB")
+    for row in result["rows"]:
+        assert row["dropped"] < 0.005
+
+
+@needs_namespaces
+def test_an_interrupted_benchmark_leaves_nothing(ctl: Ctl) -> None:
+    directory = run_directory_of(ctl)
+    bench = ctl.start(
+        *("bench", "links", *ONE_TURN, "--size", "8MiB", "--iterations", "1000"),
+        start_new_session=True,  # Ctrl-C goes to all processes of a terminal's foreground group
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job of a shell ignores it
+    )
+    wait_until(lambda: (directory / "ranks" / "udp.sock").exists(), "the ranks start")
+    inside = [pid for name in Namespaces(directory).existing() for pid in processes_in(name)]
+    assert inside
+    os.killpg(bench.pid, signal.SIGINT)
+    _, said = bench.communicate(timeout=60)
+    assert bench.returncode == 128 + signal.SIGINT
+    assert "Traceback" not in said
+    assert Namespaces(directory).existing() == []
+    assert not any(runs(pid) for pid in inside)
+    assert not directory.exists()
 
 
 @needs_namespaces

@@ -22,11 +22,11 @@ constexpr double kRate = 25e6;              // bytes per second
 constexpr uint32_t kUnlimited = 1U << 20U;  // packets
 
 struct Path {
-  double rate = kRate;  // bytes per second
-  Seconds delay{0.02};  // from the link to the result, without a queue
+  double rate = kRate;                                     // bytes per second
+  Seconds delay{0.02};                                     // from the link to the result, without a queue
   double queue = std::numeric_limits<double>::infinity();  // bytes that wait; more are dropped
 
-  // Of one packet, without a queue.
+  // The round trip of one packet, without a queue.
   Seconds round_trip() const { return delay + Seconds(kPacket / rate); }
   // The bytes that keep the path busy.
   double product() const { return rate * round_trip().count(); }
@@ -40,7 +40,7 @@ class Flow {
   Path& path() { return path_; }  // may be changed
 
   // Sends for this time what the window allows, up to `application` packets in flight. Results that come while another
-  // rank is `late` are no samples. Returns the bytes per second that were delivered.
+  // rank is `late` are not samples. Returns the bytes per second that were delivered.
   double run(Seconds time, uint32_t application = kUnlimited, bool late = false) {
     const TimePoint end = now_ + ticks(time);
     const uint64_t before = bound_.delivered();
@@ -200,7 +200,7 @@ TEST(DelayBound, DoesNotTakeItsOwnQueueForALongerPath) {
   EXPECT_NEAR(flow.run(Seconds(100)), kRate, 0.01 * kRate);
 }
 
-// A host with busy CPUs looks at the results now and then. What it had in flight before would no longer be enough.
+// A host with busy CPUs looks at the results now and then, and must have more in flight than the path holds.
 TEST(DelayBound, AllowsTheBurstsInWhichResultsCome) {
   constexpr Seconds kInterval{0.01};
   Flow flow({4 * kRate, Seconds(0.0005)});
