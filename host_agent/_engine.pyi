@@ -15,6 +15,7 @@ class RankStatus(TypedDict):
     ignored: int  # packets that answered nothing in flight
     position: int  # contributions sent for the first time
     gso_batch_size: int  # the largest number of packets sent in one message, over udp; 0 before it was measured
+    window: int  # packets that may be in flight; 0 for a rank that shares memory with the switch
     round_trip_seconds: float
     epoch_spent: bool  # a slot was used nearly as often as an epoch allows
 

@@ -53,4 +53,10 @@ class AgentMetrics:
                 status["gso_batch_size"],
                 **labels,
             )
+            families.gauge(
+                "switchml_rank_window_packets",
+                "Packets that may be in flight; 0 for a rank that shares memory with the switch.",
+                status["window"],
+                **labels,
+            )
             families.counters((*THREAD, *PROCESS, *PATH), self._engine.profile(handle, 0), **labels)

@@ -32,6 +32,7 @@ RankAssignment checked(RankAssignment assignment);
 struct RankStatus : counters::Rank {
   uint64_t position = 0;        // contributions sent for the first time; the rank with the fewest lags
   uint64_t gso_batch_size = 0;  // see JobTransport
+  uint64_t window = 0;          // packets that may be in flight; 0 for ranks that share memory with the switch
   double round_trip_seconds = 0;
   uint64_t uses = 0;         // of the slot that was used most
   bool epoch_spent = false;  // the epoch must end soon, because a slot was used nearly as often as is allowed

@@ -141,6 +141,7 @@ RankStatus RankChannel::status() const {
     sum.position += part.position;
     sum.uses = std::max(sum.uses, part.uses);
     sum.gso_batch_size = std::max(sum.gso_batch_size, part.gso_batch_size);
+    sum.window = std::max(sum.window, part.window);
     sum.round_trip_seconds = std::max(sum.round_trip_seconds, part.round_trip_seconds);
   }
   return sum;

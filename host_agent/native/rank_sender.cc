@@ -238,6 +238,7 @@ void RankSender::retransmit_frozen(net::SendBatch& batch, Clock::time_point now)
 
 void RankSender::publish(bool nothing_left, uint64_t gso_batch_size) {
   status_.gso_batch_size = gso_batch_size;
+  status_.window = window_.size();
   status_.round_trip_seconds = round_trip_.smoothed().count();
   channel_->complete(thread_, status_, &finished_, nothing_left);
 }

@@ -98,6 +98,8 @@ const auto kRankStatus = record<RankStatus>(
     field("position", &RankStatus::position, "contributions sent for the first time"),
     field("gso_batch_size", &RankStatus::gso_batch_size,
           "the largest number of packets sent in one message, over udp; 0 before it was measured"),
+    field("window", &RankStatus::window,
+          "packets that may be in flight; 0 for a rank that shares memory with the switch"),
     field("round_trip_seconds", &RankStatus::round_trip_seconds),
     field("epoch_spent", &RankStatus::epoch_spent, "a slot was used nearly as often as an epoch allows"));
 
