@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "native/kernels/half.h"
+#include "native/kernels/lanes.h"
 #include "native/wire/constants.h"
 
 namespace switchml::kernels {
@@ -63,6 +64,66 @@ template <typename Value>
 constexpr int kLargestShift = sizeof(Value) == sizeof(float) ? kLargestFactor : kLargestFactor - 6;
 static_assert(wire::protocol::max_workers <= 1 << 6, "an average divides by at most max_workers");
 
+// The factors that scale a value to levels of a narrow lane: value * first * second, where `first` is a power of two.
+struct LaneScale {
+  float first;
+  float second;
+  LaneScale(int shift, int32_t levels);
+};
+
+// The factors that scale a sum of lanes to a value: lane * first * second, where `second` is a power of two.
+struct LaneUnit {
+  float first;
+  float second;
+  LaneUnit(int shift, int32_t divisor);
+};
+
+// Stochastic rounding compares 24 random bits, multiplied by this, with the part of a number above the integer below
+// it.
+constexpr float kUnitOfRandom = 0x1p-24F;
+
+// The functions for narrow lanes of one floating-point type and of one integer type.
+template <typename Value>
+struct FloatLanes {
+  uint32_t (*quantize)(const Value* values, size_t count, int lane_bits, LaneScale scale, const Rounding& rounding,
+                       uint8_t* words, bool streaming);
+  uint32_t (*dequantize)(const uint8_t* words, size_t count, int lane_bits, LaneUnit unit, Value* values);
+};
+
+template <typename Integer>
+struct IntegerLanes {
+  uint32_t (*pack)(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming);
+  uint32_t (*unpack)(const uint8_t* words, size_t count, int lane_bits, Integer* values);
+};
+
+struct LaneFunctions {
+  FloatLanes<float> float32;
+  FloatLanes<Float16> float16;
+  FloatLanes<BFloat16> bfloat16;
+  IntegerLanes<Boolean> boolean;
+  IntegerLanes<int8_t> int8;
+  IntegerLanes<uint8_t> uint8;
+  IntegerLanes<int16_t> int16;
+  IntegerLanes<int32_t> int32;
+
+  const FloatLanes<float>& of(const float* /*type*/) const { return float32; }
+  const FloatLanes<Float16>& of(const Float16* /*type*/) const { return float16; }
+  const FloatLanes<BFloat16>& of(const BFloat16* /*type*/) const { return bfloat16; }
+  const IntegerLanes<Boolean>& of(const Boolean* /*type*/) const { return boolean; }
+  const IntegerLanes<int8_t>& of(const int8_t* /*type*/) const { return int8; }
+  const IntegerLanes<uint8_t>& of(const uint8_t* /*type*/) const { return uint8; }
+  const IntegerLanes<int16_t>& of(const int16_t* /*type*/) const { return int16; }
+  const IntegerLanes<int32_t>& of(const int32_t* /*type*/) const { return int32; }
+};
+
+extern const LaneFunctions kPortableLanes;
+#if defined(__x86_64__)
+extern const LaneFunctions kAvx2Lanes;
+extern const LaneFunctions kAvx512Lanes;
+#elif defined(__aarch64__)
+extern const LaneFunctions kNeonLanes;
+#endif
+
 struct Functions {
   ValueFunctions<float> float32;
   ValueFunctions<Float16> float16;
@@ -102,6 +163,18 @@ uint32_t pack(const uint8_t* values, size_t first, size_t count, uint8_t* words)
 uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* values);
 // Returns the sum of weight_(first + i) * words[i] for i in [begin, end).
 uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end);
+
+// For narrow lanes, `first` is an element that starts a word.
+template <typename Value>
+uint32_t quantize_lanes(const Value* values, size_t first, size_t count, int lane_bits, LaneScale scale,
+                        const Rounding& rounding, uint8_t* words);
+template <typename Value>
+uint32_t dequantize_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, LaneUnit unit,
+                          Value* values);
+template <typename Integer>
+uint32_t pack_lanes(const Integer* values, size_t first, size_t count, int lane_bits, uint8_t* words);
+template <typename Integer>
+uint32_t unpack_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, Integer* values);
 
 // Returns the float32 exponent field of a magnitude: the bits of a value without its sign.
 inline uint16_t exponent_of(uint32_t magnitude, const float* /*type*/) {

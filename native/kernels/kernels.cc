@@ -26,8 +26,25 @@ const Functions* functions_for(Instructions instructions) {
   }
 }
 
+const LaneFunctions* lane_functions_for(Instructions instructions) {
+  switch (instructions) {
+#if defined(__x86_64__)
+    case Instructions::avx512:
+      return &kAvx512Lanes;
+    case Instructions::avx2:
+      return &kAvx2Lanes;
+#elif defined(__aarch64__)
+    case Instructions::neon:
+      return &kNeonLanes;
+#endif
+    default:
+      return &kPortableLanes;
+  }
+}
+
 Instructions chosen = best_of_processor();
 const Functions* in_use = functions_for(chosen);
+const LaneFunctions* lanes_in_use = lane_functions_for(chosen);
 
 }  // namespace
 
@@ -41,6 +58,7 @@ void use_instructions(Instructions instructions) {
   }
   chosen = instructions;
   in_use = functions_for(instructions);
+  lanes_in_use = lane_functions_for(instructions);
 }
 
 template <typename Value>
@@ -96,5 +114,45 @@ uint32_t pack(const uint8_t* values, size_t count, uint8_t* words, bool streamin
 uint32_t unpack(const uint8_t* words, size_t count, uint8_t* values) { return in_use->unpack(words, count, values); }
 
 uint32_t weigh(const uint8_t* words, size_t first, size_t count) { return in_use->weigh(words, first, count); }
+
+template <typename Value>
+uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, int shift, int32_t levels,
+                        const Rounding& rounding, uint8_t* words, bool streaming) {
+  return lanes_in_use->of(values).quantize(values, count, lane_bits, LaneScale(shift, levels), rounding, words,
+                                           streaming);
+}
+
+template <typename Value>
+uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, int shift, int32_t divisor,
+                          Value* values) {
+  return lanes_in_use->of(values).dequantize(words, count, lane_bits, LaneUnit(shift, divisor), values);
+}
+
+template <typename Integer>
+uint32_t pack_lanes(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming) {
+  return lanes_in_use->of(values).pack(values, count, lane_bits, words, streaming);
+}
+
+template <typename Integer>
+uint32_t unpack_lanes(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
+  return lanes_in_use->of(values).unpack(words, count, lane_bits, values);
+}
+
+template uint32_t quantize_lanes(const float*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool);
+template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, float*);
+template uint32_t quantize_lanes(const Float16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool);
+template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, Float16*);
+template uint32_t quantize_lanes(const BFloat16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool);
+template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, BFloat16*);
+template uint32_t pack_lanes(const Boolean*, size_t, int, uint8_t*, bool);
+template uint32_t unpack_lanes(const uint8_t*, size_t, int, Boolean*);
+template uint32_t pack_lanes(const int8_t*, size_t, int, uint8_t*, bool);
+template uint32_t unpack_lanes(const uint8_t*, size_t, int, int8_t*);
+template uint32_t pack_lanes(const uint8_t*, size_t, int, uint8_t*, bool);
+template uint32_t unpack_lanes(const uint8_t*, size_t, int, uint8_t*);
+template uint32_t pack_lanes(const int16_t*, size_t, int, uint8_t*, bool);
+template uint32_t unpack_lanes(const uint8_t*, size_t, int, int16_t*);
+template uint32_t pack_lanes(const int32_t*, size_t, int, uint8_t*, bool);
+template uint32_t unpack_lanes(const uint8_t*, size_t, int, int32_t*);
 
 }  // namespace switchml::kernels

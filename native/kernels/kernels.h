@@ -9,6 +9,7 @@
 
 #include "native/kernels/half.h"
 #include "native/kernels/instructions.h"
+#include "native/kernels/lanes.h"
 #include "native/kernels/streaming.h"
 
 namespace switchml::kernels {

@@ -297,6 +297,257 @@ SWITCHML_AVX2 void narrow(const float* floats, size_t count, Half* values) {
   }
   portable::narrow(floats, i, count, values);
 }
+
+// Narrow lanes. The functions below take sixteen (16 bits) or thirty-two (8 bits) elements at a time, which fill a
+// vector of words.
+
+SWITCHML_AVX2 inline __m256i load_integers(const int32_t* from) { return load(from); }
+
+SWITCHML_AVX2 inline __m256i load_integers(const int16_t* from) {
+  return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+SWITCHML_AVX2 inline __m256i load_integers(const int8_t* from) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+}
+
+SWITCHML_AVX2 inline __m256i load_integers(const uint8_t* from) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+}
+
+SWITCHML_AVX2 inline __m256i load_integers(const Boolean* from) {
+  return _mm256_min_epi32(load_integers(&from->byte), _mm256_set1_epi32(1));
+}
+
+SWITCHML_AVX2 inline void store_integers(int32_t* to, __m256i integers) {
+  store<false>(reinterpret_cast<uint8_t*>(to), integers);
+}
+
+// Returns the lower halves of the integers, in 128 bits.
+SWITCHML_AVX2 inline __m128i lower_halves(__m256i integers) {
+  const __m256i order =
+      _mm256_broadcastsi128_si256(_mm_set_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 13, 12, 9, 8, 5, 4, 1, 0));
+  const __m256i gathered = _mm256_shuffle_epi8(integers, order);
+  return _mm_unpacklo_epi64(_mm256_castsi256_si128(gathered), _mm256_extracti128_si256(gathered, 1));
+}
+
+SWITCHML_AVX2 inline void store_integers(int16_t* to, __m256i integers) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), lower_halves(integers));
+}
+
+SWITCHML_AVX2 inline void store_integers(uint8_t* to, __m256i integers) {
+  const __m128i order = _mm_set_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 14, 12, 10, 8, 6, 4, 2, 0);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(lower_halves(integers), order));
+}
+
+SWITCHML_AVX2 inline void store_integers(int8_t* to, __m256i integers) {
+  store_integers(reinterpret_cast<uint8_t*>(to), integers);
+}
+
+SWITCHML_AVX2 inline void store_integers(Boolean* to, __m256i integers) {
+  const __m256i zero = _mm256_cmpeq_epi32(integers, _mm256_setzero_si256());
+  store_integers(&to->byte, _mm256_andnot_si256(zero, _mm256_set1_epi32(1)));
+}
+
+// Returns first_i + second_i * 2^kBits for the adjacent pairs (first_i, second_i) in the 16 integers of `low` and
+// `high`.
+template <int kBits>
+SWITCHML_AVX2 inline __m256i joined(__m256i low, __m256i high) {
+  const __m256 lower = _mm256_castsi256_ps(low);
+  const __m256 upper = _mm256_castsi256_ps(high);
+  const __m256i firsts = _mm256_castps_si256(_mm256_shuffle_ps(lower, upper, 0b10001000));
+  const __m256i seconds = _mm256_castps_si256(_mm256_shuffle_ps(lower, upper, 0b11011101));
+  return _mm256_permute4x64_epi64(_mm256_add_epi32(firsts, _mm256_slli_epi32(seconds, kBits)), 0b11011000);
+}
+
+struct Pair {
+  __m256i low;
+  __m256i high;
+};
+
+// Does the opposite of joined(): a first number is signed and has kBits bits.
+template <int kBits>
+SWITCHML_AVX2 inline Pair split(__m256i numbers) {
+  const __m256i first = _mm256_srai_epi32(_mm256_slli_epi32(numbers, kWordBits - kBits), kWordBits - kBits);
+  const __m256i second = _mm256_srai_epi32(_mm256_sub_epi32(numbers, first), kBits);
+  const __m256i lower = _mm256_unpacklo_epi32(first, second);
+  const __m256i upper = _mm256_unpackhi_epi32(first, second);
+  return {_mm256_permute2x128_si256(lower, upper, 0x20), _mm256_permute2x128_si256(lower, upper, 0x31)};
+}
+
+// Writes as many words as fill whole vectors, and sets `done` to their elements. integers(i) returns the eight lanes
+// from i on.
+template <int kBits, bool kStreaming, typename Integers>
+SWITCHML_AVX2 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Integers& integers) {
+  constexpr size_t kElements = kLanes * kWordBits / kBits;
+  Weigher weigher;
+  size_t vectors = 0;
+  size_t i = 0;
+  for (; i + kElements <= count; i += kElements, ++vectors) {
+    uint8_t* to = words + 4 * kLanes * vectors;
+    __m256i word = joined<kBits>(integers(i), integers(i + kLanes));
+    if constexpr (kBits == 8) {
+      word = joined<16>(word, joined<kBits>(integers(i + 2 * kLanes), integers(i + 3 * kLanes)));
+    }
+    weigher.add(word);
+    store<kStreaming>(to, swap(word));
+  }
+  *done = i;
+  return weigher.sum(vectors);
+}
+
+// Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, lanes) for each eight.
+template <int kBits, typename Set>
+SWITCHML_AVX2 inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, const Set& set) {
+  constexpr size_t kElements = kLanes * kWordBits / kBits;
+  Weigher weigher;
+  size_t vectors = 0;
+  size_t i = 0;
+  for (; i + kElements <= count; i += kElements, ++vectors) {
+    const uint8_t* from = words + 4 * kLanes * vectors;
+    const __m256i word = swap(load(from));
+    weigher.add(word);
+    const Pair halves = split<16>(word);
+    if constexpr (kBits == 16) {
+      set(i, halves.low);
+      set(i + kLanes, halves.high);
+    } else {
+      const Pair first = split<kBits>(halves.low);
+      const Pair second = split<kBits>(halves.high);
+      set(i, first.low);
+      set(i + kLanes, first.high);
+      set(i + 2 * kLanes, second.low);
+      set(i + 3 * kLanes, second.high);
+    }
+  }
+  *done = i;
+  return weigher.sum(vectors);
+}
+
+// The same numbers as scrambled() in lanes.h.
+SWITCHML_AVX2 inline __m256i scrambled_from(uint32_t counter, const Rounding& rounding) {
+  const __m256i place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  __m256i bits = _mm256_add_epi32(place, _mm256_set1_epi32(static_cast<int>(counter + rounding.first_key)));
+  bits = _mm256_xor_si256(bits, _mm256_srli_epi32(bits, 16));
+  bits = _mm256_mullo_epi32(bits, _mm256_set1_epi32(0x7feb352d));
+  bits = _mm256_xor_si256(bits, _mm256_srli_epi32(bits, 15));
+  bits = _mm256_add_epi32(bits, _mm256_set1_epi32(static_cast<int>(rounding.second_key)));
+  bits = _mm256_mullo_epi32(bits, _mm256_set1_epi32(static_cast<int>(0x846ca68bU)));
+  return _mm256_xor_si256(bits, _mm256_srli_epi32(bits, 16));
+}
+
+template <bool kStochastic>
+SWITCHML_AVX2 inline __m256i rounded(__m256 scaled, uint32_t counter, const Rounding& rounding) {
+  if constexpr (kStochastic) {
+    const __m256 below = _mm256_floor_ps(scaled);
+    const __m256i bits = _mm256_srli_epi32(scrambled_from(counter, rounding), 8);
+    const __m256 random = _mm256_mul_ps(_mm256_cvtepi32_ps(bits), _mm256_set1_ps(kUnitOfRandom));
+    const __m256 up = _mm256_cmp_ps(random, _mm256_sub_ps(scaled, below), _CMP_LT_OQ);
+    return _mm256_sub_epi32(_mm256_cvttps_epi32(below), _mm256_castps_si256(up));  // all bits set are -1
+  } else {
+    return _mm256_cvtps_epi32(scaled);
+  }
+}
+
+template <int kBits, bool kStochastic, bool kStreaming, typename Value>
+SWITCHML_AVX2 uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding,
+                                         uint8_t* words) {
+  const __m256 first = _mm256_set1_ps(scale.first);
+  const __m256 second = _mm256_set1_ps(scale.second);
+  size_t done = 0;
+  const uint32_t sum = write_lanes<kBits, kStreaming>(count, words, &done, [&](size_t i) SWITCHML_AVX2 {
+    const __m256 scaled = _mm256_mul_ps(_mm256_mul_ps(load_values(values + i), first), second);
+    return rounded<kStochastic>(scaled, rounding.counter + static_cast<uint32_t>(i), rounding);
+  });
+  return sum + portable::quantize_lanes(values, done, count, kBits, scale, rounding, words);
+}
+
+template <int kBits, typename Value>
+uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding, uint8_t* words,
+                           bool streaming) {
+  if (rounding.stochastic) {
+    return streaming ? quantize_lanes_to<kBits, true, true>(values, count, scale, rounding, words)
+                     : quantize_lanes_to<kBits, true, false>(values, count, scale, rounding, words);
+  }
+  return streaming ? quantize_lanes_to<kBits, false, true>(values, count, scale, rounding, words)
+                   : quantize_lanes_to<kBits, false, false>(values, count, scale, rounding, words);
+}
+
+template <typename Value>
+uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, LaneScale scale, const Rounding& rounding,
+                        uint8_t* words, bool streaming) {
+  switch (lane_bits) {
+    case 8:
+      return quantize_lanes_to<8>(values, count, scale, rounding, words, streaming);
+    case 16:
+      return quantize_lanes_to<16>(values, count, scale, rounding, words, streaming);
+    default:
+      return portable::quantize_lanes(values, 0, count, lane_bits, scale, rounding, words);
+  }
+}
+
+template <int kBits, typename Value>
+SWITCHML_AVX2 uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, LaneUnit unit, Value* values) {
+  const __m256 first = _mm256_set1_ps(unit.first);
+  const __m256 second = _mm256_set1_ps(unit.second);
+  size_t done = 0;
+  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, __m256i lanes) SWITCHML_AVX2 {
+    store_numbers(values + i, _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(lanes), first), second));
+  });
+  return sum + portable::dequantize_lanes(words, done, count, kBits, unit, values);
+}
+
+template <typename Value>
+uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, LaneUnit unit, Value* values) {
+  switch (lane_bits) {
+    case 8:
+      return dequantize_lanes_from<8>(words, count, unit, values);
+    case 16:
+      return dequantize_lanes_from<16>(words, count, unit, values);
+    default:
+      return portable::dequantize_lanes(words, 0, count, lane_bits, unit, values);
+  }
+}
+
+template <int kBits, bool kStreaming, typename Integer>
+SWITCHML_AVX2 uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
+  size_t done = 0;
+  const uint32_t sum = write_lanes<kBits, kStreaming>(
+      count, words, &done, [&](size_t i) SWITCHML_AVX2 { return load_integers(values + i); });
+  return sum + portable::pack_lanes(values, done, count, kBits, words);
+}
+
+template <typename Integer>
+uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming) {
+  switch (lane_bits) {
+    case 8:
+      return streaming ? pack_lanes_to<8, true>(values, count, words) : pack_lanes_to<8, false>(values, count, words);
+    case 16:
+      return streaming ? pack_lanes_to<16, true>(values, count, words) : pack_lanes_to<16, false>(values, count, words);
+    default:
+      return portable::pack_lanes(values, 0, count, lane_bits, words);
+  }
+}
+
+template <int kBits, typename Integer>
+SWITCHML_AVX2 uint32_t unpack_lanes_from(const uint8_t* words, size_t count, Integer* values) {
+  size_t done = 0;
+  const uint32_t sum = read_lanes<kBits>(
+      words, count, &done, [&](size_t i, __m256i lanes) SWITCHML_AVX2 { store_integers(values + i, lanes); });
+  return sum + portable::unpack_lanes(words, done, count, kBits, values);
+}
+
+template <typename Integer>
+uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
+  switch (lane_bits) {
+    case 8:
+      return unpack_lanes_from<8>(words, count, values);
+    case 16:
+      return unpack_lanes_from<16>(words, count, values);
+    default:
+      return portable::unpack_lanes(words, 0, count, lane_bits, values);
+  }
+}
 // NOLINTEND(portability-simd-intrinsics)
 
 }  // namespace
@@ -308,6 +559,13 @@ const Functions kAvx2 = {
     pack,
     unpack,
     weigh,
+};
+
+const LaneFunctions kAvx2Lanes = {
+    {quantize_lanes<float>, dequantize_lanes<float>},       {quantize_lanes<Float16>, dequantize_lanes<Float16>},
+    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>}, {pack_integers<Boolean>, unpack_integers<Boolean>},
+    {pack_integers<int8_t>, unpack_integers<int8_t>},       {pack_integers<uint8_t>, unpack_integers<uint8_t>},
+    {pack_integers<int16_t>, unpack_integers<int16_t>},     {pack_integers<int32_t>, unpack_integers<int32_t>},
 };
 
 }  // namespace switchml::kernels

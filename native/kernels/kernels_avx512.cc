@@ -289,6 +289,251 @@ SWITCHML_AVX512 void narrow(const float* floats, size_t count, Half* values) {
   }
   portable::narrow(floats, i, count, values);
 }
+
+// Narrow lanes. The functions below take thirty-two (16 bits) or sixty-four (8 bits) elements at a time, which fill a
+// vector of words.
+
+SWITCHML_AVX512 inline __m512i load_integers(const int32_t* from) { return _mm512_loadu_si512(from); }
+
+SWITCHML_AVX512 inline __m512i load_integers(const int16_t* from) {
+  return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
+SWITCHML_AVX512 inline __m512i load_integers(const int8_t* from) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+SWITCHML_AVX512 inline __m512i load_integers(const uint8_t* from) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+SWITCHML_AVX512 inline __m512i load_integers(const Boolean* from) {
+  return _mm512_min_epi32(load_integers(&from->byte), _mm512_set1_epi32(1));
+}
+
+SWITCHML_AVX512 inline void store_integers(int32_t* to, __m512i integers) { _mm512_storeu_si512(to, integers); }
+
+SWITCHML_AVX512 inline void store_integers(int16_t* to, __m512i integers) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(integers));
+}
+
+SWITCHML_AVX512 inline void store_integers(uint8_t* to, __m512i integers) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(integers));
+}
+
+SWITCHML_AVX512 inline void store_integers(int8_t* to, __m512i integers) {
+  store_integers(reinterpret_cast<uint8_t*>(to), integers);
+}
+
+SWITCHML_AVX512 inline void store_integers(Boolean* to, __m512i integers) {
+  store_integers(&to->byte, _mm512_maskz_set1_epi32(_mm512_test_epi32_mask(integers, integers), 1));
+}
+
+// Returns first_i + second_i * 2^kBits for the adjacent pairs (first_i, second_i) in the 32 integers of `low` and
+// `high`.
+template <int kBits>
+SWITCHML_AVX512 inline __m512i joined(__m512i low, __m512i high) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+  const __m512i seconds = _mm512_permutex2var_epi32(low, odd, high);
+  return _mm512_add_epi32(_mm512_permutex2var_epi32(low, even, high), _mm512_slli_epi32(seconds, kBits));
+}
+
+struct Pair {
+  __m512i low;
+  __m512i high;
+};
+
+// Does the opposite of joined(): a first number is signed and has kBits bits.
+template <int kBits>
+SWITCHML_AVX512 inline Pair split(__m512i numbers) {
+  const __m512i first = _mm512_srai_epi32(_mm512_slli_epi32(numbers, kWordBits - kBits), kWordBits - kBits);
+  const __m512i second = _mm512_srai_epi32(_mm512_sub_epi32(numbers, first), kBits);
+  const __m512i lower = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i upper = _mm512_add_epi32(lower, _mm512_set1_epi32(8));
+  return {_mm512_permutex2var_epi32(first, lower, second), _mm512_permutex2var_epi32(first, upper, second)};
+}
+
+// Writes as many words as fill whole vectors, and sets `done` to their elements. integers(i) returns the sixteen lanes
+// from i on.
+template <int kBits, bool kStreaming, typename Integers>
+SWITCHML_AVX512 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Integers& integers) {
+  constexpr size_t kElements = kLanes * kWordBits / kBits;
+  Weigher weigher;
+  size_t vectors = 0;
+  size_t i = 0;
+  for (; i + kElements <= count; i += kElements, ++vectors) {
+    uint8_t* to = words + 4 * kLanes * vectors;
+    if (!kStreaming) {
+      __builtin_prefetch(to + kAhead, 1);
+    }
+    __m512i word = joined<kBits>(integers(i), integers(i + kLanes));
+    if constexpr (kBits == 8) {
+      word = joined<16>(word, joined<kBits>(integers(i + 2 * kLanes), integers(i + 3 * kLanes)));
+    }
+    weigher.add(word);
+    store<kStreaming>(to, swap(word));
+  }
+  *done = i;
+  return weigher.sum(vectors);
+}
+
+// Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, lanes) for each sixteen.
+template <int kBits, typename Set>
+SWITCHML_AVX512 inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, const Set& set) {
+  constexpr size_t kElements = kLanes * kWordBits / kBits;
+  Weigher weigher;
+  size_t vectors = 0;
+  size_t i = 0;
+  for (; i + kElements <= count; i += kElements, ++vectors) {
+    const uint8_t* from = words + 4 * kLanes * vectors;
+    _mm_prefetch(from + kAhead, _MM_HINT_T0);
+    const __m512i word = swap(_mm512_loadu_si512(from));
+    weigher.add(word);
+    const Pair halves = split<16>(word);
+    if constexpr (kBits == 16) {
+      set(i, halves.low);
+      set(i + kLanes, halves.high);
+    } else {
+      const Pair first = split<kBits>(halves.low);
+      const Pair second = split<kBits>(halves.high);
+      set(i, first.low);
+      set(i + kLanes, first.high);
+      set(i + 2 * kLanes, second.low);
+      set(i + 3 * kLanes, second.high);
+    }
+  }
+  *done = i;
+  return weigher.sum(vectors);
+}
+
+// The same numbers as scrambled() in lanes.h.
+SWITCHML_AVX512 inline __m512i scrambled_from(uint32_t counter, const Rounding& rounding) {
+  const __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  __m512i bits = _mm512_add_epi32(place, _mm512_set1_epi32(static_cast<int>(counter + rounding.first_key)));
+  bits = _mm512_xor_si512(bits, _mm512_srli_epi32(bits, 16));
+  bits = _mm512_mullo_epi32(bits, _mm512_set1_epi32(0x7feb352d));
+  bits = _mm512_xor_si512(bits, _mm512_srli_epi32(bits, 15));
+  bits = _mm512_add_epi32(bits, _mm512_set1_epi32(static_cast<int>(rounding.second_key)));
+  bits = _mm512_mullo_epi32(bits, _mm512_set1_epi32(static_cast<int>(0x846ca68bU)));
+  return _mm512_xor_si512(bits, _mm512_srli_epi32(bits, 16));
+}
+
+template <bool kStochastic>
+SWITCHML_AVX512 inline __m512i rounded(__m512 scaled, uint32_t counter, const Rounding& rounding) {
+  if constexpr (kStochastic) {
+    const __m512 below = _mm512_roundscale_ps(scaled, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    const __m512i bits = _mm512_srli_epi32(scrambled_from(counter, rounding), 8);
+    const __m512 random = _mm512_mul_ps(_mm512_cvtepi32_ps(bits), _mm512_set1_ps(kUnitOfRandom));
+    const __mmask16 up = _mm512_cmp_ps_mask(random, _mm512_sub_ps(scaled, below), _CMP_LT_OQ);
+    const __m512i lower = _mm512_cvttps_epi32(below);
+    return _mm512_mask_add_epi32(lower, up, lower, _mm512_set1_epi32(1));
+  } else {
+    return _mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+}
+
+template <int kBits, bool kStochastic, bool kStreaming, typename Value>
+SWITCHML_AVX512 uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding,
+                                           uint8_t* words) {
+  const __m512 first = _mm512_set1_ps(scale.first);
+  const __m512 second = _mm512_set1_ps(scale.second);
+  size_t done = 0;
+  const uint32_t sum = write_lanes<kBits, kStreaming>(count, words, &done, [&](size_t i) SWITCHML_AVX512 {
+    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, _MM_HINT_T0);
+    const __m512 scaled = _mm512_mul_ps(_mm512_mul_ps(load_values(values + i), first), second);
+    return rounded<kStochastic>(scaled, rounding.counter + static_cast<uint32_t>(i), rounding);
+  });
+  return sum + portable::quantize_lanes(values, done, count, kBits, scale, rounding, words);
+}
+
+template <int kBits, typename Value>
+uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding, uint8_t* words,
+                           bool streaming) {
+  if (rounding.stochastic) {
+    return streaming ? quantize_lanes_to<kBits, true, true>(values, count, scale, rounding, words)
+                     : quantize_lanes_to<kBits, true, false>(values, count, scale, rounding, words);
+  }
+  return streaming ? quantize_lanes_to<kBits, false, true>(values, count, scale, rounding, words)
+                   : quantize_lanes_to<kBits, false, false>(values, count, scale, rounding, words);
+}
+
+template <typename Value>
+uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, LaneScale scale, const Rounding& rounding,
+                        uint8_t* words, bool streaming) {
+  switch (lane_bits) {
+    case 8:
+      return quantize_lanes_to<8>(values, count, scale, rounding, words, streaming);
+    case 16:
+      return quantize_lanes_to<16>(values, count, scale, rounding, words, streaming);
+    default:
+      return portable::quantize_lanes(values, 0, count, lane_bits, scale, rounding, words);
+  }
+}
+
+template <int kBits, typename Value>
+SWITCHML_AVX512 uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, LaneUnit unit, Value* values) {
+  const __m512 first = _mm512_set1_ps(unit.first);
+  const __m512 second = _mm512_set1_ps(unit.second);
+  size_t done = 0;
+  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, __m512i lanes) SWITCHML_AVX512 {
+    __builtin_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, 1);
+    store_numbers(values + i, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(lanes), first), second));
+  });
+  return sum + portable::dequantize_lanes(words, done, count, kBits, unit, values);
+}
+
+template <typename Value>
+uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, LaneUnit unit, Value* values) {
+  switch (lane_bits) {
+    case 8:
+      return dequantize_lanes_from<8>(words, count, unit, values);
+    case 16:
+      return dequantize_lanes_from<16>(words, count, unit, values);
+    default:
+      return portable::dequantize_lanes(words, 0, count, lane_bits, unit, values);
+  }
+}
+
+template <int kBits, bool kStreaming, typename Integer>
+SWITCHML_AVX512 uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
+  size_t done = 0;
+  const uint32_t sum = write_lanes<kBits, kStreaming>(
+      count, words, &done, [&](size_t i) SWITCHML_AVX512 { return load_integers(values + i); });
+  return sum + portable::pack_lanes(values, done, count, kBits, words);
+}
+
+template <typename Integer>
+uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming) {
+  switch (lane_bits) {
+    case 8:
+      return streaming ? pack_lanes_to<8, true>(values, count, words) : pack_lanes_to<8, false>(values, count, words);
+    case 16:
+      return streaming ? pack_lanes_to<16, true>(values, count, words) : pack_lanes_to<16, false>(values, count, words);
+    default:
+      return portable::pack_lanes(values, 0, count, lane_bits, words);
+  }
+}
+
+template <int kBits, typename Integer>
+SWITCHML_AVX512 uint32_t unpack_lanes_from(const uint8_t* words, size_t count, Integer* values) {
+  size_t done = 0;
+  const uint32_t sum = read_lanes<kBits>(
+      words, count, &done, [&](size_t i, __m512i lanes) SWITCHML_AVX512 { store_integers(values + i, lanes); });
+  return sum + portable::unpack_lanes(words, done, count, kBits, values);
+}
+
+template <typename Integer>
+uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
+  switch (lane_bits) {
+    case 8:
+      return unpack_lanes_from<8>(words, count, values);
+    case 16:
+      return unpack_lanes_from<16>(words, count, values);
+    default:
+      return portable::unpack_lanes(words, 0, count, lane_bits, values);
+  }
+}
 // NOLINTEND(portability-simd-intrinsics)
 
 }  // namespace
@@ -300,6 +545,13 @@ const Functions kAvx512 = {
     pack,
     unpack,
     weigh,
+};
+
+const LaneFunctions kAvx512Lanes = {
+    {quantize_lanes<float>, dequantize_lanes<float>},       {quantize_lanes<Float16>, dequantize_lanes<Float16>},
+    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>}, {pack_integers<Boolean>, unpack_integers<Boolean>},
+    {pack_integers<int8_t>, unpack_integers<int8_t>},       {pack_integers<uint8_t>, unpack_integers<uint8_t>},
+    {pack_integers<int16_t>, unpack_integers<int16_t>},     {pack_integers<int32_t>, unpack_integers<int32_t>},
 };
 
 }  // namespace switchml::kernels

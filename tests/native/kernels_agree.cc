@@ -17,6 +17,7 @@
 #include "native/kernels/half.h"
 #include "native/kernels/instructions.h"
 #include "native/kernels/kernels.h"
+#include "native/kernels/lanes.h"
 
 using switchml::kernels::BFloat16;
 using switchml::kernels::Float16;
@@ -113,6 +114,59 @@ void compare_words(kernels::Instructions instructions, size_t count) {
                    [&](uint8_t* out) { return kernels::unpack(words.data(), count, out); });
   const size_t first = random32() % (kMost - count + 1);
   compare<uint8_t>(instructions, "weigh", 0, [&](uint8_t*) { return kernels::weigh(words.data(), first, count); });
+}
+
+kernels::Rounding random_rounding() {
+  kernels::Rounding rounding(random32(), random32(), random32() % 64, random32());
+  rounding.stochastic = random32() % 2 == 0;
+  return rounding;
+}
+
+template <typename Value>
+void compare_float_lanes(kernels::Instructions instructions, size_t count) {
+  std::vector<Value> values(count);
+  for (Value& value : values) {
+    value = random_value<Value>();
+    if (!kernels::is_finite(value)) value = Value{};
+  }
+  const int exponent = kernels::block_exponent(values.data(), count);
+  for (const int bits : {8, 16}) {
+    const size_t bytes = 4 * kernels::words_for(count, bits);
+    for (const uint32_t ranks : {1, 2, 3, 8, 63, 64}) {
+      const int32_t levels = kernels::levels_for(bits, ranks);
+      for (const int larger : {0, static_cast<int>(random32() % 40)}) {  // as if another rank had larger values
+        const kernels::Rounding rounding = random_rounding();
+        const int shift = 126 - std::min(254, exponent + larger);
+        compare<uint8_t>(instructions, "quantize_lanes", bytes, [&](uint8_t* words) {
+          return kernels::quantize_lanes(values.data(), count, bits, shift, levels, rounding, words);
+        });
+      }
+      std::vector<uint8_t> words(bytes);
+      for (uint8_t& byte : words) byte = static_cast<uint8_t>(random32());
+      for (const int scaled_by : {0, 1, 14, 100, 126, 140, 253, 254}) {
+        for (const int32_t divisor : {levels, static_cast<int32_t>(ranks) * levels}) {
+          compare<Value>(instructions, "dequantize_lanes", count, [&](Value* out) {
+            return kernels::dequantize_lanes(words.data(), count, bits, 126 - scaled_by, divisor, out);
+          });
+        }
+      }
+    }
+  }
+}
+
+template <typename Integer>
+void compare_integer_lanes(kernels::Instructions instructions, size_t count) {
+  std::vector<Integer> values(count);
+  for (Integer& value : values) value = random_value<Integer>();
+  for (const int bits : {8, 16, 32}) {
+    const size_t bytes = 4 * kernels::words_for(count, bits);
+    compare<uint8_t>(instructions, "pack_lanes", bytes,
+                     [&](uint8_t* words) { return kernels::pack_lanes(values.data(), count, bits, words); });
+    std::vector<uint8_t> words(bytes);
+    for (uint8_t& byte : words) byte = static_cast<uint8_t>(random32() & random32());
+    compare<Integer>(instructions, "unpack_lanes", count,
+                     [&](Integer* out) { return kernels::unpack_lanes(words.data(), count, bits, out); });
+  }
 }
 
 template <typename Half>
@@ -230,6 +284,16 @@ int main(int argc, char** argv) {
       compare_values<kernels::Float16>(instructions, count);
       compare_values<kernels::BFloat16>(instructions, count);
       compare_words(instructions, count);
+      for (const size_t elements : {count, 4 * count - std::min<size_t>(count, 3)}) {
+        compare_float_lanes<float>(instructions, std::min(elements, kMost * 2));
+        compare_float_lanes<kernels::Float16>(instructions, std::min(elements, kMost * 2));
+        compare_float_lanes<kernels::BFloat16>(instructions, std::min(elements, kMost * 2));
+        compare_integer_lanes<kernels::Boolean>(instructions, std::min(elements, kMost));
+        compare_integer_lanes<int8_t>(instructions, std::min(elements, kMost));
+        compare_integer_lanes<uint8_t>(instructions, std::min(elements, kMost));
+        compare_integer_lanes<int16_t>(instructions, std::min(elements, kMost));
+        compare_integer_lanes<int32_t>(instructions, std::min(elements, kMost));
+      }
       for (const size_t sources : {1, 2, 3, 4, 7, 8, 64}) compare_sums(instructions, count, sources);
     }
     compare_conversions<kernels::Float16>(instructions, all);
