@@ -33,6 +33,14 @@ class Type(enum.Enum):
 
     INT32 = 3
 
+    INT16 = 4
+
+    INT8 = 5
+
+    UINT8 = 6
+
+    BOOL = 7
+
 def best_instructions() -> Instructions: ...
 def cpu_has(instructions: Instructions) -> bool: ...
 def use_instructions(instructions: Instructions) -> None: ...
@@ -75,6 +83,50 @@ def unpack(
 def weigh(
     words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)], first: int = 0
 ) -> int: ...
+def levels_for(lane_bits: int, ranks: int) -> int: ...
+def quantize_lanes(
+    dtype: Type,
+    values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    lane_bits: int,
+    shift: int,
+    levels: int,
+    words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+    counter: tuple[int, int, int, int] | None = None,
+    streaming: bool = False,
+) -> int:
+    """
+    Quantize a block to narrow lanes. With a `counter` (seed, call, rank, element) it rounds stochastically.
+    """
+
+def dequantize_lanes(
+    dtype: Type,
+    words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    lane_bits: int,
+    shift: int,
+    divisor: int,
+    values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+) -> int: ...
+def pack_lanes(
+    dtype: Type,
+    values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    lane_bits: int,
+    words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+) -> int: ...
+def unpack_lanes(
+    dtype: Type,
+    words: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    lane_bits: int,
+    values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")],
+) -> int: ...
+def all_within(
+    dtype: Type,
+    values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    bound: int,
+) -> bool:
+    """
+    Return whether no value of an array of any length is farther from 0 than `bound`.
+    """
+
 def run(
     kernel: str,
     dtype: Type,

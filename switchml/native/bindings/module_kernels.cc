@@ -2,11 +2,15 @@
 #include "switchml/native/bindings/module_kernels.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "native/kernels/kernels.h"
 #include "native/wire/constants.h"
@@ -20,7 +24,7 @@ namespace {
 using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-enum class Type : uint8_t { float32, float16, bfloat16, int32 };
+enum class Type : uint8_t { float32, float16, bfloat16, int32, int16, int8, uint8, boolean };
 
 template <typename Value>
 Value* as(const Bytes& bytes) {
@@ -45,7 +49,19 @@ auto with_type(Type type, Act&& act) {
   }
 }
 
-size_t size_of(Type type) { return type == Type::float16 || type == Type::bfloat16 ? 2 : 4; }
+size_t size_of(Type type) {
+  switch (type) {
+    case Type::float32:
+    case Type::int32:
+      return 4;
+    case Type::float16:
+    case Type::bfloat16:
+    case Type::int16:
+      return 2;
+    default:
+      return 1;
+  }
+}
 
 template <typename Values, typename Words>
 size_t checked_count(Type type, const Values& values, const Words& words, size_t most) {
@@ -115,6 +131,107 @@ void narrow_all(Type type, const ConstBytes& floats, const Bytes& values) {
   });
 }
 
+// Calls act(Integer{}) for the type that `type` names. Throws std::invalid_argument for floating-point types.
+template <typename Act>
+auto with_integer(Type type, Act&& act) {
+  switch (type) {
+    case Type::int32:
+      return act(int32_t{});
+    case Type::int16:
+      return act(int16_t{});
+    case Type::int8:
+      return act(int8_t{});
+    case Type::uint8:
+      return act(uint8_t{});
+    case Type::boolean:
+      return act(kernels::Boolean{});
+    default:
+      throw std::invalid_argument("only integers and truth values are packed into lanes");
+  }
+}
+
+// Returns the number of elements of a block of narrow lanes.
+template <typename Values, typename Words>
+size_t lanes_size(Type type, const Values& values, const Words& words, int lane_bits) {
+  if (lane_bits != 8 && lane_bits != 16 && lane_bits != 32) {
+    throw std::invalid_argument("a lane has 8, 16 or 32 bits");
+  }
+  const size_t count = values.size() / size_of(type);
+  const size_t of_words = kernels::words_for(count, lane_bits);
+  if (values.size() % size_of(type) != 0 || words.size() != of_words * sizeof(uint32_t) ||
+      of_words > wire::protocol::max_values) {
+    throw std::invalid_argument("the words do not have one lane for each value");
+  }
+  if (reinterpret_cast<uintptr_t>(values.data()) % size_of(type) != 0) {
+    throw std::invalid_argument("the array is not aligned to its elements");
+  }
+  return count;
+}
+
+// Seed, call, rank and element of stochastic rounding; none to round to nearest.
+using Counter = std::optional<std::tuple<uint64_t, uint64_t, uint32_t, uint64_t>>;
+
+kernels::Rounding rounding_of(const Counter& counter) {
+  return counter ? std::make_from_tuple<kernels::Rounding>(*counter) : kernels::Rounding();
+}
+
+uint32_t quantize_lanes(Type type, const ConstBytes& values, int lane_bits, int shift, int32_t levels,
+                        const Bytes& words, const Counter& counter, bool streaming) {
+  const size_t count = lanes_size(type, values, words, lane_bits);
+  if (streaming && reinterpret_cast<uintptr_t>(words.data()) % 64 != 0) {
+    throw std::invalid_argument("words that bypass the caches must start at a multiple of 64 bytes");
+  }
+  const uint32_t sum = with_type(type, [&](auto value) {
+    return kernels::quantize_lanes(as<decltype(value)>(values), count, lane_bits, shift, levels, rounding_of(counter),
+                                   words.data(), streaming);
+  });
+  kernels::fence_streaming_stores();
+  return sum;
+}
+
+uint32_t dequantize_lanes(Type type, const ConstBytes& words, int lane_bits, int shift, int32_t divisor,
+                          const Bytes& values) {
+  const size_t count = lanes_size(type, values, words, lane_bits);
+  return with_type(type, [&](auto value) {
+    return kernels::dequantize_lanes(words.data(), count, lane_bits, shift, divisor, as<decltype(value)>(values));
+  });
+}
+
+uint32_t pack_lanes(Type type, const ConstBytes& values, int lane_bits, const Bytes& words) {
+  const size_t count = lanes_size(type, values, words, lane_bits);
+  return with_integer(type, [&](auto value) {
+    return kernels::pack_lanes(as<decltype(value)>(values), count, lane_bits, words.data());
+  });
+}
+
+uint32_t unpack_lanes(Type type, const ConstBytes& words, int lane_bits, const Bytes& values) {
+  const size_t count = lanes_size(type, values, words, lane_bits);
+  return with_integer(type, [&](auto value) {
+    return kernels::unpack_lanes(words.data(), count, lane_bits, as<decltype(value)>(values));
+  });
+}
+
+bool all_within(Type type, const ConstBytes& values, int32_t bound) {
+  return with_integer(type, [&](auto value) {
+    return kernels::all_within(as<decltype(value)>(values), values.size() / size_of(type), bound);
+  });
+}
+
+void define_lanes(nb::module_& module) {
+  module.def("levels_for", &kernels::levels_for, nb::arg("lane_bits"), nb::arg("ranks"));
+  module.def(
+      "quantize_lanes", &quantize_lanes, nb::arg("dtype"), nb::arg("values"), nb::arg("lane_bits"), nb::arg("shift"),
+      nb::arg("levels"), nb::arg("words"), nb::arg("counter") = nb::none(), nb::arg("streaming") = false,
+      "Quantize a block to narrow lanes. With a `counter` (seed, call, rank, element) it rounds stochastically.");
+  module.def("dequantize_lanes", &dequantize_lanes, nb::arg("dtype"), nb::arg("words"), nb::arg("lane_bits"),
+             nb::arg("shift"), nb::arg("divisor"), nb::arg("values"));
+  module.def("pack_lanes", &pack_lanes, nb::arg("dtype"), nb::arg("values"), nb::arg("lane_bits"), nb::arg("words"));
+  module.def("unpack_lanes", &unpack_lanes, nb::arg("dtype"), nb::arg("words"), nb::arg("lane_bits"),
+             nb::arg("values"));
+  module.def("all_within", &all_within, nb::arg("dtype"), nb::arg("values"), nb::arg("bound"),
+             "Return whether no value of an array of any length is farther from 0 than `bound`.");
+}
+
 // Runs a kernel over `count` values in blocks of `block`, as a rank does. The scale is arbitrary.
 template <typename Value>
 void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count, size_t block, bool streaming) {
@@ -151,8 +268,8 @@ void run(const std::string& kernel, Type type, kernels::Instructions instruction
   const bool converts = kernel == "widen" || kernel == "narrow";
   const bool of_integers = kernel == "pack" || kernel == "unpack" || kernel == "weigh";
   const bool of_floats = kernel == "block_exponent" || kernel == "quantize" || kernel == "dequantize";
-  if (!(converts && size_of(type) == 2) && !(of_integers && type == Type::int32) &&
-      !(of_floats && type != Type::int32)) {
+  if (!(converts && (type == Type::float16 || type == Type::bfloat16)) && !(of_integers && type == Type::int32) &&
+      !(of_floats && (type == Type::float32 || type == Type::float16 || type == Type::bfloat16))) {
     throw std::invalid_argument("there is no kernel \"" + kernel + "\" for this type");
   }
   if (block == 0 || block > wire::protocol::max_values || (streaming && block % 16 != 0) ||
@@ -182,7 +299,11 @@ void define_kernels(nb::module_ module) {
       .value("FLOAT32", Type::float32)
       .value("FLOAT16", Type::float16)
       .value("BFLOAT16", Type::bfloat16)
-      .value("INT32", Type::int32);
+      .value("INT32", Type::int32)
+      .value("INT16", Type::int16)
+      .value("INT8", Type::int8)
+      .value("UINT8", Type::uint8)
+      .value("BOOL", Type::boolean);
   module.def("best_instructions", &kernels::best_instructions);
   module.def("cpu_has", &kernels::cpu_has, nb::arg("instructions"));
   module.def("use_instructions", &kernels::use_instructions, nb::arg("instructions"));
@@ -214,6 +335,7 @@ void define_kernels(nb::module_ module) {
         return kernels::weigh(words.data(), first, words.size() / 4);
       },
       nb::arg("words"), nb::arg("first") = 0);
+  define_lanes(module);
   module.def(
       "run", &run, nb::arg("kernel"), nb::arg("dtype"), nb::arg("instructions"), nb::arg("values"), nb::arg("words"),
       nb::arg("block"), nb::arg("streaming") = false,
