@@ -6,6 +6,7 @@ import zlib
 from typing import Final, Literal, NamedTuple
 
 from switchml import _native
+from switchml.lanes import WIDE, Lanes, wire_bytes
 from switchml.tensors import Buffer
 
 __all__ = ["REDUCTIONS", "Call", "Operation"]
@@ -20,6 +21,10 @@ REDUCTIONS: Final = {
     ("bfloat16", "sum"): _native.KIND_BFLOAT16_SUM,
     ("bfloat16", "avg"): _native.KIND_BFLOAT16_AVG,
     ("int32", "sum"): _native.KIND_INT32_SUM,
+    ("int16", "sum"): _native.KIND_INT16_SUM,
+    ("int8", "sum"): _native.KIND_INT8_SUM,
+    ("uint8", "sum"): _native.KIND_UINT8_SUM,
+    ("bool", "sum"): _native.KIND_BOOL_SUM,
 }
 """The kinds of all-reduce in the native code, by the names of dtype and operation. All others are unsupported."""
 
@@ -35,6 +40,7 @@ class Call(NamedTuple):
     op: str  # for an all_reduce
     buffer: Buffer | None  # keeps the user's memory alive while the native threads use it
     root: int  # for a broadcast
+    lanes: Lanes = WIDE  # for an all_reduce
 
     @property
     def dtype(self) -> str:
@@ -54,11 +60,21 @@ class Call(NamedTuple):
     @property
     def fingerprint(self) -> int:
         """Return a 32-bit hash by which ranks notice that their calls differ; native code adds the sequence number."""
-        return zlib.crc32(f"{self.operation}|{self.op}|{self.dtype}|{self.elements}|{self.root}".encode())
+        text = f"{self.operation}|{self.op}{self.lanes}|{self.dtype}|{self.elements}|{self.root}"
+        return zlib.crc32(text.encode())
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes of this rank's values in packets, without headers and retransmissions."""
+        if self.buffer is None:
+            return 0
+        if self.operation == "all_reduce":
+            return wire_bytes(self.elements, self.lanes.bits)
+        return wire_bytes(self.buffer.size, 8)
 
     def __str__(self) -> str:
         details = {
-            "all_reduce": f" ({self.op} of {self.elements} {self.dtype})",
+            "all_reduce": f" ({self.op} of {self.elements} {self.dtype}{self.lanes})",
             "broadcast": f" ({self.elements} {self.dtype} from rank {self.root})",
             "barrier": "",
         }
@@ -69,7 +85,7 @@ class Call(NamedTuple):
         return {
             "sequence": self.sequence,
             "operation": self.operation,
-            "op": self.op,
+            "op": f"{self.op}{self.lanes}",  # the controller names the calls of ranks that differ by these texts
             "dtype": _short(self.dtype),
             "elements": self.elements,
             "root": self.root,

@@ -10,6 +10,7 @@ from switchml import _native
 from switchml.arguments import positive_seconds, whole_number
 from switchml.calls import REDUCTIONS, Operation
 from switchml.errors import SwitchMLError, UnsupportedTensor, WorldChanged
+from switchml.lanes import WIDE, Lanes, lanes_for
 from switchml.membership import Membership
 from switchml.tensors import Buffer, Tensor, buffer_of
 from switchml.work import Work
@@ -25,7 +26,7 @@ class Communicator:
     All ranks must make the same calls in the same order; any number may be in flight (``async_op=True``), and they end
     in that order. Several threads may use a communicator as long as they keep that order, but a forked child may not.
 
-    Sums of int32 are exact modulo 2^32. Sums of float32 are exact up to a bound: with N ranks, and M the power of two
+    Sums of integers are exact modulo their range. Sums of float32 are exact up to a bound: with N ranks, and M the power of two
     above the largest magnitude in a block (the values of one packet) of any rank, a sum differs from the exact one by
     at most N/2 * M * 2^-(31 - ceil(log2 N)) plus half a unit in the last place of the float32 result; a sum beyond
     float32 is infinite. An average is computed from the sum before that is rounded, so it is finite if float32 can hold
@@ -112,41 +113,93 @@ class Communicator:
 
     @overload
     def all_reduce(
-        self, x: Tensor, op: str = "sum", async_op: Literal[False] = False, timeout: float | None = None
+        self,
+        x: Tensor,
+        op: str = "sum",
+        async_op: Literal[False] = False,
+        timeout: float | None = None,
+        *,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
     ) -> None: ...
 
     @overload
     def all_reduce(
-        self, x: Tensor, op: str = "sum", *, async_op: Literal[True], timeout: float | None = None
+        self,
+        x: Tensor,
+        op: str = "sum",
+        *,
+        async_op: Literal[True],
+        timeout: float | None = None,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
     ) -> Work: ...
 
     @overload
     def all_reduce(
-        self, x: Tensor, op: str = "sum", async_op: bool = False, timeout: float | None = None
+        self,
+        x: Tensor,
+        op: str = "sum",
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
     ) -> Work | None: ...
 
     def all_reduce(
-        self, x: Tensor, op: str = "sum", async_op: bool = False, timeout: float | None = None
+        self,
+        x: Tensor,
+        op: str = "sum",
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
     ) -> Work | None:
         """Replace `x` on every rank by the sum or the average over all ranks.
 
         Args:
             x: C-contiguous, writable numpy array or torch CPU tensor of float32, float16, bfloat16 (numpy's is that
-                of the package ml_dtypes) or int32, of any shape; the same number of elements on every rank.
-            op: "sum" (int32 wraps around as in numpy), or "avg" (for floating-point numbers only).
+                of the package ml_dtypes), int32, int16, int8, uint8 or bool, of any shape; the same number of elements
+                on every rank.
+            op: "sum" (integers wrap around as in numpy; a sum of bool is true if one of them is), or "avg" (for
+                floating-point numbers only).
             async_op: return a `Work` at once instead of waiting.
             timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
+            wire_bits: the bits of a value in packets: 32, 16 or 8. With 16 or 8 two or four values share a word, so
+                that a call takes a half or a quarter of the packets. Floating-point numbers then have Q =
+                floor((2^(wire_bits - 1) - 1) / N) levels on both sides of 0 for N ranks, and a sum differs from the
+                exact one by at most N/2 * M/Q, with M as above. Sums of integers stay exact, and are refused where they
+                might not fit.
+            rounding: "nearest", or "stochastic" for floating-point numbers with a `wire_bits` of 16 or 8: up or down at
+                random, so that the expected result is the exact one. The error is then below N * M/Q.
+            seed: chooses the numbers of stochastic rounding, together with the rank, the place in the array, and the
+                number of calls before this one. The same seed gives the same bits.
+            bound: the largest magnitude of the integers in `x` on any rank, if it is smaller than that of the dtype;
+                the product of `bound` and the number of ranks must fit `wire_bits`, sign included.
 
         Raises:
             UnsupportedTensor: `x` cannot be reduced; nothing was sent, and it is unchanged.
             NonFiniteError: a rank contributed NaN or infinity. The result is NaN at the indices named (on every rank)
                 and correct everywhere else.
             CollectiveTimeout: not all ranks took part in time; `x` is undefined.
-            CollectiveMismatch: another rank called with another size, dtype or operation; `x` is undefined.
+            CollectiveMismatch: another rank called with another size, dtype or operation, or other `wire_bits`,
+                `rounding`, `seed` or `bound`; `x` is undefined.
             SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
-            ValueError: `op` is unknown, `timeout` is not a positive number, or `x` shares memory with the array of a
-                call that has not ended.
+            ValueError: `op` or `rounding` is unknown, `wire_bits` is not 8, 16 or 32, the sums of so many ranks do not
+                fit their lanes, a value of `x` is beyond `bound`, `timeout` is not a positive number, or `x` shares
+                memory with the array of a call that has not ended. Nothing was sent.
+            TypeError: `wire_bits`, `seed` or `bound` is not an integer.
 
         """
         if op not in ("sum", "avg"):
@@ -154,12 +207,16 @@ class Communicator:
         buffer = buffer_of(x)
         kind = REDUCTIONS.get((buffer.dtype, op))
         if kind is None:
-            allowed = "float32, float16 or bfloat16" if op == "avg" else "float32, float16, bfloat16 or int32"
+            integers = "" if op == "avg" else ", int32, int16, int8, uint8 or bool"
+            allowed = f"float32, float16{'' if integers else ' or'} bfloat16{integers}"
             raise UnsupportedTensor(
                 f'all_reduce with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; '
                 "convert it first."
             )
-        return self._start(kind, "all_reduce", op, buffer, 0, async_op, timeout)
+        lanes = lanes_for(buffer.dtype, self.world_size, wire_bits, rounding, seed, bound)
+        if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
+            raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
+        return self._start(kind, "all_reduce", op, buffer, 0, async_op, timeout, lanes)
 
     @overload
     def broadcast(
@@ -249,9 +306,10 @@ class Communicator:
         root: int,
         async_op: bool,
         timeout: float | None,
+        lanes: Lanes = WIDE,
     ) -> Work | None:
         timeout = DEFAULT_TIMEOUT if timeout is None else positive_seconds(timeout)
-        work = Work(self._membership, *self._membership.submit(kind, operation, op, buffer, root, timeout))
+        work = Work(self._membership, *self._membership.submit(kind, operation, op, buffer, root, timeout, lanes))
         if async_op:
             return work
         work.wait()

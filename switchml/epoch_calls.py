@@ -10,6 +10,7 @@ from switchml.agent_connection import Attachment
 from switchml.calls import Call, Operation
 from switchml.errors import SwitchMLError
 from switchml.in_flight import MemoryInFlight
+from switchml.lanes import WIDE, Lanes
 from switchml.tensors import Buffer
 
 __all__ = ["EpochCalls", "Submitted"]
@@ -57,7 +58,7 @@ class EpochCalls:
         submitted = self._unreleased.get(ticket)
         return None if submitted is None else submitted.call
 
-    def prepare(self, operation: Operation, op: str, buffer: Buffer | None, root: int) -> Call:
+    def prepare(self, operation: Operation, op: str, buffer: Buffer | None, root: int, lanes: Lanes = WIDE) -> Call:
         """Return the next call, which the caller must submit; its memory belongs to it from now on.
 
         Raises:
@@ -65,7 +66,7 @@ class EpochCalls:
 
         """
         self._forget_orphans()
-        call = Call(self._sequence, operation, op, buffer, root)
+        call = Call(self._sequence, operation, op, buffer, root, lanes)
         self._memory.claim(call.ranges, call)
         return call
 
@@ -75,7 +76,17 @@ class EpochCalls:
         size = 0 if buffer is None else buffer.size if kind == _native.KIND_BYTES else buffer.elements
         contributes = call.operation != "broadcast" or call.root == self.attachment.rank
         submitted = self._unreleased[call.sequence] = Submitted(call, timeout)
-        ticket = self.native.submit(kind, buffer.address if buffer else 0, size, contributes, call.fingerprint)
+        lanes = call.lanes
+        ticket = self.native.submit(
+            kind,
+            buffer.address if buffer else 0,
+            size,
+            contributes,
+            call.fingerprint,
+            lanes.bits,
+            lanes.stochastic,
+            lanes.seed,
+        )
         assert ticket == call.sequence
         self._sequence += 1
         return submitted

@@ -26,6 +26,7 @@ from switchml.errors import (
     with_remark,
 )
 from switchml.failures import error_of, world_changed
+from switchml.lanes import WIDE, Lanes
 from switchml.tensors import Buffer
 
 __all__ = ["Membership"]
@@ -114,7 +115,14 @@ class Membership:
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     def submit(
-        self, kind: int, operation: Operation, op: str, buffer: Buffer | None, root: int, timeout: float
+        self,
+        kind: int,
+        operation: Operation,
+        op: str,
+        buffer: Buffer | None,
+        root: int,
+        timeout: float,
+        lanes: Lanes = WIDE,
     ) -> tuple[EpochCalls, Submitted]:
         """Submit a call of native kind `kind`, which may take `timeout` seconds; return it and its epoch.
 
@@ -131,7 +139,7 @@ class Membership:
                 if error is not None:
                     raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
                 calls = self._calls
-                call = calls.prepare(operation, op, buffer, root)
+                call = calls.prepare(operation, op, buffer, root, lanes)
                 return calls, calls.submit(kind, call, timeout)
         except BaseException as interruption:
             if call is not None:

@@ -19,6 +19,11 @@ class Work:
         self._submitted = submitted
         self._waiting = threading.Lock()
 
+    @property
+    def wire_bytes(self) -> int:
+        """The bytes of this rank's values in the packets of the collective, without headers and retransmissions."""
+        return self._submitted.call.wire_bytes
+
     def is_completed(self) -> bool:
         """Return, without waiting, whether the collective has ended, with success or failure."""
         return self._membership.has_ended(self._calls, self._submitted)

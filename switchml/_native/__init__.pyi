@@ -41,6 +41,19 @@ KIND_BYTES: int = 8
 
 KIND_BARRIER: int = 9
 
+KIND_INT16_SUM: int = 10
+
+KIND_INT8_SUM: int = 11
+
+KIND_UINT8_SUM: int = 12
+
+KIND_BOOL_SUM: int = 13
+
+def all_within(kind: int, address: int, elements: int, bound: int) -> bool:
+    """
+    Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.
+    """
+
 class Outcome:
     """The state of a call."""
 
@@ -64,11 +77,21 @@ class Communicator:
         Duplicate the descriptors. `results_fd` is the memory of the job's results where the switch shares the rank's.
         """
 
-    def submit(self, kind: int, address: int, size: int, contributes: bool, call_hash: int) -> int:
+    def submit(
+        self,
+        kind: int,
+        address: int,
+        size: int,
+        contributes: bool,
+        call_hash: int,
+        lane_bits: int = 32,
+        stochastic: bool = False,
+        seed: int = 0,
+    ) -> int:
         """
         Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before it.
 
-        Raises ValueError for memory that no array can have, and after `abandon`.
+        The sums of integers must fit lanes of `lane_bits` bits. Raises ValueError for memory that no array can have, and after `abandon`.
         """
 
     def wait(self, ticket: int, timeout: float) -> bool:

@@ -14,7 +14,7 @@ enum class CallStatus : uint8_t { pending, done, non_finite, failed };
 struct Call {
   uint64_t sequence = 0;         // among this communicator's calls, from 0
   std::unique_ptr<Codec> codec;  // converts its values
-  uint32_t fingerprint = 0;      // a hash of sequence, operation, dtype, size and root
+  uint32_t fingerprint = 0;      // a hash of sequence, operation, dtype, size, root and lanes
   uint64_t first_position = 0;
   uint64_t chunks_left = 0;
   CallStatus status = CallStatus::pending;

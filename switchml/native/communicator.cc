@@ -127,7 +127,8 @@ Communicator::~Communicator() {
   close(attention_);
 }
 
-uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash) {
+uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash,
+                              Lanes lanes) {
   if (address % element_bytes(kind) != 0) {
     throw std::invalid_argument("the array's memory is not aligned to its elements");
   }
@@ -135,10 +136,12 @@ uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bo
     throw std::invalid_argument("no array has " + std::to_string(size) + " elements at address " +
                                 std::to_string(address));
   }
+  if (lanes.bits != 32 && lanes.bits != 16 && lanes.bits != 8) {
+    throw std::invalid_argument("a lane has 8, 16 or 32 bits, not " + std::to_string(lanes.bits));
+  }
   auto call = std::make_shared<Call>();
   auto* memory = reinterpret_cast<uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
   const uint64_t elements = kind == CallKind::barrier ? 0 : size;
-  call->codec = make_codec(kind, memory, elements, contributes, geometry_);
   call->times.kind = static_cast<uint64_t>(kind);
   call->times.bytes = elements * element_bytes(kind);
   call->times.submitted = runtime::monotonic_nanoseconds();
@@ -147,7 +150,9 @@ uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bo
     if (abandoning_) {
       throw std::logic_error("the communicator was abandoned");
     }
-    call->sequence = next_sequence_++;
+    call->sequence = lanes.sequence = next_sequence_;
+    call->codec = make_codec(kind, memory, elements, contributes, geometry_, lanes);
+    ++next_sequence_;
     call->fingerprint = mix(call_hash ^ mix(static_cast<uint32_t>(call->sequence)));
     calls_.emplace(call->sequence, call);
     inbox_.push_back(call);

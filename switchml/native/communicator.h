@@ -30,9 +30,10 @@ class Communicator {
 
   const channel::Geometry& geometry() const { return geometry_; }
 
-  // Returns the call's sequence number. The memory belongs to the progress thread until the call has ended.
-  // Throws std::invalid_argument for misaligned memory, and std::logic_error after abandon().
-  uint64_t submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash);
+  // Returns the call's sequence number; the one in `lanes` is not used. The memory belongs to the progress thread until
+  // the call has ended. Throws std::invalid_argument for misaligned memory, and std::logic_error after abandon().
+  uint64_t submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash,
+                  Lanes lanes = {});
   // Waits at most `seconds` and returns whether the call has ended. Throws std::out_of_range for an unknown call.
   bool wait(uint64_t sequence, double seconds);
   struct Outcome {

@@ -163,9 +163,7 @@ def test_stochastic_rounding_has_the_right_mean() -> None:
 
 @pytest.mark.parametrize("rounding", [None, (5, 6, 7, 8)], ids=["nearest", "stochastic"])
 @pytest.mark.parametrize("bits", [16, 8])
-def test_largest_values_of_all_ranks_fit_their_lanes(
-    bits: int, rounding: tuple[int, int, int, int] | None
-) -> None:
+def test_largest_values_of_all_ranks_fit_their_lanes(bits: int, rounding: tuple[int, int, int, int] | None) -> None:
     """Sum words in which the lanes are as large as they can be, with all patterns of signs in adjacent lanes."""
     largest = np.nextafter(np.float32(1), np.float32(0))  # its exponent field is 126
     signs = np.array([1 - 2 * (i >> j & 1) for i in range(16) for j in range(4)] * 2, np.float32)

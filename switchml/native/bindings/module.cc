@@ -62,13 +62,29 @@ class OwnedByProcess {
   Communicator* communicator_;
 };
 
-uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t address, uint64_t size, bool contributes,
-                uint32_t call_hash) {
-  if (kind < static_cast<uint32_t>(CallKind::float32_sum) || kind > static_cast<uint32_t>(CallKind::barrier)) {
+CallKind checked_kind(uint32_t kind) {
+  if (kind < static_cast<uint32_t>(CallKind::float32_sum) ||
+      kind > static_cast<uint32_t>(switchml::client::kLastCallKind)) {
     throw std::invalid_argument("no kind of call has number " + std::to_string(kind));
   }
+  return static_cast<CallKind>(kind);
+}
+
+uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t address, uint64_t size, bool contributes,
+                uint32_t call_hash, uint32_t lane_bits, bool stochastic, uint64_t seed) {
+  const CallKind of = checked_kind(kind);
   const nb::gil_scoped_release release;
-  return communicator->submit(static_cast<CallKind>(kind), address, size, contributes, call_hash);
+  return communicator->submit(of, address, size, contributes, call_hash, {lane_bits, stochastic, seed, 0});
+}
+
+bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t bound) {
+  const CallKind of = checked_kind(kind);
+  if (address % switchml::client::element_bytes(of) != 0 || (elements > 0 && address == 0)) {
+    throw std::invalid_argument("no array has such memory");
+  }
+  const nb::gil_scoped_release release;
+  auto* memory = reinterpret_cast<const uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
+  return switchml::client::all_within(of, memory, elements, bound);
 }
 
 // Waits in short intervals, so that a KeyboardInterrupt can be raised between them.
@@ -154,6 +170,12 @@ NB_MODULE(_native, module) {
   module.attr("KIND_INT32_SUM") = static_cast<int>(CallKind::int32_sum);
   module.attr("KIND_BYTES") = static_cast<int>(CallKind::bytes);
   module.attr("KIND_BARRIER") = static_cast<int>(CallKind::barrier);
+  module.attr("KIND_INT16_SUM") = static_cast<int>(CallKind::int16_sum);
+  module.attr("KIND_INT8_SUM") = static_cast<int>(CallKind::int8_sum);
+  module.attr("KIND_UINT8_SUM") = static_cast<int>(CallKind::uint8_sum);
+  module.attr("KIND_BOOL_SUM") = static_cast<int>(CallKind::bool_sum);
+  module.def("all_within", &all_within, nb::arg("kind"), nb::arg("address"), nb::arg("elements"), nb::arg("bound"),
+             "Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.");
 
   kSpent.describe(module);
 
@@ -181,9 +203,10 @@ NB_MODULE(_native, module) {
            "Duplicate the descriptors. `results_fd` is the memory of the job's results where the switch shares the "
            "rank's.")
       .def("submit", &submit, nb::arg("kind"), nb::arg("address"), nb::arg("size"), nb::arg("contributes"),
-           nb::arg("call_hash"),
+           nb::arg("call_hash"), nb::arg("lane_bits") = 32, nb::arg("stochastic") = false, nb::arg("seed") = 0,
            "Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before "
-           "it.\n\nRaises ValueError for memory that no array can have, and after `abandon`.")
+           "it.\n\nThe sums of integers must fit lanes of `lane_bits` bits. Raises ValueError for memory that no array "
+           "can have, and after `abandon`.")
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
            "Wait at most `timeout` seconds, and return whether the call has ended.")
       .def(

@@ -17,9 +17,12 @@ int bits_for(uint32_t world_size) {
 }  // namespace
 
 template <typename Value>
-BlockFloat<Value>::BlockFloat(uint8_t* memory, uint64_t elements, bool average, const channel::Geometry& geometry)
-    : Codec(elements, kWordBits, geometry.values),
+BlockFloat<Value>::BlockFloat(uint8_t* memory, uint64_t elements, bool average, const channel::Geometry& geometry,
+                              uint32_t lane_bits)
+    : Codec(elements, lane_bits, geometry.values),
       memory_(reinterpret_cast<Value*>(memory)),
+      elements_(elements),
+      lane_bits_(lane_bits),
       divisor_(average ? static_cast<float>(geometry.world_size) : 1.0F),
       headroom_(bits_for(geometry.world_size)),
       slots_(geometry.slots),
@@ -27,7 +30,7 @@ BlockFloat<Value>::BlockFloat(uint8_t* memory, uint64_t elements, bool average, 
 
 template <typename Value>
 uint16_t BlockFloat<Value>::exponent_of(uint64_t chunk) const {
-  return kernels::block_exponent(values_of(chunk), words_of(chunk));
+  return kernels::block_exponent(values_of(chunk), elements_of(chunk));
 }
 
 template <typename Value>
@@ -77,7 +80,7 @@ template <typename Value>
 uint16_t BlockFloat<Value>::exponent_of_finite(uint64_t chunk) const {
   uint16_t largest = 0;
   const Value* values = values_of(chunk);
-  for (uint32_t i = 0; i < words_of(chunk); ++i) {
+  for (uint32_t i = 0; i < elements_of(chunk); ++i) {
     if (kernels::is_finite(values[i])) {
       largest = std::max(largest, kernels::block_exponent(values + i, 1));
     }
@@ -88,29 +91,38 @@ uint16_t BlockFloat<Value>::exponent_of_finite(uint64_t chunk) const {
 template <typename Value>
 uint32_t BlockFloat<Value>::write_flags(uint64_t chunk, uint8_t* words) const {
   const Value* const own = values_of(chunk);
-  const uint32_t count = words_of(chunk);
-  for (uint32_t i = 0; i < values(); ++i) {
-    wire::store32(words + i * kWordBytes, i < count && !kernels::is_finite(own[i]) ? 1 : 0);
+  std::vector<kernels::Boolean> flags(elements_of(chunk));
+  for (size_t i = 0; i < flags.size(); ++i) {
+    flags[i].byte = kernels::is_finite(own[i]) ? 0 : 1;
   }
-  return kernels::weigh(words, 0, values());
+  clear_from(words_of(chunk), words);
+  return kernels::pack_lanes(flags.data(), flags.size(), static_cast<int>(lane_bits_), words);
 }
 
 template <typename Value>
 uint32_t BlockFloat<Value>::write_values(const Chunk& chunk, uint8_t* words) const {
   const Value* const own = values_of(chunk.number);
-  const uint32_t count = words_of(chunk.number);
-  uint32_t weighed;
+  const uint32_t count = elements_of(chunk.number);
+  clear_from(words_of(chunk.number), words);
   if (chunk.named.empty()) {
-    const uint64_t ahead = slots_ + 1;  // in chunks; the later chunk is prefetched if it is a full one of the same call
-    const Value* next = chunk.number + ahead + 1 < chunks() ? own + ahead * values() : nullptr;
-    weighed = kernels::quantize(own, count, shift_of(chunk), words, streaming_, next);
-  } else {
-    std::vector<Value> finite(own, own + count);
-    std::replace_if(finite.begin(), finite.end(), [](Value value) { return !kernels::is_finite(value); }, Value{});
-    weighed = kernels::quantize(finite.data(), count, shift_of(chunk), words, streaming_);
+    return quantize(chunk, own, count, words);
   }
-  clear_from(count, words);
-  return weighed;
+  std::vector<Value> finite(own, own + count);
+  std::replace_if(finite.begin(), finite.end(), [](Value value) { return !kernels::is_finite(value); }, Value{});
+  return quantize(chunk, finite.data(), count, words);
+}
+
+template <typename Value>
+uint32_t BlockFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
+  const uint64_t ahead = slots_ + 1;  // in chunks; the later chunk is prefetched if it is a full one of the same call
+  const bool has_next = chunk.named.empty() && chunk.number + ahead + 1 < chunks();
+  const Value* const next = has_next ? values_of(chunk.number + ahead) : nullptr;
+  return kernels::quantize(values, count, shift_of(chunk), words, streaming_, next);
+}
+
+template <typename Value>
+uint32_t BlockFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
+  return kernels::dequantize(words, count, shift_of(chunk), divisor_, values);
 }
 
 template <typename Value>
@@ -119,12 +131,11 @@ uint32_t BlockFloat<Value>::decode(const Chunk& chunk, const uint8_t* words) con
     return weigh_from(0, words);
   }
   Value* const sums = values_of(chunk.number);
-  const uint32_t count = words_of(chunk.number);
-  const uint32_t weighed = kernels::dequantize(words, count, shift_of(chunk), divisor_, sums);
+  const uint32_t weighed = dequantize(chunk, words, elements_of(chunk.number), sums);
   for (const uint16_t lane : chunk.named) {
     kernels::narrow(std::numeric_limits<float>::quiet_NaN(), sums + lane);
   }
-  return weighed + weigh_from(count, words);
+  return weighed + weigh_from(words_of(chunk.number), words);
 }
 
 template <typename Value>
@@ -143,11 +154,13 @@ bool BlockFloat<Value>::agree(Chunk* chunk, const uint8_t* words) {
 
 template <typename Value>
 void BlockFloat<Value>::read_flags(Chunk* chunk, const uint8_t* words) {
-  for (uint32_t i = 0; i < words_of(chunk->number); ++i) {
-    if (wire::load32(words + i * kWordBytes) != 0) {
+  std::vector<kernels::Boolean> flags(elements_of(chunk->number));
+  kernels::unpack_lanes(words, flags.size(), static_cast<int>(lane_bits_), flags.data());
+  for (size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i].byte != 0) {
       chunk->named.push_back(static_cast<uint16_t>(i));
       non_finite_.count += 1;
-      non_finite_.indices.push_back(chunk->number * values() + i);
+      non_finite_.indices.push_back(elements_before(chunk->number) + i);
     }
   }
   // Chunks end out of order, so the lowest indices are known only at the end of the call; this keeps the list short.

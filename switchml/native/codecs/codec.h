@@ -54,6 +54,8 @@ struct NonFinite {
 
 class Codec {
  public:
+  static constexpr uint32_t kWordBits = 32;
+
   // An element takes `lane_bits` bits of the words; a packet has `values` words.
   Codec(uint64_t elements, uint32_t lane_bits, uint32_t values)
       : words_((elements + kWordBits / lane_bits - 1) / (kWordBits / lane_bits)),
@@ -66,6 +68,8 @@ class Codec {
   // Returns the number of chunks, at least one: a call without values sends an empty packet, so that the ranks still
   // find out whether all of them made it.
   uint64_t chunks() const { return chunks_; }
+  // Returns the number of words that all elements take.
+  uint64_t words() const { return words_; }
 
   // Returns this rank's exponent of a chunk that has no slot yet.
   virtual uint16_t exponent_of(uint64_t /*chunk*/) const { return 0; }
@@ -90,7 +94,6 @@ class Codec {
   const NonFinite& non_finite() const { return non_finite_; }
 
  protected:
-  static constexpr uint32_t kWordBits = 32;
   static constexpr uint32_t kWordBytes = sizeof(uint32_t);
 
   uint32_t values() const { return values_; }

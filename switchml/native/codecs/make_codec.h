@@ -6,6 +6,7 @@
 
 #include "native/channel/channel.h"
 #include "switchml/native/codecs/codec.h"
+#include "switchml/native/codecs/lanes.h"
 
 namespace switchml::client {
 
@@ -19,14 +20,23 @@ enum class CallKind : uint8_t {
   int32_sum = 7,
   bytes = 8,    // broadcast: the root's words plus zeros
   barrier = 9,  // no values
+  int16_sum = 10,
+  int8_sum = 11,
+  uint8_sum = 12,
+  bool_sum = 13,  // true if any is
 };
+constexpr CallKind kLastCallKind = CallKind::bool_sum;
 
 // Returns the bytes of an element, to which the memory of a call must be aligned.
 uint32_t element_bytes(CallKind kind);
 
 // Returns the codec for `elements` elements of the kind at `memory`. If the kind is bytes, a rank that does not
-// `contributes` sends zeros.
+// `contributes` sends zeros. `lanes` are for sums and averages; the sums of integers must fit them.
 std::unique_ptr<Codec> make_codec(CallKind kind, uint8_t* memory, uint64_t elements, bool contributes,
-                                  const channel::Geometry& geometry);
+                                  const channel::Geometry& geometry, const Lanes& lanes = {});
+
+// Returns whether the magnitude of every one of `elements` integers at `memory` is at most `bound`. Throws
+// std::invalid_argument if the kind is not a sum of integers.
+bool all_within(CallKind kind, const uint8_t* memory, uint64_t elements, int32_t bound);
 
 }  // namespace switchml::client

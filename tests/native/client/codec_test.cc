@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,23 +20,26 @@ namespace {
 constexpr uint32_t kValues = 16;
 constexpr uint32_t kSlots = 4;
 
-channel::Geometry geometry(uint32_t world_size) {
+channel::Geometry geometry(uint32_t world_size, uint32_t rank = 0) {
   channel::Geometry of{};
   of.slots = kSlots;
   of.values = kValues;
   of.world_size = world_size;
+  of.rank = rank;
   return of;
 }
 
 // The same call at several ranks, and a switch that sums their contributions to a chunk.
 class Call {
  public:
-  Call(CallKind kind, uint64_t elements, std::vector<std::vector<uint8_t>> memory, size_t contributor = SIZE_MAX)
+  Call(CallKind kind, uint64_t elements, std::vector<std::vector<uint8_t>> memory, size_t contributor = SIZE_MAX,
+       const Lanes& lanes = {})
       : memory_(std::move(memory)) {
     for (size_t rank = 0; rank < memory_.size(); ++rank) {
       const bool contributes = contributor == SIZE_MAX || rank == contributor;
       codecs_.push_back(make_codec(kind, memory_[rank].data(), elements, contributes,
-                                   geometry(static_cast<uint32_t>(memory_.size()))));
+                                   geometry(static_cast<uint32_t>(memory_.size()), static_cast<uint32_t>(rank)),
+                                   lanes));
     }
   }
 
@@ -217,6 +221,160 @@ TEST(Codecs, IntegersAreSummedModulo32Bits) {
   EXPECT_EQ(elements_of<int32_t>(call.memory(0)),
             std::vector<int32_t>(kValues + 1, std::numeric_limits<int32_t>::min() + 1));
   EXPECT_EQ(call.phases(), 2);
+}
+
+Lanes narrow(uint32_t bits, bool stochastic = false, uint64_t seed = 0) { return {bits, stochastic, seed, 0}; }
+
+class NarrowLanes : public testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Bits, NarrowLanes, testing::Values(16, 8));
+
+TEST_P(NarrowLanes, SumsAreWithinTheirBound) {
+  const size_t per_chunk = size_t{kValues} * 32 / GetParam();
+  for (const size_t count : {size_t{1}, per_chunk - 1, per_chunk, 3 * per_chunk + 5}) {
+    for (const uint32_t ranks : {1U, 2U, 3U, 8U, 64U}) {
+      std::vector<std::vector<uint8_t>> memory;
+      std::vector<double> sums(count);
+      for (uint32_t rank = 0; rank < ranks; ++rank) {
+        std::vector<float> values(count);
+        for (size_t i = 0; i < count; ++i) {
+          values[i] = std::sin(static_cast<float>(i * 7 + rank * 3 + 1)) * 0.999F;
+          sums[i] += values[i];
+        }
+        memory.push_back(bytes_of(values));
+      }
+      Call call(CallKind::float32_sum, count, memory, SIZE_MAX, narrow(GetParam()));
+      call.run();
+      // The magnitudes are below 1: a level is at most 1 / levels.
+      const double bound = 0.5 * ranks / kernels::levels_for(static_cast<int>(GetParam()), ranks) * 1.001;
+      for (uint32_t rank = 0; rank < ranks; ++rank) {
+        EXPECT_EQ(call.memory(rank), call.memory(0));
+        const std::vector<float> found = elements_of<float>(call.memory(rank));
+        for (size_t i = 0; i < count; ++i) ASSERT_NEAR(found[i], sums[i], bound) << i << " of " << count;
+      }
+      EXPECT_EQ(call.phases(), 2 * static_cast<int>(call.codec().chunks()));
+    }
+  }
+}
+
+TEST_P(NarrowLanes, LargestMagnitudesOfAllRanksDoNotBorrow) {
+  constexpr size_t kCount = 3 * kValues + 1;
+  const float most = std::numeric_limits<float>::max();
+  std::vector<float> values(kCount);
+  for (size_t i = 0; i < kCount; ++i) values[i] = i % 3 == 0 ? most : -most;
+  for (uint32_t ranks = 2; ranks <= 64; ++ranks) {
+    for (const bool stochastic : {false, true}) {
+      const std::vector<std::vector<uint8_t>> memory(ranks, bytes_of(values));
+      Call call(CallKind::float32_average, kCount, memory, SIZE_MAX, narrow(GetParam(), stochastic, 5));
+      call.run();
+      const std::vector<float> found = elements_of<float>(call.memory(ranks - 1));
+      // The float32 number of levels is a little below the highest one, and may be rounded down.
+      const double error = stochastic ? 1.0 / kernels::levels_for(static_cast<int>(GetParam()), ranks) : 1e-6;
+      for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(found[i] / values[i], 1, error) << i << ", " << ranks << " ranks";
+    }
+  }
+}
+
+TEST_P(NarrowLanes, PlacesThatAreNotFiniteAreNamed) {
+  constexpr size_t kCount = 6 * kValues + 3;
+  std::vector<float> one = floats(kCount, 1, 0);
+  std::vector<float> two = floats(kCount, 1, 0);
+  one[5] = std::numeric_limits<float>::quiet_NaN();
+  two[5] = std::numeric_limits<float>::infinity();
+  two[kCount - 1] = -std::numeric_limits<float>::infinity();
+  Call call(CallKind::float32_sum, kCount, {bytes_of(one), bytes_of(two)}, SIZE_MAX, narrow(GetParam()));
+  call.run();
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(call.codec(rank).non_finite().indices, (std::vector<uint64_t>{5, kCount - 1}));
+    const std::vector<float> sums = elements_of<float>(call.memory(rank));
+    for (size_t i = 0; i < kCount; ++i) {
+      if (i == 5 || i == kCount - 1) {
+        EXPECT_TRUE(std::isnan(sums[i])) << i;
+      } else {
+        EXPECT_NEAR(sums[i], 2, 0.04) << i;
+      }
+    }
+  }
+}
+
+TEST_P(NarrowLanes, SameSeedGivesTheSameBits) {
+  constexpr size_t kCount = 5 * kValues;
+  const std::vector<std::vector<uint8_t>> memory = {bytes_of(floats(kCount, 0.1F, 0.013F)),
+                                                    bytes_of(floats(kCount, -3, 0.007F))};
+  const auto sums = [&](bool stochastic, uint64_t seed) {
+    Call call(CallKind::float32_sum, kCount, memory, SIZE_MAX, narrow(GetParam(), stochastic, seed));
+    call.run();
+    return call.memory(1);
+  };
+  EXPECT_EQ(sums(true, 1), sums(true, 1));
+  EXPECT_NE(sums(true, 1), sums(true, 2));
+  EXPECT_NE(sums(true, 1), sums(false, 1));
+}
+
+TEST_P(NarrowLanes, HalvesTakeAsManyWords) {
+  std::vector<kernels::BFloat16> one(4 * kValues + 1);
+  for (size_t i = 0; i < one.size(); ++i) kernels::narrow(static_cast<float>(i % 5), &one[i]);
+  Call call(CallKind::bfloat16_average, one.size(), {bytes_of(one), bytes_of(one)}, SIZE_MAX, narrow(GetParam()));
+  EXPECT_EQ(call.codec().words(), (one.size() * GetParam() + 31) / 32);
+  call.run();
+  const std::vector<kernels::BFloat16> found = elements_of<kernels::BFloat16>(call.memory(0));
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_NEAR(kernels::widen(found[i]), static_cast<float>(i % 5), 0.07) << i;
+  }
+}
+
+template <class Integer>
+void expect_integer_sums(CallKind kind, uint32_t bits, size_t ranks, int least, int most) {
+  constexpr size_t kCount = 5 * kValues + 3;
+  std::vector<std::vector<uint8_t>> memory;
+  std::vector<Integer> sums(kCount);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    std::vector<Integer> values(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      values[i] = static_cast<Integer>(i % 3 == 0   ? least
+                                       : i % 3 == 1 ? most
+                                                    : std::min(most, least + static_cast<int>(i % 7)));
+      sums[i] = static_cast<Integer>(sums[i] + values[i]);
+    }
+    memory.push_back(bytes_of(values));
+  }
+  Call call(kind, kCount, memory, SIZE_MAX, narrow(bits));
+  call.run();
+  EXPECT_EQ(elements_of<Integer>(call.memory(ranks - 1)), sums);
+  EXPECT_EQ(call.phases(), static_cast<int>(call.codec().chunks()));
+}
+
+TEST(Codecs, SmallIntegersAreSummedExactlyInNarrowLanes) {
+  for (const size_t ranks : {1, 2, 5, 64}) {
+    expect_integer_sums<int8_t>(CallKind::int8_sum, 16, ranks, -128, 127);
+    expect_integer_sums<uint8_t>(CallKind::uint8_sum, 16, ranks, 0, 255);
+    expect_integer_sums<int8_t>(CallKind::int8_sum, 32, ranks, -128, 127);
+    expect_integer_sums<int16_t>(CallKind::int16_sum, 32, ranks, -32768, 32767);
+    expect_integer_sums<int16_t>(CallKind::int16_sum, 16, ranks, -511, 511);
+    expect_integer_sums<int8_t>(CallKind::int8_sum, 8, ranks, -1, 1);
+    expect_integer_sums<int32_t>(CallKind::int32_sum, 8, ranks, -1, 1);
+  }
+}
+
+TEST(Codecs, TruthValuesFitEightBitsForAllRanks) {
+  constexpr size_t kCount = 4 * kValues + 3;
+  std::vector<std::vector<uint8_t>> memory(64, std::vector<uint8_t>(kCount, 0));
+  std::vector<uint8_t> any(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    for (size_t rank = 0; rank < memory.size(); ++rank) {
+      memory[rank][i] = i % 4 == 0 || (i % 4 == 1 && rank == 63) ? 1 : 0;
+      any[i] |= memory[rank][i];
+    }
+  }
+  Call call(CallKind::bool_sum, kCount, memory, SIZE_MAX, narrow(8));
+  call.run();
+  EXPECT_EQ(call.memory(0), any);
+}
+
+TEST(Codecs, ValuesBeyondTheBoundAreFound) {
+  const std::vector<uint8_t> memory = bytes_of(std::vector<int8_t>{1, -5, 3});
+  EXPECT_TRUE(all_within(CallKind::int8_sum, memory.data(), memory.size(), 5));
+  EXPECT_FALSE(all_within(CallKind::int8_sum, memory.data(), memory.size(), 4));
+  EXPECT_THROW(all_within(CallKind::float32_sum, memory.data(), 0, 4), std::invalid_argument);
 }
 
 class BytesOfLength : public testing::TestWithParam<size_t> {};

@@ -1,0 +1,93 @@
+"""The lanes of an all-reduce: how many bits of a packet's words each value takes, and how values are rounded to them."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from switchml.arguments import whole_number
+
+__all__ = ["LANE_BITS", "ROUNDINGS", "WIDE", "Lanes", "Rounding", "lanes_for", "wire_bytes"]
+
+Rounding = Literal["nearest", "stochastic"]
+
+LANE_BITS: Final = (32, 16, 8)
+ROUNDINGS: Final = ("nearest", "stochastic")
+
+_WORD_BITS: Final = 32
+_LARGEST_MAGNITUDES: Final = {"bool": 1, "int8": 2**7, "uint8": 2**8 - 1, "int16": 2**15, "int32": 2**31}
+_UNCHANGED: Final = "The array is unchanged."
+
+
+class Lanes(NamedTuple):
+    """The description of a call's lanes. All ranks must make a call with the same one."""
+
+    bits: int = _WORD_BITS
+    rounding: Rounding = "nearest"
+    seed: int = 0
+    bound: int | None = None  # the largest magnitude of the integers, if the caller has named one
+
+    @property
+    def stochastic(self) -> bool:
+        """True if floating-point numbers are rounded stochastically."""
+        return self.rounding == "stochastic"
+
+    def __str__(self) -> str:
+        """Return the arguments that are not the usual ones, each after a space."""
+        text = "" if self.bits == _WORD_BITS else f" wire_bits={self.bits}"
+        if self.stochastic:
+            text += f" rounding={self.rounding} seed={self.seed}"
+        return text if self.bound is None else f"{text} bound={self.bound}"
+
+
+WIDE: Final = Lanes()
+"""One value in each word, as in every call that does not ask for anything else."""
+
+
+def lanes_for(
+    dtype: str, world_size: int, wire_bits: int = 32, rounding: str = "nearest", seed: int = 0, bound: int | None = None
+) -> Lanes:
+    """Return the lanes for an all-reduce of `dtype` over `world_size` ranks.
+
+    Raises:
+        TypeError: an argument is not an integer.
+        ValueError: an argument is not one of those that `Communicator.all_reduce` lists, or the lanes cannot hold the
+            sums of so many ranks.
+
+    """
+    bits = whole_number(wire_bits, "wire_bits")
+    if bits not in LANE_BITS:
+        raise ValueError(f"wire_bits is {bits}; it must be 8, 16 or 32. {_UNCHANGED}")
+    if rounding not in ROUNDINGS:
+        raise ValueError(f'rounding is {rounding!r}; it must be "nearest" or "stochastic". {_UNCHANGED}')
+    seed = whole_number(seed, "seed")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed is {seed}; it must be from 0 to 2^64 - 1. {_UNCHANGED}")
+    largest = _LARGEST_MAGNITUDES.get(dtype)
+    if rounding == "stochastic" and (largest is not None or bits == _WORD_BITS):
+        raise ValueError(
+            f'rounding="stochastic" is for floating-point numbers with wire_bits of 16 or 8, not for {dtype} with '
+            f"{bits}. {_UNCHANGED}"
+        )
+    if bound is not None:
+        bound = whole_number(bound, "bound")
+        if largest is None:
+            raise ValueError(f"bound is for integers, not for {dtype}. {_UNCHANGED}")
+        if not 1 <= bound < 2**31:
+            raise ValueError(f"bound is {bound}; it must be from 1 to 2^31 - 1. {_UNCHANGED}")
+    if largest is not None and (bits != _WORD_BITS or bound is not None):
+        _require_room(dtype, world_size, bits, largest if bound is None else min(bound, largest))
+    return Lanes(bits, "stochastic" if rounding == "stochastic" else "nearest", seed, bound)
+
+
+def _require_room(dtype: str, world_size: int, bits: int, largest: int) -> None:
+    most = (2 ** (bits - 1) - 1) // largest  # ranks
+    if world_size > most:
+        raise ValueError(
+            f"lanes of {bits} bits hold the sums of at most {most} ranks with values of {dtype} up to {largest}, and "
+            f"this job has {world_size}. {_UNCHANGED} Use more wire_bits, or values with a smaller bound."
+        )
+
+
+def wire_bytes(elements: int, bits: int) -> int:
+    """Return the bytes of the words that hold so many elements."""
+    return -(-elements * bits // _WORD_BITS) * (_WORD_BITS // 8)

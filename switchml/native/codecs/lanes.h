@@ -1,0 +1,73 @@
+// Sums in lanes of 16 or 8 bits (native/kernels/lanes.h): floating-point numbers and small integers.
+#pragma once
+
+#include "native/channel/channel.h"
+#include "switchml/native/codecs/block_float.h"
+#include "switchml/native/codecs/codec.h"
+
+namespace switchml::client {
+
+// How a call uses the words of its packets.
+struct Lanes {
+  uint32_t bits = 32;       // 32, 16 or 8
+  bool stochastic = false;  // the rounding of floating-point numbers; with the next two, which choose its numbers
+  uint64_t seed = 0;
+  uint64_t sequence = 0;  // of the call
+};
+
+// Floating-point numbers with a common exponent in narrow lanes. The phases are those of BlockFloat. With N ranks, a
+// contribution has Q = floor((2^(bits - 1) - 1) / N) levels on both sides of 0, so that a sum of all ranks fits a lane.
+template <typename Value>
+class NarrowFloat final : public BlockFloat<Value> {
+ public:
+  NarrowFloat(uint8_t* memory, uint64_t elements, bool average, const Lanes& lanes, const channel::Geometry& geometry);
+
+ private:
+  uint32_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const override;
+  uint32_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const override;
+
+  Lanes lanes_;
+  bool averages_;
+  uint32_t rank_;
+  int32_t levels_;
+  int32_t divisor_;  // of a sum of levels
+};
+
+extern template class NarrowFloat<float>;
+extern template class NarrowFloat<kernels::Float16>;
+extern template class NarrowFloat<kernels::BFloat16>;
+
+// Integers whose sums fit their lanes. They are stored modulo the range of their type; the sum of truth values is true
+// if one of them is. Integer is kernels::Boolean, int8_t, uint8_t, int16_t or int32_t.
+template <typename Integer>
+class NarrowIntegers final : public Codec {
+ public:
+  NarrowIntegers(uint8_t* memory, uint64_t elements, uint32_t lane_bits, uint32_t values, bool streaming)
+      : Codec(elements, lane_bits, values),
+        memory_(reinterpret_cast<Integer*>(memory)),
+        elements_(elements),
+        lane_bits_(lane_bits),
+        streaming_(streaming) {}
+
+  Contribution encode(const Chunk& chunk, uint8_t* words) const override;
+  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+
+ private:
+  uint64_t elements_before(uint64_t chunk) const { return chunk * values() * (kWordBits / lane_bits_); }
+  uint64_t elements_of(uint64_t chunk) const {
+    return std::min<uint64_t>(elements_before(1), elements_ - elements_before(chunk));
+  }
+
+  Integer* memory_;
+  uint64_t elements_;
+  uint32_t lane_bits_;
+  bool streaming_;
+};
+
+extern template class NarrowIntegers<kernels::Boolean>;
+extern template class NarrowIntegers<int8_t>;
+extern template class NarrowIntegers<uint8_t>;
+extern template class NarrowIntegers<int16_t>;
+extern template class NarrowIntegers<int32_t>;
+
+}  // namespace switchml::client
