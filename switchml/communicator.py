@@ -26,13 +26,13 @@ class Communicator:
     All ranks must make the same calls in the same order; any number may be in flight (``async_op=True``), and they end
     in that order. Several threads may use a communicator as long as they keep that order, but a forked child may not.
 
-    Sums of integers are exact modulo their range. Sums of float32 are exact up to a bound: with N ranks, and M the power of two
-    above the largest magnitude in a block (the values of one packet) of any rank, a sum differs from the exact one by
-    at most N/2 * M * 2^-(31 - ceil(log2 N)) plus half a unit in the last place of the float32 result; a sum beyond
-    float32 is infinite. An average is computed from the sum before that is rounded, so it is finite if float32 can hold
-    the average. The same is true of float16 and bfloat16, with their last place and their range: a sum or an average
-    of them is rounded to 16 bits once, at its end. The same contributions give the same bits, regardless of the order
-    in which packets arrive.
+    Sums of integers are exact modulo the range of their type. Sums of float32 are exact up to a bound: with N ranks,
+    and M the power of two above the largest magnitude in a block (the values of one packet) of any rank, a sum differs
+    from the exact one by at most N/2 * M * 2^-(31 - ceil(log2 N)) plus half a unit in the last place of the float32
+    result; a sum beyond float32 is infinite. An average is computed from the sum before that is rounded, so it is
+    finite if float32 can hold the average. The same is true of float16 and bfloat16, with their last place and their
+    range: a sum or an average of them is rounded to 16 bits once, at its end. The same contributions give the same
+    bits, regardless of the order in which packets arrive. With narrow lanes (`all_reduce`) the bound is larger.
 
     After a `NonFiniteError` the communicator remains usable. After `WorldChanged` it is usable too, in a new epoch with
     other ranks; every rank gets this error from the calls that were unfinished, or else from its next call. After any
@@ -207,8 +207,8 @@ class Communicator:
         buffer = buffer_of(x)
         kind = REDUCTIONS.get((buffer.dtype, op))
         if kind is None:
-            integers = "" if op == "avg" else ", int32, int16, int8, uint8 or bool"
-            allowed = f"float32, float16{'' if integers else ' or'} bfloat16{integers}"
+            integers = ", bfloat16, int32, int16, int8, uint8 or bool"
+            allowed = f"float32, float16{' or bfloat16' if op == 'avg' else integers}"
             raise UnsupportedTensor(
                 f'all_reduce with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; '
                 "convert it first."

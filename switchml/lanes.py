@@ -1,4 +1,4 @@
-"""The lanes of an all-reduce: how many bits of a packet's words each value takes, and how values are rounded to them."""
+"""The lanes of an all-reduce: the bits that a value takes in a packet, and how values are rounded to them."""
 
 from __future__ import annotations
 

@@ -48,9 +48,7 @@ def test_arguments_are_checked_before_anything_is_sent(fabric: Fabric) -> None:
         x = np.ones(4, np.float32)
         with pytest.raises(ValueError, match="op is 'max'"):
             comm.all_reduce(x, "max")
-        with pytest.raises(
-            switchml.UnsupportedTensor, match=r'op="sum" takes float32, float16, bfloat16 or int32, not float64'
-        ):
+        with pytest.raises(switchml.UnsupportedTensor, match=r'op="sum" takes float32, .* uint8 or bool, not float64'):
             comm.all_reduce(np.ones(4))
         with pytest.raises(switchml.UnsupportedTensor, match=r'op="avg" takes float32, float16 or bfloat16, not int32'):
             comm.all_reduce(np.ones(4, np.int32), "avg")
@@ -85,8 +83,20 @@ LONG = "u1, " * 40  # for a structured dtype, whose name is longer than the limi
         (lambda c: c.broadcast(np.ones(10), 0), lambda c: c.broadcast(np.ones(10), 1)),
         (lambda c: c.broadcast(np.ones(3, LONG + "u1"), 0), lambda c: c.broadcast(np.ones(3, LONG + "i1"), 0)),
         (lambda c: c.barrier(), lambda c: c.all_reduce(np.ones(0, np.float32))),
+        (
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=16),
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8),
+        ),
+        (
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8, rounding="stochastic", seed=2**64 - 1),
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8),
+        ),
+        (
+            lambda c: c.all_reduce(np.ones(10, np.int8), wire_bits=8, bound=3),
+            lambda c: c.all_reduce(np.ones(10, np.int8), wire_bits=8, bound=4),
+        ),
     ],
-    ids=["size", "dtype", "op", "operation", "root", "long dtype", "barrier"],
+    ids=["size", "dtype", "op", "operation", "root", "long dtype", "barrier", "wire_bits", "rounding", "bound"],
 )
 def test_ranks_that_disagree_get_an_error_that_says_so(fabric: Fabric, of_rank_0: object, of_rank_1: object) -> None:
     fabric.add_job(1, 2)

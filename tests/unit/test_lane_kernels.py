@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,14 @@ from switchml.dataplane.wire import check_of
 Type = kernels.Type
 
 AVAILABLE = [i for i in kernels.Instructions if kernels.cpu_has(i)]
-FLOATS = {Type.FLOAT32: np.float32, Type.FLOAT16: np.float16, Type.BFLOAT16: np.uint16}
-INTEGERS = {Type.INT32: np.int32, Type.INT16: np.int16, Type.INT8: np.int8, Type.UINT8: np.uint8, Type.BOOL: np.bool_}
+FLOATS: dict[Type, Any] = {Type.FLOAT32: np.float32, Type.FLOAT16: np.float16, Type.BFLOAT16: np.uint16}
+INTEGERS: dict[Type, Any] = {
+    Type.INT32: np.int32,
+    Type.INT16: np.int16,
+    Type.INT8: np.int8,
+    Type.UINT8: np.uint8,
+    Type.BOOL: np.bool_,
+}
 COUNTS = [*range(70), 127, 128, 129, 511, 512, 1021]
 UNIT = np.float32(2.0**-24)
 
@@ -56,7 +63,10 @@ def joined(lanes: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.uint32]:
     padded = np.zeros(-(-len(lanes) // lanes_of_word) * lanes_of_word, np.int64)
     padded[: len(lanes)] = lanes
     weights = 1 << bits * np.arange(lanes_of_word, dtype=np.int64)
-    return ((padded.reshape(-1, lanes_of_word) * weights).sum(1) & 0xFFFFFFFF).astype(np.uint32)
+    words: npt.NDArray[np.uint32] = ((padded.reshape(-1, lanes_of_word) * weights).sum(1) & 0xFFFFFFFF).astype(
+        np.uint32
+    )
+    return words
 
 
 def wire_words(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
@@ -75,7 +85,8 @@ def scaled(values: npt.NDArray[np.float32], exponent: int, levels: int) -> npt.N
     """Return value * 2^(126 - exponent) * levels in float32."""
     factor = np.float32(np.ldexp(1.0, max(-126, 126 - exponent)))
     rest = np.float32(np.ldexp(float(levels), min(0, 252 - exponent)))
-    return values * factor * rest
+    levels_of: npt.NDArray[np.float32] = values * factor * rest
+    return levels_of
 
 
 def mixed(bits: int) -> int:
@@ -92,7 +103,8 @@ def random_bits(counter: tuple[int, int, int, int], count: int) -> npt.NDArray[n
     bits = np.arange(count, dtype=np.uint32) + np.uint32((element + key) & 0xFFFFFFFF)
     bits = (bits ^ bits >> 16) * np.uint32(0x7FEB352D)
     bits = ((bits ^ bits >> 15) + np.uint32(key >> 32)) * np.uint32(0x846CA68B)
-    return bits ^ bits >> 16
+    scrambled: npt.NDArray[np.uint32] = bits ^ bits >> 16
+    return scrambled
 
 
 def exponent_of(values: npt.NDArray[np.float32]) -> int:
@@ -231,7 +243,7 @@ def test_sums_of_narrow_integers_wrap_around_as_in_numpy(bits: int) -> None:
     lanes = np.arange(-128 if bits == 8 else -16384, 127 if bits == 8 else 16384, dtype=np.int64)
     for part in np.array_split(lanes, -(-len(lanes) // 4000)):
         for type_, dtype in INTEGERS.items():
-            back = np.empty(len(part), dtype)
+            back: npt.NDArray[Any] = np.empty(len(part), dtype)
             kernels.unpack_lanes(type_, wire_words(joined(part, bits)), bits, raw(back))
             np.testing.assert_array_equal(back, part.astype(dtype))
 
@@ -247,7 +259,7 @@ def test_every_byte_but_zero_is_true() -> None:
 def test_values_beyond_the_bound_are_found_anywhere(type_: Type) -> None:
     dtype = INTEGERS[type_]
     for count in (0, 1, 17, 4096, 4097, 10_000):
-        values = np.ones(count, dtype)
+        values: npt.NDArray[Any] = np.ones(count, dtype)
         assert kernels.all_within(type_, raw(values), 1)
         assert kernels.all_within(type_, raw(values), 0) == (count == 0)
         for place in {0, count // 2, count - 1} if count and type_ != Type.BOOL else ():

@@ -14,6 +14,7 @@ from switchml.agent_connection import Failure
 from switchml.calls import Call
 from switchml.errors import with_remark
 from switchml.failures import error_of
+from switchml.lanes import Lanes
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,6 +105,11 @@ def test_fingerprints_tell_calls_apart() -> None:
     calls = [
         Call(0, "all_reduce", "sum", None, 0),
         Call(0, "all_reduce", "avg", None, 0),
+        Call(0, "all_reduce", "sum", None, 0, Lanes(16)),
+        Call(0, "all_reduce", "sum", None, 0, Lanes(8)),
+        Call(0, "all_reduce", "sum", None, 0, Lanes(8, "stochastic")),
+        Call(0, "all_reduce", "sum", None, 0, Lanes(8, "stochastic", 1)),
+        Call(0, "all_reduce", "sum", None, 0, Lanes(8, bound=1)),
         Call(0, "broadcast", "", None, 0),
         Call(0, "broadcast", "", None, 1),
         Call(0, "barrier", "", None, 0),
