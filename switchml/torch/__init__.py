@@ -14,6 +14,7 @@ from switchml.torch.options import Options, configure, current_options
 from switchml.torch.paths import PATHS, path_of
 from switchml.torch.process_group import SwitchMLProcessGroup
 from switchml.torch.statistics import COUNTERS, statistics
+from switchml.torch.wire import wire_bits
 from switchml.torch_backend import register
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Options",
     "path_of",
     "PATHS",
+    "wire_bits",
     "statistics",
     "COUNTERS",
     "SwitchMLProcessGroup",

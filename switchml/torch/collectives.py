@@ -40,6 +40,7 @@ class Collective:
         self.operands = [Operand(tensor, private, options) for tensor in tensors]
         self.work = CompletedLater(f"{name} of {_described(tensors)}" if tensors else name, tensors)
         self.handles: Sequence[Any] = ()
+        self.options = options
         self.bytes = sum(operand.target.nbytes for operand in self.operands)
         self.end = 0
 
@@ -47,6 +48,11 @@ class Collective:
     def ranges(self) -> list[tuple[int, int]]:
         """The caller's memory, as pairs of address and number of bytes."""
         return [operand.range for operand in self.operands]
+
+    @property
+    def wire_bytes(self) -> int:
+        """The bytes of this rank's values in packets, once the collective was submitted to the network."""
+        return sum(handle.wire_bytes for handle in self.handles)
 
     @property
     def waits(self) -> bool:
@@ -113,7 +119,9 @@ class AllReduce(Collective):
             self._encode()
 
     def _encode(self) -> None:
-        self._parts = [encode(operand.target, self._reduction, self._world_size) for operand in self.operands]
+        self._parts = [
+            encode(operand.target, self._reduction, self._world_size, self.options) for operand in self.operands
+        ]
 
     @property
     def waits(self) -> bool:

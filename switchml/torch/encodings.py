@@ -2,12 +2,13 @@
 
 | dtype | on the wire | result |
 |---|---|---|
-| float32 | float32 | the bound of `switchml.Communicator` |
-| float16, bfloat16 | the dtype itself, in the same integers as float32 | the float32 sum, rounded once to the dtype |
+| float32 | float32, in lanes of `Options.wire` bits (`wire.py`) | the bound of `switchml.Communicator` |
+| float16, bfloat16 | the dtype itself, likewise | the bound, rounded once to the dtype |
 | float64 | an exponent for the tensor, then fixed point in three int32 | see `FixedPoint` |
 | int32 | int32 | exact modulo 2^32 |
-| int8, uint8, int16 | int32 | exact modulo 2^8, 2^16 |
-| bool | int32 | true if any rank's value is |
+| int16 | int16, in lanes of 32 bits | exact modulo 2^16 |
+| int8, uint8 | the dtype itself, in lanes of 16 bits | exact modulo 2^8 |
+| bool | bool, in lanes of 8 bits | true if any rank's value is |
 | int64 | three int32 | exact modulo 2^64 |
 
 An average of integers is the exact sum, divided and rounded towards zero.
@@ -24,7 +25,9 @@ from torch import Tensor
 
 from switchml.communicator import Communicator
 from switchml.errors import UnsupportedTensor
+from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
+from switchml.torch.wire import LaneArguments, lane_arguments
 from switchml.work import Work
 
 __all__ = ["SUM_DTYPES", "Encoding", "encode"]
@@ -68,7 +71,7 @@ class Encoding(Protocol):
         """
 
 
-def encode(target: Tensor, reduction: Reduction, world_size: int) -> Encoding:
+def encode(target: Tensor, reduction: Reduction, world_size: int, options: Options) -> Encoding:
     """Return the encoding for reducing `target` in the network.
 
     Raises:
@@ -87,27 +90,31 @@ def encode(target: Tensor, reduction: Reduction, world_size: int) -> Encoding:
         return FixedPoint(target, reduction, world_size)
     if target.dtype == torch.int64 or (target.dtype == torch.int32 and reduction.name == "avg"):
         return Limbs(target, reduction, world_size)
-    if target.dtype in (torch.float32, torch.int32):
-        return Direct(target, reduction)
+    lanes = lane_arguments(target.dtype, world_size, options)
+    if target.dtype == torch.float32:
+        return Direct(target, reduction, lanes)
     if target.dtype in (torch.float16, torch.bfloat16) and reduction.factor is None:
-        return Direct(target, reduction)
-    return Widened(target, reduction, world_size)
+        return Direct(target, reduction, lanes)
+    if not floating and reduction.name == "sum":
+        return Direct(target, reduction, lanes)
+    return Widened(target, reduction, world_size, lanes)
 
 
 class Direct:
-    """Sums float32, float16, bfloat16 and int32 in place."""
+    """Sums float32, float16, bfloat16, bool and integers of up to 32 bits in place."""
 
     waits = False
 
-    def __init__(self, target: Tensor, reduction: Reduction) -> None:
+    def __init__(self, target: Tensor, reduction: Reduction, lanes: LaneArguments) -> None:
         self._target = target
         self._reduction = reduction
+        self._lanes = lanes
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
         """Submit the tensor without a copy."""
         _premultiply(self._target, self._reduction)
         op = "avg" if self._reduction.name == "avg" else "sum"
-        return [comm.all_reduce(self._target, op, async_op=True, timeout=timeout)]
+        return [comm.all_reduce(self._target, op, async_op=True, timeout=timeout, **self._lanes)]
 
     def finish(self) -> bool:
         """Do nothing: the result is in place."""
@@ -115,33 +122,34 @@ class Direct:
 
 
 class Widened:
-    """Sums narrow integers as int32, and products of 16-bit floats and a factor, which must not be rounded, as float32.
+    """Averages narrow integers, and sums products of 16-bit floats and a factor, which must not be rounded, as float32.
 
-    The result is then converted to the dtype: integers modulo 2^bits, floats rounded.
+    The sums of integers are of a type that holds them, in the same lanes. The result is then converted to the dtype.
     """
 
     waits = False
 
-    def __init__(self, target: Tensor, reduction: Reduction, world_size: int) -> None:
+    def __init__(self, target: Tensor, reduction: Reduction, world_size: int, lanes: LaneArguments) -> None:
         self._target = target
         self._reduction = reduction
         self._world_size = world_size
-        self._buffer = target.to(torch.float32 if target.dtype.is_floating_point else torch.int32)
+        self._lanes = lanes
+        floating = target.dtype.is_floating_point
+        self._bound = None if floating or target.dtype == torch.int16 else 255  # of int8 and uint8
+        self._buffer = target.to(torch.float32 if floating else torch.int32 if self._bound is None else torch.int16)
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
         """Submit the wider copy."""
         _premultiply(self._buffer, self._reduction)
         average = self._reduction.name == "avg" and self._target.dtype.is_floating_point
-        return [comm.all_reduce(self._buffer, "avg" if average else "sum", async_op=True, timeout=timeout)]
+        op = "avg" if average else "sum"
+        return [comm.all_reduce(self._buffer, op, async_op=True, timeout=timeout, bound=self._bound, **self._lanes)]
 
     def finish(self) -> bool:
         """Narrow the sum."""
-        if self._target.dtype == torch.bool:
-            self._target.copy_(self._buffer != 0)
-            return False
         if self._reduction.name == "avg" and not self._target.dtype.is_floating_point:
             self._buffer.div_(self._world_size, rounding_mode="trunc")
-        self._target.copy_(self._buffer)  # integers: modulo 2^bits
+        self._target.copy_(self._buffer)
         return False
 
 

@@ -6,9 +6,12 @@ import os
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from switchml.lanes import ROUNDINGS, Rounding
+
 __all__ = ["Options", "configure", "current_options"]
 
 Fallback = Literal["gloo"] | None
+Wire = Literal["auto", 32, 16, 8]
 
 
 @dataclass(frozen=True)
@@ -19,29 +22,53 @@ class Options:
         fallback: "gloo": if there is no switch, or it is lost, continue over Gloo, which costs one copy of each tensor;
             None: raise `SwitchMLBackendError`.
         stage_cuda: True: accept CUDA tensors and copy them through pinned memory; False: refuse them.
+        wire: bits that a float32, float16 or bfloat16 takes in packets: 32, 16 or 8; "auto": 16 for float16 and
+            bfloat16 in groups of up to 8 ranks, else 32.
+        rounding: with 16 or 8 bits, "nearest", or "stochastic" for sums whose expected value is the exact one.
+        seed: of stochastic rounding.
 
     """
 
     fallback: Fallback = None
     stage_cuda: bool = False
+    wire: Wire = "auto"
+    rounding: Rounding = "nearest"
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.fallback not in (None, "gloo"):
             raise ValueError(f'fallback is {self.fallback!r}; it must be "gloo" or None')
+        if self.wire not in ("auto", 32, 16, 8):
+            raise ValueError(f'wire is {self.wire!r}; it must be "auto", 32, 16 or 8')
+        if self.rounding not in ROUNDINGS:
+            raise ValueError(f'rounding is {self.rounding!r}; it must be "nearest" or "stochastic"')
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"seed is {self.seed!r}; it must be from 0 to 2^64 - 1")
 
 
 _configured: dict[str, object] = {}
 
 
-def configure(*, fallback: Fallback | Literal["unset"] = "unset", stage_cuda: bool | None = None) -> Options:
+def configure(
+    *,
+    fallback: Fallback | Literal["unset"] = "unset",
+    stage_cuda: bool | None = None,
+    wire: Wire | None = None,
+    rounding: Rounding | None = None,
+    seed: int | None = None,
+) -> Options:
     """Set the options of all process groups that this process makes from now on; they must be the same on every rank.
 
-    These options override SWITCHML_TORCH_FALLBACK (``gloo`` or ``none``) and SWITCHML_STAGE_CUDA (``1`` or ``0``);
+    These options override SWITCHML_TORCH_FALLBACK (``gloo`` or ``none``), SWITCHML_STAGE_CUDA (``1`` or ``0``),
+    SWITCHML_TORCH_WIRE (``auto``, ``32``, ``16`` or ``8``) and SWITCHML_TORCH_ROUNDING (``nearest`` or ``stochastic``);
     a group's `pg_options` override them.
 
     Args:
         fallback: see `Options`; unchanged if omitted.
         stage_cuda: see `Options`; unchanged if omitted.
+        wire: see `Options`; unchanged if omitted.
+        rounding: see `Options`; unchanged if omitted.
+        seed: see `Options`; unchanged if omitted.
 
     Returns:
         The options that are in effect now.
@@ -53,8 +80,8 @@ def configure(*, fallback: Fallback | Literal["unset"] = "unset", stage_cuda: bo
     chosen: dict[str, object] = {}
     if fallback != "unset":
         chosen["fallback"] = fallback
-    if stage_cuda is not None:
-        chosen["stage_cuda"] = stage_cuda
+    given = {"stage_cuda": stage_cuda, "wire": wire, "rounding": rounding, "seed": seed}
+    chosen |= {name: value for name, value in given.items() if value is not None}
     Options(**chosen)  # type: ignore[arg-type]
     _configured.update(chosen)
     return current_options()
@@ -70,6 +97,8 @@ def current_options() -> Options:
     options = Options(
         fallback=_choice("SWITCHML_TORCH_FALLBACK", {"": None, "none": None, "gloo": "gloo"}),  # type: ignore[arg-type]
         stage_cuda=bool(_choice("SWITCHML_STAGE_CUDA", {"": False, "0": False, "1": True})),
+        wire=_choice("SWITCHML_TORCH_WIRE", {"": "auto", "auto": "auto", "32": 32, "16": 16, "8": 8}),  # type: ignore[arg-type]
+        rounding=_choice("SWITCHML_TORCH_ROUNDING", {"": "nearest", "nearest": "nearest", "stochastic": "stochastic"}),  # type: ignore[arg-type]
     )
     return replace(options, **_configured)  # type: ignore[arg-type]
 

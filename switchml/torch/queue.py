@@ -257,6 +257,7 @@ class NetworkQueue:
                 collective.start(comm)
                 count("network_calls")
                 count("network_bytes", collective.bytes)
+                count("wire_bytes", collective.wire_bytes)
                 return True
             if gloo is not None:
                 collective.start_over_gloo(gloo)

@@ -12,6 +12,7 @@ __all__ = ["COUNTERS", "count", "statistics"]
 COUNTERS: Final = {
     "network_calls": "collectives that went through the switch",
     "network_bytes": "bytes of the tensors of these collectives",
+    "wire_bytes": "bytes of the values that this process put into packets for them, without headers and resends",
     "gloo_calls": "collectives that went over Gloo, by the table of paths or after a fallback",
     "non_finite_results": "collectives in which some rank contributed NaN or infinity",
     "network_groups": "process groups that became a job of the switch",

@@ -62,11 +62,13 @@ def sums(rank: int, world_size: int) -> list[str]:
         assert x.dtype == dtype
         assert x.shape == shape
         if dtype.is_floating_point:
-            # The bound for a block or tensor: N/2 units of 2^(31 - ceil(log2 N)) below the largest, and one rounding.
+            # The bound for a block or tensor: N/2 units, and one rounding.
             largest = max((float(c.double().abs().max()) for c in every if c.numel()), default=0.0)
             unit = math.ldexp(1.0, math.frexp(largest)[1] - 31 + (world_size - 1).bit_length())
             if dtype == torch.float64:
                 unit = math.ldexp(1.0, math.frexp(largest)[1] - 62 + (world_size - 1).bit_length())
+            if dtype in (torch.float16, torch.bfloat16):  # in lanes of 16 bits
+                unit = math.ldexp(1.0, math.frexp(largest)[1]) / ((2**15 - 1) // world_size)
             rounding = expected.abs() * torch.finfo(dtype).eps + torch.finfo(dtype).tiny
             error = (x.double() - expected).abs() - world_size / 2 * unit - rounding
             if bool((error > 0).any()):

@@ -139,6 +139,12 @@ def test_a_group_made_again_is_another_job(ranks: Ranks) -> None:
 def test_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="nccl"):
         switchml.torch.Options(fallback="nccl")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='wire is 12; it must be "auto", 32, 16 or 8'):
+        switchml.torch.Options(wire=12)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="rounding is 'up'"):
+        switchml.torch.configure(rounding="up")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="seed is -1"):
+        switchml.torch.Options(seed=-1)
     monkeypatch.setenv("SWITCHML_TORCH_FALLBACK", "nccl")
     with pytest.raises(ValueError, match=r"SWITCHML_TORCH_FALLBACK.*gloo"):
         switchml.torch.current_options()
