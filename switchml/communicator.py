@@ -196,7 +196,7 @@ class Communicator:
                 `rounding`, `seed` or `bound`; `x` is undefined.
             SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
-            ValueError: `op` or `rounding` is unknown, `wire_bits` is not 8, 16 or 32, the sums of so many ranks do not
+            ValueError: `op` or `rounding` is unknown, `wire_bits` is not 8, 16 or 32, the sums of all ranks do not
                 fit their lanes, a value of `x` is beyond `bound`, `timeout` is not a positive number, or `x` shares
                 memory with the array of a call that has not ended. Nothing was sent.
             TypeError: `wire_bits`, `seed` or `bound` is not an integer.

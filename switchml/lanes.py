@@ -51,7 +51,7 @@ def lanes_for(
     Raises:
         TypeError: an argument is not an integer.
         ValueError: an argument is not one of those that `Communicator.all_reduce` lists, or the lanes cannot hold the
-            sums of so many ranks.
+            sums of `world_size` ranks.
 
     """
     bits = whole_number(wire_bits, "wire_bits")
@@ -89,5 +89,5 @@ def _require_room(dtype: str, world_size: int, bits: int, largest: int) -> None:
 
 
 def wire_bytes(elements: int, bits: int) -> int:
-    """Return the bytes of the words that hold so many elements."""
+    """Return the bytes of the words that hold `elements` lanes."""
     return -(-elements * bits // _WORD_BITS) * (_WORD_BITS // 8)
