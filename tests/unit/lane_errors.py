@@ -99,7 +99,3 @@ def table(ranks: tuple[int, ...] = (2, 4, 8, 16, 32, 64)) -> str:
             cells = [f"{error:.1e}" for error in (*errors, ring_error(name, count))]
             lines.append(f"| {name} | {count} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())
