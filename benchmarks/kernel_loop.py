@@ -34,7 +34,14 @@ _HALF: Final = {
     kernels.Type.INT32: np.array([1], np.int32).tobytes(),
 }
 _NOT_KERNELS: Final = ("best_instructions", "cpu_has", "use_instructions", "run")
-_STREAMING: Final = ("quantize", "pack")  # kernels that can write past the caches
+_LANES: Final = tuple(
+    f"{name} {bits}" for bits in (16, 8) for name in ("quantize_lanes", "quantize_lanes stochastic", "dequantize_lanes")
+)
+_STREAMING: Final = (
+    "quantize",
+    "pack",
+    *(name for name in _LANES if name.startswith("quantize")),
+)  # kernels that can write past the caches
 _ALIGNMENT: Final = 64
 _FEWEST: Final = 3  # minimum number of passes
 _EMPTY_CALLS: Final = 200
@@ -60,7 +67,8 @@ def passes(elements: int) -> Iterator[tuple[str, str, Pass]]:
     yield "memcpy", "C library", lambda count: np.copyto(copy[: 4 * count], words[: 4 * count])
     for kind, pattern in _HALF.items():
         values = _bytes(pattern, elements)
-        for name in (name for name, value in vars(kernels).items() if callable(value) and not isinstance(value, type)):
+        functions = (name for name, value in vars(kernels).items() if callable(value) and not isinstance(value, type))
+        for name in (*functions, *_LANES):
             if name in _NOT_KERNELS or not _offered(name, kind):
                 continue
             for instructions in filter(kernels.cpu_has, kernels.Instructions):

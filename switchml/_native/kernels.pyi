@@ -140,6 +140,7 @@ def run(
     Run a kernel once over whole arrays, in blocks.
 
     `kernel` is quantize, dequantize or block_exponent for a floating-point type; widen (from values to words, which are
-    float32 then) or narrow (back) for a 16-bit type; pack, unpack or weigh for INT32. No other thread may use the kernels at
+    float32 then) or narrow (back) for a 16-bit type; quantize_lanes, quantize_lanes stochastic or dequantize_lanes, a
+    blank and 16 or 8, for a floating-point type; pack, unpack or weigh for INT32. No other thread may use the kernels at
     the same time.
     """

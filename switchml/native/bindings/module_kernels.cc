@@ -262,14 +262,51 @@ void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count
   }
 }
 
+// The kernels of narrow lanes by their names in `run`: "quantize_lanes", its stochastic form, or "dequantize_lanes", a
+// blank and the bits of a lane.
+struct LaneKernel {
+  bool dequantizes = false;
+  bool stochastic = false;
+  int lane_bits = 0;
+};
+
+std::optional<LaneKernel> lane_kernel(const std::string& name) {
+  for (const int bits : {16, 8}) {
+    const std::string end = " " + std::to_string(bits);
+    if (name == "quantize_lanes" + end) return LaneKernel{false, false, bits};
+    if (name == "quantize_lanes stochastic" + end) return LaneKernel{false, true, bits};
+    if (name == "dequantize_lanes" + end) return LaneKernel{true, false, bits};
+  }
+  return std::nullopt;
+}
+
+// Does the same as pass() in narrow lanes; a block has `block` words. The words take a part of their array.
+template <typename Value>
+void pass_lanes(const LaneKernel& kernel, Value* values, uint8_t* words, size_t count, size_t block, bool streaming) {
+  constexpr int32_t kLevels = 31;
+  const size_t elements = block * kernels::lanes_per_word(kernel.lane_bits);
+  for (size_t first = 0; first < count; first += elements) {
+    const size_t size = std::min(elements, count - first);
+    uint8_t* of_words = words + 4 * first / kernels::lanes_per_word(kernel.lane_bits);
+    if (kernel.dequantizes) {
+      kernels::dequantize_lanes(of_words, size, kernel.lane_bits, 0, kLevels, values + first);
+    } else {
+      const kernels::Rounding rounding = kernel.stochastic ? kernels::Rounding(1, 0, 0, first) : kernels::Rounding();
+      kernels::quantize_lanes(values + first, size, kernel.lane_bits, 0, kLevels, rounding, of_words, streaming);
+    }
+  }
+}
+
 void run(const std::string& kernel, Type type, kernels::Instructions instructions, const Bytes& values,
          const Bytes& words, size_t block, bool streaming) {
   const size_t count = checked_count(type, values, words, SIZE_MAX);
   const bool converts = kernel == "widen" || kernel == "narrow";
   const bool of_integers = kernel == "pack" || kernel == "unpack" || kernel == "weigh";
   const bool of_floats = kernel == "block_exponent" || kernel == "quantize" || kernel == "dequantize";
-  if (!(converts && (type == Type::float16 || type == Type::bfloat16)) && !(of_integers && type == Type::int32) &&
-      !(of_floats && (type == Type::float32 || type == Type::float16 || type == Type::bfloat16))) {
+  const std::optional<LaneKernel> of_lanes = lane_kernel(kernel);
+  const bool is_float = type == Type::float32 || type == Type::float16 || type == Type::bfloat16;
+  if (!(of_lanes && is_float) && !(converts && (type == Type::float16 || type == Type::bfloat16)) &&
+      !(of_integers && type == Type::int32) && !(of_floats && is_float)) {
     throw std::invalid_argument("there is no kernel \"" + kernel + "\" for this type");
   }
   if (block == 0 || block > wire::protocol::max_values || (streaming && block % 16 != 0) ||
@@ -280,8 +317,12 @@ void run(const std::string& kernel, Type type, kernels::Instructions instruction
   const nb::gil_scoped_release release;
   const kernels::Instructions before = kernels::instructions_in_use();
   kernels::use_instructions(instructions);
-  with_type(type,
-            [&](auto value) { pass(kernel, as<decltype(value)>(values), words.data(), count, block, streaming); });
+  with_type(type, [&](auto value) {
+    if (of_lanes) {
+      return pass_lanes(*of_lanes, as<decltype(value)>(values), words.data(), count, block, streaming);
+    }
+    pass(kernel, as<decltype(value)>(values), words.data(), count, block, streaming);
+  });
   kernels::fence_streaming_stores();
   kernels::use_instructions(before);
 }
@@ -341,7 +382,9 @@ void define_kernels(nb::module_ module) {
       nb::arg("block"), nb::arg("streaming") = false,
       "Run a kernel once over whole arrays, in blocks.\n\n"
       "`kernel` is quantize, dequantize or block_exponent for a floating-point type; widen (from values to words, "
-      "which are\nfloat32 then) or narrow (back) for a 16-bit type; pack, unpack or weigh for INT32. No other thread "
+      "which are\nfloat32 then) or narrow (back) for a 16-bit type; quantize_lanes, quantize_lanes stochastic or "
+      "dequantize_lanes, a\nblank and 16 or 8, for a floating-point type; pack, unpack or weigh for INT32. No other "
+      "thread "
       "may use the kernels at\nthe same time.");
 }
 
