@@ -2,10 +2,13 @@
 // calls them. The parameters are those of kernels.h.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 #include "native/kernels/half.h"
 #include "native/kernels/lanes.h"
@@ -24,6 +27,8 @@ struct Weights {
   }
 };
 inline constexpr Weights kWeights;
+
+constexpr size_t kCacheLine = 64;
 
 constexpr int kLargestFactor = 126;  // 2^126 and 2^-126 are normal float32 numbers
 
@@ -64,36 +69,59 @@ template <typename Value>
 constexpr int kLargestShift = sizeof(Value) == sizeof(float) ? kLargestFactor : kLargestFactor - 6;
 static_assert(wire::protocol::max_workers <= 1 << 6, "an average divides by at most max_workers");
 
-// The factors that scale a value to levels of a narrow lane: value * first * second, where `first` is a power of two.
+// The number of thresholds of stochastic rounding: it rounds numbers with as many steps between two integers (lanes.h).
+constexpr float kThresholds = 0x1p16F;
+
+// The factors that scale a value to levels of a narrow lane: value * first * second. The second one is 1 unless it must
+// be apart, because the product of both is not a normal number. For stochastic rounding they contain kThresholds.
 struct LaneScale {
   float first;
   float second;
-  LaneScale(int shift, int32_t levels);
+  LaneScale(int shift, int32_t levels, bool stochastic);
 };
 
-// The factors that scale a sum of lanes to a value: lane * first * second, where `second` is a power of two.
+// The factors that scale a sum of lanes to a value: lane * first * second. The second one is 1 unless it must be apart.
 struct LaneUnit {
   float first;
   float second;
   LaneUnit(int shift, int32_t divisor);
 };
 
-// Stochastic rounding compares 24 random bits, multiplied by this, with the part of a number above the integer below
-// it.
-constexpr float kUnitOfRandom = 0x1p-24F;
+// The bits of a word in which the signs of its lanes are. Two's complement integers one after the other, `bits`, are
+// not yet a word, in which a negative lane borrows from the next one. But bits ^ kSignBits is the word of lanes that
+// are all larger by 2^(b - 1), thus not negative, so word = (bits ^ kSignBits) - kSignBits.
+template <int kBits>
+constexpr uint32_t kSignBits = kBits == 16 ? 0x80008000U : 0x80808080U;
+
+// The random numbers of a block for stochastic rounding, in the order of its elements.
+struct Thresholds {
+  alignas(64) std::array<uint16_t, wire::protocol::max_values * lanes_per_word(8)> of;
+};
+
+// Call act() with a constant of the same value, from which it can choose a template.
+template <typename Act>
+uint32_t with_flag(bool flag, const Act& act) {
+  return flag ? act(std::true_type{}) : act(std::false_type{});
+}
+template <typename Act>
+uint32_t with_lane_bits(int lane_bits, const Act& act) {
+  return lane_bits == 8 ? act(std::integral_constant<int, 8>{}) : act(std::integral_constant<int, 16>{});
+}
 
 // The functions for narrow lanes of one floating-point type and of one integer type.
 template <typename Value>
 struct FloatLanes {
-  uint32_t (*quantize)(const Value* values, size_t count, int lane_bits, LaneScale scale, const Rounding& rounding,
-                       uint8_t* words, bool streaming);
-  uint32_t (*dequantize)(const uint8_t* words, size_t count, int lane_bits, LaneUnit unit, Value* values);
+  // `next` as in ValueFunctions.
+  uint32_t (*quantize)(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
+                       const Rounding& rounding, uint8_t* words, bool streaming, const uint8_t* next);
+  uint32_t (*dequantize)(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values);
 };
 
 template <typename Integer>
 struct IntegerLanes {
   uint32_t (*pack)(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming);
   uint32_t (*unpack)(const uint8_t* words, size_t count, int lane_bits, Integer* values);
+  bool (*all_within)(const Integer* values, size_t count, int32_t bound);
 };
 
 struct LaneFunctions {
@@ -149,6 +177,18 @@ extern const Functions kNeon;
 // the values at the end of a block that do not fill a vector. The templates exist for float, Float16 and BFloat16.
 namespace portable {
 
+// The number that an integer or truth value of a tensor stands for.
+template <typename Integer>
+struct NumberOf {
+  using Type = Integer;
+  static Type of(Integer value) { return value; }
+};
+template <>
+struct NumberOf<Boolean> {
+  using Type = uint8_t;
+  static Type of(Boolean value) { return value.byte != 0 ? 1 : 0; }
+};
+
 template <typename Value>
 uint16_t block_exponent(const Value* values, size_t first, size_t count);
 template <typename Value>
@@ -164,17 +204,37 @@ uint32_t unpack(const uint8_t* words, size_t first, size_t count, uint8_t* value
 // Returns the sum of weight_(first + i) * words[i] for i in [begin, end).
 uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end);
 
-// For narrow lanes, `first` is an element that starts a word.
+// For narrow lanes, `first` is an element that starts a word. Without thresholds, quantize_lanes() rounds to nearest.
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t first, size_t count, int lane_bits, LaneScale scale,
-                        const Rounding& rounding, uint8_t* words);
+uint32_t quantize_lanes(const Value* values, size_t first, size_t count, int lane_bits, const LaneScale& scale,
+                        const uint16_t* thresholds, uint8_t* words);
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, LaneUnit unit,
+uint32_t dequantize_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, const LaneUnit& unit,
                           Value* values);
 template <typename Integer>
 uint32_t pack_lanes(const Integer* values, size_t first, size_t count, int lane_bits, uint8_t* words);
 template <typename Integer>
 uint32_t unpack_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, Integer* values);
+
+// Inlined into functions for each instruction set, so that the compiler makes vectors of that set.
+template <typename Integer>
+[[gnu::always_inline]] inline bool all_within(const Integer* values, size_t count, int32_t bound) {
+  constexpr size_t kPart = 4096;  // after which a value beyond the bound is noticed
+  using Number = typename NumberOf<Integer>::Type;
+  const auto high = static_cast<Number>(std::min<int64_t>(bound, std::numeric_limits<Number>::max()));
+  const auto low = static_cast<Number>(std::max<int64_t>(-int64_t{bound}, std::numeric_limits<Number>::min()));
+  for (size_t begin = 0; begin < count; begin += kPart) {
+    Number beyond = 0;
+    for (size_t i = begin; i < std::min(begin + kPart, count); ++i) {
+      const Number value = NumberOf<Integer>::of(values[i]);
+      beyond = static_cast<Number>(beyond | (value > high ? 1 : 0) | (value < low ? 1 : 0));
+    }
+    if (beyond != 0) {
+      return false;
+    }
+  }
+  return true;
+}
 
 // Returns the float32 exponent field of a magnitude: the bits of a value without its sign.
 inline uint16_t exponent_of(uint32_t magnitude, const float* /*type*/) {

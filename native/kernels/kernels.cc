@@ -117,9 +117,10 @@ uint32_t weigh(const uint8_t* words, size_t first, size_t count) { return in_use
 
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, int shift, int32_t levels,
-                        const Rounding& rounding, uint8_t* words, bool streaming) {
-  return lanes_in_use->of(values).quantize(values, count, lane_bits, LaneScale(shift, levels), rounding, words,
-                                           streaming);
+                        const Rounding& rounding, uint8_t* words, bool streaming, const Value* next) {
+  const auto* fetched = reinterpret_cast<const uint8_t*>(next != nullptr ? next : values);
+  const LaneScale scale(shift, levels, rounding.stochastic);
+  return lanes_in_use->of(values).quantize(values, count, lane_bits, scale, rounding, words, streaming, fetched);
 }
 
 template <typename Value>
@@ -138,11 +139,19 @@ uint32_t unpack_lanes(const uint8_t* words, size_t count, int lane_bits, Integer
   return lanes_in_use->of(values).unpack(words, count, lane_bits, values);
 }
 
-template uint32_t quantize_lanes(const float*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool);
+template <typename Integer>
+bool all_within(const Integer* values, size_t count, int32_t bound) {
+  return lanes_in_use->of(values).all_within(values, count, bound);
+}
+
+template uint32_t quantize_lanes(const float*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool,
+                                 const float*);
 template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, float*);
-template uint32_t quantize_lanes(const Float16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool);
+template uint32_t quantize_lanes(const Float16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool,
+                                 const Float16*);
 template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, Float16*);
-template uint32_t quantize_lanes(const BFloat16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool);
+template uint32_t quantize_lanes(const BFloat16*, size_t, int, int, int32_t, const Rounding&, uint8_t*, bool,
+                                 const BFloat16*);
 template uint32_t dequantize_lanes(const uint8_t*, size_t, int, int, int32_t, BFloat16*);
 template uint32_t pack_lanes(const Boolean*, size_t, int, uint8_t*, bool);
 template uint32_t unpack_lanes(const uint8_t*, size_t, int, Boolean*);
@@ -154,5 +163,10 @@ template uint32_t pack_lanes(const int16_t*, size_t, int, uint8_t*, bool);
 template uint32_t unpack_lanes(const uint8_t*, size_t, int, int16_t*);
 template uint32_t pack_lanes(const int32_t*, size_t, int, uint8_t*, bool);
 template uint32_t unpack_lanes(const uint8_t*, size_t, int, int32_t*);
+template bool all_within(const Boolean*, size_t, int32_t);
+template bool all_within(const int8_t*, size_t, int32_t);
+template bool all_within(const uint8_t*, size_t, int32_t);
+template bool all_within(const int16_t*, size_t, int32_t);
+template bool all_within(const int32_t*, size_t, int32_t);
 
 }  // namespace switchml::kernels

@@ -73,7 +73,9 @@ class Weigher {
     const __m256i by_place = _mm256_sub_epi32(_mm256_mullo_epi32(highest, all_), _mm256_slli_epi32(running_, 3));
     const __m256i in_even_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0xAA);
     const __m256i in_odd_places = _mm256_blend_epi32(_mm256_setzero_si256(), all_, 0x55);
-    return sum_of(by_place) * wire::check::weight_multiplier + sum_of(first % 2 == 0 ? in_even_places : in_odd_places);
+    const __m256i multiplier = _mm256_set1_epi32(static_cast<int>(wire::check::weight_multiplier));
+    const __m256i weighed = _mm256_mullo_epi32(by_place, multiplier);
+    return sum_of(_mm256_add_epi32(weighed, first % 2 == 0 ? in_even_places : in_odd_places));
   }
 
  private:
@@ -298,97 +300,122 @@ SWITCHML_AVX2 void narrow(const float* floats, size_t count, Half* values) {
   portable::narrow(floats, i, count, values);
 }
 
-// Narrow lanes. The functions below take sixteen (16 bits) or thirty-two (8 bits) elements at a time, which fill a
-// vector of words.
+// Narrow lanes. Vectors of 16 integers of 16 bits ("halves"), in the order of the elements, stand between values and
+// words.
 
-SWITCHML_AVX2 inline __m256i load_integers(const int32_t* from) { return load(from); }
+constexpr size_t kHalves = 2 * kLanes;
 
-SWITCHML_AVX2 inline __m256i load_integers(const int16_t* from) {
-  return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-}
-
-SWITCHML_AVX2 inline __m256i load_integers(const int8_t* from) {
-  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
-}
-
-SWITCHML_AVX2 inline __m256i load_integers(const uint8_t* from) {
-  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
-}
-
-SWITCHML_AVX2 inline __m256i load_integers(const Boolean* from) {
-  return _mm256_min_epi32(load_integers(&from->byte), _mm256_set1_epi32(1));
-}
-
-SWITCHML_AVX2 inline void store_integers(int32_t* to, __m256i integers) {
-  store<false>(reinterpret_cast<uint8_t*>(to), integers);
-}
-
-// Returns the lower halves of the integers, in 128 bits.
-SWITCHML_AVX2 inline __m128i lower_halves(__m256i integers) {
-  const __m256i order =
-      _mm256_broadcastsi128_si256(_mm_set_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 13, 12, 9, 8, 5, 4, 1, 0));
-  const __m256i gathered = _mm256_shuffle_epi8(integers, order);
-  return _mm_unpacklo_epi64(_mm256_castsi256_si128(gathered), _mm256_extracti128_si256(gathered, 1));
-}
-
-SWITCHML_AVX2 inline void store_integers(int16_t* to, __m256i integers) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), lower_halves(integers));
-}
-
-SWITCHML_AVX2 inline void store_integers(uint8_t* to, __m256i integers) {
-  const __m128i order = _mm_set_epi8(-1, -1, -1, -1, -1, -1, -1, -1, 14, 12, 10, 8, 6, 4, 2, 0);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(lower_halves(integers), order));
-}
-
-SWITCHML_AVX2 inline void store_integers(int8_t* to, __m256i integers) {
-  store_integers(reinterpret_cast<uint8_t*>(to), integers);
-}
-
-SWITCHML_AVX2 inline void store_integers(Boolean* to, __m256i integers) {
-  const __m256i zero = _mm256_cmpeq_epi32(integers, _mm256_setzero_si256());
-  store_integers(&to->byte, _mm256_andnot_si256(zero, _mm256_set1_epi32(1)));
-}
-
-// Returns first_i + second_i * 2^kBits for the adjacent pairs (first_i, second_i) in the 16 integers of `low` and
-// `high`.
+// Do what kSignBits in kernel_functions.h describes.
 template <int kBits>
-SWITCHML_AVX2 inline __m256i joined(__m256i low, __m256i high) {
-  const __m256 lower = _mm256_castsi256_ps(low);
-  const __m256 upper = _mm256_castsi256_ps(high);
-  const __m256i firsts = _mm256_castps_si256(_mm256_shuffle_ps(lower, upper, 0b10001000));
-  const __m256i seconds = _mm256_castps_si256(_mm256_shuffle_ps(lower, upper, 0b11011101));
-  return _mm256_permute4x64_epi64(_mm256_add_epi32(firsts, _mm256_slli_epi32(seconds, kBits)), 0b11011000);
+SWITCHML_AVX2 inline __m256i words_of(__m256i lanes) {
+  const __m256i signs = _mm256_set1_epi32(static_cast<int>(kSignBits<kBits>));
+  return _mm256_sub_epi32(_mm256_xor_si256(lanes, signs), signs);
 }
+
+template <int kBits>
+SWITCHML_AVX2 inline __m256i lanes_of(__m256i words) {
+  const __m256i signs = _mm256_set1_epi32(static_cast<int>(kSignBits<kBits>));
+  return _mm256_xor_si256(_mm256_add_epi32(words, signs), signs);
+}
+
+// Puts four quarters of 64 bits, which a pack instruction has interleaved, in order.
+SWITCHML_AVX2 inline __m256i in_order(__m256i packed) { return _mm256_permute4x64_epi64(packed, 0b11011000); }
 
 struct Pair {
-  __m256i low;
-  __m256i high;
+  __m256i first;
+  __m256i second;
 };
 
-// Does the opposite of joined(): a first number is signed and has kBits bits.
-template <int kBits>
-SWITCHML_AVX2 inline Pair split(__m256i numbers) {
-  const __m256i first = _mm256_srai_epi32(_mm256_slli_epi32(numbers, kWordBits - kBits), kWordBits - kBits);
-  const __m256i second = _mm256_srai_epi32(_mm256_sub_epi32(numbers, first), kBits);
-  const __m256i lower = _mm256_unpacklo_epi32(first, second);
-  const __m256i upper = _mm256_unpackhi_epi32(first, second);
-  return {_mm256_permute2x128_si256(lower, upper, 0x20), _mm256_permute2x128_si256(lower, upper, 0x31)};
+struct FloatPair {
+  __m256 first;
+  __m256 second;
+};
+
+// The 16 values of a pair are in their order. But BFloat16 has those in even places first, because then its halves need
+// no shuffling.
+template <typename Value>
+constexpr bool kSplitsByPlace = std::is_same_v<Value, BFloat16>;
+
+template <typename Value>
+SWITCHML_AVX2 inline FloatPair load_pair(const Value* from) {
+  if constexpr (kSplitsByPlace<Value>) {
+    const __m256i halves = load(from);
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(halves, 16)),
+            _mm256_castsi256_ps(_mm256_and_si256(halves, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))))};
+  } else {
+    return {load_values(from), load_values(from + kLanes)};
+  }
 }
 
-// Writes as many words as fill whole vectors, and sets `done` to their elements. integers(i) returns the eight lanes
-// from i on.
-template <int kBits, bool kStreaming, typename Integers>
-SWITCHML_AVX2 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Integers& integers) {
+// Adds the thresholds of 16 elements (kernel_functions.h).
+template <typename Value>
+SWITCHML_AVX2 inline Pair plus_thresholds(Pair numbers, const uint16_t* thresholds) {
+  Pair added;
+  if constexpr (kSplitsByPlace<Value>) {
+    const __m256i halves = load(thresholds);
+    added = {_mm256_and_si256(halves, _mm256_set1_epi32(0xFFFF)), _mm256_srli_epi32(halves, 16)};
+  } else {
+    const auto* from = reinterpret_cast<const __m128i*>(thresholds);
+    added = {_mm256_cvtepu16_epi32(_mm_loadu_si128(from)), _mm256_cvtepu16_epi32(_mm_loadu_si128(from + 1))};
+  }
+  return {_mm256_add_epi32(numbers.first, added.first), _mm256_add_epi32(numbers.second, added.second)};
+}
+
+// Returns the upper or the lower 16 bits of 16 numbers, in the order of the elements. Those that it takes must hold all
+// of a number.
+template <typename Value, bool kUpper>
+SWITCHML_AVX2 inline __m256i halves_of(Pair numbers) {
+  if constexpr (kSplitsByPlace<Value>) {
+    const __m256i first = kUpper ? _mm256_srli_epi32(numbers.first, 16) : numbers.first;
+    const __m256i second = kUpper ? numbers.second : _mm256_slli_epi32(numbers.second, 16);
+    return _mm256_blend_epi16(first, second, 0b10101010);
+  } else if constexpr (kUpper) {
+    return in_order(_mm256_packs_epi32(_mm256_srai_epi32(numbers.first, 16), _mm256_srai_epi32(numbers.second, 16)));
+  } else {
+    return in_order(_mm256_packs_epi32(numbers.first, numbers.second));
+  }
+}
+
+SWITCHML_AVX2 inline __m256i rounded(__m256 numbers) { return _mm256_cvtps_epi32(numbers); }
+
+// Returns the levels nearest to values * factor as 16 halves.
+template <typename Value>
+SWITCHML_AVX2 inline __m256i nearest_halves(FloatPair values, __m256 factor) {
+  if constexpr (kSplitsByPlace<Value>) {
+    // The product, of eight bits and at most fifteen, is exact. A float of this size has no bits below 1, so the sum is
+    // rounded to an integer, whose lower half is in the lower half of the float.
+    const __m256 large = _mm256_set1_ps(0x1.8p23F);
+    const Pair sums = {_mm256_castps_si256(_mm256_fmadd_ps(values.first, factor, large)),
+                       _mm256_castps_si256(_mm256_fmadd_ps(values.second, factor, large))};
+    return halves_of<Value, false>(sums);
+  } else {
+    return halves_of<Value, false>(
+        {rounded(_mm256_mul_ps(values.first, factor)), rounded(_mm256_mul_ps(values.second, factor))});
+  }
+}
+
+// Returns values * factor, in which a level is kThresholds, rounded stochastically to levels as 16 halves.
+template <typename Value>
+SWITCHML_AVX2 inline __m256i random_halves(FloatPair values, __m256 factor, const uint16_t* thresholds) {
+  const Pair numbers = {rounded(_mm256_mul_ps(values.first, factor)), rounded(_mm256_mul_ps(values.second, factor))};
+  return halves_of<Value, true>(plus_thresholds<Value>(numbers, thresholds));
+}
+
+// Writes as many words as fill whole vectors, and sets `done` to their elements. halves(i) returns the lanes of 32
+// elements from i on.
+template <int kBits, bool kStreaming, typename Halves>
+SWITCHML_AVX2 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Halves& halves) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
   Weigher weigher;
   size_t vectors = 0;
   size_t i = 0;
   for (; i + kElements <= count; i += kElements, ++vectors) {
     uint8_t* to = words + 4 * kLanes * vectors;
-    __m256i word = joined<kBits>(integers(i), integers(i + kLanes));
+    __m256i lanes = halves(i);
     if constexpr (kBits == 8) {
-      word = joined<16>(word, joined<kBits>(integers(i + 2 * kLanes), integers(i + 3 * kLanes)));
+      lanes = in_order(_mm256_packs_epi16(lanes, halves(i + kHalves)));
     }
+    const __m256i word = words_of<kBits>(lanes);
     weigher.add(word);
     store<kStreaming>(to, swap(word));
   }
@@ -396,7 +423,8 @@ SWITCHML_AVX2 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* 
   return weigher.sum(vectors);
 }
 
-// Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, lanes) for each eight.
+// Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, halves) for each 16
+// elements.
 template <int kBits, typename Set>
 SWITCHML_AVX2 inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, const Set& set) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
@@ -407,146 +435,218 @@ SWITCHML_AVX2 inline uint32_t read_lanes(const uint8_t* words, size_t count, siz
     const uint8_t* from = words + 4 * kLanes * vectors;
     const __m256i word = swap(load(from));
     weigher.add(word);
-    const Pair halves = split<16>(word);
+    const __m256i lanes = lanes_of<kBits>(word);
     if constexpr (kBits == 16) {
-      set(i, halves.low);
-      set(i + kLanes, halves.high);
+      set(i, lanes);
     } else {
-      const Pair first = split<kBits>(halves.low);
-      const Pair second = split<kBits>(halves.high);
-      set(i, first.low);
-      set(i + kLanes, first.high);
-      set(i + 2 * kLanes, second.low);
-      set(i + 3 * kLanes, second.high);
+      set(i, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(lanes)));
+      set(i + kHalves, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(lanes, 1)));
     }
   }
   *done = i;
   return weigher.sum(vectors);
 }
 
-// The same numbers as scrambled() in lanes.h.
-SWITCHML_AVX2 inline __m256i scrambled_from(uint32_t counter, const Rounding& rounding) {
+// The definition is in lanes.h.
+SWITCHML_AVX2 void write_thresholds(const Rounding& rounding, size_t count, uint16_t* thresholds) {
   const __m256i place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  __m256i bits = _mm256_add_epi32(place, _mm256_set1_epi32(static_cast<int>(counter + rounding.first_key)));
-  bits = _mm256_xor_si256(bits, _mm256_srli_epi32(bits, 16));
-  bits = _mm256_mullo_epi32(bits, _mm256_set1_epi32(0x7feb352d));
-  bits = _mm256_xor_si256(bits, _mm256_srli_epi32(bits, 15));
-  bits = _mm256_add_epi32(bits, _mm256_set1_epi32(static_cast<int>(rounding.second_key)));
-  bits = _mm256_mullo_epi32(bits, _mm256_set1_epi32(static_cast<int>(0x846ca68bU)));
-  return _mm256_xor_si256(bits, _mm256_srli_epi32(bits, 16));
-}
-
-template <bool kStochastic>
-SWITCHML_AVX2 inline __m256i rounded(__m256 scaled, uint32_t counter, const Rounding& rounding) {
-  if constexpr (kStochastic) {
-    const __m256 below = _mm256_floor_ps(scaled);
-    const __m256i bits = _mm256_srli_epi32(scrambled_from(counter, rounding), 8);
-    const __m256 random = _mm256_mul_ps(_mm256_cvtepi32_ps(bits), _mm256_set1_ps(kUnitOfRandom));
-    const __m256 up = _mm256_cmp_ps(random, _mm256_sub_ps(scaled, below), _CMP_LT_OQ);
-    return _mm256_sub_epi32(_mm256_cvttps_epi32(below), _mm256_castps_si256(up));  // all bits set are -1
-  } else {
-    return _mm256_cvtps_epi32(scaled);
+  const __m256i step = _mm256_set1_epi32(static_cast<int>(kLanes * Rounding::kStep));
+  const __m256i key = _mm256_set1_epi32(static_cast<int>(rounding.second_key));
+  const __m256i factor = _mm256_set1_epi32(static_cast<int>(Rounding::kFactor));
+  const __m256i rotation =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14));
+  __m256i state = _mm256_add_epi32(_mm256_mullo_epi32(place, _mm256_set1_epi32(static_cast<int>(Rounding::kStep))),
+                                   _mm256_set1_epi32(static_cast<int>(rounding.first_key)));
+  for (size_t i = 0; i < count; i += 4 * kHalves) {
+    for (size_t half = 0; half < 2 * kHalves; half += kHalves) {
+      __m256i bits = _mm256_xor_si256(_mm256_xor_si256(state, _mm256_srli_epi32(state, 15)), key);
+      bits = _mm256_mullo_epi32(bits, factor);
+      bits = _mm256_xor_si256(bits, _mm256_srli_epi32(bits, 16));
+      auto* const to = reinterpret_cast<__m256i*>(thresholds + i + half);
+      _mm256_store_si256(to, bits);
+      _mm256_store_si256(to + 2, _mm256_shuffle_epi8(bits, rotation));
+      state = _mm256_add_epi32(state, step);
+    }
   }
 }
 
-template <int kBits, bool kStochastic, bool kStreaming, typename Value>
-SWITCHML_AVX2 uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding,
-                                         uint8_t* words) {
+template <int kBits, bool kStochastic, bool kTwoFactors, bool kStreaming, typename Value>
+SWITCHML_AVX2 uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& scale,
+                                         const uint16_t* thresholds, uint8_t* words, const uint8_t* /*next*/) {
   const __m256 first = _mm256_set1_ps(scale.first);
   const __m256 second = _mm256_set1_ps(scale.second);
   size_t done = 0;
   const uint32_t sum = write_lanes<kBits, kStreaming>(count, words, &done, [&](size_t i) SWITCHML_AVX2 {
-    const __m256 scaled = _mm256_mul_ps(_mm256_mul_ps(load_values(values + i), first), second);
-    return rounded<kStochastic>(scaled, rounding.counter + static_cast<uint32_t>(i), rounding);
+    FloatPair floats = load_pair(values + i);
+    if constexpr (kTwoFactors) {
+      floats = {_mm256_mul_ps(floats.first, first), _mm256_mul_ps(floats.second, first)};
+    }
+    const __m256 factor = kTwoFactors ? second : first;
+    if constexpr (kStochastic) {
+      return random_halves<Value>(floats, factor, thresholds + i);
+    } else {
+      return nearest_halves<Value>(floats, factor);
+    }
   });
-  return sum + portable::quantize_lanes(values, done, count, kBits, scale, rounding, words);
-}
-
-template <int kBits, typename Value>
-uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding, uint8_t* words,
-                           bool streaming) {
-  if (rounding.stochastic) {
-    return streaming ? quantize_lanes_to<kBits, true, true>(values, count, scale, rounding, words)
-                     : quantize_lanes_to<kBits, true, false>(values, count, scale, rounding, words);
-  }
-  return streaming ? quantize_lanes_to<kBits, false, true>(values, count, scale, rounding, words)
-                   : quantize_lanes_to<kBits, false, false>(values, count, scale, rounding, words);
+  return sum + (done < count ? portable::quantize_lanes(values, done, count, kBits, scale, thresholds, words) : 0);
 }
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, LaneScale scale, const Rounding& rounding,
-                        uint8_t* words, bool streaming) {
-  switch (lane_bits) {
-    case 8:
-      return quantize_lanes_to<8>(values, count, scale, rounding, words, streaming);
-    case 16:
-      return quantize_lanes_to<16>(values, count, scale, rounding, words, streaming);
-    default:
-      return portable::quantize_lanes(values, 0, count, lane_bits, scale, rounding, words);
+uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
+                        const Rounding& rounding, uint8_t* words, bool streaming, const uint8_t* next) {
+  Thresholds thresholds;
+  if (rounding.stochastic) {
+    write_thresholds(rounding, count, thresholds.of.data());
+  }
+  return with_lane_bits(lane_bits, [&](auto bits) {
+    return with_flag(rounding.stochastic, [&](auto stochastic) {
+      return with_flag(scale.second != 1.0F, [&](auto two_factors) {
+        return with_flag(streaming, [&](auto past_caches) {
+          return quantize_lanes_to<bits(), stochastic(), two_factors(), past_caches()>(
+              values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
+        });
+      });
+    });
+  });
+}
+
+// Returns 16 integers as floats, in the order of load_pair(), times kEnlarged<Value>.
+template <typename Value>
+constexpr float kEnlarged = kSplitsByPlace<Value> ? 0x1p16F : 1.0F;
+
+template <typename Value>
+SWITCHML_AVX2 inline FloatPair floats_of(__m256i halves) {
+  if constexpr (kSplitsByPlace<Value>) {
+    const __m256i second = _mm256_and_si256(halves, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U)));
+    return {_mm256_cvtepi32_ps(_mm256_slli_epi32(halves, 16)), _mm256_cvtepi32_ps(second)};
+  } else {
+    const __m256i first = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(halves));
+    const __m256i second = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(halves, 1));
+    return {_mm256_cvtepi32_ps(first), _mm256_cvtepi32_ps(second)};
   }
 }
 
-template <int kBits, typename Value>
-SWITCHML_AVX2 uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, LaneUnit unit, Value* values) {
-  const __m256 first = _mm256_set1_ps(unit.first);
+// Precondition: no NaN.
+template <typename Value>
+SWITCHML_AVX2 inline void store_pair(Value* to, FloatPair floats) {
+  if constexpr (kSplitsByPlace<Value>) {
+    const Pair bits = {rounded_to_upper_half(_mm256_castps_si256(floats.first)),
+                       rounded_to_upper_half(_mm256_castps_si256(floats.second))};
+    store<false>(reinterpret_cast<uint8_t*>(to), halves_of<Value, true>(bits));
+  } else {
+    store_numbers(to, floats.first);
+    store_numbers(to + kLanes, floats.second);
+  }
+}
+
+template <bool kTwoFactors>
+SWITCHML_AVX2 inline __m256 scaled(__m256 values, __m256 first, __m256 second) {
+  const __m256 once = _mm256_mul_ps(values, first);
+  return kTwoFactors ? _mm256_mul_ps(once, second) : once;
+}
+
+template <int kBits, bool kTwoFactors, typename Value>
+SWITCHML_AVX2 uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, const LaneUnit& unit, Value* values) {
+  const __m256 first = _mm256_set1_ps(unit.first / kEnlarged<Value>);
   const __m256 second = _mm256_set1_ps(unit.second);
   size_t done = 0;
-  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, __m256i lanes) SWITCHML_AVX2 {
-    store_numbers(values + i, _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(lanes), first), second));
+  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, __m256i halves) SWITCHML_AVX2 {
+    const FloatPair lanes = floats_of<Value>(halves);
+    store_pair(values + i,
+               {scaled<kTwoFactors>(lanes.first, first, second), scaled<kTwoFactors>(lanes.second, first, second)});
   });
-  return sum + portable::dequantize_lanes(words, done, count, kBits, unit, values);
+  return sum + (done < count ? portable::dequantize_lanes(words, done, count, kBits, unit, values) : 0);
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, LaneUnit unit, Value* values) {
-  switch (lane_bits) {
-    case 8:
-      return dequantize_lanes_from<8>(words, count, unit, values);
-    case 16:
-      return dequantize_lanes_from<16>(words, count, unit, values);
-    default:
-      return portable::dequantize_lanes(words, 0, count, lane_bits, unit, values);
-  }
+uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values) {
+  return with_lane_bits(lane_bits, [&](auto bits) {
+    return with_flag(unit.second != 1.0F, [&](auto two_factors) {
+      return dequantize_lanes_from<bits(), two_factors()>(words, count, unit, values);
+    });
+  });
+}
+
+SWITCHML_AVX2 inline __m256i load_halves(const int32_t* from) {
+  return in_order(_mm256_packs_epi32(load(from), load(from + kLanes)));
+}
+
+SWITCHML_AVX2 inline __m256i load_halves(const int16_t* from) { return load(from); }
+
+SWITCHML_AVX2 inline __m256i load_halves(const int8_t* from) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+SWITCHML_AVX2 inline __m256i load_halves(const uint8_t* from) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+SWITCHML_AVX2 inline __m256i load_halves(const Boolean* from) {
+  return _mm256_min_epu16(load_halves(&from->byte), _mm256_set1_epi16(1));
+}
+
+SWITCHML_AVX2 inline void store_halves(int32_t* to, __m256i halves) {
+  store<false>(reinterpret_cast<uint8_t*>(to), _mm256_cvtepi16_epi32(_mm256_castsi256_si128(halves)));
+  store<false>(reinterpret_cast<uint8_t*>(to + kLanes), _mm256_cvtepi16_epi32(_mm256_extracti128_si256(halves, 1)));
+}
+
+SWITCHML_AVX2 inline void store_halves(int16_t* to, __m256i halves) {
+  store<false>(reinterpret_cast<uint8_t*>(to), halves);
+}
+
+SWITCHML_AVX2 inline void store_halves(uint8_t* to, __m256i halves) {
+  const __m256i low = _mm256_and_si256(halves, _mm256_set1_epi16(0xFF));
+  const __m256i bytes = in_order(_mm256_packus_epi16(low, low));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(bytes));
+}
+
+SWITCHML_AVX2 inline void store_halves(int8_t* to, __m256i halves) {
+  store_halves(reinterpret_cast<uint8_t*>(to), halves);
+}
+
+SWITCHML_AVX2 inline void store_halves(Boolean* to, __m256i halves) {
+  const __m256i zero = _mm256_cmpeq_epi16(halves, _mm256_setzero_si256());
+  store_halves(&to->byte, _mm256_andnot_si256(zero, _mm256_set1_epi16(1)));
 }
 
 template <int kBits, bool kStreaming, typename Integer>
 SWITCHML_AVX2 uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits, kStreaming>(
-      count, words, &done, [&](size_t i) SWITCHML_AVX2 { return load_integers(values + i); });
-  return sum + portable::pack_lanes(values, done, count, kBits, words);
+  const uint32_t sum = write_lanes<kBits, kStreaming>(count, words, &done,
+                                                      [&](size_t i) SWITCHML_AVX2 { return load_halves(values + i); });
+  return sum + (done < count ? portable::pack_lanes(values, done, count, kBits, words) : 0);
 }
 
 template <typename Integer>
 uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming) {
-  switch (lane_bits) {
-    case 8:
-      return streaming ? pack_lanes_to<8, true>(values, count, words) : pack_lanes_to<8, false>(values, count, words);
-    case 16:
-      return streaming ? pack_lanes_to<16, true>(values, count, words) : pack_lanes_to<16, false>(values, count, words);
-    default:
-      return portable::pack_lanes(values, 0, count, lane_bits, words);
+  if (lane_bits == kWordBits) {
+    return portable::pack_lanes(values, 0, count, lane_bits, words);
   }
+  return with_lane_bits(lane_bits, [&](auto bits) {
+    return with_flag(streaming,
+                     [&](auto past_caches) { return pack_lanes_to<bits(), past_caches()>(values, count, words); });
+  });
 }
 
 template <int kBits, typename Integer>
 SWITCHML_AVX2 uint32_t unpack_lanes_from(const uint8_t* words, size_t count, Integer* values) {
   size_t done = 0;
   const uint32_t sum = read_lanes<kBits>(
-      words, count, &done, [&](size_t i, __m256i lanes) SWITCHML_AVX2 { store_integers(values + i, lanes); });
-  return sum + portable::unpack_lanes(words, done, count, kBits, values);
+      words, count, &done, [&](size_t i, __m256i halves) SWITCHML_AVX2 { store_halves(values + i, halves); });
+  return sum + (done < count ? portable::unpack_lanes(words, done, count, kBits, values) : 0);
 }
 
 template <typename Integer>
 uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
-  switch (lane_bits) {
-    case 8:
-      return unpack_lanes_from<8>(words, count, values);
-    case 16:
-      return unpack_lanes_from<16>(words, count, values);
-    default:
-      return portable::unpack_lanes(words, 0, count, lane_bits, values);
+  if (lane_bits == kWordBits) {
+    return portable::unpack_lanes(words, 0, count, lane_bits, values);
   }
+  return with_lane_bits(lane_bits, [&](auto bits) { return unpack_lanes_from<bits()>(words, count, values); });
+}
+
+template <typename Integer>
+SWITCHML_AVX2 bool integers_within(const Integer* values, size_t count, int32_t bound) {
+  return portable::all_within(values, count, bound);
 }
 // NOLINTEND(portability-simd-intrinsics)
 
@@ -562,10 +662,14 @@ const Functions kAvx2 = {
 };
 
 const LaneFunctions kAvx2Lanes = {
-    {quantize_lanes<float>, dequantize_lanes<float>},       {quantize_lanes<Float16>, dequantize_lanes<Float16>},
-    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>}, {pack_integers<Boolean>, unpack_integers<Boolean>},
-    {pack_integers<int8_t>, unpack_integers<int8_t>},       {pack_integers<uint8_t>, unpack_integers<uint8_t>},
-    {pack_integers<int16_t>, unpack_integers<int16_t>},     {pack_integers<int32_t>, unpack_integers<int32_t>},
+    {quantize_lanes<float>, dequantize_lanes<float>},
+    {quantize_lanes<Float16>, dequantize_lanes<Float16>},
+    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>},
+    {pack_integers<Boolean>, unpack_integers<Boolean>, integers_within<Boolean>},
+    {pack_integers<int8_t>, unpack_integers<int8_t>, integers_within<int8_t>},
+    {pack_integers<uint8_t>, unpack_integers<uint8_t>, integers_within<uint8_t>},
+    {pack_integers<int16_t>, unpack_integers<int16_t>, integers_within<int16_t>},
+    {pack_integers<int32_t>, unpack_integers<int32_t>, integers_within<int32_t>},
 };
 
 }  // namespace switchml::kernels

@@ -60,8 +60,10 @@ class Weigher {
     // place in the first vector, plus 16 for each vector before; `running` holds n - k times vector number k from 0.
     const __m512i highest = _mm512_add_epi32(place, _mm512_set1_epi32(static_cast<int>(kLanes * vectors)));
     const __m512i by_place = _mm512_sub_epi32(_mm512_mullo_epi32(highest, all_), _mm512_slli_epi32(running_, 4));
+    const __m512i multiplier = _mm512_set1_epi32(static_cast<int>(wire::check::weight_multiplier));
+    const __m512i weighed = _mm512_mullo_epi32(by_place, multiplier);
     const __mmask16 even = first % 2 == 0 ? 0xAAAA : 0x5555;
-    return sum_of(by_place) * wire::check::weight_multiplier + sum_of(_mm512_maskz_mov_epi32(even, all_));
+    return sum_of(_mm512_mask_add_epi32(weighed, even, weighed, all_));
   }
 
  private:
@@ -89,8 +91,9 @@ SWITCHML_AVX512 inline void store_values(Float16* to, __m512 values) {
 
 // Precondition: no NaN.
 SWITCHML_AVX512 inline __m512i rounded_to_upper_half(__m512i bits) {
-  const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  return _mm512_add_epi32(_mm512_add_epi32(bits, last), _mm512_set1_epi32(0x7FFF));
+  const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+  const __m512i almost = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF));
+  return _mm512_mask_add_epi32(almost, odd, almost, _mm512_set1_epi32(1));
 }
 
 SWITCHML_AVX512 inline void store_upper_halves(BFloat16* to, __m512i words) {
@@ -290,74 +293,115 @@ SWITCHML_AVX512 void narrow(const float* floats, size_t count, Half* values) {
   portable::narrow(floats, i, count, values);
 }
 
-// Narrow lanes. The functions below take thirty-two (16 bits) or sixty-four (8 bits) elements at a time, which fill a
-// vector of words.
+// Narrow lanes. Vectors of 32 integers of 16 bits ("halves"), in the order of the elements, stand between values and
+// words.
 
-SWITCHML_AVX512 inline __m512i load_integers(const int32_t* from) { return _mm512_loadu_si512(from); }
+constexpr size_t kHalves = 2 * kLanes;
 
-SWITCHML_AVX512 inline __m512i load_integers(const int16_t* from) {
-  return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-}
-
-SWITCHML_AVX512 inline __m512i load_integers(const int8_t* from) {
-  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-}
-
-SWITCHML_AVX512 inline __m512i load_integers(const uint8_t* from) {
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-}
-
-SWITCHML_AVX512 inline __m512i load_integers(const Boolean* from) {
-  return _mm512_min_epi32(load_integers(&from->byte), _mm512_set1_epi32(1));
-}
-
-SWITCHML_AVX512 inline void store_integers(int32_t* to, __m512i integers) { _mm512_storeu_si512(to, integers); }
-
-SWITCHML_AVX512 inline void store_integers(int16_t* to, __m512i integers) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(integers));
-}
-
-SWITCHML_AVX512 inline void store_integers(uint8_t* to, __m512i integers) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(integers));
-}
-
-SWITCHML_AVX512 inline void store_integers(int8_t* to, __m512i integers) {
-  store_integers(reinterpret_cast<uint8_t*>(to), integers);
-}
-
-SWITCHML_AVX512 inline void store_integers(Boolean* to, __m512i integers) {
-  store_integers(&to->byte, _mm512_maskz_set1_epi32(_mm512_test_epi32_mask(integers, integers), 1));
-}
-
-// Returns first_i + second_i * 2^kBits for the adjacent pairs (first_i, second_i) in the 32 integers of `low` and
-// `high`.
+// Do what kSignBits in kernel_functions.h describes.
 template <int kBits>
-SWITCHML_AVX512 inline __m512i joined(__m512i low, __m512i high) {
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-  const __m512i seconds = _mm512_permutex2var_epi32(low, odd, high);
-  return _mm512_add_epi32(_mm512_permutex2var_epi32(low, even, high), _mm512_slli_epi32(seconds, kBits));
+SWITCHML_AVX512 inline __m512i words_of(__m512i lanes) {
+  const __m512i signs = _mm512_set1_epi32(static_cast<int>(kSignBits<kBits>));
+  return _mm512_sub_epi32(_mm512_xor_si512(lanes, signs), signs);
+}
+
+template <int kBits>
+SWITCHML_AVX512 inline __m512i lanes_of(__m512i words) {
+  const __m512i signs = _mm512_set1_epi32(static_cast<int>(kSignBits<kBits>));
+  return _mm512_xor_si512(_mm512_add_epi32(words, signs), signs);
+}
+
+// Puts eight quarters of 128 bits, which a pack instruction has interleaved, in order.
+SWITCHML_AVX512 inline __m512i in_order(__m512i packed) {
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed);
 }
 
 struct Pair {
-  __m512i low;
-  __m512i high;
+  __m512i first;
+  __m512i second;
 };
 
-// Does the opposite of joined(): a first number is signed and has kBits bits.
-template <int kBits>
-SWITCHML_AVX512 inline Pair split(__m512i numbers) {
-  const __m512i first = _mm512_srai_epi32(_mm512_slli_epi32(numbers, kWordBits - kBits), kWordBits - kBits);
-  const __m512i second = _mm512_srai_epi32(_mm512_sub_epi32(numbers, first), kBits);
-  const __m512i lower = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const __m512i upper = _mm512_add_epi32(lower, _mm512_set1_epi32(8));
-  return {_mm512_permutex2var_epi32(first, lower, second), _mm512_permutex2var_epi32(first, upper, second)};
+struct FloatPair {
+  __m512 first;
+  __m512 second;
+};
+
+// The 32 values of a pair are in their order. But BFloat16 has those in even places first, because then its halves need
+// no shuffling.
+template <typename Value>
+constexpr bool kSplitsByPlace = std::is_same_v<Value, BFloat16>;
+
+template <typename Value>
+SWITCHML_AVX512 inline FloatPair load_pair(const Value* from) {
+  if constexpr (kSplitsByPlace<Value>) {
+    const __m512i halves = _mm512_loadu_si512(from);
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(halves, 16)),
+            _mm512_castsi512_ps(_mm512_and_si512(halves, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))))};
+  } else {
+    return {load_values(from), load_values(from + kLanes)};
+  }
 }
 
-// Writes as many words as fill whole vectors, and sets `done` to their elements. integers(i) returns the sixteen lanes
-// from i on.
-template <int kBits, bool kStreaming, typename Integers>
-SWITCHML_AVX512 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Integers& integers) {
+// Adds the thresholds of 32 elements (kernel_functions.h).
+template <typename Value>
+SWITCHML_AVX512 inline Pair plus_thresholds(Pair numbers, const uint16_t* thresholds) {
+  Pair added;
+  if constexpr (kSplitsByPlace<Value>) {
+    const __m512i halves = _mm512_loadu_si512(thresholds);
+    added = {_mm512_and_si512(halves, _mm512_set1_epi32(0xFFFF)), _mm512_srli_epi32(halves, 16)};
+  } else {
+    const auto* from = reinterpret_cast<const __m256i*>(thresholds);
+    added = {_mm512_cvtepu16_epi32(_mm256_loadu_si256(from)), _mm512_cvtepu16_epi32(_mm256_loadu_si256(from + 1))};
+  }
+  return {_mm512_add_epi32(numbers.first, added.first), _mm512_add_epi32(numbers.second, added.second)};
+}
+
+// Returns the upper or the lower 16 bits of 32 numbers, in the order of the elements. Those that it takes must hold all
+// of a number.
+template <typename Value, bool kUpper>
+SWITCHML_AVX512 inline __m512i halves_of(Pair numbers) {
+  if constexpr (kSplitsByPlace<Value>) {
+    const __m512i first = kUpper ? _mm512_srli_epi32(numbers.first, 16) : numbers.first;
+    const __m512i second = kUpper ? numbers.second : _mm512_slli_epi32(numbers.second, 16);
+    return _mm512_mask_blend_epi16(0xAAAAAAAA, first, second);
+  } else if constexpr (kUpper) {
+    return in_order(_mm512_packs_epi32(_mm512_srai_epi32(numbers.first, 16), _mm512_srai_epi32(numbers.second, 16)));
+  } else {
+    return in_order(_mm512_packs_epi32(numbers.first, numbers.second));
+  }
+}
+
+SWITCHML_AVX512 inline __m512i rounded(__m512 numbers) {
+  return _mm512_cvt_roundps_epi32(numbers, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+// Returns the levels nearest to values * factor as 32 halves.
+template <typename Value>
+SWITCHML_AVX512 inline __m512i nearest_halves(FloatPair values, __m512 factor) {
+  if constexpr (kSplitsByPlace<Value>) {
+    // The product, of eight bits and at most fifteen, is exact. A float of this size has no bits below 1, so the sum is
+    // rounded to an integer, whose lower half is in the lower half of the float.
+    const __m512 large = _mm512_set1_ps(0x1.8p23F);
+    const Pair sums = {_mm512_castps_si512(_mm512_fmadd_ps(values.first, factor, large)),
+                       _mm512_castps_si512(_mm512_fmadd_ps(values.second, factor, large))};
+    return halves_of<Value, false>(sums);
+  } else {
+    return halves_of<Value, false>(
+        {rounded(_mm512_mul_ps(values.first, factor)), rounded(_mm512_mul_ps(values.second, factor))});
+  }
+}
+
+// Returns values * factor, in which a level is kThresholds, rounded stochastically to levels as 32 halves.
+template <typename Value>
+SWITCHML_AVX512 inline __m512i random_halves(FloatPair values, __m512 factor, const uint16_t* thresholds) {
+  const Pair numbers = {rounded(_mm512_mul_ps(values.first, factor)), rounded(_mm512_mul_ps(values.second, factor))};
+  return halves_of<Value, true>(plus_thresholds<Value>(numbers, thresholds));
+}
+
+// Writes as many words as fill whole vectors, and sets `done` to their elements. halves(i) returns the lanes of 32
+// elements from i on.
+template <int kBits, bool kStreaming, typename Halves>
+SWITCHML_AVX512 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Halves& halves) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
   Weigher weigher;
   size_t vectors = 0;
@@ -367,10 +411,11 @@ SWITCHML_AVX512 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t
     if (!kStreaming) {
       __builtin_prefetch(to + kAhead, 1);
     }
-    __m512i word = joined<kBits>(integers(i), integers(i + kLanes));
+    __m512i lanes = halves(i);
     if constexpr (kBits == 8) {
-      word = joined<16>(word, joined<kBits>(integers(i + 2 * kLanes), integers(i + 3 * kLanes)));
+      lanes = in_order(_mm512_packs_epi16(lanes, halves(i + kHalves)));
     }
+    const __m512i word = words_of<kBits>(lanes);
     weigher.add(word);
     store<kStreaming>(to, swap(word));
   }
@@ -378,7 +423,8 @@ SWITCHML_AVX512 inline uint32_t write_lanes(size_t count, uint8_t* words, size_t
   return weigher.sum(vectors);
 }
 
-// Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, lanes) for each sixteen.
+// Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, halves) for each 32
+// elements.
 template <int kBits, typename Set>
 SWITCHML_AVX512 inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, const Set& set) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
@@ -390,149 +436,216 @@ SWITCHML_AVX512 inline uint32_t read_lanes(const uint8_t* words, size_t count, s
     _mm_prefetch(from + kAhead, _MM_HINT_T0);
     const __m512i word = swap(_mm512_loadu_si512(from));
     weigher.add(word);
-    const Pair halves = split<16>(word);
+    const __m512i lanes = lanes_of<kBits>(word);
     if constexpr (kBits == 16) {
-      set(i, halves.low);
-      set(i + kLanes, halves.high);
+      set(i, lanes);
     } else {
-      const Pair first = split<kBits>(halves.low);
-      const Pair second = split<kBits>(halves.high);
-      set(i, first.low);
-      set(i + kLanes, first.high);
-      set(i + 2 * kLanes, second.low);
-      set(i + 3 * kLanes, second.high);
+      set(i, _mm512_cvtepi8_epi16(_mm512_castsi512_si256(lanes)));
+      set(i + kHalves, _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(lanes, 1)));
     }
   }
   *done = i;
   return weigher.sum(vectors);
 }
 
-// The same numbers as scrambled() in lanes.h.
-SWITCHML_AVX512 inline __m512i scrambled_from(uint32_t counter, const Rounding& rounding) {
+// The definition is in lanes.h.
+SWITCHML_AVX512 void write_thresholds(const Rounding& rounding, size_t count, uint16_t* thresholds) {
   const __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  __m512i bits = _mm512_add_epi32(place, _mm512_set1_epi32(static_cast<int>(counter + rounding.first_key)));
-  bits = _mm512_xor_si512(bits, _mm512_srli_epi32(bits, 16));
-  bits = _mm512_mullo_epi32(bits, _mm512_set1_epi32(0x7feb352d));
-  bits = _mm512_xor_si512(bits, _mm512_srli_epi32(bits, 15));
-  bits = _mm512_add_epi32(bits, _mm512_set1_epi32(static_cast<int>(rounding.second_key)));
-  bits = _mm512_mullo_epi32(bits, _mm512_set1_epi32(static_cast<int>(0x846ca68bU)));
-  return _mm512_xor_si512(bits, _mm512_srli_epi32(bits, 16));
-}
-
-template <bool kStochastic>
-SWITCHML_AVX512 inline __m512i rounded(__m512 scaled, uint32_t counter, const Rounding& rounding) {
-  if constexpr (kStochastic) {
-    const __m512 below = _mm512_roundscale_ps(scaled, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    const __m512i bits = _mm512_srli_epi32(scrambled_from(counter, rounding), 8);
-    const __m512 random = _mm512_mul_ps(_mm512_cvtepi32_ps(bits), _mm512_set1_ps(kUnitOfRandom));
-    const __mmask16 up = _mm512_cmp_ps_mask(random, _mm512_sub_ps(scaled, below), _CMP_LT_OQ);
-    const __m512i lower = _mm512_cvttps_epi32(below);
-    return _mm512_mask_add_epi32(lower, up, lower, _mm512_set1_epi32(1));
-  } else {
-    return _mm512_cvt_roundps_epi32(scaled, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512i step = _mm512_set1_epi32(static_cast<int>(kLanes * Rounding::kStep));
+  const __m512i key = _mm512_set1_epi32(static_cast<int>(rounding.second_key));
+  const __m512i factor = _mm512_set1_epi32(static_cast<int>(Rounding::kFactor));
+  __m512i state = _mm512_add_epi32(_mm512_mullo_epi32(place, _mm512_set1_epi32(static_cast<int>(Rounding::kStep))),
+                                   _mm512_set1_epi32(static_cast<int>(rounding.first_key)));
+  for (size_t i = 0; i < count; i += 2 * kHalves) {
+    __m512i bits = _mm512_xor_si512(_mm512_xor_si512(state, _mm512_srli_epi32(state, 15)), key);
+    bits = _mm512_mullo_epi32(bits, factor);
+    bits = _mm512_xor_si512(bits, _mm512_srli_epi32(bits, 16));
+    _mm512_store_si512(thresholds + i, bits);
+    _mm512_store_si512(thresholds + i + kHalves, _mm512_rol_epi32(bits, 8));
+    state = _mm512_add_epi32(state, step);
   }
 }
 
-template <int kBits, bool kStochastic, bool kStreaming, typename Value>
-SWITCHML_AVX512 uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding,
-                                           uint8_t* words) {
+template <int kBits, bool kStochastic, bool kTwoFactors, bool kStreaming, typename Value>
+SWITCHML_AVX512 uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& scale,
+                                           const uint16_t* thresholds, uint8_t* words, const uint8_t* next) {
   const __m512 first = _mm512_set1_ps(scale.first);
   const __m512 second = _mm512_set1_ps(scale.second);
   size_t done = 0;
   const uint32_t sum = write_lanes<kBits, kStreaming>(count, words, &done, [&](size_t i) SWITCHML_AVX512 {
-    _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, _MM_HINT_T0);
-    const __m512 scaled = _mm512_mul_ps(_mm512_mul_ps(load_values(values + i), first), second);
-    return rounded<kStochastic>(scaled, rounding.counter + static_cast<uint32_t>(i), rounding);
+    for (size_t line = 0; line < kHalves * sizeof(Value); line += kCacheLine) {
+      _mm_prefetch(next + sizeof(Value) * i + line, _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const uint8_t*>(values + i) + line + kAhead, _MM_HINT_T0);
+    }
+    FloatPair floats = load_pair(values + i);
+    if constexpr (kTwoFactors) {
+      floats = {_mm512_mul_ps(floats.first, first), _mm512_mul_ps(floats.second, first)};
+    }
+    const __m512 factor = kTwoFactors ? second : first;
+    if constexpr (kStochastic) {
+      return random_halves<Value>(floats, factor, thresholds + i);
+    } else {
+      return nearest_halves<Value>(floats, factor);
+    }
   });
-  return sum + portable::quantize_lanes(values, done, count, kBits, scale, rounding, words);
-}
-
-template <int kBits, typename Value>
-uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding, uint8_t* words,
-                           bool streaming) {
-  if (rounding.stochastic) {
-    return streaming ? quantize_lanes_to<kBits, true, true>(values, count, scale, rounding, words)
-                     : quantize_lanes_to<kBits, true, false>(values, count, scale, rounding, words);
-  }
-  return streaming ? quantize_lanes_to<kBits, false, true>(values, count, scale, rounding, words)
-                   : quantize_lanes_to<kBits, false, false>(values, count, scale, rounding, words);
+  return sum + (done < count ? portable::quantize_lanes(values, done, count, kBits, scale, thresholds, words) : 0);
 }
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, LaneScale scale, const Rounding& rounding,
-                        uint8_t* words, bool streaming) {
-  switch (lane_bits) {
-    case 8:
-      return quantize_lanes_to<8>(values, count, scale, rounding, words, streaming);
-    case 16:
-      return quantize_lanes_to<16>(values, count, scale, rounding, words, streaming);
-    default:
-      return portable::quantize_lanes(values, 0, count, lane_bits, scale, rounding, words);
+uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
+                        const Rounding& rounding, uint8_t* words, bool streaming, const uint8_t* next) {
+  Thresholds thresholds;
+  if (rounding.stochastic) {
+    write_thresholds(rounding, count, thresholds.of.data());
+  }
+  return with_lane_bits(lane_bits, [&](auto bits) {
+    return with_flag(rounding.stochastic, [&](auto stochastic) {
+      return with_flag(scale.second != 1.0F, [&](auto two_factors) {
+        return with_flag(streaming, [&](auto past_caches) {
+          return quantize_lanes_to<bits(), stochastic(), two_factors(), past_caches()>(
+              values, count, scale, stochastic() ? thresholds.of.data() : nullptr, words, next);
+        });
+      });
+    });
+  });
+}
+
+// Returns 32 integers as floats, in the order of load_pair(), times kEnlarged<Value>.
+template <typename Value>
+constexpr float kEnlarged = kSplitsByPlace<Value> ? 0x1p16F : 1.0F;
+
+template <typename Value>
+SWITCHML_AVX512 inline FloatPair floats_of(__m512i halves) {
+  if constexpr (kSplitsByPlace<Value>) {
+    const __m512i second = _mm512_and_si512(halves, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U)));
+    return {_mm512_cvtepi32_ps(_mm512_slli_epi32(halves, 16)), _mm512_cvtepi32_ps(second)};
+  } else {
+    const __m512i first = _mm512_cvtepi16_epi32(_mm512_castsi512_si256(halves));
+    const __m512i second = _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(halves, 1));
+    return {_mm512_cvtepi32_ps(first), _mm512_cvtepi32_ps(second)};
   }
 }
 
-template <int kBits, typename Value>
-SWITCHML_AVX512 uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, LaneUnit unit, Value* values) {
-  const __m512 first = _mm512_set1_ps(unit.first);
+// Precondition: no NaN.
+template <typename Value>
+SWITCHML_AVX512 inline void store_pair(Value* to, FloatPair floats) {
+  if constexpr (kSplitsByPlace<Value>) {
+    const Pair bits = {rounded_to_upper_half(_mm512_castps_si512(floats.first)),
+                       rounded_to_upper_half(_mm512_castps_si512(floats.second))};
+    _mm512_storeu_si512(to, halves_of<Value, true>(bits));
+  } else {
+    store_numbers(to, floats.first);
+    store_numbers(to + kLanes, floats.second);
+  }
+}
+
+template <bool kTwoFactors>
+SWITCHML_AVX512 inline __m512 scaled(__m512 values, __m512 first, __m512 second) {
+  const __m512 once = _mm512_mul_ps(values, first);
+  return kTwoFactors ? _mm512_mul_ps(once, second) : once;
+}
+
+template <int kBits, bool kTwoFactors, typename Value>
+SWITCHML_AVX512 uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, const LaneUnit& unit,
+                                               Value* values) {
+  const __m512 first = _mm512_set1_ps(unit.first / kEnlarged<Value>);
   const __m512 second = _mm512_set1_ps(unit.second);
   size_t done = 0;
-  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, __m512i lanes) SWITCHML_AVX512 {
-    __builtin_prefetch(reinterpret_cast<const uint8_t*>(values + i) + kAhead, 1);
-    store_numbers(values + i, _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(lanes), first), second));
+  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, __m512i halves) SWITCHML_AVX512 {
+    for (size_t line = 0; line < kHalves * sizeof(Value); line += kCacheLine) {
+      __builtin_prefetch(reinterpret_cast<const uint8_t*>(values + i) + line + kAhead, 1);
+    }
+    const FloatPair lanes = floats_of<Value>(halves);
+    store_pair(values + i,
+               {scaled<kTwoFactors>(lanes.first, first, second), scaled<kTwoFactors>(lanes.second, first, second)});
   });
-  return sum + portable::dequantize_lanes(words, done, count, kBits, unit, values);
+  return sum + (done < count ? portable::dequantize_lanes(words, done, count, kBits, unit, values) : 0);
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, LaneUnit unit, Value* values) {
-  switch (lane_bits) {
-    case 8:
-      return dequantize_lanes_from<8>(words, count, unit, values);
-    case 16:
-      return dequantize_lanes_from<16>(words, count, unit, values);
-    default:
-      return portable::dequantize_lanes(words, 0, count, lane_bits, unit, values);
-  }
+uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values) {
+  return with_lane_bits(lane_bits, [&](auto bits) {
+    return with_flag(unit.second != 1.0F, [&](auto two_factors) {
+      return dequantize_lanes_from<bits(), two_factors()>(words, count, unit, values);
+    });
+  });
+}
+
+SWITCHML_AVX512 inline __m512i load_halves(const int32_t* from) {
+  return in_order(_mm512_packs_epi32(_mm512_loadu_si512(from), _mm512_loadu_si512(from + kLanes)));
+}
+
+SWITCHML_AVX512 inline __m512i load_halves(const int16_t* from) { return _mm512_loadu_si512(from); }
+
+SWITCHML_AVX512 inline __m512i load_halves(const int8_t* from) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
+SWITCHML_AVX512 inline __m512i load_halves(const uint8_t* from) {
+  return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
+SWITCHML_AVX512 inline __m512i load_halves(const Boolean* from) {
+  return _mm512_min_epu16(load_halves(&from->byte), _mm512_set1_epi16(1));
+}
+
+SWITCHML_AVX512 inline void store_halves(int32_t* to, __m512i halves) {
+  _mm512_storeu_si512(to, _mm512_cvtepi16_epi32(_mm512_castsi512_si256(halves)));
+  _mm512_storeu_si512(to + kLanes, _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(halves, 1)));
+}
+
+SWITCHML_AVX512 inline void store_halves(int16_t* to, __m512i halves) { _mm512_storeu_si512(to, halves); }
+
+SWITCHML_AVX512 inline void store_halves(uint8_t* to, __m512i halves) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi16_epi8(halves));
+}
+
+SWITCHML_AVX512 inline void store_halves(int8_t* to, __m512i halves) {
+  store_halves(reinterpret_cast<uint8_t*>(to), halves);
+}
+
+SWITCHML_AVX512 inline void store_halves(Boolean* to, __m512i halves) {
+  store_halves(&to->byte, _mm512_maskz_set1_epi16(_mm512_test_epi16_mask(halves, halves), 1));
 }
 
 template <int kBits, bool kStreaming, typename Integer>
 SWITCHML_AVX512 uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
   size_t done = 0;
   const uint32_t sum = write_lanes<kBits, kStreaming>(
-      count, words, &done, [&](size_t i) SWITCHML_AVX512 { return load_integers(values + i); });
-  return sum + portable::pack_lanes(values, done, count, kBits, words);
+      count, words, &done, [&](size_t i) SWITCHML_AVX512 { return load_halves(values + i); });
+  return sum + (done < count ? portable::pack_lanes(values, done, count, kBits, words) : 0);
 }
 
 template <typename Integer>
 uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool streaming) {
-  switch (lane_bits) {
-    case 8:
-      return streaming ? pack_lanes_to<8, true>(values, count, words) : pack_lanes_to<8, false>(values, count, words);
-    case 16:
-      return streaming ? pack_lanes_to<16, true>(values, count, words) : pack_lanes_to<16, false>(values, count, words);
-    default:
-      return portable::pack_lanes(values, 0, count, lane_bits, words);
+  if (lane_bits == kWordBits) {
+    return portable::pack_lanes(values, 0, count, lane_bits, words);
   }
+  return with_lane_bits(lane_bits, [&](auto bits) {
+    return with_flag(streaming,
+                     [&](auto past_caches) { return pack_lanes_to<bits(), past_caches()>(values, count, words); });
+  });
 }
 
 template <int kBits, typename Integer>
 SWITCHML_AVX512 uint32_t unpack_lanes_from(const uint8_t* words, size_t count, Integer* values) {
   size_t done = 0;
   const uint32_t sum = read_lanes<kBits>(
-      words, count, &done, [&](size_t i, __m512i lanes) SWITCHML_AVX512 { store_integers(values + i, lanes); });
-  return sum + portable::unpack_lanes(words, done, count, kBits, values);
+      words, count, &done, [&](size_t i, __m512i halves) SWITCHML_AVX512 { store_halves(values + i, halves); });
+  return sum + (done < count ? portable::unpack_lanes(words, done, count, kBits, values) : 0);
 }
 
 template <typename Integer>
 uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
-  switch (lane_bits) {
-    case 8:
-      return unpack_lanes_from<8>(words, count, values);
-    case 16:
-      return unpack_lanes_from<16>(words, count, values);
-    default:
-      return portable::unpack_lanes(words, 0, count, lane_bits, values);
+  if (lane_bits == kWordBits) {
+    return portable::unpack_lanes(words, 0, count, lane_bits, values);
   }
+  return with_lane_bits(lane_bits, [&](auto bits) { return unpack_lanes_from<bits()>(words, count, values); });
+}
+
+template <typename Integer>
+SWITCHML_AVX512 bool integers_within(const Integer* values, size_t count, int32_t bound) {
+  return portable::all_within(values, count, bound);
 }
 // NOLINTEND(portability-simd-intrinsics)
 
@@ -548,10 +661,14 @@ const Functions kAvx512 = {
 };
 
 const LaneFunctions kAvx512Lanes = {
-    {quantize_lanes<float>, dequantize_lanes<float>},       {quantize_lanes<Float16>, dequantize_lanes<Float16>},
-    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>}, {pack_integers<Boolean>, unpack_integers<Boolean>},
-    {pack_integers<int8_t>, unpack_integers<int8_t>},       {pack_integers<uint8_t>, unpack_integers<uint8_t>},
-    {pack_integers<int16_t>, unpack_integers<int16_t>},     {pack_integers<int32_t>, unpack_integers<int32_t>},
+    {quantize_lanes<float>, dequantize_lanes<float>},
+    {quantize_lanes<Float16>, dequantize_lanes<Float16>},
+    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>},
+    {pack_integers<Boolean>, unpack_integers<Boolean>, integers_within<Boolean>},
+    {pack_integers<int8_t>, unpack_integers<int8_t>, integers_within<int8_t>},
+    {pack_integers<uint8_t>, unpack_integers<uint8_t>, integers_within<uint8_t>},
+    {pack_integers<int16_t>, unpack_integers<int16_t>, integers_within<int16_t>},
+    {pack_integers<int32_t>, unpack_integers<int32_t>, integers_within<int32_t>},
 };
 
 }  // namespace switchml::kernels

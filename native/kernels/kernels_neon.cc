@@ -3,7 +3,6 @@
 
 #include <arm_neon.h>
 
-#include <cstring>
 #include <type_traits>
 
 #include "native/kernels/kernel_functions.h"
@@ -169,81 +168,39 @@ uint32_t weigh(const uint8_t* words, size_t first, size_t count) {
   return vaddvq_u32(sum) + portable::weigh(words, first, i, count);
 }
 
-// Narrow lanes. The functions below take eight (16 bits) or sixteen (8 bits) elements at a time, which fill a vector of
+// Narrow lanes. Vectors of 8 integers of 16 bits ("halves"), in the order of the elements, stand between values and
 // words.
 
-inline int32x4_t load_integers(const int32_t* from) { return vld1q_s32(from); }
+constexpr size_t kHalves = 2 * kLanes;
 
-inline int32x4_t load_integers(const int16_t* from) { return vmovl_s16(vld1_s16(from)); }
-
-// Returns four bytes in the lower half of a vector.
-inline uint8x8_t load_four(const void* from) {
-  uint32_t four;
-  std::memcpy(&four, from, sizeof four);
-  return vreinterpret_u8_u32(vdup_n_u32(four));
-}
-
-inline int32x4_t load_integers(const int8_t* from) {
-  return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(load_four(from)))));
-}
-
-inline int32x4_t load_integers(const uint8_t* from) {
-  return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(load_four(from)))));
-}
-
-inline int32x4_t load_integers(const Boolean* from) { return vminq_s32(load_integers(&from->byte), vdupq_n_s32(1)); }
-
-inline void store_integers(int32_t* to, int32x4_t integers) { vst1q_s32(to, integers); }
-
-inline void store_integers(int16_t* to, int32x4_t integers) { vst1_s16(to, vmovn_s32(integers)); }
-
-inline void store_integers(uint8_t* to, int32x4_t integers) {
-  const uint16x4_t halves = vmovn_u32(vreinterpretq_u32_s32(integers));
-  const uint32_t four = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(halves, halves))), 0);
-  std::memcpy(to, &four, sizeof four);
-}
-
-inline void store_integers(int8_t* to, int32x4_t integers) { store_integers(reinterpret_cast<uint8_t*>(to), integers); }
-
-inline void store_integers(Boolean* to, int32x4_t integers) {
-  const uint32x4_t zero = vceqzq_s32(integers);
-  store_integers(&to->byte, vreinterpretq_s32_u32(vbicq_u32(vdupq_n_u32(1), zero)));
-}
-
-// Returns first_i + second_i * 2^kBits for the adjacent pairs (first_i, second_i) in the 8 integers of `low` and
-// `high`.
+// Do what kSignBits in kernel_functions.h describes.
 template <int kBits>
-inline int32x4_t joined(int32x4_t low, int32x4_t high) {
-  return vaddq_s32(vuzp1q_s32(low, high), vshlq_n_s32(vuzp2q_s32(low, high), kBits));
+inline uint32x4_t words_of(uint32x4_t lanes) {
+  const uint32x4_t signs = vdupq_n_u32(kSignBits<kBits>);
+  return vsubq_u32(veorq_u32(lanes, signs), signs);
 }
 
-struct Pair {
-  int32x4_t low;
-  int32x4_t high;
-};
-
-// Does the opposite of joined(): a first number is signed and has kBits bits.
 template <int kBits>
-inline Pair split(int32x4_t numbers) {
-  const int32x4_t first = vshrq_n_s32(vshlq_n_s32(numbers, kWordBits - kBits), kWordBits - kBits);
-  const int32x4_t second = vshrq_n_s32(vsubq_s32(numbers, first), kBits);
-  return {vzip1q_s32(first, second), vzip2q_s32(first, second)};
+inline uint32x4_t lanes_of(uint32x4_t words) {
+  const uint32x4_t signs = vdupq_n_u32(kSignBits<kBits>);
+  return veorq_u32(vaddq_u32(words, signs), signs);
 }
 
-// Writes as many words as fill whole vectors, and sets `done` to their elements. integers(i) returns the four lanes
-// from i on.
-template <int kBits, typename Integers>
-inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Integers& integers) {
+// Writes as many words as fill whole vectors, and sets `done` to their elements. halves(i) returns the lanes of 8
+// elements from i on.
+template <int kBits, typename Halves>
+inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const Halves& halves) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
   uint32x4_t sum = vdupq_n_u32(0);
   size_t place = 0;
   size_t i = 0;
   for (; i + kElements <= count; i += kElements, place += kLanes) {
-    int32x4_t lanes = joined<kBits>(integers(i), integers(i + kLanes));
+    const int16x8_t first = halves(i);
+    uint32x4_t lanes = vreinterpretq_u32_s16(first);
     if constexpr (kBits == 8) {
-      lanes = joined<16>(lanes, joined<kBits>(integers(i + 2 * kLanes), integers(i + 3 * kLanes)));
+      lanes = vreinterpretq_u32_s8(vcombine_s8(vmovn_s16(first), vmovn_s16(halves(i + kHalves))));
     }
-    const uint32x4_t word = vreinterpretq_u32_s32(lanes);
+    const uint32x4_t word = words_of<kBits>(lanes);
     sum = add_weighed(sum, word, place);
     store_words(words + 4 * place, swap(word));
   }
@@ -251,7 +208,8 @@ inline uint32_t write_lanes(size_t count, uint8_t* words, size_t* done, const In
   return vaddvq_u32(sum);
 }
 
-// Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, lanes) for each four.
+// Reads as many words as fill whole vectors, and sets `done` to their elements. Calls set(i, halves) for each 8
+// elements.
 template <int kBits, typename Set>
 inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, const Set& set) {
   constexpr size_t kElements = kLanes * kWordBits / kBits;
@@ -261,137 +219,157 @@ inline uint32_t read_lanes(const uint8_t* words, size_t count, size_t* done, con
   for (; i + kElements <= count; i += kElements, place += kLanes) {
     const uint32x4_t word = swap(load_words(words + 4 * place));
     sum = add_weighed(sum, word, place);
-    const Pair halves = split<16>(vreinterpretq_s32_u32(word));
+    const uint32x4_t lanes = lanes_of<kBits>(word);
     if constexpr (kBits == 16) {
-      set(i, halves.low);
-      set(i + kLanes, halves.high);
+      set(i, vreinterpretq_s16_u32(lanes));
     } else {
-      const Pair first = split<kBits>(halves.low);
-      const Pair second = split<kBits>(halves.high);
-      set(i, first.low);
-      set(i + kLanes, first.high);
-      set(i + 2 * kLanes, second.low);
-      set(i + 3 * kLanes, second.high);
+      const int8x16_t bytes = vreinterpretq_s8_u32(lanes);
+      set(i, vmovl_s8(vget_low_s8(bytes)));
+      set(i + kHalves, vmovl_s8(vget_high_s8(bytes)));
     }
   }
   *done = i;
   return vaddvq_u32(sum);
 }
 
-// The same numbers as scrambled() in lanes.h.
-inline uint32x4_t scrambled_from(uint32_t counter, const Rounding& rounding) {
+// The definition is in lanes.h.
+void write_thresholds(const Rounding& rounding, size_t count, uint16_t* thresholds) {
   constexpr std::array<uint32_t, kLanes> kPlace = {0, 1, 2, 3};
-  uint32x4_t bits = vaddq_u32(vld1q_u32(kPlace.data()), vdupq_n_u32(counter + rounding.first_key));
-  bits = veorq_u32(bits, vshrq_n_u32(bits, 16));
-  bits = vmulq_n_u32(bits, 0x7feb352dU);
-  bits = veorq_u32(bits, vshrq_n_u32(bits, 15));
-  bits = vaddq_u32(bits, vdupq_n_u32(rounding.second_key));
-  bits = vmulq_n_u32(bits, 0x846ca68bU);
-  return veorq_u32(bits, vshrq_n_u32(bits, 16));
+  const uint32x4_t key = vdupq_n_u32(rounding.second_key);
+  uint32x4_t state = vmlaq_n_u32(vdupq_n_u32(rounding.first_key), vld1q_u32(kPlace.data()), Rounding::kStep);
+  for (size_t i = 0; i < count; i += 8 * kHalves) {
+    for (size_t part = 0; part < 4 * kHalves; part += kHalves) {
+      uint32x4_t bits = veorq_u32(veorq_u32(state, vshrq_n_u32(state, 15)), key);
+      bits = vmulq_n_u32(bits, Rounding::kFactor);
+      bits = veorq_u32(bits, vshrq_n_u32(bits, 16));
+      const uint32x4_t rotated = vorrq_u32(vshlq_n_u32(bits, 8), vshrq_n_u32(bits, 24));
+      vst1q_u16(thresholds + i + part, vreinterpretq_u16_u32(bits));
+      vst1q_u16(thresholds + i + part + 4 * kHalves, vreinterpretq_u16_u32(rotated));
+      state = vaddq_u32(state, vdupq_n_u32(kLanes * Rounding::kStep));
+    }
+  }
 }
 
-template <bool kStochastic>
-inline int32x4_t rounded(float32x4_t scaled, uint32_t counter, const Rounding& rounding) {
-  if constexpr (kStochastic) {
-    const float32x4_t below = vrndmq_f32(scaled);
-    const uint32x4_t bits = vshrq_n_u32(scrambled_from(counter, rounding), 8);
-    const float32x4_t random = vmulq_n_f32(vcvtq_f32_u32(bits), kUnitOfRandom);
-    const uint32x4_t up = vcltq_f32(random, vsubq_f32(scaled, below));
-    return vsubq_s32(vcvtq_s32_f32(below), vreinterpretq_s32_u32(up));  // all bits set are -1
-  } else {
-    return vcvtnq_s32_f32(scaled);
-  }
+// Returns values * first * second, rounded to the nearest integers.
+template <typename Value>
+inline int32x4_t rounded(const Value* values, const LaneScale& scale) {
+  return vcvtnq_s32_f32(vmulq_n_f32(vmulq_n_f32(load_values(values), scale.first), scale.second));
 }
 
 template <int kBits, bool kStochastic, typename Value>
-uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding,
+uint32_t quantize_lanes_to(const Value* values, size_t count, const LaneScale& scale, const uint16_t* thresholds,
                            uint8_t* words) {
   size_t done = 0;
   const uint32_t sum = write_lanes<kBits>(count, words, &done, [&](size_t i) {
-    const float32x4_t scaled = vmulq_n_f32(vmulq_n_f32(load_values(values + i), scale.first), scale.second);
-    return rounded<kStochastic>(scaled, rounding.counter + static_cast<uint32_t>(i), rounding);
+    uint32x4_t first = vreinterpretq_u32_s32(rounded(values + i, scale));
+    uint32x4_t second = vreinterpretq_u32_s32(rounded(values + i + kLanes, scale));
+    if constexpr (kStochastic) {
+      const uint16x8_t added = vld1q_u16(thresholds + i);
+      first = vaddw_u16(first, vget_low_u16(added));
+      second = vaddw_u16(second, vget_high_u16(added));
+      return vuzp2q_s16(vreinterpretq_s16_u32(first), vreinterpretq_s16_u32(second));
+    } else {
+      return vuzp1q_s16(vreinterpretq_s16_u32(first), vreinterpretq_s16_u32(second));
+    }
   });
-  return sum + portable::quantize_lanes(values, done, count, kBits, scale, rounding, words);
-}
-
-template <int kBits, typename Value>
-uint32_t quantize_lanes_to(const Value* values, size_t count, LaneScale scale, const Rounding& rounding,
-                           uint8_t* words) {
-  return rounding.stochastic ? quantize_lanes_to<kBits, true>(values, count, scale, rounding, words)
-                             : quantize_lanes_to<kBits, false>(values, count, scale, rounding, words);
+  return sum + portable::quantize_lanes(values, done, count, kBits, scale, thresholds, words);
 }
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, LaneScale scale, const Rounding& rounding,
-                        uint8_t* words, bool /*streaming*/) {
-  switch (lane_bits) {
-    case 8:
-      return quantize_lanes_to<8>(values, count, scale, rounding, words);
-    case 16:
-      return quantize_lanes_to<16>(values, count, scale, rounding, words);
-    default:
-      return portable::quantize_lanes(values, 0, count, lane_bits, scale, rounding, words);
+uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
+                        const Rounding& rounding, uint8_t* words, bool /*streaming*/, const uint8_t* /*next*/) {
+  Thresholds thresholds;
+  if (rounding.stochastic) {
+    write_thresholds(rounding, count, thresholds.of.data());
   }
+  return with_lane_bits(lane_bits, [&](auto bits) {
+    return with_flag(rounding.stochastic, [&](auto stochastic) {
+      return quantize_lanes_to<bits(), stochastic()>(values, count, scale,
+                                                     stochastic() ? thresholds.of.data() : nullptr, words);
+    });
+  });
 }
 
 template <int kBits, typename Value>
-uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, LaneUnit unit, Value* values) {
+uint32_t dequantize_lanes_from(const uint8_t* words, size_t count, const LaneUnit& unit, Value* values) {
   size_t done = 0;
-  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, int32x4_t lanes) {
-    store_values(values + i, vmulq_n_f32(vmulq_n_f32(vcvtq_f32_s32(lanes), unit.first), unit.second));
+  const uint32_t sum = read_lanes<kBits>(words, count, &done, [&](size_t i, int16x8_t halves) {
+    const float32x4_t first = vcvtq_f32_s32(vmovl_s16(vget_low_s16(halves)));
+    const float32x4_t second = vcvtq_f32_s32(vmovl_s16(vget_high_s16(halves)));
+    store_values(values + i, vmulq_n_f32(vmulq_n_f32(first, unit.first), unit.second));
+    store_values(values + i + kLanes, vmulq_n_f32(vmulq_n_f32(second, unit.first), unit.second));
   });
   return sum + portable::dequantize_lanes(words, done, count, kBits, unit, values);
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, LaneUnit unit, Value* values) {
-  switch (lane_bits) {
-    case 8:
-      return dequantize_lanes_from<8>(words, count, unit, values);
-    case 16:
-      return dequantize_lanes_from<16>(words, count, unit, values);
-    default:
-      return portable::dequantize_lanes(words, 0, count, lane_bits, unit, values);
-  }
+uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values) {
+  return with_lane_bits(lane_bits,
+                        [&](auto bits) { return dequantize_lanes_from<bits()>(words, count, unit, values); });
+}
+
+// Integers that fit 16 bits.
+inline int16x8_t load_halves(const int32_t* from) {
+  return vcombine_s16(vmovn_s32(vld1q_s32(from)), vmovn_s32(vld1q_s32(from + kLanes)));
+}
+
+inline int16x8_t load_halves(const int16_t* from) { return vld1q_s16(from); }
+
+inline int16x8_t load_halves(const int8_t* from) { return vmovl_s8(vld1_s8(from)); }
+
+inline int16x8_t load_halves(const uint8_t* from) { return vreinterpretq_s16_u16(vmovl_u8(vld1_u8(from))); }
+
+inline int16x8_t load_halves(const Boolean* from) { return vminq_s16(load_halves(&from->byte), vdupq_n_s16(1)); }
+
+inline void store_halves(int32_t* to, int16x8_t halves) {
+  vst1q_s32(to, vmovl_s16(vget_low_s16(halves)));
+  vst1q_s32(to + kLanes, vmovl_s16(vget_high_s16(halves)));
+}
+
+inline void store_halves(int16_t* to, int16x8_t halves) { vst1q_s16(to, halves); }
+
+inline void store_halves(int8_t* to, int16x8_t halves) { vst1_s8(to, vmovn_s16(halves)); }
+
+inline void store_halves(uint8_t* to, int16x8_t halves) { vst1_u8(to, vmovn_u16(vreinterpretq_u16_s16(halves))); }
+
+inline void store_halves(Boolean* to, int16x8_t halves) {
+  vst1_u8(&to->byte, vmovn_u16(vbicq_u16(vdupq_n_u16(1), vceqzq_s16(halves))));
 }
 
 template <int kBits, typename Integer>
 uint32_t pack_lanes_to(const Integer* values, size_t count, uint8_t* words) {
   size_t done = 0;
-  const uint32_t sum = write_lanes<kBits>(count, words, &done, [&](size_t i) { return load_integers(values + i); });
+  const uint32_t sum = write_lanes<kBits>(count, words, &done, [&](size_t i) { return load_halves(values + i); });
   return sum + portable::pack_lanes(values, done, count, kBits, words);
 }
 
 template <typename Integer>
 uint32_t pack_integers(const Integer* values, size_t count, int lane_bits, uint8_t* words, bool /*streaming*/) {
-  switch (lane_bits) {
-    case 8:
-      return pack_lanes_to<8>(values, count, words);
-    case 16:
-      return pack_lanes_to<16>(values, count, words);
-    default:
-      return portable::pack_lanes(values, 0, count, lane_bits, words);
+  if (lane_bits == kWordBits) {
+    return portable::pack_lanes(values, 0, count, lane_bits, words);
   }
+  return with_lane_bits(lane_bits, [&](auto bits) { return pack_lanes_to<bits()>(values, count, words); });
 }
 
 template <int kBits, typename Integer>
 uint32_t unpack_lanes_from(const uint8_t* words, size_t count, Integer* values) {
   size_t done = 0;
   const uint32_t sum =
-      read_lanes<kBits>(words, count, &done, [&](size_t i, int32x4_t lanes) { store_integers(values + i, lanes); });
+      read_lanes<kBits>(words, count, &done, [&](size_t i, int16x8_t halves) { store_halves(values + i, halves); });
   return sum + portable::unpack_lanes(words, done, count, kBits, values);
 }
 
 template <typename Integer>
 uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Integer* values) {
-  switch (lane_bits) {
-    case 8:
-      return unpack_lanes_from<8>(words, count, values);
-    case 16:
-      return unpack_lanes_from<16>(words, count, values);
-    default:
-      return portable::unpack_lanes(words, 0, count, lane_bits, values);
+  if (lane_bits == kWordBits) {
+    return portable::unpack_lanes(words, 0, count, lane_bits, values);
   }
+  return with_lane_bits(lane_bits, [&](auto bits) { return unpack_lanes_from<bits()>(words, count, values); });
+}
+
+template <typename Integer>
+bool integers_within(const Integer* values, size_t count, int32_t bound) {
+  return portable::all_within(values, count, bound);
 }
 
 }  // namespace
@@ -406,10 +384,14 @@ const Functions kNeon = {
 };
 
 const LaneFunctions kNeonLanes = {
-    {quantize_lanes<float>, dequantize_lanes<float>},       {quantize_lanes<Float16>, dequantize_lanes<Float16>},
-    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>}, {pack_integers<Boolean>, unpack_integers<Boolean>},
-    {pack_integers<int8_t>, unpack_integers<int8_t>},       {pack_integers<uint8_t>, unpack_integers<uint8_t>},
-    {pack_integers<int16_t>, unpack_integers<int16_t>},     {pack_integers<int32_t>, unpack_integers<int32_t>},
+    {quantize_lanes<float>, dequantize_lanes<float>},
+    {quantize_lanes<Float16>, dequantize_lanes<Float16>},
+    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>},
+    {pack_integers<Boolean>, unpack_integers<Boolean>, integers_within<Boolean>},
+    {pack_integers<int8_t>, unpack_integers<int8_t>, integers_within<int8_t>},
+    {pack_integers<uint8_t>, unpack_integers<uint8_t>, integers_within<uint8_t>},
+    {pack_integers<int16_t>, unpack_integers<int16_t>, integers_within<int16_t>},
+    {pack_integers<int32_t>, unpack_integers<int32_t>, integers_within<int32_t>},
 };
 
 }  // namespace switchml::kernels

@@ -35,34 +35,41 @@ constexpr int32_t levels_for(int lane_bits, uint32_t ranks) {
   return static_cast<int32_t>(largest_lane(lane_bits) / ranks);
 }
 
-// Makes numbers that look random from a counter, so that they depend on nothing but the key and the element. Bijective
-// in `counter` (the constants are those of "lowbias32" by C. Wellons).
-inline uint32_t scrambled(uint32_t counter, uint32_t first_key, uint32_t second_key) {
-  uint32_t bits = counter + first_key;
-  bits = (bits ^ (bits >> 16)) * 0x7feb352dU;
-  bits = ((bits ^ (bits >> 15)) + second_key) * 0x846ca68bU;
-  return bits ^ (bits >> 16);
-}
+// Returns the key of a rank's call, from which its blocks get theirs.
+uint64_t key_of_call(uint64_t seed, uint64_t call, uint32_t rank);
 
-// How a number between two integers is rounded: to the nearest one (to the even one of two), or stochastically: upwards
-// with a probability equal to its distance from the lower one, so that the expected value is the number itself.
+// How a number y is rounded to an integer: to the nearest one (to the even one of two), or stochastically, which makes
+// it
+//
+//   floor((n + r) / 2^16)   where n is the integer nearest to y * 2^16, and r is a random integer from 0 to 2^16 - 1
+//
+// so that its expected value differs from y by no more than the rounding to n. The random bits depend on nothing but
+// the keys and an element's place in the block. Word k of them is, modulo 2^32,
+//
+//   s = first_key + k * kStep,   t = (s ^ (s >> 15) ^ second_key) * kFactor,   word = t ^ (t >> 16)
+//
+// Sixteen words are the r of 64 elements: their lower and upper halves, word after word, of the first 32, and the
+// halves of the words rotated to the left by 8 bits of the other 32. So the upper 8 bits of an r belong to no other
+// element.
 struct Rounding {
+  static constexpr uint32_t kStep = 0x9e3779b9U;
+  static constexpr uint32_t kFactor = 0x846ca68bU;
+
   bool stochastic = false;
-  // The key and the counter of the block's first element; the counter of a later element is larger by its place.
   uint32_t first_key = 0;
   uint32_t second_key = 0;
-  uint32_t counter = 0;
 
   Rounding() = default;
-  // Makes stochastic rounding for `element` of a rank's call.
-  Rounding(uint64_t seed, uint64_t call, uint32_t rank, uint64_t element);
+  // Makes stochastic rounding for a block whose first element is this one of the call.
+  Rounding(uint64_t call_key, uint64_t element);
 };
 
 // lane_i = values[i] * 2^shift * levels in float32, rounded. If |values[i]| * 2^shift < 1, then |lane_i| <= levels.
-// Returns the sum of weight_j * words[j] modulo 2^32. For `streaming` see quantize() in kernels.h.
+// Returns the sum of weight_j * words[j] modulo 2^32. For `streaming` and `next` see quantize() in kernels.h. Here and
+// in dequantize_lanes(), `lane_bits` is 8 or 16.
 template <typename Value>
 uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, int shift, int32_t levels,
-                        const Rounding& rounding, uint8_t* words, bool streaming = false);
+                        const Rounding& rounding, uint8_t* words, bool streaming = false, const Value* next = nullptr);
 
 // values[i] = lane_i / divisor * 2^-shift: the product with the float32 number next to 1/divisor, rounded to float32
 // and then to Value. The divisor is positive. Returns the sum of weight_j * words[j].

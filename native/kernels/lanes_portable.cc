@@ -21,26 +21,42 @@ constexpr uint64_t kGolden = 0x9e3779b97f4a7c15U;
 
 }  // namespace
 
-Rounding::Rounding(uint64_t seed, uint64_t call, uint32_t rank, uint64_t element)
-    : stochastic(true), counter(static_cast<uint32_t>(element)) {
+uint64_t key_of_call(uint64_t seed, uint64_t call, uint32_t rank) {
   uint64_t key = 0;
-  for (const uint64_t part : {seed, call, uint64_t{rank}, element >> 32}) {
+  for (const uint64_t part : {seed, call, uint64_t{rank}}) {
     key = mixed((key ^ part) + kGolden);
   }
+  return key;
+}
+
+Rounding::Rounding(uint64_t call_key, uint64_t element) : stochastic(true) {
+  const uint64_t key = mixed((call_key ^ element) + kGolden);
   first_key = static_cast<uint32_t>(key);
   second_key = static_cast<uint32_t>(key >> 32);
 }
 
-LaneScale::LaneScale(int shift, int32_t levels) {
+LaneScale::LaneScale(int shift, int32_t levels, bool stochastic) {
   const Factors factors(shift);
+  const float of_levels = static_cast<float>(levels) * (stochastic ? kThresholds : 1.0F);
   first = factors.first;
-  second = factors.second * static_cast<float>(levels);
+  second = factors.second * of_levels;
+  // Together the factors give the same level: the product with the first one is exact, unless the level is 0.
+  if (std::isnormal(first * second)) {
+    first *= second;
+    second = 1.0F;
+  }
 }
 
 LaneUnit::LaneUnit(int shift, int32_t divisor) {
   const Factors factors(-shift);
   first = factors.second / static_cast<float>(divisor);
   second = factors.first;
+  // Together the factors give the same value, since the second one is a power of two and no value is subnormal. A
+  // kernel may divide the first one by kThresholds.
+  if (std::isfinite(first * second) && std::isnormal(first * second / kThresholds)) {
+    first *= second;
+    second = 1.0F;
+  }
 }
 
 namespace portable {
@@ -53,24 +69,27 @@ int32_t truncated(float value) {
                                                                                : static_cast<int32_t>(value);
 }
 
-int32_t rounded(float scaled, const Rounding& rounding, size_t place) {
-  if (!rounding.stochastic) {
-    return truncated(std::nearbyint(scaled));
+// The definition is in lanes.h.
+void write_thresholds(const Rounding& rounding, size_t count, uint16_t* thresholds) {
+  constexpr size_t kWords = 16;
+  for (size_t i = 0; i < count; i += 4 * kWords) {
+    for (size_t j = 0; j < kWords; ++j) {
+      const uint32_t state = rounding.first_key + static_cast<uint32_t>(i / 4 + j) * Rounding::kStep;
+      const uint32_t product = (state ^ (state >> 15) ^ rounding.second_key) * Rounding::kFactor;
+      const uint32_t word = product ^ (product >> 16);
+      const uint32_t rotated = word << 8 | word >> 24;
+      uint16_t* const to = thresholds + i + 2 * j;
+      to[0] = static_cast<uint16_t>(word);
+      to[1] = static_cast<uint16_t>(word >> 16);
+      to[2 * kWords] = static_cast<uint16_t>(rotated);
+      to[2 * kWords + 1] = static_cast<uint16_t>(rotated >> 16);
+    }
   }
-  const float below = std::floor(scaled);
-  const uint32_t bits =
-      scrambled(rounding.counter + static_cast<uint32_t>(place), rounding.first_key, rounding.second_key);
-  const bool up = static_cast<float>(bits >> 8) * kUnitOfRandom < scaled - below;
-  return static_cast<int32_t>(static_cast<uint32_t>(truncated(below)) + (up ? 1U : 0U));
 }
 
 template <typename Integer>
 int32_t integer_of(Integer value) {
-  if constexpr (std::is_same_v<Integer, Boolean>) {
-    return value.byte != 0 ? 1 : 0;
-  } else {
-    return value;
-  }
+  return NumberOf<Integer>::of(value);
 }
 
 template <typename Integer>
@@ -98,28 +117,19 @@ uint32_t write_lanes(size_t first, size_t count, int lane_bits, uint8_t* words, 
   return sum;
 }
 
-// Splits off the lower half of a number: returns it as a signed number of `bits` bits, and keeps the rest.
-int32_t lower_part(int32_t* number, int bits) {
-  const auto whole = static_cast<uint32_t>(*number);
-  const int32_t lower = static_cast<int32_t>(whole << (kWordBits - bits)) >> (kWordBits - bits);
-  *number = static_cast<int32_t>(whole - static_cast<uint32_t>(lower)) >> bits;
-  return lower;
-}
-
 // Calls set(i, lane) for each lane of the words.
 template <typename Set>
 uint32_t read_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, Set set) {
   const size_t lanes = lanes_per_word(lane_bits);
   uint32_t sum = 0;
   for (size_t begin = first; begin < count; begin += lanes) {
-    const uint32_t word = wire::load32(words + 4 * (begin / lanes));
-    sum += kWeights.of[begin / lanes] * word;
-    int32_t rest = static_cast<int32_t>(word);
-    for (size_t i = begin; i < count && i < begin + lanes;) {
-      int32_t half = lane_bits == kWordBits ? rest : lower_part(&rest, 16);
-      for (size_t j = 0; j < std::max<size_t>(1, lanes / 2) && i < count; ++j, ++i) {
-        set(i, lane_bits == 8 && j == 0 ? lower_part(&half, 8) : half);
-      }
+    uint32_t rest = wire::load32(words + 4 * (begin / lanes));
+    sum += kWeights.of[begin / lanes] * rest;
+    for (size_t i = begin; i < std::min(begin + lanes, count); ++i) {
+      const int32_t lane = static_cast<int32_t>(rest << (kWordBits - lane_bits)) >> (kWordBits - lane_bits);
+      set(i, lane);
+      rest -= static_cast<uint32_t>(lane);  // gives back to the next lane what a negative one borrowed
+      rest = static_cast<uint32_t>(uint64_t{rest} >> lane_bits);
     }
   }
   return sum;
@@ -128,15 +138,16 @@ uint32_t read_lanes(const uint8_t* words, size_t first, size_t count, int lane_b
 }  // namespace
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t first, size_t count, int lane_bits, LaneScale scale,
-                        const Rounding& rounding, uint8_t* words) {
+uint32_t quantize_lanes(const Value* values, size_t first, size_t count, int lane_bits, const LaneScale& scale,
+                        const uint16_t* thresholds, uint8_t* words) {
   return write_lanes(first, count, lane_bits, words, [&](size_t i) {
-    return rounded(kernels::widen(values[i]) * scale.first * scale.second, rounding, i);
+    const int32_t number = truncated(std::nearbyint(kernels::widen(values[i]) * scale.first * scale.second));
+    return thresholds == nullptr ? number : static_cast<int32_t>(static_cast<uint32_t>(number) + thresholds[i]) >> 16;
   });
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, LaneUnit unit,
+uint32_t dequantize_lanes(const uint8_t* words, size_t first, size_t count, int lane_bits, const LaneUnit& unit,
                           Value* values) {
   return read_lanes(words, first, count, lane_bits, [&](size_t i, int32_t lane) {
     kernels::narrow(static_cast<float>(lane) * unit.first * unit.second, values + i);
@@ -154,12 +165,12 @@ uint32_t unpack_lanes(const uint8_t* words, size_t first, size_t count, int lane
                     [&](size_t i, int32_t lane) { values[i] = integer_from<Integer>(lane); });
 }
 
-template uint32_t quantize_lanes(const float*, size_t, size_t, int, LaneScale, const Rounding&, uint8_t*);
-template uint32_t quantize_lanes(const Float16*, size_t, size_t, int, LaneScale, const Rounding&, uint8_t*);
-template uint32_t quantize_lanes(const BFloat16*, size_t, size_t, int, LaneScale, const Rounding&, uint8_t*);
-template uint32_t dequantize_lanes(const uint8_t*, size_t, size_t, int, LaneUnit, float*);
-template uint32_t dequantize_lanes(const uint8_t*, size_t, size_t, int, LaneUnit, Float16*);
-template uint32_t dequantize_lanes(const uint8_t*, size_t, size_t, int, LaneUnit, BFloat16*);
+template uint32_t quantize_lanes(const float*, size_t, size_t, int, const LaneScale&, const uint16_t*, uint8_t*);
+template uint32_t quantize_lanes(const Float16*, size_t, size_t, int, const LaneScale&, const uint16_t*, uint8_t*);
+template uint32_t quantize_lanes(const BFloat16*, size_t, size_t, int, const LaneScale&, const uint16_t*, uint8_t*);
+template uint32_t dequantize_lanes(const uint8_t*, size_t, size_t, int, const LaneUnit&, float*);
+template uint32_t dequantize_lanes(const uint8_t*, size_t, size_t, int, const LaneUnit&, Float16*);
+template uint32_t dequantize_lanes(const uint8_t*, size_t, size_t, int, const LaneUnit&, BFloat16*);
 template uint32_t pack_lanes(const Boolean*, size_t, size_t, int, uint8_t*);
 template uint32_t pack_lanes(const int8_t*, size_t, size_t, int, uint8_t*);
 template uint32_t pack_lanes(const uint8_t*, size_t, size_t, int, uint8_t*);
@@ -176,13 +187,18 @@ template uint32_t unpack_lanes(const uint8_t*, size_t, size_t, int, int32_t*);
 namespace {
 
 template <typename Value>
-uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, LaneScale scale, const Rounding& rounding,
-                        uint8_t* words, bool /*streaming*/) {
-  return portable::quantize_lanes(values, 0, count, lane_bits, scale, rounding, words);
+uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const LaneScale& scale,
+                        const Rounding& rounding, uint8_t* words, bool /*streaming*/, const uint8_t* /*next*/) {
+  if (!rounding.stochastic) {
+    return portable::quantize_lanes(values, 0, count, lane_bits, scale, nullptr, words);
+  }
+  Thresholds thresholds;
+  portable::write_thresholds(rounding, count, thresholds.of.data());
+  return portable::quantize_lanes(values, 0, count, lane_bits, scale, thresholds.of.data(), words);
 }
 
 template <typename Value>
-uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, LaneUnit unit, Value* values) {
+uint32_t dequantize_lanes(const uint8_t* words, size_t count, int lane_bits, const LaneUnit& unit, Value* values) {
   return portable::dequantize_lanes(words, 0, count, lane_bits, unit, values);
 }
 
@@ -196,35 +212,22 @@ uint32_t unpack_integers(const uint8_t* words, size_t count, int lane_bits, Inte
   return portable::unpack_lanes(words, 0, count, lane_bits, values);
 }
 
+template <typename Integer>
+bool integers_within(const Integer* values, size_t count, int32_t bound) {
+  return portable::all_within(values, count, bound);
+}
+
 }  // namespace
 
 const LaneFunctions kPortableLanes = {
-    {quantize_lanes<float>, dequantize_lanes<float>},       {quantize_lanes<Float16>, dequantize_lanes<Float16>},
-    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>}, {pack_integers<Boolean>, unpack_integers<Boolean>},
-    {pack_integers<int8_t>, unpack_integers<int8_t>},       {pack_integers<uint8_t>, unpack_integers<uint8_t>},
-    {pack_integers<int16_t>, unpack_integers<int16_t>},     {pack_integers<int32_t>, unpack_integers<int32_t>},
+    {quantize_lanes<float>, dequantize_lanes<float>},
+    {quantize_lanes<Float16>, dequantize_lanes<Float16>},
+    {quantize_lanes<BFloat16>, dequantize_lanes<BFloat16>},
+    {pack_integers<Boolean>, unpack_integers<Boolean>, integers_within<Boolean>},
+    {pack_integers<int8_t>, unpack_integers<int8_t>, integers_within<int8_t>},
+    {pack_integers<uint8_t>, unpack_integers<uint8_t>, integers_within<uint8_t>},
+    {pack_integers<int16_t>, unpack_integers<int16_t>, integers_within<int16_t>},
+    {pack_integers<int32_t>, unpack_integers<int32_t>, integers_within<int32_t>},
 };
-
-template <typename Integer>
-bool all_within(const Integer* values, size_t count, int32_t bound) {
-  constexpr size_t kPart = 4096;  // after which a value beyond the bound is noticed
-  for (size_t begin = 0; begin < count; begin += kPart) {
-    int beyond = 0;
-    for (size_t i = begin; i < std::min(begin + kPart, count); ++i) {
-      const int32_t value = portable::integer_of(values[i]);
-      beyond |= static_cast<int>(value > bound) | static_cast<int>(value < -bound);
-    }
-    if (beyond != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
-template bool all_within(const Boolean*, size_t, int32_t);
-template bool all_within(const int8_t*, size_t, int32_t);
-template bool all_within(const uint8_t*, size_t, int32_t);
-template bool all_within(const int16_t*, size_t, int32_t);
-template bool all_within(const int32_t*, size_t, int32_t);
 
 }  // namespace switchml::kernels

@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "native/kernels/accumulate.h"
@@ -117,7 +118,7 @@ void compare_words(kernels::Instructions instructions, size_t count) {
 }
 
 kernels::Rounding random_rounding() {
-  kernels::Rounding rounding(random32(), random32(), random32() % 64, random32());
+  kernels::Rounding rounding(kernels::key_of_call(random32(), random32(), random32() % 64), random32());
   rounding.stochastic = random32() % 2 == 0;
   return rounding;
 }
@@ -157,8 +158,13 @@ void compare_float_lanes(kernels::Instructions instructions, size_t count) {
 template <typename Integer>
 void compare_integer_lanes(kernels::Instructions instructions, size_t count) {
   std::vector<Integer> values(count);
-  for (Integer& value : values) value = random_value<Integer>();
   for (const int bits : {8, 16, 32}) {
+    for (Integer& value : values) {
+      value = random_value<Integer>();
+      if constexpr (std::is_integral_v<Integer>) {  // numbers that fit their lanes
+        value = static_cast<Integer>(value % (kernels::largest_lane(bits) + 1));
+      }
+    }
     const size_t bytes = 4 * kernels::words_for(count, bits);
     compare<uint8_t>(instructions, "pack_lanes", bytes,
                      [&](uint8_t* words) { return kernels::pack_lanes(values.data(), count, bits, words); });

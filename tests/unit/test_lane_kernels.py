@@ -24,7 +24,6 @@ INTEGERS: dict[Type, Any] = {
     Type.BOOL: np.bool_,
 }
 COUNTS = [*range(70), 127, 128, 129, 511, 512, 1021]
-UNIT = np.float32(2.0**-24)
 
 
 @pytest.fixture(autouse=True, params=AVAILABLE, ids=lambda i: i.name.lower(), scope="module")
@@ -95,16 +94,18 @@ def mixed(bits: int) -> int:
     return bits ^ bits >> 31
 
 
-def random_bits(counter: tuple[int, int, int, int], count: int) -> npt.NDArray[np.uint32]:
-    seed, call, rank, element = counter
+def thresholds(counter: tuple[int, int, int, int], count: int) -> npt.NDArray[np.int64]:
+    """Return the random numbers of a block, by the definition in native/kernels/lanes.h."""
     key = 0
-    for part in (seed, call, rank, element >> 32):
+    for part in counter:
         key = mixed((key ^ part) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
-    bits = np.arange(count, dtype=np.uint32) + np.uint32((element + key) & 0xFFFFFFFF)
-    bits = (bits ^ bits >> 16) * np.uint32(0x7FEB352D)
-    bits = ((bits ^ bits >> 15) + np.uint32(key >> 32)) * np.uint32(0x846CA68B)
-    scrambled: npt.NDArray[np.uint32] = bits ^ bits >> 16
-    return scrambled
+    groups = -(-count // 64)
+    state = np.uint32(key & 0xFFFFFFFF) + np.arange(16 * groups, dtype=np.uint32) * np.uint32(0x9E3779B9)
+    product = (state ^ state >> 15 ^ np.uint32(key >> 32)) * np.uint32(0x846CA68B)
+    words = (product ^ product >> 16).reshape(groups, 16)
+    both = np.concatenate([words, words << 8 | words >> 24], axis=1)
+    halves = np.stack([both & 0xFFFF, both >> 16], axis=-1)
+    return halves.reshape(-1)[:count].astype(np.int64)
 
 
 def exponent_of(values: npt.NDArray[np.float32]) -> int:
@@ -151,8 +152,8 @@ def test_stochastic_rounding_depends_on_the_counter_alone(type_: Type, bits: int
         exponent = exponent_of(floats)
         counter = (int(rng.integers(2**63)), 7, 3, 2**32 - 40)
         exact = scaled(floats, exponent, levels)
-        up = (random_bits(counter, count) >> 8).astype(np.float32) * UNIT < exact - np.floor(exact)
-        expected = np.floor(exact).astype(np.int64) + up
+        number = np.rint(exact.astype(np.float64) * 2**16).astype(np.int64)
+        expected = number + thresholds(counter, count) >> 16
         assert np.abs(expected).max(initial=0) <= levels
         found = quantized(type_, values, bits, exponent, levels, counter)
         np.testing.assert_array_equal(found, joined(expected, bits))

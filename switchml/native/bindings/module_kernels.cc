@@ -172,7 +172,9 @@ size_t lanes_size(Type type, const Values& values, const Words& words, int lane_
 using Counter = std::optional<std::tuple<uint64_t, uint64_t, uint32_t, uint64_t>>;
 
 kernels::Rounding rounding_of(const Counter& counter) {
-  return counter ? std::make_from_tuple<kernels::Rounding>(*counter) : kernels::Rounding();
+  if (!counter) return {};
+  const auto [seed, call, rank, element] = *counter;
+  return {kernels::key_of_call(seed, call, rank), element};
 }
 
 uint32_t quantize_lanes(Type type, const ConstBytes& values, int lane_bits, int shift, int32_t levels,
@@ -291,8 +293,9 @@ void pass_lanes(const LaneKernel& kernel, Value* values, uint8_t* words, size_t 
     if (kernel.dequantizes) {
       kernels::dequantize_lanes(of_words, size, kernel.lane_bits, 0, kLevels, values + first);
     } else {
-      const kernels::Rounding rounding = kernel.stochastic ? kernels::Rounding(1, 0, 0, first) : kernels::Rounding();
-      kernels::quantize_lanes(values + first, size, kernel.lane_bits, 0, kLevels, rounding, of_words, streaming);
+      const kernels::Rounding rounding = kernel.stochastic ? kernels::Rounding(1, first) : kernels::Rounding();
+      const Value* const next = first + 2 * elements <= count ? values + first + elements : nullptr;
+      kernels::quantize_lanes(values + first, size, kernel.lane_bits, 0, kLevels, rounding, of_words, streaming, next);
     }
   }
 }

@@ -113,11 +113,14 @@ uint32_t BlockFloat<Value>::write_values(const Chunk& chunk, uint8_t* words) con
 }
 
 template <typename Value>
+const Value* BlockFloat<Value>::next_of(const Chunk& chunk) const {
+  const uint64_t later = chunk.number + slots_ + 1;
+  return chunk.named.empty() && later + 1 < chunks() ? values_of(later) : nullptr;
+}
+
+template <typename Value>
 uint32_t BlockFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
-  const uint64_t ahead = slots_ + 1;  // in chunks; the later chunk is prefetched if it is a full one of the same call
-  const bool has_next = chunk.named.empty() && chunk.number + ahead + 1 < chunks();
-  const Value* const next = has_next ? values_of(chunk.number + ahead) : nullptr;
-  return kernels::quantize(values, count, shift_of(chunk), words, streaming_, next);
+  return kernels::quantize(values, count, shift_of(chunk), words, streaming_, next_of(chunk));
 }
 
 template <typename Value>

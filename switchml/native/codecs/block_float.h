@@ -32,8 +32,10 @@ class BlockFloat : public Codec {
   virtual uint32_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const;
   virtual uint32_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const;
 
+  // Returns the values of the chunk that should be prefetched while this one is written, or null if the call has no
+  // such full chunk.
+  const Value* next_of(const Chunk& chunk) const;
   uint64_t elements_before(uint64_t chunk) const { return chunk * values() * (kWordBits / lane_bits_); }
-  uint32_t lane_bits() const { return lane_bits_; }
   bool streaming() const { return streaming_; }
 
  private:

@@ -36,17 +36,16 @@ NarrowFloat<Value>::NarrowFloat(uint8_t* memory, uint64_t elements, bool average
     : BlockFloat<Value>(memory, elements, average, geometry, lanes.bits),
       lanes_(lanes),
       averages_(average),
-      rank_(geometry.rank),
+      key_(kernels::key_of_call(lanes.seed, lanes.sequence, geometry.rank)),
       levels_(kernels::levels_for(static_cast<int>(lanes.bits), geometry.world_size)),
       divisor_(average ? levels_ * static_cast<int32_t>(geometry.world_size) : levels_) {}
 
 template <typename Value>
 uint32_t NarrowFloat<Value>::quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const {
   const kernels::Rounding rounding =
-      lanes_.stochastic ? kernels::Rounding(lanes_.seed, lanes_.sequence, rank_, this->elements_before(chunk.number))
-                        : kernels::Rounding();
+      lanes_.stochastic ? kernels::Rounding(key_, this->elements_before(chunk.number)) : kernels::Rounding();
   return kernels::quantize_lanes(values, count, static_cast<int>(lanes_.bits), kExponentOfOne - chunk.scaled_by,
-                                 levels_, rounding, words, this->streaming());
+                                 levels_, rounding, words, this->streaming(), this->next_of(chunk));
 }
 
 template <typename Value>

@@ -28,7 +28,7 @@ class NarrowFloat final : public BlockFloat<Value> {
 
   Lanes lanes_;
   bool averages_;
-  uint32_t rank_;
+  uint64_t key_;  // of this rank's call, for stochastic rounding
   int32_t levels_;
   int32_t divisor_;  // of a sum of levels
 };
