@@ -33,7 +33,10 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """GB/s of a kernel (median of the passes) by size. An element counts as 4 bytes, even if its type is smaller."""
+    """GB/s of a kernel (median of the passes) by size.
+
+    An element counts as 4 bytes, once, even if its type or its lane is smaller. The copy counts float32 elements alike.
+    """
 
     kernel: str
     instructions: str

@@ -347,7 +347,7 @@ SWITCHML_AVX2 inline FloatPair load_pair(const Value* from) {
   }
 }
 
-// Adds the thresholds of 16 elements (kernel_functions.h).
+// Adds the thresholds of 16 elements, which begin at `thresholds`.
 template <typename Value>
 SWITCHML_AVX2 inline Pair plus_thresholds(Pair numbers, const uint16_t* thresholds) {
   Pair added;
@@ -361,8 +361,8 @@ SWITCHML_AVX2 inline Pair plus_thresholds(Pair numbers, const uint16_t* threshol
   return {_mm256_add_epi32(numbers.first, added.first), _mm256_add_epi32(numbers.second, added.second)};
 }
 
-// Returns the upper or the lower 16 bits of 16 numbers, in the order of the elements. Those that it takes must hold all
-// of a number.
+// Returns the upper or the lower 16 bits of 16 numbers, in the order of the elements. Precondition, except for
+// BFloat16: the numbers fit the lower 16 bits if those are taken.
 template <typename Value, bool kUpper>
 SWITCHML_AVX2 inline __m256i halves_of(Pair numbers) {
   if constexpr (kSplitsByPlace<Value>) {
@@ -510,10 +510,11 @@ uint32_t quantize_lanes(const Value* values, size_t count, int lane_bits, const 
   });
 }
 
-// Returns 16 integers as floats, in the order of load_pair(), times kEnlarged<Value>.
+// The factor of what floats_of() returns.
 template <typename Value>
 constexpr float kEnlarged = kSplitsByPlace<Value> ? 0x1p16F : 1.0F;
 
+// Returns 16 integers as floats, in the order of load_pair(), times kEnlarged<Value>.
 template <typename Value>
 SWITCHML_AVX2 inline FloatPair floats_of(__m256i halves) {
   if constexpr (kSplitsByPlace<Value>) {
