@@ -19,6 +19,7 @@
 #include "native/kernels/instructions.h"
 #include "native/kernels/kernels.h"
 #include "native/kernels/lanes.h"
+#include "native/kernels/limbs.h"
 
 using switchml::kernels::BFloat16;
 using switchml::kernels::Float16;
@@ -175,6 +176,30 @@ void compare_integer_lanes(kernels::Instructions instructions, size_t count) {
   }
 }
 
+void compare_limbs(kernels::Instructions instructions, size_t count) {
+  std::vector<int64_t> values(count);
+  const uint32_t bits = random32() % 64;
+  for (int64_t& value : values) value = (static_cast<int64_t>(random32()) << 32 | random32()) >> bits;
+  compare<uint8_t>(instructions, "bits_of_largest", 0,
+                   [&](uint8_t*) { return static_cast<uint32_t>(kernels::bits_of_largest(values.data(), count)); });
+  for (const int limb_bits : {26, 30, 31, 32}) {
+    for (int limb = 0; limb * limb_bits < 64; ++limb) {
+      compare<uint8_t>(instructions, "pack_limb", 4 * count, [&](uint8_t* words) {
+        return kernels::pack_limb(values.data(), count, limb * limb_bits, limb_bits, words);
+      });
+    }
+    std::vector<uint32_t> lower(2 * count);
+    for (uint32_t& limb : lower) limb = random32();
+    std::vector<uint8_t> words(4 * count);
+    for (uint8_t& byte : words) byte = static_cast<uint8_t>(random32());
+    for (int lower_limbs = 0; lower_limbs <= 2; ++lower_limbs) {
+      compare<int64_t>(instructions, "join_limbs", count, [&](int64_t* out) {
+        return kernels::join_limbs(words.data(), count, lower.data(), lower_limbs, limb_bits, out);
+      });
+    }
+  }
+}
+
 template <typename Half>
 void compare_conversions(kernels::Instructions instructions, bool all) {
   constexpr size_t kHalves = 1U << 16U;
@@ -290,6 +315,7 @@ int main(int argc, char** argv) {
       compare_values<kernels::Float16>(instructions, count);
       compare_values<kernels::BFloat16>(instructions, count);
       compare_words(instructions, count);
+      compare_limbs(instructions, count);
       for (const size_t elements : {count, 4 * count - std::min<size_t>(count, 3)}) {
         compare_float_lanes<float>(instructions, std::min(elements, kMost * 2));
         compare_float_lanes<kernels::Float16>(instructions, std::min(elements, kMost * 2));
