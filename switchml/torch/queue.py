@@ -347,8 +347,8 @@ class NetworkQueue:
         comm = self._comm
         if comm is None:
             return
-        # A lower bound, because a word in a packet holds at most four bytes; so no result is dropped too early.
-        self._chunks += max(1, -(-collective.bytes // (4 * comm.values_per_packet)))
+        # A lower bound, because a word in a packet holds at most four float32; so no result is dropped too early.
+        self._chunks += max(1, -(-collective.bytes // (4 * 4 * comm.values_per_packet)))
         collective.end = self._chunks
         self._kept.append((self._finished - 1, collective))
         while self._kept and self._kept[0][1].end <= self._chunks - comm.slots:
