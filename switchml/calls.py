@@ -6,7 +6,7 @@ import zlib
 from typing import Final, Literal, NamedTuple
 
 from switchml import _native
-from switchml.lanes import WIDE, Lanes, wire_bytes
+from switchml.lanes import WIDE, Lanes
 from switchml.tensors import Buffer
 
 __all__ = ["REDUCTIONS", "Call", "Operation"]
@@ -62,15 +62,6 @@ class Call(NamedTuple):
         """Return a 32-bit hash by which ranks notice that their calls differ; native code adds the sequence number."""
         text = f"{self.operation}|{self.op}{self.lanes}|{self.dtype}|{self.elements}|{self.root}"
         return zlib.crc32(text.encode())
-
-    @property
-    def wire_bytes(self) -> int:
-        """Bytes of this rank's values in packets, without headers and retransmissions."""
-        if self.buffer is None:
-            return 0
-        if self.operation == "all_reduce":
-            return wire_bytes(self.elements, self.lanes.bits)
-        return wire_bytes(self.buffer.size, 8)
 
     def __str__(self) -> str:
         details = {

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 from switchml.arguments import whole_number
 
-__all__ = ["LANE_BITS", "ROUNDINGS", "WIDE", "Lanes", "Rounding", "lanes_for", "wire_bytes"]
+__all__ = ["LANE_BITS", "ROUNDINGS", "WIDE", "Lanes", "Rounding", "lanes_for"]
 
 Rounding = Literal["nearest", "stochastic"]
 
@@ -86,8 +86,3 @@ def _require_room(dtype: str, world_size: int, bits: int, largest: int) -> None:
             f"lanes of {bits} bits hold the sums of at most {most} ranks with values of {dtype} up to {largest}, and "
             f"this job has {world_size}. {_UNCHANGED} Use more wire_bits, or values with a smaller bound."
         )
-
-
-def wire_bytes(elements: int, bits: int) -> int:
-    """Return the bytes of the words that hold `elements` lanes."""
-    return -(-elements * bits // _WORD_BITS) * (_WORD_BITS // 8)

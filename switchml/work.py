@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from switchml.epoch_calls import EpochCalls, Submitted
 from switchml.membership import Membership
 
 __all__ = ["Work"]
+
+_WORD_BYTES: Final = 4
 
 
 class Work:
@@ -21,8 +24,9 @@ class Work:
 
     @property
     def wire_bytes(self) -> int:
-        """The bytes of this rank's values in the packets of the collective, without headers and retransmissions."""
-        return self._submitted.call.wire_bytes
+        """The bytes of this rank's values in packets, without headers and retransmissions; 0 until `wait` returns."""
+        outcome = self._submitted.outcome
+        return 0 if outcome is None else _WORD_BYTES * outcome.words
 
     def is_completed(self) -> bool:
         """Return, without waiting, whether the collective has ended, with success or failure."""

@@ -67,6 +67,12 @@ class Outcome:
     def non_finite_indices(self) -> list[int]:
         """The lowest indices of such elements."""
 
+    @property
+    def words(self) -> int:
+        """
+        The words of an ended call that this rank has put into packets, without retransmissions.
+        """
+
 class Communicator:
     """
     One rank's end of the memory that it shares with its agent, and the thread that works on it.

@@ -181,9 +181,9 @@ Communicator::Outcome Communicator::outcome(uint64_t sequence) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Call& call = *find(sequence);
   if (call.status == CallStatus::pending) {
-    return {call.status, {}};
+    return {call.status, {}, 0};
   }
-  return {call.status, call.codec->non_finite()};
+  return {call.status, call.codec->non_finite(), call.words};
 }
 
 void Communicator::release(uint64_t sequence) {

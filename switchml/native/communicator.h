@@ -39,6 +39,7 @@ class Communicator {
   struct Outcome {
     CallStatus status;
     NonFinite non_finite;
+    uint64_t words;  // that this rank has put into packets, without retransmissions
   };
   Outcome outcome(uint64_t sequence);
   void release(uint64_t sequence);

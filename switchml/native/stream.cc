@@ -112,6 +112,7 @@ void Stream::submit(uint32_t index) {
   const Codec& codec = *slot.call->codec;
   time_.enter(ThreadTime::State::quantize);
   slot.sent = codec.encode(slot.chunk, channel_.contribution(index));
+  slot.call->words += slot.sent.count;
   slot.chunk.told.own = slot.sent.last ? exponent_ahead(slot.position + geometry_.slots) : slot.sent.exponent;
 
   channel::Ticket ticket{};

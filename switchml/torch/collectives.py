@@ -50,11 +50,6 @@ class Collective:
         return [operand.range for operand in self.operands]
 
     @property
-    def wire_bytes(self) -> int:
-        """The bytes of this rank's values in packets, once the collective was submitted to the network."""
-        return sum(handle.wire_bytes for handle in self.handles)
-
-    @property
     def waits(self) -> bool:
         """True if starting has to wait, so that the calling thread must not do it."""
         return any(operand.waits for operand in self.operands)

@@ -35,6 +35,7 @@ from switchml.torch.errors import SwitchMLBackendError, backend_error, forked_er
 from switchml.torch.joining import Group, NotJoined, RanksAbsent, join
 from switchml.torch.leaving import RanksMissing, Stall, Standing, agree_to_leave
 from switchml.torch.statistics import count
+from switchml.work import Work
 
 __all__ = ["NetworkQueue"]
 
@@ -257,7 +258,6 @@ class NetworkQueue:
                 collective.start(comm)
                 count("network_calls")
                 count("network_bytes", collective.bytes)
-                count("wire_bytes", collective.wire_bytes)
                 return True
             if gloo is not None:
                 collective.start_over_gloo(gloo)
@@ -464,6 +464,7 @@ class NetworkQueue:
 def _all_ended(collective: Collective) -> bool:
     """Wait for all calls, and return whether ranks contributed NaN or infinity to any of them."""
     non_finite = [_ended_non_finite(handle) for handle in collective.handles]
+    count("wire_bytes", sum(handle.wire_bytes for handle in collective.handles if isinstance(handle, Work)))
     return any(non_finite)
 
 

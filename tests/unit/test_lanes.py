@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from switchml.calls import Call
-from switchml.lanes import WIDE, Lanes, lanes_for, wire_bytes
+from switchml.lanes import WIDE, Lanes, lanes_for
 from switchml.tensors import buffer_of
 
 
@@ -70,12 +70,3 @@ def test_a_call_says_which_lanes_it_has() -> None:
     assert told == f"sum wire_bits=8 rounding=stochastic seed={2**64 - 1}"
     assert len(told) <= 64  # the longest text that an agent accepts
     assert str(call._replace(lanes=WIDE)) == "all_reduce number 3 (sum of 10 float32)"
-
-
-@pytest.mark.parametrize(
-    ("elements", "bits", "size"), [(0, 8, 0), (1, 8, 4), (4, 8, 4), (5, 8, 8), (3, 16, 8), (3, 32, 12)]
-)
-def test_bytes_on_the_wire(elements: int, bits: int, size: int) -> None:
-    assert wire_bytes(elements, bits) == size
-    call = Call(0, "all_reduce", "sum", buffer_of(np.zeros(elements, np.float32)), 0, Lanes(bits))
-    assert call.wire_bytes == size

@@ -187,7 +187,10 @@ NB_MODULE(_native, module) {
           "The number of elements that are NaN or infinite at some rank.")
       .def_prop_ro(
           "non_finite_indices", [](const Communicator::Outcome& outcome) { return outcome.non_finite.indices; },
-          "The lowest indices of such elements.");
+          "The lowest indices of such elements.")
+      .def_prop_ro(
+          "words", [](const Communicator::Outcome& outcome) { return outcome.words; },
+          "The words of an ended call that this rank has put into packets, without retransmissions.");
 
   switchml::client::define_kernels(module.def_submodule(
       "kernels",
