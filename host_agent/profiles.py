@@ -17,7 +17,7 @@ __all__ = ["MOST_CALLS", "rank_counters", "rank_profile"]
 
 MOST_CALLS: Final = 63  # of each rank in one answer; its memory holds no more at any time
 
-_OPERATIONS: Final = dict.fromkeys((*range(1, 8), *range(10, 14)), "all_reduce") | {8: "broadcast", 9: "barrier"}
+_OPERATIONS: Final = dict.fromkeys((*range(1, 8), *range(10, 15)), "all_reduce") | {8: "broadcast", 9: "barrier"}
 
 
 def rank_counters(status: RankStatus) -> pb.RankCounters:

@@ -20,6 +20,7 @@ REDUCTIONS: Final = {
     ("float16", "avg"): _native.KIND_FLOAT16_AVG,
     ("bfloat16", "sum"): _native.KIND_BFLOAT16_SUM,
     ("bfloat16", "avg"): _native.KIND_BFLOAT16_AVG,
+    ("int64", "sum"): _native.KIND_INT64_SUM,
     ("int32", "sum"): _native.KIND_INT32_SUM,
     ("int16", "sum"): _native.KIND_INT16_SUM,
     ("int8", "sum"): _native.KIND_INT8_SUM,

@@ -169,8 +169,9 @@ class Communicator:
 
         Args:
             x: C-contiguous, writable numpy array or torch CPU tensor of float32, float16, bfloat16 (numpy's is that
-                of the package ml_dtypes), int32, int16, int8, uint8 or bool, of any shape; the same number of elements
-                on every rank.
+                of the package ml_dtypes), int64, int32, int16, int8, uint8 or bool, of any shape; the same number of
+                elements on every rank. An int64 takes one to three words of a packet, as the largest magnitude that
+                any rank has in the same packet needs.
             op: "sum" (integers wrap around as in numpy; a sum of bool is true if one of them is), or "avg" (for
                 floating-point numbers only).
             async_op: return a `Work` at once instead of waiting.
@@ -207,7 +208,7 @@ class Communicator:
         buffer = buffer_of(x)
         kind = REDUCTIONS.get((buffer.dtype, op))
         if kind is None:
-            integers = ", bfloat16, int32, int16, int8, uint8 or bool"
+            integers = ", bfloat16, int64, int32, int16, int8, uint8 or bool"
             allowed = f"float32, float16{' or bfloat16' if op == 'avg' else integers}"
             raise UnsupportedTensor(
                 f'all_reduce with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; '

@@ -62,6 +62,11 @@ def lanes_for(
     seed = whole_number(seed, "seed")
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed is {seed}; it must be from 0 to 2^64 - 1. {_UNCHANGED}")
+    if dtype == "int64" and (bits != _WORD_BITS or bound is not None):
+        raise ValueError(
+            "int64 takes as many words as the values of its packet need; wire_bits and bound are for other dtypes. "
+            f"{_UNCHANGED}"
+        )
     largest = _LARGEST_MAGNITUDES.get(dtype)
     if rounding == "stochastic" and (largest is not None or bits == _WORD_BITS):
         raise ValueError(

@@ -49,6 +49,8 @@ KIND_UINT8_SUM: int = 12
 
 KIND_BOOL_SUM: int = 13
 
+KIND_INT64_SUM: int = 14
+
 def all_within(kind: int, address: int, elements: int, bound: int) -> bool:
     """
     Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.

@@ -20,6 +20,7 @@ from switchml.tensors import buffer_of
         ("uint8", 64, {"wire_bits": 16}, Lanes(16)),
         ("bool", 64, {"wire_bits": 8}, Lanes(8)),
         ("int16", 64, {}, WIDE),
+        ("int64", 64, {}, WIDE),
         ("int16", 64, {"wire_bits": 16, "bound": 511}, Lanes(16, bound=511)),
         ("int8", 4, {"wire_bits": 8, "bound": 31}, Lanes(8, bound=31)),
         ("int32", 2, {"bound": 2**30 - 1}, Lanes(32, bound=2**30 - 1)),
@@ -48,6 +49,9 @@ def test_lanes_that_hold_their_sums(dtype: str, ranks: int, arguments: dict[str,
         ("int16", 2, {"wire_bits": 16}, "at most 0 ranks with values of int16 up to 32768"),
         ("int16", 33, {"wire_bits": 16, "bound": 1000}, "at most 32 ranks"),
         ("int32", 3, {"bound": 2**30}, "at most 1 ranks"),
+        ("int64", 2, {"wire_bits": 16}, "int64 takes as many words as the values of its packet need"),
+        ("int64", 2, {"bound": 100}, "int64 takes as many words as the values of its packet need"),
+        ("int64", 2, {"rounding": "stochastic"}, "is for floating-point numbers"),
     ],
 )
 def test_lanes_that_are_refused(dtype: str, ranks: int, arguments: dict[str, object], message: str) -> None:

@@ -174,6 +174,7 @@ NB_MODULE(_native, module) {
   module.attr("KIND_INT8_SUM") = static_cast<int>(CallKind::int8_sum);
   module.attr("KIND_UINT8_SUM") = static_cast<int>(CallKind::uint8_sum);
   module.attr("KIND_BOOL_SUM") = static_cast<int>(CallKind::bool_sum);
+  module.attr("KIND_INT64_SUM") = static_cast<int>(CallKind::int64_sum);
   module.def("all_within", &all_within, nb::arg("kind"), nb::arg("address"), nb::arg("elements"), nb::arg("bound"),
              "Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.");
 

@@ -4,18 +4,6 @@
 
 namespace switchml::client {
 
-namespace {
-
-int bits_for(uint32_t world_size) {
-  int bits = 0;
-  while ((uint64_t{1} << bits) < world_size) {
-    ++bits;
-  }
-  return bits;
-}
-
-}  // namespace
-
 template <typename Value>
 BlockFloat<Value>::BlockFloat(uint8_t* memory, uint64_t elements, bool average, const channel::Geometry& geometry,
                               uint32_t lane_bits)

@@ -26,6 +26,7 @@ struct Chunk {
 
   uint64_t number = 0;          // within its call
   std::vector<uint16_t> named;  // lanes that are NaN or infinite at some rank
+  std::vector<uint32_t> limbs;  // the sums of the lower limbs of 64-bit integers, as far as they have arrived
   Exponents told;               // of this chunk; after its last phase, of the next chunk in the slot
   uint16_t scaled_by = 0;       // the exponent that scales the values
   Phase phase = Phase::values;  // the current phase
@@ -51,6 +52,15 @@ struct NonFinite {
   uint64_t count = 0;
   std::vector<uint64_t> indices;  // the lowest ones
 };
+
+// Returns ceil(log2(world_size)): the bits that a sum over all ranks needs beyond those of its terms.
+constexpr int bits_for(uint32_t world_size) {
+  int bits = 0;
+  while ((uint64_t{1} << bits) < world_size) {
+    ++bits;
+  }
+  return bits;
+}
 
 class Codec {
  public:

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "switchml/native/codecs/block_float.h"
+#include "switchml/native/codecs/limbs.h"
 #include "switchml/native/codecs/words.h"
 
 namespace switchml::client {
@@ -53,6 +54,8 @@ std::unique_ptr<Codec> make_integers(CallKind kind, uint8_t* memory, uint64_t el
 
 uint32_t element_bytes(CallKind kind) {
   switch (kind) {
+    case CallKind::int64_sum:
+      return sizeof(uint64_t);
     case CallKind::float32_sum:
     case CallKind::float32_average:
     case CallKind::int32_sum:
@@ -94,6 +97,8 @@ std::unique_ptr<Codec> make_codec(CallKind kind, uint8_t* memory, uint64_t eleme
     case CallKind::uint8_sum:
     case CallKind::bool_sum:
       return make_integers(kind, memory, elements, geometry, lanes);
+    case CallKind::int64_sum:
+      return std::make_unique<LongIntegers>(memory, elements, geometry);
     case CallKind::bytes:
       return std::make_unique<Bytes>(memory, elements, contributes, geometry.values, geometry.streaming != 0);
     case CallKind::barrier:

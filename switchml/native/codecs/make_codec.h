@@ -24,8 +24,9 @@ enum class CallKind : uint8_t {
   int8_sum = 11,
   uint8_sum = 12,
   bool_sum = 13,  // true if any is
+  int64_sum = 14,
 };
-constexpr CallKind kLastCallKind = CallKind::bool_sum;
+constexpr CallKind kLastCallKind = CallKind::int64_sum;
 
 // Returns the bytes of an element, to which the memory of a call must be aligned.
 uint32_t element_bytes(CallKind kind);

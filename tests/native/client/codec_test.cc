@@ -7,8 +7,10 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "native/kernels/half.h"
@@ -62,7 +64,7 @@ class Call {
     }
     bool last = false;
     for (int phase = 0; !last; ++phase) {
-      ASSERT_LT(phase, 3) << "the ranks do not come to an end";
+      ASSERT_LT(phase, 4) << "the ranks do not come to an end";
       ++phases_;
       run_phase(&chunks, &last);
       if (testing::Test::HasFatalFailure()) return;
@@ -377,6 +379,97 @@ TEST(Codecs, ValuesBeyondTheBoundAreFound) {
   EXPECT_THROW(all_within(CallKind::float32_sum, memory.data(), 0, 4), std::invalid_argument);
 }
 
+// Runs a call with the values of each rank, and expects their sum modulo 2^64 after `words` words for each value.
+void expect_long_sums(const std::vector<std::vector<int64_t>>& values, int words) {
+  std::vector<std::vector<uint8_t>> memory;
+  std::vector<uint64_t> sums(values[0].size());
+  for (const std::vector<int64_t>& of_rank : values) {
+    memory.push_back(bytes_of(of_rank));
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<uint64_t>(of_rank[i]);
+  }
+  Call call(CallKind::int64_sum, sums.size(), memory);
+  call.run();
+  for (size_t rank = 0; rank < values.size(); ++rank) EXPECT_EQ(elements_of<uint64_t>(call.memory(rank)), sums);
+  EXPECT_EQ(call.phases(), static_cast<int>(call.codec().chunks()) * (1 + words)) << values.size() << " ranks";
+}
+
+class LongIntegersOfRanks : public testing::TestWithParam<size_t> {
+ protected:
+  // Expects the sums of values that alternate between `least` and `most`, and are the same at all ranks.
+  void expect_words(int64_t least, int64_t most, int words) const {
+    std::vector<int64_t> of_rank(2 * kValues + 3);
+    for (size_t i = 0; i < of_rank.size(); ++i) of_rank[i] = i % 2 == 0 ? least : most;
+    expect_long_sums(std::vector<std::vector<int64_t>>(GetParam(), of_rank), words);
+  }
+  int headroom() const { return bits_for(static_cast<uint32_t>(GetParam())); }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, LongIntegersOfRanks, testing::Values(1, 2, 3, 4, 8, 33, 64));
+
+TEST_P(LongIntegersOfRanks, TakeOneWordUpToTheLargestSumThatFits) {
+  const int64_t most = int64_t{1} << (31 - headroom());
+  expect_words(0, 0, 1);
+  expect_words(-1, 1, 1);
+  expect_words(-most, most - 1, 1);
+  expect_words(-most, most, 2);
+  expect_words(-most - 1, most - 1, 2);
+}
+
+TEST_P(LongIntegersOfRanks, TakeTwoWordsUpToTheLargestSumThatFits) {
+  if (headroom() == 0) {
+    expect_words(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), 2);
+    return;
+  }
+  const int64_t most = int64_t{1} << (63 - 2 * headroom());
+  expect_words(-most, most - 1, 2);
+  expect_words(-most, most, 3);
+  expect_words(-most - 1, most - 1, 3);
+  expect_words(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), 3);
+}
+
+TEST_P(LongIntegersOfRanks, SumValuesOfAnySizeAtAnyRank) {
+  std::mt19937_64 random(GetParam());  // NOLINT: the same values each time
+  for (int repetition = 0; repetition < 20; ++repetition) {
+    std::vector<std::vector<int64_t>> values(GetParam(), std::vector<int64_t>(kValues));
+    for (std::vector<int64_t>& of_rank : values) {
+      const uint64_t bits = random() % 64;
+      for (int64_t& value : of_rank) value = static_cast<int64_t>(random()) >> bits;
+    }
+    values[random() % values.size()][random() % kValues] = std::numeric_limits<int64_t>::min();
+    expect_long_sums(values, GetParam() == 1 ? 2 : 3);
+  }
+}
+
+TEST(Codecs, LongIntegersAreKeptUntilTheLastPhase) {
+  std::vector<uint8_t> memory = bytes_of(std::vector<int64_t>(kValues, int64_t{1} << 40));
+  const std::vector<uint8_t> before = memory;
+  const std::unique_ptr<Codec> codec = make_codec(CallKind::int64_sum, memory.data(), kValues, true, geometry(2));
+  Chunk chunk;
+  chunk.told = {codec->exponent_of(0), codec->exponent_of(0)};
+  ASSERT_TRUE(codec->begin(&chunk));
+  std::vector<uint8_t> words(kValues * sizeof(uint32_t));
+  ASSERT_FALSE(codec->encode(chunk, words.data()).last);
+  codec->decode(chunk, words.data());
+  ASSERT_TRUE(codec->agree(&chunk, words.data()));
+  EXPECT_EQ(memory, before);
+  ASSERT_TRUE(codec->encode(chunk, words.data()).last);
+  ASSERT_TRUE(codec->begin(&chunk));  // of the next chunk in the slot, which knows nothing of this one
+  EXPECT_FALSE(codec->encode(chunk, words.data()).last);
+}
+
+TEST(Codecs, LongIntegersTakeTheLargestExponentOfAllRanks) {
+  std::vector<uint8_t> memory = bytes_of(std::vector<int64_t>(kValues, 7));
+  const std::unique_ptr<Codec> codec = make_codec(CallKind::int64_sum, memory.data(), kValues, true, geometry(2));
+  Chunk chunk;
+  for (const uint16_t all : {uint16_t{3}, uint16_t{63}, uint16_t{255}}) {
+    chunk.told = {codec->exponent_of(0), all};
+    EXPECT_TRUE(codec->begin(&chunk));
+    EXPECT_EQ(chunk.scaled_by, all);
+    EXPECT_EQ(chunk.owns_scale, all == 3);
+  }
+  chunk.told.all = 2;
+  EXPECT_FALSE(codec->begin(&chunk));
+}
+
 class BytesOfLength : public testing::TestWithParam<size_t> {};
 
 TEST_P(BytesOfLength, ReachAllRanksAsTheyAre) {
@@ -410,6 +503,8 @@ TEST(Codecs, ChunksAreWholePacketsButTheLast) {
   EXPECT_EQ(chunks(CallKind::float32_sum, kValues), 1U);
   EXPECT_EQ(chunks(CallKind::float32_sum, kValues + 1), 2U);
   EXPECT_EQ(chunks(CallKind::float16_sum, kValues + 1), 2U);  // one word for each
+  EXPECT_EQ(chunks(CallKind::int64_sum, kValues), 1U);
+  EXPECT_EQ(chunks(CallKind::int64_sum, kValues + 1), 2U);
   EXPECT_EQ(chunks(CallKind::bytes, kPacketBytes), 1U);
   EXPECT_EQ(chunks(CallKind::bytes, kPacketBytes + 1), 2U);
 }
@@ -444,6 +539,7 @@ TEST(Codecs, NextChunkOfASlotBeginsWithoutNamedPlaces) {
 TEST(Codecs, ElementsHaveTheirSizes) {
   EXPECT_EQ(element_bytes(CallKind::float32_average), 4U);
   EXPECT_EQ(element_bytes(CallKind::int32_sum), 4U);
+  EXPECT_EQ(element_bytes(CallKind::int64_sum), 8U);
   EXPECT_EQ(element_bytes(CallKind::float16_sum), 2U);
   EXPECT_EQ(element_bytes(CallKind::bfloat16_average), 2U);
   EXPECT_EQ(element_bytes(CallKind::bytes), 1U);

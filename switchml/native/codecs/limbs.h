@@ -1,0 +1,45 @@
+// Sums of 64-bit integers in as many words for each as the largest of a chunk needs (native/kernels/limbs.h).
+#pragma once
+
+#include <algorithm>
+
+#include "native/channel/channel.h"
+#include "switchml/native/codecs/codec.h"
+
+namespace switchml::client {
+
+// int64: sums modulo 2^64. The exponent of a chunk is the smallest e for which -2^e <= value < 2^e at all ranks. With N
+// ranks, limbs have w = 32 - ceil(log2 N) bits, and the phases of a chunk are:
+//
+//   exponent               phases
+//   0..w-1                 values: the sums fit a word
+//   w..2w-1                values of the lower limbs, then of the higher ones
+//   2w..63                 three phases of values
+//   256 (unknown)          exponent only; then the phases for the exponent in its RESULT
+//
+// The memory is written in the last phase only. Exponents from 64 to 255 come from ranks that make another call, which
+// the check of the first phase finds.
+class LongIntegers final : public Codec {
+ public:
+  LongIntegers(uint8_t* memory, uint64_t elements, const channel::Geometry& geometry);
+
+  uint16_t exponent_of(uint64_t chunk) const override;
+  bool begin(Chunk* chunk) const override;
+  Contribution encode(const Chunk& chunk, uint8_t* words) const override;
+  uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  bool agree(Chunk* chunk, const uint8_t* words) override;
+
+ private:
+  static bool choose_phase(Chunk* chunk);
+  int64_t* values_of(uint64_t chunk) const { return memory_ + chunk * values(); }
+  // Returns the number of limbs below the highest one.
+  int lower_limbs(const Chunk& chunk) const { return std::min(2, chunk.scaled_by / limb_bits_); }
+  // Returns the number of limbs whose sums have arrived.
+  int limbs_known(const Chunk& chunk) const { return static_cast<int>(chunk.limbs.size() / words_of(chunk.number)); }
+
+  int64_t* memory_;
+  int limb_bits_;
+  bool streaming_;
+};
+
+}  // namespace switchml::client
