@@ -4,12 +4,12 @@
 |---|---|---|
 | float32 | float32, in lanes of `Options.wire` bits (`wire.py`) | the bound of `switchml.Communicator` |
 | float16, bfloat16 | the dtype itself, likewise | the bound, rounded once to the dtype |
-| float64 | an exponent for the tensor, then fixed point in three int32 | see `FixedPoint` |
+| float64 | an exponent for the tensor, then fixed point as int64 | see `FixedPoint` |
 | int32 | int32 | exact modulo 2^32 |
 | int16 | int16, in lanes of 32 bits | exact modulo 2^16 |
 | int8, uint8 | the dtype itself, in lanes of 16 bits | exact modulo 2^8 |
 | bool | bool, in lanes of 8 bits | true if any rank's value is |
-| int64 | three int32 | exact modulo 2^64 |
+| int64 | int64, in one to three words, as the values of a packet need | exact modulo 2^64 |
 
 An average of integers is the exact sum, divided and rounded towards zero.
 """
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from switchml.communicator import Communicator
 from switchml.errors import UnsupportedTensor
+from switchml.torch import averages
 from switchml.torch.options import Options
 from switchml.torch.reductions import Reduction
 from switchml.torch.wire import LaneArguments, lane_arguments
@@ -46,8 +47,14 @@ SUM_DTYPES: Final = (
 )
 """The dtypes that can be summed in the network."""
 
-_LIMB_BITS: Final = 24  # the sum of 64 ranks' limbs of this size fits an int32
-_LIMB_MASK: Final = (1 << _LIMB_BITS) - 1
+_WIDER: Final = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.int8: torch.int16,
+    torch.uint8: torch.int16,
+    torch.int16: torch.int32,
+    torch.int32: torch.int64,
+}
 _LOWEST_EXPONENT: Final = -1073  # of math.frexp, for the smallest float64
 _EXPONENTS: Final = 1024 - _LOWEST_EXPONENT + 1
 
@@ -88,8 +95,8 @@ def encode(target: Tensor, reduction: Reduction, world_size: int, options: Optio
         raise UnsupportedTensor("torch.bool has no average. The tensor is unchanged; convert it to a float dtype.")
     if target.dtype == torch.float64:
         return FixedPoint(target, reduction, world_size)
-    if target.dtype == torch.int64 or (target.dtype == torch.int32 and reduction.name == "avg"):
-        return Limbs(target, reduction, world_size)
+    if target.dtype == torch.int64 and reduction.name == "avg":
+        return LongAverage(target, world_size)
     lanes = lane_arguments(target.dtype, world_size, options)
     if target.dtype == torch.float32:
         return Direct(target, reduction, lanes)
@@ -101,7 +108,7 @@ def encode(target: Tensor, reduction: Reduction, world_size: int, options: Optio
 
 
 class Direct:
-    """Sums float32, float16, bfloat16, bool and integers of up to 32 bits in place."""
+    """Sums float32, float16, bfloat16, bool and integers in place."""
 
     waits = False
 
@@ -122,9 +129,9 @@ class Direct:
 
 
 class Widened:
-    """Averages narrow integers, and sums products of 16-bit floats and a factor, which must not be rounded, as float32.
+    """Averages integers of up to 32 bits, and sums products of 16-bit floats and a factor, which must not be rounded.
 
-    The sums of integers are of a type that holds them, in the same lanes. The result is then converted to the dtype.
+    The sums are of a type that holds them, in the same lanes. The result is then converted to the dtype.
     """
 
     waits = False
@@ -134,9 +141,8 @@ class Widened:
         self._reduction = reduction
         self._world_size = world_size
         self._lanes = lanes
-        floating = target.dtype.is_floating_point
-        self._bound = None if floating or target.dtype == torch.int16 else 255  # of int8 and uint8
-        self._buffer = target.to(torch.float32 if floating else torch.int32 if self._bound is None else torch.int16)
+        self._bound = 255 if target.dtype in (torch.int8, torch.uint8) else None
+        self._buffer = target.to(_WIDER[target.dtype])
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
         """Submit the wider copy."""
@@ -153,26 +159,23 @@ class Widened:
         return False
 
 
-class Limbs:
-    """Sums 64-bit integers as three int32 each, with 24, 24 and 16 bits, so that the sums of 64 ranks fit."""
+class LongAverage:
+    """Averages int64 exactly, also if the sum exceeds int64: the sums of quotients and remainders do not."""
 
     waits = False
 
-    def __init__(self, target: Tensor, reduction: Reduction, world_size: int) -> None:
+    def __init__(self, target: Tensor, world_size: int) -> None:
         self._target = target
-        self._reduction = reduction
         self._world_size = world_size
-        self._limbs = _split(target.to(torch.int64))
+        self._parts = averages.parts(target, world_size)
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
-        """Submit the limbs as one tensor."""
-        return [comm.all_reduce(self._limbs, async_op=True, timeout=timeout)]
+        """Submit both parts as one tensor."""
+        return [comm.all_reduce(self._parts, async_op=True, timeout=timeout)]
 
     def finish(self) -> bool:
-        """Put the limbs together."""
-        average = self._reduction.name == "avg"
-        result = _average(self._limbs, self._world_size) if average else _join(self._limbs)
-        self._target.copy_(result.view(self._target.shape))
+        """Put the parts together."""
+        self._target.copy_(averages.average(self._parts, self._world_size))
         return False
 
 
@@ -181,7 +184,7 @@ class FixedPoint:
 
     2^E is the power of two above the largest magnitude in the whole tensor on any rank. The ranks find it with an int32
     sum over all exponents, in which each rank adds one at its own exponent. Every contribution is rounded to a multiple
-    of 2^(E - B), and the integers are summed exactly (`Limbs`). So a sum differs from the exact one by at most N/2 *
+    of 2^(E - B), and the integers are summed exactly as int64. So a sum differs from the exact one by at most N/2 *
     2^(E - B) plus half a unit in the last place of the float64 result, and does not depend on any order. If a rank has
     NaN or infinity, a second int32 sum counts them by kind, and the result is that of a floating-point sum.
     """
@@ -193,7 +196,7 @@ class FixedPoint:
         self._reduction = reduction
         self._world_size = world_size
         self._shift = 0  # values are multiplied by 2^shift
-        self._limbs = torch.empty(0)
+        self._integers = torch.empty(0)
         self._kinds: Tensor | None = None
 
     def start(self, comm: Communicator, timeout: float) -> Sequence[Work]:
@@ -211,8 +214,8 @@ class FixedPoint:
         raised = torch.nonzero(places[:_EXPONENTS])
         exponent = int(raised[-1]) + _LOWEST_EXPONENT if raised.numel() else 0
         self._shift = 62 - (self._world_size - 1).bit_length() - exponent
-        self._limbs = _split(_scaled(cleaned, self._shift).round_().to(torch.int64))
-        works = [comm.all_reduce(self._limbs, async_op=True, timeout=timeout)]
+        self._integers = _scaled(cleaned, self._shift).round_().to(torch.int64)
+        works = [comm.all_reduce(self._integers, async_op=True, timeout=timeout)]
         if int(places[_EXPONENTS]):
             self._kinds = torch.isnan(values).to(torch.int32)
             self._kinds += torch.isposinf(values).to(torch.int32) << 8
@@ -221,8 +224,8 @@ class FixedPoint:
         return works
 
     def finish(self) -> bool:
-        """Put the limbs together and scale them back."""
-        total = _join(self._limbs).to(torch.float64)
+        """Scale the sums back."""
+        total = self._integers.to(torch.float64)
         if self._reduction.name == "avg":
             total /= self._world_size
         total = _scaled(total, -self._shift)
@@ -243,32 +246,3 @@ def _premultiply(values: Tensor, reduction: Reduction) -> None:
 def _scaled(values: Tensor, shift: int) -> Tensor:
     """Multiply by 2^shift, in two steps because float64 may not be able to represent 2^shift itself."""
     return values * math.ldexp(1.0, shift // 2) * math.ldexp(1.0, shift - shift // 2)
-
-
-def _split(values: Tensor) -> Tensor:
-    """Split int64 into three rows of int32."""
-    flat = values.flatten()
-    limbs = torch.empty((3, flat.numel()), dtype=torch.int32)
-    limbs[0] = flat & _LIMB_MASK
-    limbs[1] = (flat >> _LIMB_BITS) & _LIMB_MASK
-    limbs[2] = flat >> 2 * _LIMB_BITS
-    return limbs
-
-
-def _join(limbs: Tensor) -> Tensor:
-    low, middle, high = limbs.to(torch.int64)
-    return low + (middle << _LIMB_BITS) + (high << 2 * _LIMB_BITS)
-
-
-def _average(limbs: Tensor, count: int) -> Tensor:
-    """Divide sums of limbs, which may exceed int64, and round towards zero: long division, limb by limb."""
-    low, middle, high = limbs.to(torch.int64)
-    middle += low >> _LIMB_BITS
-    high += middle >> _LIMB_BITS
-    result, rest = torch.zeros_like(low), torch.zeros_like(low)
-    for digits in (high, middle & _LIMB_MASK, low & _LIMB_MASK):
-        dividend = (rest << _LIMB_BITS) + digits
-        quotient = dividend.div(count, rounding_mode="floor")
-        rest = dividend - quotient * count
-        result = (result << _LIMB_BITS) + quotient
-    return result + ((result < 0) & (rest > 0))

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from switchml.errors import UnsupportedTensor
+from switchml.torch import averages
 from switchml.torch.reductions import Reduction
 
 __all__ = ["GlooReduction", "require_reducible"]
@@ -51,8 +52,6 @@ def require_reducible(tensor: Tensor, reduction: Reduction) -> None:
 class GlooReduction:
     """One tensor, reduced over Gloo.
 
-    Averages of int64, whose sums may exceed int64, are computed from the sums of quotients and of remainders.
-
     Attributes:
         buffer: the tensor that Gloo reduces; the caller's tensor itself if possible.
         op: Gloo's operation.
@@ -73,8 +72,7 @@ class GlooReduction:
             target if wide is None and target.is_contiguous() else target.to(wide or target.dtype).contiguous()
         )
         if self._in_two_parts:
-            parts = self.buffer.div(world_size, rounding_mode="floor"), self.buffer.remainder(world_size)
-            self.buffer = torch.stack(parts, -1)
+            self.buffer = averages.parts(self.buffer, world_size)
         if reduction.factor is not None:
             self.buffer = self.buffer * reduction.factor
         kind = "sum" if reduction.name in ("avg", "premul_sum") else reduction.name
@@ -101,9 +99,7 @@ class GlooReduction:
         result = self.buffer if result is None else result
         target = self._target if target is None else target
         if self._in_two_parts:
-            whole, rest = result.unbind(-1)
-            result = whole + rest.div(self._average_of, rounding_mode="floor")
-            result += (result < 0) & (rest.remainder(self._average_of) > 0)  # towards zero
+            result = averages.average(result, self._average_of)
         elif self._average_of:
             result.div_(self._average_of, rounding_mode=None if result.dtype.is_floating_point else "trunc")
         if result is not target:

@@ -29,7 +29,8 @@ class LaneArguments(TypedDict, total=False):
 def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = None) -> int:
     """Return the bits of packets that an element of `dtype` takes in a sum over `world_size` ranks.
 
-    float64 takes three words for each element, as int64 does; all others have one lane of 32, 16 or 8 bits.
+    float64 and int64 take one to three words for each element, as the largest magnitude in a packet needs; 96 bits are
+    the most. All others have one lane of 32, 16 or 8 bits.
 
     Args:
         dtype: the dtype of the tensors.
@@ -50,7 +51,9 @@ def wire_bits(dtype: torch.dtype, world_size: int, options: Options | None = Non
 
 
 def lane_arguments(dtype: torch.dtype, world_size: int, options: Options) -> LaneArguments:
-    """Return the arguments for a sum of tensors that have one lane for each element."""
+    """Return the arguments for a sum of tensors of any dtype but float64."""
+    if dtype == torch.int64:
+        return {}
     bits = wire_bits(dtype, world_size, options)
     if bits == 32 or not dtype.is_floating_point:
         return {"wire_bits": bits}
