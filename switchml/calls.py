@@ -77,7 +77,8 @@ class Call(NamedTuple):
         return {
             "sequence": self.sequence,
             "operation": self.operation,
-            "op": f"{self.op}{self.lanes}",  # the controller names the calls of ranks that differ by these texts
+            # The controller names the calls of ranks that differ by these texts, so each names its width.
+            "op": f"{self.op}{self.lanes.in_full}" if self.operation == "all_reduce" else "",
             "dtype": _short(self.dtype),
             "elements": self.elements,
             "root": self.root,

@@ -31,6 +31,11 @@ class Lanes(NamedTuple):
         """True if floating-point numbers are rounded stochastically."""
         return self.rounding == "stochastic"
 
+    @property
+    def in_full(self) -> str:
+        """The text of these lanes with their width, also if it is the usual one."""
+        return f" wire_bits={self.bits}{self}" if self.bits == _WORD_BITS else str(self)
+
     def __str__(self) -> str:
         """Return the arguments that are not the usual ones, each after a space."""
         text = "" if self.bits == _WORD_BITS else f" wire_bits={self.bits}"

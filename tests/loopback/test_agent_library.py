@@ -88,6 +88,10 @@ LONG = "u1, " * 40  # for a structured dtype, whose name is longer than the limi
             lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8),
         ),
         (
+            lambda c: c.all_reduce(np.ones(10, np.float32)),
+            lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8),
+        ),
+        (
             lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8, rounding="stochastic", seed=2**64 - 1),
             lambda c: c.all_reduce(np.ones(10, np.float32), wire_bits=8),
         ),
@@ -96,7 +100,10 @@ LONG = "u1, " * 40  # for a structured dtype, whose name is longer than the limi
             lambda c: c.all_reduce(np.ones(10, np.int8), wire_bits=8, bound=4),
         ),
     ],
-    ids=["size", "dtype", "op", "operation", "root", "long dtype", "barrier", "wire_bits", "rounding", "bound"],
+    ids=[
+        *("size", "dtype", "op", "operation", "root", "long dtype", "barrier"),
+        *("wire_bits", "wire_bits of one", "rounding", "bound"),
+    ],
 )
 def test_ranks_that_disagree_get_an_error_that_says_so(fabric: Fabric, of_rank_0: object, of_rank_1: object) -> None:
     fabric.add_job(1, 2)

@@ -191,6 +191,42 @@ def test_integers_are_exact(fabric: Fabric, dtype: str, bits: int, bound: int | 
             np.testing.assert_array_equal(result[index], expected)
 
 
+def test_a_width_that_does_not_exist_is_refused_before_anything_is_sent(fabric: Fabric) -> None:
+    fabric.add_job(1, 2)
+
+    def run(comm: switchml.Communicator) -> None:
+        array = np.ones(10, np.float32)
+        for bits in (0, 4, 12, 64, -8):
+            with pytest.raises(
+                ValueError, match=f"wire_bits is {bits}; it must be 8, 16 or 32. The array is unchanged"
+            ):
+                comm.all_reduce(array, wire_bits=bits)
+        with pytest.raises(TypeError, match="wire_bits is '8', a str; it must be an integer"):
+            comm.all_reduce(array, wire_bits="8")  # type: ignore[call-overload]
+        assert comm.position == 0
+        assert array.tolist() == [1.0] * 10
+        comm.all_reduce(array, wire_bits=16)
+        assert array == pytest.approx(2, rel=1e-3)
+
+    fabric.run_ranks(2, run)
+
+
+@pytest.mark.parametrize("bits", [(16, 8), (32, 16), (8, 32)])
+def test_ranks_that_ask_for_different_widths_are_told_both(fabric: Fabric, bits: tuple[int, int]) -> None:
+    fabric.add_job(1, 2)
+
+    def run(comm: switchml.Communicator) -> str:
+        with pytest.raises(switchml.CollectiveMismatch) as raised:
+            comm.all_reduce(np.ones(10, np.float32), wire_bits=bits[comm.rank])
+        return str(raised.value)
+
+    said = "; ".join(
+        f"rank {rank}: call 0, all_reduce (sum wire_bits={width}) of 10 float32" for rank, width in enumerate(bits)
+    )
+    for message in fabric.run_ranks(2, run):
+        assert f"the ranks call differently: {said}" in message
+
+
 def test_values_beyond_the_bound_are_not_sent(fabric: Fabric) -> None:
     fabric.add_job(1, 2)
 

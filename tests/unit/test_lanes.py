@@ -73,4 +73,8 @@ def test_a_call_says_which_lanes_it_has() -> None:
     told = str(call.to_message()["op"])
     assert told == f"sum wire_bits=8 rounding=stochastic seed={2**64 - 1}"
     assert len(told) <= 64  # the longest text that an agent accepts
-    assert str(call._replace(lanes=WIDE)) == "all_reduce number 3 (sum of 10 float32)"
+    wide = call._replace(lanes=WIDE)
+    assert str(wide) == "all_reduce number 3 (sum of 10 float32)"
+    assert wide.to_message()["op"] == "sum wire_bits=32"
+    assert call._replace(lanes=Lanes(bound=7)).to_message()["op"] == "sum wire_bits=32 bound=7"
+    assert Call(3, "broadcast", "", buffer, 0).to_message()["op"] == ""
