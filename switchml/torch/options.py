@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from switchml.arguments import whole_number
 from switchml.lanes import ROUNDINGS, Rounding
 
 __all__ = ["Options", "configure", "current_options"]
@@ -27,6 +28,10 @@ class Options:
         rounding: with 16 or 8 bits, "nearest", or "stochastic" for sums whose expected value is the exact one.
         seed: of stochastic rounding.
 
+    Raises:
+        ValueError: a value is not one of those.
+        TypeError: `wire` or `seed` is a number, but not an integer.
+
     """
 
     fallback: Fallback = None
@@ -40,9 +45,11 @@ class Options:
             raise ValueError(f'fallback is {self.fallback!r}; it must be "gloo" or None')
         if self.wire not in ("auto", 32, 16, 8):
             raise ValueError(f'wire is {self.wire!r}; it must be "auto", 32, 16 or 8')
+        if self.wire != "auto":
+            whole_number(self.wire, "wire")
         if self.rounding not in ROUNDINGS:
             raise ValueError(f'rounding is {self.rounding!r}; it must be "nearest" or "stochastic"')
-        if not 0 <= self.seed < 2**64:
+        if not 0 <= whole_number(self.seed, "seed") < 2**64:
             raise ValueError(f"seed is {self.seed!r}; it must be from 0 to 2^64 - 1")
 
 
@@ -75,6 +82,7 @@ def configure(
 
     Raises:
         ValueError: a value is not one of those listed in `Options`.
+        TypeError: `wire` or `seed` is a number, but not an integer.
 
     """
     chosen: dict[str, object] = {}

@@ -143,8 +143,12 @@ def test_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         switchml.torch.Options(wire=12)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rounding is 'up'"):
         switchml.torch.configure(rounding="up")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"wire is 16\.0, a float; it must be an integer"):
+        switchml.torch.Options(wire=16.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="seed is -1"):
         switchml.torch.Options(seed=-1)
+    with pytest.raises(TypeError, match=r"seed is 0\.5, a float; it must be an integer"):
+        switchml.torch.configure(seed=0.5)  # type: ignore[arg-type]
     monkeypatch.setenv("SWITCHML_TORCH_FALLBACK", "nccl")
     with pytest.raises(ValueError, match=r"SWITCHML_TORCH_FALLBACK.*gloo"):
         switchml.torch.current_options()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 import torch
@@ -37,6 +38,20 @@ def test_the_environment_chooses_the_wire(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("SWITCHML_TORCH_WIRE", "12")
     with pytest.raises(ValueError, match=r"SWITCHML_TORCH_WIRE is '12'; it must be one of 'auto', '32', '16', '8'"):
         switchml.torch.current_options()
+    monkeypatch.setenv("SWITCHML_TORCH_WIRE", "16")
+    monkeypatch.setenv("SWITCHML_TORCH_ROUNDING", "up")
+    with pytest.raises(ValueError, match=r"SWITCHML_TORCH_ROUNDING is 'up'; it must be one of 'nearest', 'stochastic'"):
+        switchml.torch.current_options()
+
+
+def never_runs(rank: int) -> None:
+    raise AssertionError("the group was made")
+
+
+def test_no_group_is_made_with_a_wrong_environment(ranks: Ranks) -> None:
+    started = ranks.start(2, never_runs, environment={"SWITCHML_TORCH_WIRE": "12"})
+    for rank in ranks.finish(started):
+        assert "ValueError: SWITCHML_TORCH_WIRE is '12'" in rank.failure
 
 
 def values_of(rank: int, dtype: torch.dtype) -> torch.Tensor:
@@ -102,11 +117,38 @@ def test_averages_of_the_largest_values(ranks: Ranks) -> None:
     ranks.run(3, averages, 3, environment={"SWITCHML_TORCH_WIRE": "8"})
 
 
-def widths_that_differ(rank: int) -> None:
-    group = dist.new_group(pg_options=Options(wire=16 if rank else 8))
-    with pytest.raises(switchml.torch.SwitchMLBackendError, match=r"the ranks call differently.*wire_bits=8"):
+def not_finite(rank: int) -> None:
+    for dtype in (torch.float32, *HALVES):
+        x = torch.full((1000,), 1.0, dtype=dtype)
+        x[[7, 300]] = torch.tensor([math.nan, math.inf] if rank == 1 else [1.0, -math.inf], dtype=dtype)
+        dist.all_reduce(x)
+        assert x.isnan().nonzero().flatten().tolist() == [7, 300]
+        torch.testing.assert_close(x.nan_to_num(3.0), torch.full_like(x, 3.0), rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("wire", ["16", "8"])
+def test_nan_and_infinity_raise_nothing_and_are_seen_by_all(ranks: Ranks, wire: str) -> None:
+    ranks.run(3, not_finite, environment={"SWITCHML_TORCH_WIRE": wire})
+
+
+def widths_that_differ(rank: int, widths: list[int]) -> None:
+    group = dist.new_group(pg_options=Options(wire=widths[rank]))  # type: ignore[arg-type]
+    said = rf"the ranks call differently.*wire_bits={widths[0]}\).*wire_bits={widths[1]}\)"
+    with pytest.raises(switchml.torch.SwitchMLBackendError, match=said) as raised:
         dist.all_reduce(torch.ones(100), group=group)
+    assert raised.value.reason == "CollectiveMismatch"
 
 
-def test_ranks_with_different_options_are_told_so(ranks: Ranks) -> None:
-    ranks.run(2, widths_that_differ)
+@pytest.mark.parametrize("widths", [[8, 16], [32, 8]])
+def test_ranks_with_different_options_are_told_so(ranks: Ranks, widths: list[int]) -> None:
+    ranks.run(2, widths_that_differ, widths)
+
+
+def width_of_the_environment(rank: int) -> None:
+    os.environ["SWITCHML_TORCH_WIRE"] = "16" if rank else "auto"
+    with pytest.raises(switchml.torch.SwitchMLBackendError, match=r"wire_bits=32\).*wire_bits=16\)"):
+        dist.all_reduce(torch.ones(100), group=dist.new_group())
+
+
+def test_ranks_with_different_environments_are_told_so(ranks: Ranks) -> None:
+    ranks.run(2, width_of_the_environment)
