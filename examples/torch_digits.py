@@ -1,12 +1,13 @@
-"""Train a small network on handwritten digits with PyTorch's DistributedDataParallel; each process runs one rank.
+"""Train small networks on handwritten digits with PyTorch's DistributedDataParallel; each process runs one rank.
 
 The only difference between the backends is one word on the command line.
 
     torchrun --nproc-per-node 4 examples/torch_digits.py --backend gloo
     switchml-ctl job start --workers 4 -- python examples/torch_digits.py --backend switchml
 
-Rank 0 writes the loss of every step, the accuracy and the sha256 of every rank's parameters as JSON. A run is
-deterministic except for the order in which the backend sums; the switch's sums do not depend on an order.
+Each model is trained once with each seed. Rank 0 writes the loss of every step, the accuracy and the sha256 of every
+rank's parameters as JSON. A run is deterministic except for the order in which the backend sums; the switch's sums do
+not depend on an order.
 """
 
 import argparse
@@ -25,6 +26,18 @@ from torch.nn.parallel import DistributedDataParallel
 CLASSES = 10
 TEST_SHARE = 3  # every third picture is for the test
 SIDE = 8  # pixels
+
+
+class Perceptron(nn.Module):
+    """Two linear layers, 19 thousand parameters."""
+
+    def __init__(self, hidden: int = 256) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(SIDE**2, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the classes."""
+        return self.layers(pixels)
 
 
 class Convolutional(nn.Module):
@@ -70,7 +83,7 @@ class Transformer(nn.Module):
         return self.head(self.encoder(self.embed(patches) + self.positions).flatten(1))
 
 
-MODELS = {"convolutional": Convolutional, "transformer": Transformer}
+MODELS = {"perceptron": Perceptron, "convolutional": Convolutional, "transformer": Transformer}
 
 
 def digits(seed: int) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
@@ -83,10 +96,10 @@ def digits(seed: int) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Te
     return (pictures[~test], targets[~test]), (pictures[test], targets[test])
 
 
-def batches(count: int, options: argparse.Namespace) -> Iterator[torch.Tensor]:
+def batches(count: int, seed: int, options: argparse.Namespace) -> Iterator[torch.Tensor]:
     """Yield this rank's part of each batch. The whole batches do not depend on the number of ranks."""
     rank, workers = dist.get_rank(), dist.get_world_size()
-    generator = torch.Generator().manual_seed(options.seed)
+    generator = torch.Generator().manual_seed(seed)
     for _ in range(options.epochs):
         order = torch.randperm(count, generator=generator)
         for start in range(0, count - options.batch + 1, options.batch):
@@ -101,19 +114,19 @@ def sha256(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def train(options: argparse.Namespace) -> dict:
-    """Train as one rank and return the result that rank 0 writes."""
-    torch.manual_seed(options.seed)
+def train(name: str, seed: int, options: argparse.Namespace) -> dict:
+    """Train the model `name` as one rank and return the result that rank 0 writes."""
+    torch.manual_seed(seed)
     torch.set_num_threads(1)  # because the ranks share the machine's cores
     torch.use_deterministic_algorithms(True)
-    (pictures, labels), (test_pictures, test_labels) = digits(options.seed)
-    model = DistributedDataParallel(MODELS[options.model]())
+    (pictures, labels), (test_pictures, test_labels) = digits(seed)
+    model = DistributedDataParallel(MODELS[name]())
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
     steps = options.epochs * (len(labels) // options.batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=options.learning_rate, total_steps=steps)
     losses = []
     began = time.perf_counter()
-    for chosen in batches(len(labels), options):
+    for chosen in batches(len(labels), seed, options):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(pictures[chosen]), labels[chosen])
         loss.backward()
@@ -121,7 +134,7 @@ def train(options: argparse.Namespace) -> dict:
         schedule.step()
         losses.append(loss.detach())
     seconds = time.perf_counter() - began
-    mean_losses = torch.stack(losses)
+    mean_losses = torch.stack(losses).double()  # which narrow lanes (SWITCHML_TORCH_WIRE) do not round
     dist.all_reduce(mean_losses, op=dist.ReduceOp.AVG)
     hashes: list = [None] * dist.get_world_size()
     dist.all_gather_object(hashes, sha256(model))
@@ -129,7 +142,8 @@ def train(options: argparse.Namespace) -> dict:
         accuracy = float((model.module(test_pictures).argmax(dim=1) == test_labels).float().mean())
     return {
         "backend": dist.get_backend(),
-        "model": options.model,
+        "model": name,
+        "seed": seed,
         "workers": dist.get_world_size(),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "parameters_sha256": hashes,
@@ -140,29 +154,37 @@ def train(options: argparse.Namespace) -> dict:
     }
 
 
+def summary(result: dict) -> str:
+    """Return a line about a result."""
+    hashes = sorted(set(result["parameters_sha256"]))
+    return (
+        f"{result['model']}, seed {result['seed']}, {result['workers']} workers, {result['backend']}: accuracy "
+        f"{result['test_accuracy']:.4f}, {result['steps']} steps in {result['seconds']:.1f} s, parameters "
+        f"{'the same' if len(hashes) == 1 else 'DIFFERENT'} on all ranks, sha256 {' '.join(hashes)}"
+    )
+
+
 def main() -> None:
     """Run one rank."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=("switchml", "gloo"), default="switchml")
-    parser.add_argument("--model", choices=MODELS, default="convolutional")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["convolutional"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of shuffling and initial weights")
     parser.add_argument("--epochs", type=int, default=20, help="passes over the pictures (default %(default)s)")
     parser.add_argument("--batch", type=int, default=64, help="pictures per step of all ranks (default %(default)s)")
     parser.add_argument("--learning-rate", type=float, default=3e-3, help="maximum, of AdamW (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of shuffling and initial weights (default %(default)s)")
-    parser.add_argument("--output", type=Path, help="file for the result (JSON)")
+    parser.add_argument("--output", type=Path, help="file for the results (JSON)")
     options = parser.parse_args()
 
     dist.init_process_group(options.backend)
-    result = train(options)
-    if dist.get_rank() == 0:
-        if options.output:
-            options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-        same = "the same" if len(set(result["parameters_sha256"])) == 1 else "DIFFERENT"
-        print(
-            f"{result['model']}, {result['workers']} workers, {result['backend']}: accuracy "
-            f"{result['test_accuracy']:.4f}, {result['steps']} steps in {result['seconds']:.1f} s, parameters "
-            f"{same} on all ranks, sha256 {' '.join(sorted(set(result['parameters_sha256'])))}"
-        )
+    results = []
+    for seed in options.seeds:
+        for name in options.models:
+            results.append(train(name, seed, options))
+            if dist.get_rank() == 0:
+                print(summary(results[-1]), flush=True)
+    if dist.get_rank() == 0 and options.output:
+        options.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     dist.destroy_process_group()
 
 

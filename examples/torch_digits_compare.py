@@ -1,66 +1,100 @@
-"""Train the digits of torch_digits.py over Gloo and through the switch, and draw the loss curves together.
+"""Train the digits of torch_digits.py over Gloo and through the switch, compare the accuracies, and draw the losses.
 
-    python examples/torch_digits_compare.py --workers 4 8 --output-dir build/digits
+    python examples/torch_digits_compare.py --workers 4 8 --lanes 32 16 8-stochastic --output-dir build/digits
 
-It starts a fabric on this machine, runs each training under torchrun, once over Gloo and twice through the switch, and
-stops the fabric. The exit status is 1 if the accuracies differ by more than half a point, or if the parameters under
-switchml differ between ranks or between the two runs.
+It starts a fabric on this machine and runs the trainings under torchrun: over Gloo, and through the switch with lanes
+of each width. The accuracy varies more between seeds than between these ways, so each way trains every model with the
+same seeds, and the accuracies are compared seed by seed. The trainings of the first seed run twice through the switch.
+The exit status is 1 if the mean accuracy with lanes of 32 or 16 bits differs by more than half a point from that over
+Gloo, or with 8 bits by more than a point, or if the parameters under switchml differ between ranks or between the two
+runs.
 """
 
 import argparse
 import json
+import math
 import os
+import statistics
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ALLOWED_DIFFERENCE = 0.005
-DEADLINE = 900  # seconds for one training
-RUNS = ("gloo", "switchml", "switchml again")
+ALLOWED_DIFFERENCE = {"32": 0.005, "16": 0.005, "8": 0.01}  # by the bits of a lane
+DEADLINE = 3600  # seconds for the trainings of one way
+AT_ONCE = 3  # ways that train at the same time, because the ranks of one mostly wait for each other
+GLOO = "gloo"
+LANES = ("32", "16", "8", "16-stochastic", "8-stochastic")
 EXAMPLE = Path(__file__).with_name("torch_digits.py")
+BEGIN, END = "<!-- digits -->", "<!-- end -->"
+
+Results = dict[str, list[dict]]
+"""What rank 0 wrote for one model and number of workers, by way (GLOO or one of LANES); a result for each seed."""
 
 
-def train(run: str, model: str, workers: int, options: argparse.Namespace, environment: dict[str, str]) -> dict:
-    """Train once and return what rank 0 wrote."""
-    output = options.output_dir / f"{model}-{workers}-{run.replace(' ', '-')}.json"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-    arguments = [f"--backend={run.split()[0]}", f"--model={model}", f"--epochs={options.epochs}", f"--output={output}"]
-    subprocess.run([*launcher, str(EXAMPLE), *arguments], env=environment, timeout=DEADLINE, check=True)
-    return dict(json.loads(output.read_text(encoding="utf-8")))
+def backend_of(way: str) -> tuple[str, dict[str, str]]:
+    """Return the backend of a way and its environment variables."""
+    if way == GLOO:
+        return GLOO, {}
+    bits, _, rounding = way.partition("-")
+    return "switchml", {"SWITCHML_TORCH_WIRE": bits, "SWITCHML_TORCH_ROUNDING": rounding or "nearest"}
 
 
-def judge(gloo: dict, switchml: dict, again: dict) -> list[str]:
-    """Return what is wrong with the results of one model and number of workers."""
-    where = f"{gloo['model']}, {gloo['workers']} workers"
+def title_of(way: str) -> str:
+    """Return the heading of a way's column."""
+    bits, _, rounding = way.partition("-")
+    return "Gloo" if way == GLOO else f"{bits} bits{rounding and ', '}{rounding}"
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Return the mean and its standard error, which is 0 for a single value."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return statistics.fmean(values), error
+
+
+def differences(results: Results, way: str) -> list[float]:
+    """Return how much more accurate than Gloo a way is, for each seed."""
+    pairs = zip(results[way], results[GLOO], strict=True)
+    return [mine["test_accuracy"] - gloo["test_accuracy"] for mine, gloo in pairs]
+
+
+def judge(results: Results, again: dict[str, dict]) -> list[str]:
+    """Return what is wrong with the results of one model and number of workers.
+
+    `again` has the results of the second run with the first seed, by way.
+    """
     wrong = []
-    difference = abs(gloo["test_accuracy"] - switchml["test_accuracy"])
-    if difference > ALLOWED_DIFFERENCE:
-        wrong.append(f"{where}: the accuracies differ by {100 * difference:.2f} points")
-    if len(set(switchml["parameters_sha256"])) != 1:
-        wrong.append(f"{where}: the parameters differ between ranks: {switchml['parameters_sha256']}")
-    if switchml["parameters_sha256"] != again["parameters_sha256"] or switchml["loss"] != again["loss"]:
-        wrong.append(f"{where}: two runs through the switch differ")
+    for way in [way for way in results if way != GLOO]:
+        first = results[way][0]
+        where = f"{first['model']}, {first['workers']} workers, {title_of(way)}"
+        difference = statistics.fmean(differences(results, way))
+        if abs(difference) > ALLOWED_DIFFERENCE[way.partition("-")[0]]:
+            wrong.append(f"{where}: the mean accuracy differs from Gloo's by {100 * difference:+.2f} points")
+        hashes = [result["parameters_sha256"] for result in results[way]]
+        wrong += [f"{where}: the parameters differ between ranks: {of}" for of in hashes if len(set(of)) != 1]
+        if any(first[value] != again[way][value] for value in ("parameters_sha256", "loss")):
+            wrong.append(f"{where}: two runs through the switch differ")
     return wrong
 
 
-def draw(path: Path, results: dict[tuple[str, int], dict[str, dict]]) -> None:
-    """Draw the losses of both backends, with a panel for each model and number of workers."""
+def draw(path: Path, results: dict[tuple[str, int], Results]) -> None:
+    """Draw the losses of the first seed, with a panel for each model and number of workers."""
     from matplotlib.figure import Figure
 
     models = list(dict.fromkeys(model for model, _ in results))
     counts = list(dict.fromkeys(workers for _, workers in results))
     figure = Figure(figsize=(4.5 * len(counts), 3 * len(models)), layout="constrained")
     panels = figure.subplots(len(models), len(counts), sharex=True, squeeze=False)
-    for (model, workers), runs in results.items():
+    for (model, workers), ways in results.items():
         panel = panels[models.index(model)][counts.index(workers)]
-        gloo, switchml = runs["gloo"], runs["switchml"]
-        panel.plot(gloo["loss"], color="tab:orange", linewidth=2.5, alpha=0.6, label="gloo")
-        panel.plot(switchml["loss"], color="tab:blue", linewidth=0.8, label="switchml")
+        for way, trainings in ways.items():
+            width, alpha = (2.5, 0.6) if way == GLOO else (0.8, 1.0)
+            panel.plot(trainings[0]["loss"], linewidth=width, alpha=alpha, label=title_of(way))
         panel.set_yscale("log")
-        accuracies = f"{gloo['test_accuracy']:.4f}, {switchml['test_accuracy']:.4f}"
-        panel.set_title(f"{model}, {workers} workers\ntest accuracy: {accuracies}", fontsize=9)
+        panel.set_title(f"{model}, {workers} workers", fontsize=9)
         panel.legend(fontsize=8)
     for panel in panels[-1]:
         panel.set_xlabel("step")
@@ -69,38 +103,104 @@ def draw(path: Path, results: dict[tuple[str, int], dict[str, dict]]) -> None:
     figure.savefig(path, dpi=80)
 
 
-def main() -> int:
-    """Run all trainings, print a table and draw the losses."""
+def table(results: dict[tuple[str, int], Results]) -> str:
+    """Return the accuracies as a table in Markdown, with the differences to Gloo in points."""
+    ways = list(next(iter(results.values())))
+    lines = [f"| model | workers | {' | '.join(map(title_of, ways))} |", "|---|---|" + "---|" * len(ways)]
+    for (model, workers), of_ways in results.items():
+        cells = [f"{100 * statistics.fmean(one['test_accuracy'] for one in of_ways[GLOO]):.2f} %"]
+        for way in ways[1:]:
+            mean = statistics.fmean(one["test_accuracy"] for one in of_ways[way])
+            difference, error = mean_and_error(differences(of_ways, way))
+            cells.append(f"{100 * mean:.2f} % ({100 * difference:+.2f} ± {100 * error:.2f})")
+        lines.append(f"| {model} | {workers} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def fill(page: str, text: str) -> str:
+    """Return `page` with `text` between BEGIN and END."""
+    head, found, tail = page.partition(BEGIN)
+    _, closed, rest = tail.partition(END)
+    if not found or not closed:
+        raise SystemExit(f"torch_digits_compare: the page has no place for the table: `{BEGIN}` and, below, `{END}`")
+    return f"{head}{BEGIN}\n{text}\n{END}{rest}"
+
+
+def arguments() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[4, 8])
-    parser.add_argument("--models", nargs="+", default=["convolutional", "transformer"])
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--models", nargs="+", default=["perceptron", "convolutional", "transformer"])
+    parser.add_argument("--lanes", nargs="+", choices=LANES, default=["32", "16", "8-stochastic"])
+    parser.add_argument("--seeds", type=int, default=5, help="number of trainings (default %(default)s)")
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument(
         "--output-dir", type=Path, default=Path("digits"), help="for JSON and PNG (default %(default)s)"
     )
-    options = parser.parse_args()
-    options.output_dir.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--into", type=Path, metavar="FILE.md", help=f"write the table there after `{BEGIN}`")
+    return parser.parse_args()
 
+
+class Trainings:
+    """The trainings over Gloo and through the switch, on a fabric that is up; AT_ONCE ways train at the same time."""
+
+    def __init__(self, options: argparse.Namespace, environment: dict[str, str]) -> None:
+        self.options = options
+        self.environment = environment
+
+    def run(self) -> tuple[dict[tuple[str, int], Results], list[str]]:
+        """Run all of them; return the results by model and number of workers, and what is wrong with them."""
+        options, ways = self.options, [GLOO, *self.options.lanes]
+        seeds = range(1, options.seeds + 1)
+        pool = ThreadPoolExecutor(AT_ONCE)
+        try:
+            trainings = {
+                (workers, way, again): pool.submit(self.train, way, workers, [1] if again else seeds, again)
+                for workers in options.workers
+                for way in ways
+                for again in (False, True)[: 1 + (way != GLOO)]
+            }
+            done = {key: training.result() for key, training in trainings.items()}
+        finally:
+            pool.shutdown(cancel_futures=True)
+        results: dict[tuple[str, int], Results] = {}
+        wrong = []
+        for place, model in enumerate(options.models):
+            for workers in options.workers:
+                of = {way: done[workers, way, False][place :: len(options.models)] for way in ways}
+                wrong += judge(of, {way: done[workers, way, True][place] for way in options.lanes})
+                results[model, workers] = of
+        return results, wrong
+
+    def train(self, way: str, workers: int, seeds: Sequence[int], again: bool) -> list[dict]:
+        """Train all models with all seeds and return what rank 0 wrote, seed by seed."""
+        options = self.options
+        backend, variables = backend_of(way)
+        output = options.output_dir / f"{workers}-{way}{'-again' if again else ''}.json"
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+        arguments = [f"--backend={backend}", f"--epochs={options.epochs}", f"--output={output}"]
+        arguments += ["--models", *options.models, "--seeds", *map(str, seeds)]
+        command = [*launcher, str(EXAMPLE), *arguments]
+        subprocess.run(command, env=self.environment | variables, timeout=DEADLINE, check=True)
+        return list(json.loads(output.read_text(encoding="utf-8")))
+
+
+def main() -> int:
+    """Run all trainings, print a table and draw the losses."""
+    options = arguments()
+    options.output_dir.mkdir(parents=True, exist_ok=True)
     control = str(Path(sysconfig.get_path("scripts")) / "switchml-ctl")
-    results: dict[tuple[str, int], dict[str, dict]] = {}
-    wrong = []
     with tempfile.TemporaryDirectory(prefix="swml-") as run_dir:
         environment = {**os.environ, "SWITCHML_RUN_DIR": run_dir, "OMP_NUM_THREADS": "1"}
         subprocess.run([control, "up"], env=environment, check=True, stdout=subprocess.DEVNULL)
         try:
-            for model in options.models:
-                for workers in options.workers:
-                    runs = {run: train(run, model, workers, options, environment) for run in RUNS}
-                    results[model, workers] = runs
-                    wrong += judge(*runs.values())
+            results, wrong = Trainings(options, environment).run()
         finally:
             subprocess.run([control, "down"], env=environment, check=True, stdout=subprocess.DEVNULL)
     draw(options.output_dir / "loss.png", results)
-    print(f"{'model':14} {'workers':>7} {'gloo':>8} {'switchml':>9}  sha256 of the parameters, all ranks, both runs")
-    for (model, workers), runs in results.items():
-        accuracies = f"{runs['gloo']['test_accuracy']:8.4f} {runs['switchml']['test_accuracy']:9.4f}"
-        hashes = {h[:16] for run in RUNS[1:] for h in runs[run]["parameters_sha256"]}
-        print(f"{model:14} {workers:7} {accuracies}  {' '.join(sorted(hashes))}")
+    print(table(results))
+    if options.into:
+        options.into.write_text(fill(options.into.read_text(encoding="utf-8"), table(results)), encoding="utf-8")
     for line in wrong:
         print(f"torch_digits_compare: {line}", file=sys.stderr)
     return 1 if wrong else 0
