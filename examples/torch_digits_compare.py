@@ -32,7 +32,7 @@ EXAMPLE = Path(__file__).with_name("torch_digits.py")
 BEGIN, END = "<!-- digits -->", "<!-- end -->"
 
 Results = dict[str, list[dict]]
-"""What rank 0 wrote for one model and number of workers, by way (GLOO or one of LANES); a result for each seed."""
+"""The results of one model and number of workers by way (GLOO or one of LANES), one for each seed."""
 
 
 def backend_of(way: str) -> tuple[str, dict[str, str]]:

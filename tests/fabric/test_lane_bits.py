@@ -16,7 +16,7 @@ from test_namespaces import REASON, needs_bmv2
 
 from ptf_tests.tofino_emulator.program import PROGRAM
 
-RANKS = 3  # of which two share a host where there are two
+RANKS = 3  # of which two share a host where the fabric has two hosts
 FAULTS = ("--drop", "0.02", "--duplicate", "0.02", "--delay", "0.02", "--seed", "5")
 
 needs_namespaces = pytest.mark.skipif(bool(REASON), reason=f"skipped: no network namespaces: {REASON}")
@@ -34,7 +34,7 @@ MARKS = {"soft": [needs_namespaces], "bmv2": [needs_namespaces, needs_bmv2]}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job found: the hash of each result, and the packets of the job that the switch dropped, by reason."""
+    """The hash of each result of a job, and the number of its packets that the switch dropped, by reason."""
 
     sums: dict[str, str]
     dropped: dict[str, int]
