@@ -35,8 +35,8 @@ from switchml.topologies.shaped_links import Shape, queue_text, rate_text, requi
 
 __all__ = ["Options", "run"]
 
-_KINDS: Final = (Kind("float32"), Kind("bfloat16"))
-"""Kinds of tensors that SwitchML sums. Narrower lanes are one more entry, for example Kind("bfloat16", 16)."""
+_KINDS: Final = (Kind("float32"), Kind("float32", 16), Kind("float32", 8), Kind("bfloat16", 16))
+"""Kinds of tensors that SwitchML sums. 16 bits are what the PyTorch backend chooses for bfloat16, up to 8 ranks."""
 
 _PEER_KINDS: Final = {"gloo": (Kind("float32"), Kind("bfloat16")), "mpi-tcp": (Kind("float32"),)}
 """Kinds that each peer can sum."""

@@ -65,8 +65,7 @@ class SwitchMLBackend:
 
     def all_reduce_with(self, wire_bits: int) -> Callable[[Any], Any]:
         """Return the all-reduce that sends elements in lanes of this many bits."""
-        lanes: dict[str, Any] = {} if wire_bits == 32 else {"wire_bits": wire_bits}
-        return functools.partial(self.communicator.all_reduce, **lanes)
+        return functools.partial(self.communicator.all_reduce, wire_bits=wire_bits)
 
     def all_reduce_queued(self, tensors: Sequence[Any]) -> None:
         """Start the sums of all `tensors`, then wait for all of them."""

@@ -32,17 +32,18 @@ def nothing_is_left(ctl: Ctl) -> Iterator[None]:
 
 @needs_namespaces
 def test_every_worker_sends_its_tensor_once(ctl: Ctl) -> None:
-    size = 1 << 20
-    result = ctl.json("bench", "links", *ONE_TURN, "--size", "1MiB")
-    rows = {(row["system"], row["element_type"]): row for row in result["rows"]}
-    assert set(rows) == {("udp", "float32"), ("udp", "bfloat16")}
-    for row in rows.values():
-        assert (row["rate"], row["queue"], row["workers"], row["elements"]) == (50_000_000, 0.4, 2, size // 4)
+    elements = 1 << 19
+    result = ctl.json("bench", "links", *ONE_TURN, "--size", "2MiB")
+    rows = {(row["element_type"], row["wire_bits"]): row for row in result["rows"]}
+    assert set(rows) == {("float32", 32), ("float32", 16), ("float32", 8), ("bfloat16", 16)}
+    for (_, wire_bits), row in rows.items():
+        size = elements * wire_bits // 8
+        assert (row["rate"], row["queue"], row["workers"], row["elements"]) == (50_000_000, 0.4, 2, elements)
         assert row["bound"] == pytest.approx(8 * size / 50e6)
         # The links' counters: the tensor with its packets' headers, the barriers, and what a busy machine sends again.
         assert size <= row["link_bytes"] < 2 * size
         # A token bucket lets its burst pass at once.
-        assert row["median"] >= 0.8 * row["bound"]
+        assert row["median"] >= 0.6 * row["bound"]
         assert row["dropped"] < 0.01
         assert row["largest_error"] <= row["allowed_error"]
     assert not run_directory_of(ctl).exists()
