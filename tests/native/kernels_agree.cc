@@ -48,7 +48,7 @@ void expect_equal(const std::vector<T>& found, const std::vector<T>& expected, c
   const auto* found_bytes = reinterpret_cast<const unsigned char*>(found.data());
   const auto* expected_bytes = reinterpret_cast<const unsigned char*>(expected.data());
   const size_t bytes = found.size() * sizeof(T);
-  if (std::memcmp(found_bytes, expected_bytes, bytes) == 0) return;
+  if (std::equal(found_bytes, found_bytes + bytes, expected_bytes)) return;
   const auto* differs = std::mismatch(found_bytes, found_bytes + bytes, expected_bytes).first;
   fail(what, instructions, static_cast<size_t>(differs - found_bytes) / sizeof(T));
 }
