@@ -170,7 +170,10 @@ void compare_integer_lanes(kernels::Instructions instructions, size_t count) {
     compare<uint8_t>(instructions, "pack_lanes", bytes,
                      [&](uint8_t* words) { return kernels::pack_lanes(values.data(), count, bits, words); });
     std::vector<uint8_t> words(bytes);
-    for (uint8_t& byte : words) byte = static_cast<uint8_t>(random32() & random32());
+    for (uint8_t& byte : words) {  // with bytes that are 0, for false
+      const uint32_t random = random32();
+      byte = static_cast<uint8_t>(random & (random >> 8));
+    }
     compare<Integer>(instructions, "unpack_lanes", count,
                      [&](Integer* out) { return kernels::unpack_lanes(words.data(), count, bits, out); });
   }
