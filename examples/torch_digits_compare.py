@@ -112,7 +112,8 @@ def table(results: dict[tuple[str, int], Results]) -> str:
         for way in ways[1:]:
             mean = statistics.fmean(one["test_accuracy"] for one in of_ways[way])
             difference, error = mean_and_error(differences(of_ways, way))
-            cells.append(f"{100 * mean:.2f} % ({100 * difference:+.2f} ± {100 * error:.2f})")
+            points = round(100 * difference, 2) + 0.0  # not -0.0
+            cells.append(f"{100 * mean:.2f} % ({points:+.2f} ± {100 * error:.2f})")
         lines.append(f"| {model} | {workers} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
