@@ -8,9 +8,10 @@
 
 namespace switchml::agent {
 
-// The estimates are those of BBR (Cardwell et al., 2017): the bound is gain x delivered rate x minimum round-trip time,
-// plus the largest burst in which results came. A sample is the result of a packet that was sent once and completed its
-// slot: the round trip of another one is ambiguous, or includes the wait for another rank. The caller gives the time.
+// The estimates are those of BBR (Cardwell et al., 2017): the bound is gain x delivered rate x minimum round-trip time
+// of path and hosts, plus the largest burst in which results came. A sample is the result of a packet that was sent
+// once and completed its slot: the round trip of another one is ambiguous, or includes the wait for another rank. The
+// caller gives the time.
 class DelayBound {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -43,7 +44,7 @@ class DelayBound {
     if (last_sample_.time != TimePoint{}) take_rate(window, now);
     if (rate_.value() > 0) {
       take_burst(window, now);
-      const double path = kGain * rate_.value() * minimum_.count();
+      const double path = kGain * rate_.value() * (minimum_ + kReaction).count();
       bound_ = std::max(path + burst_.value(), std::max(kLeastBytes, kLeastPackets * packet_bytes_));
       probe_if_due(now);
     }
@@ -65,6 +66,9 @@ class DelayBound {
   };
 
   static constexpr double kGain = 2;  // doubles the rate in each round trip until packets wait in a queue
+  // Added to the minimum, because hosts do not react to a result at once. On a fast path the pool takes less time than
+  // this, and is the only bound.
+  static constexpr Duration kReaction{1e-3};
   static constexpr double kInitialPackets = 64;
   static constexpr double kLeastBytes = 128 << 10;  // two batches of segmentation offload, which save the hosts' CPUs
   static constexpr double kLeastPackets = 4;
