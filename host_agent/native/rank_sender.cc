@@ -133,7 +133,9 @@ const RankSender::Transmission* RankSender::oldest_unfinished() {
 }
 
 void RankSender::fast_retransmit(net::SendBatch& batch, Clock::time_point now) {
-  const uint64_t threshold = std::min(reordering_threshold_, window_.size() / 2 + 1);
+  // In the phases without values, a rank with a smaller window answers after results of a whole window of this one.
+  const uint32_t raised = reordering_threshold_ / kReorderingThreshold;
+  const uint64_t threshold = std::min(reordering_threshold_, raised * (window_.size() / 2 + 1));
   for (const Transmission* oldest = oldest_unfinished();
        oldest != nullptr && oldest->number + threshold <= highest_answered_; oldest = oldest_unfinished()) {
     flights_[oldest->slot].fast_retransmitted = true;
@@ -172,7 +174,8 @@ void RankSender::retransmit_after_timeout(net::SendBatch& batch, Clock::time_poi
 void RankSender::adapt_reordering_threshold(const Flight& flight, bool answers_retransmission) {
   const bool spurious = flight.fast_retransmitted && !answers_retransmission;
   if (spurious && flight.number > threshold_raised_at_) {
-    reordering_threshold_ = std::min(reordering_threshold_ * 2, std::max(kReorderingThreshold, assignment_.slots / 2));
+    reordering_threshold_ =
+        std::min(reordering_threshold_ * 2, std::max(kReorderingThreshold * 2, assignment_.slots / 2));
     threshold_raised_at_ = last_number_;  // several retransmissions of the same time raise it only once
     results_since_spurious_ = 0;
   } else if (++results_since_spurious_ == kPoolsUntilLower * assignment_.slots) {

@@ -452,6 +452,18 @@ TEST_F(Sender, FastRetransmissionIsNotRetransmittedAtOnce) {
   EXPECT_TRUE(round().empty());
 }
 
+TEST_F(Sender, WholeWindowMayOvertakeAfterASpuriousFastRetransmission) {
+  process_->submit_range(0, kSlots);
+  const std::vector<Sent> sent = round();
+  for (size_t i = 1; i < sent.size(); ++i) answer(sent[i]);
+  ASSERT_EQ(round().size(), 1U);
+  answer(sent[0]);  // it was on its way
+  const std::vector<Sent> later = round();
+  ASSERT_EQ(later.size(), kInitialWindow);
+  for (size_t i = 1; i < later.size(); ++i) answer(later[i]);
+  EXPECT_TRUE(round().empty());
+}
+
 TEST_F(Sender, SecondResultOfAPhaseIsIgnored) {
   process_->submit(0);
   const Sent sent = round().at(0);
