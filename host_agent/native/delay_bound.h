@@ -9,9 +9,7 @@
 namespace switchml::agent {
 
 // The estimates are those of BBR (Cardwell et al., 2017): the bound is gain x delivered rate x minimum round-trip time
-// of path and hosts, plus the largest burst in which results came. A sample is the result of a packet that was sent
-// once and completed its slot: the round trip of another one is ambiguous, or includes the wait for another rank. The
-// caller gives the time.
+// of path and hosts, plus the largest burst in which results came. The caller gives the time.
 class DelayBound {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -33,16 +31,29 @@ class DelayBound {
 
   // Called for each result of this number of bytes.
   void result(uint64_t bytes) { delivered_ += bytes; }
-  // Called for a result that is a sample, after result().
-  void sample(const Departure& departure, TimePoint now) {
-    last_sample_ = departure;
-    take_round_trip(departure.time, now);
+  // Called for the result of a packet that was sent once, after result(). All ranks of a job see the same results, so
+  // their rates and windows are alike.
+  void sample(const Departure& departure) { last_sample_ = departure; }
+  // Called for such a result if this packet completed the slot: other round trips include the wait for another rank.
+  void round_trip(TimePoint sent, TimePoint now) {
+    const Duration measured = now - sent;
+    if (probing() && sent >= probe_began_) {
+      probe_minimum_ = std::min(probe_minimum_, measured);
+      probe_samples_ -= 1;
+      if (!probing()) {
+        minimum_ = probe_minimum_;
+        minimum_seen_ = now;
+      }
+      return;
+    }
+    minimum_ = std::min(minimum_, measured);
+    if (measured <= kGain * minimum_) minimum_seen_ = now;
   }
   // Called after results that were received together. `window` is the number of bytes that could be in flight.
   void end_batch(double window, TimePoint now) {
     if (delivered_ == delivered_before_batch_) return;
     if (last_sample_.time != TimePoint{}) take_rate(window, now);
-    if (rate_.value() > 0) {
+    if (rate_.value() > 0 && minimum_ != Duration::max()) {
       take_burst(window, now);
       const double path = kGain * rate_.value() * (minimum_ + kReaction).count();
       bound_ = std::max(path + burst_.value(), std::max(kLeastBytes, kLeastPackets * packet_bytes_));
@@ -81,21 +92,6 @@ class DelayBound {
   static constexpr double kProbePackets = 4;
 
   bool probing() const { return probe_samples_ > 0; }
-
-  void take_round_trip(TimePoint sent, TimePoint now) {
-    const Duration measured = now - sent;
-    if (probing() && sent >= probe_began_) {
-      probe_minimum_ = std::min(probe_minimum_, measured);
-      probe_samples_ -= 1;
-      if (!probing()) {
-        minimum_ = probe_minimum_;
-        minimum_seen_ = now;
-      }
-      return;
-    }
-    minimum_ = std::min(minimum_, measured);
-    if (measured <= kGain * minimum_) minimum_seen_ = now;
-  }
 
   void take_rate(double window, TimePoint now) {
     const Duration elapsed = now - last_sample_.time;

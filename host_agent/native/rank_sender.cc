@@ -189,9 +189,12 @@ void RankSender::take_result(const TakenResult& result, Clock::time_point now) {
   const bool answers_retransmission = (header.flags & wire::flag::retransmission) != 0;  // of this rank or another one
   const Flight& flight = flights_[result.slot];
   delay_bound_.result(result.bytes);
+  if (flight.transmissions == 1) {
+    delay_bound_.sample(flight.departure);
+  }
   if (header.worker == assignment_.rank && flight.transmissions == 1) {
     round_trip_.sample(now - flight.departure.time);
-    delay_bound_.sample(flight.departure, now);
+    delay_bound_.round_trip(flight.departure.time, now);
   }
   window_.result(header.worker == assignment_.rank && answers_retransmission);
   if (flight.transmissions == 1) {
