@@ -78,9 +78,12 @@ class Containers:
         return json.loads(result.read_text())
 
     def end(self) -> None:
+        failed = []
         for process in reversed(self.processes):
             process.send_signal(signal.SIGTERM)
-            assert process.wait(STOP_SECONDS) in (0, -signal.SIGTERM), process.args
+            if process.wait(STOP_SECONDS) not in (0, -signal.SIGTERM):
+                failed.append(process.args)
+        assert not failed
 
 
 @pytest.fixture
