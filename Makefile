@@ -254,9 +254,9 @@ wheel-test: $(VENV)/dev.stamp
 # libstdc++ is preloaded too: without it, the first C++ exception would end the process.
 SANITIZERS = $$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so.6)
 
-SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_softswitch_kernels.py tests/unit/test_softswitch_pipeline.py \
-  tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py tests/loopback/test_collectives.py \
-  tests/loopback/test_collectives_halves.py tests/loopback/test_udp_threads.py
+SANITIZED_TESTS := tests/unit/test_kernels.py tests/unit/test_lane_kernels.py tests/unit/test_softswitch_kernels.py \
+  tests/unit/test_softswitch_pipeline.py tests/loopback/test_softswitch_*.py tests/loopback/test_shm_port.py \
+  tests/loopback/test_collectives*.py tests/loopback/test_udp_threads.py
 
 # sanitized-native-tests(<name>, <sanitizers>): the native unit tests, without Python.
 define sanitized-native-tests
@@ -271,7 +271,7 @@ sanitize: ARGS =
 sanitize: $(VENV)/dev.stamp
 	$(call sanitized-native-tests,asan,address$(comma)undefined)
 	$(PYTHON) -m venv .venv-sanitize
-	.venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
+	.venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check hypothesis ml-dtypes pytest pytest-asyncio \
 	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=address,undefined \
 	  --config-settings build-dir=build/sanitize .
 	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 .venv-sanitize/bin/pytest -n 2 --dist worksteal \
@@ -281,7 +281,7 @@ sanitize: $(VENV)/dev.stamp
 tsan: $(VENV)/dev.stamp
 	$(if $(ARGS),,$(call sanitized-native-tests,tsan,thread))
 	$(PYTHON) -m venv .venv-tsan
-	.venv-tsan/bin/python -m pip install --quiet --disable-pip-version-check hypothesis pytest pytest-asyncio \
+	.venv-tsan/bin/python -m pip install --quiet --disable-pip-version-check hypothesis ml-dtypes pytest pytest-asyncio \
 	  pytest-timeout pytest-xdist --config-settings cmake.define.SWITCHML_SANITIZE=thread \
 	  --config-settings build-dir=build/tsan .
 	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS="suppressions=$(CURDIR)/tests/native/tsan.supp halt_on_error=1" \
