@@ -1,7 +1,10 @@
-/* One epoch: every worker sends PHASES contributions in each of SLOTS slots over a network that loses, duplicates and
- * reorders packets without bound. With ONE_BIT the switch is the published one. The properties:
+/* One epoch: every worker sends at most PHASES contributions in each of SLOTS slots over a network that loses, duplicates
+ * and reorders packets without bound. With ONE_BIT the switch is the published one. The properties:
  *
- *   wrong_sum   a worker accepts a RESULT that does not contain each worker's contribution to that phase exactly once
+ *   wrong_kind  a worker accepts a RESULT with values of a phase in which no worker has any, or the reverse
+ *   wrong_sum   a worker accepts a RESULT that does not contain each worker's values of that phase exactly once
+ *   wrong_chunk a worker accepts a RESULT that does not name the right chunk: the position's number, or in a sparse call
+ *               the next block that any worker owns, or none
  *   overwritten a half is overwritten while some worker still waits for its RESULT
  *   stuck       from some state the workers do not finish even if no more packets are lost
  */
@@ -9,7 +12,9 @@
 #define EPOCHS 1
 #define MEMBER(epoch, worker) ((worker) < WORKERS)
 #define ENTRY_EPOCH(worker) 1
+#ifndef TREE
 #define ENTRY_MASK(worker) ((1 << WORKERS) - 1)
+#endif
 #define FENCED(epoch, worker) false
 #define ACCEPTS(epoch, slot, worker, phase) (WAITS(epoch, slot, worker) && held[PLACE(epoch, slot, worker)] == (phase))
 
@@ -24,13 +29,12 @@ byte newest[SLOTS * WORKERS];
 #endif
 
 #include "worker.pml"
-#include "sums.pml"
-#ifdef ONE_BIT
-#include "one_bit_switch.pml"
+#ifdef TREE
+#define PARENT_EPOCH(switch) 1
+#include "tree.pml"
 #else
-#include "switch.pml"
+#include "one_switch.pml"
 #endif
-#include "results.pml"
 
 #ifndef ONE_BIT
 inline check_overwritten(epoch, slot) {
@@ -57,20 +61,29 @@ inline watch(slot, worker, phase) {
 #define watch(slot, worker, phase) skip
 #endif
 
+#ifdef TREE
+#include "links.pml"
+#endif
+
 #define DELIVER(phase) \
     :: d_step { IS_SENT(0, slot, worker, phase) && MAY_ARRIVE(slot, worker, phase) -> \
                 ARRIVES(slot, worker, phase); \
-                aggregate(0, slot, worker, phase); \
+                arrive(0, slot, worker, phase); \
                 watch(slot, worker, phase); \
                 answer(0, slot, worker, phase) }
+
+#define ACCEPT(fault) \
+    :: d_step { RESULT_WAITS(fault, 0, slot, worker) -> accept(0, slot, worker, fault) }
 
 /* Delivers the contributions of one worker in one slot, and the RESULTs to it. */
 proctype worker_in_slot(byte slot; byte worker) {
 end:
     do
     :: d_step { MAY_BEGIN(0, slot, worker) -> begin(0, slot, worker) }
-    :: d_step { RIGHT_RESULT_WAITS(0, slot, worker) -> accept(0, slot, worker, true) }
-    :: d_step { WRONG_RESULT_WAITS(0, slot, worker) -> accept(0, slot, worker, false) }
+    ACCEPT(RIGHT)
+    ACCEPT(WRONG_KIND)
+    ACCEPT(WRONG_SUM)
+    ACCEPT(WRONG_CHUNK)
 #ifdef WITNESS
     :: d_step { late && retransmission_seen && held[0] == PHASES && held[1] == PHASES -> violation(witness) }
 #endif
@@ -88,7 +101,7 @@ end:
     od
 }
 
-#define FINISHED(epoch, slot, worker) (held[PLACE(epoch, slot, worker)] == PHASES)
+#define FINISHED(epoch, slot, worker) AT_END(epoch, slot, worker)
 #define BEGINS(epoch, slot, worker) MAY_BEGIN(epoch, slot, worker)
 #include "progress.pml"
 
@@ -96,11 +109,17 @@ init {
     byte slot;
     byte worker;
     atomic {
+#ifdef BLOCKS
+        choose_owned(slot, worker);
+#endif
         for (slot : 0 .. SLOTS - 1) {
+#ifdef TREE
+            run_links(0, slot, worker);
+#endif
             for (worker : 0 .. WORKERS - 1) {
                 run worker_in_slot(slot, worker);
 #ifdef RECIRCULATION
-            run recirculated(0, slot, worker)
+                run recirculated(0, slot, worker)
 #endif
             }
         };

@@ -3,7 +3,7 @@
  * properties:
  *
  *   disagreement  survivors leave the old epoch with different sets of complete chunks
- *   wrong_sum, overwritten, stuck  as in aggregation.pml, for the members of an epoch
+ *   wrong_kind, wrong_sum, wrong_chunk, overwritten, stuck  as in aggregation.pml, for the members of an epoch
  *   wrong_sum_at_lost  as wrong_sum, for the lost worker, which continues in the old epoch
  *
  * The steps are those of section "Epoch change" of docs/protocol.md:
@@ -23,15 +23,15 @@ byte new_members;     /* one bit for each rank, like the next two */
 byte asked;           /* members that were asked to quiesce */
 byte told;            /* members that were told the new epoch */
 byte target[SLOTS];
-byte entry_epoch[WORKERS];  /* the worker table: the index of the epoch plus 1; 0: no entry */
-byte entry_mask[WORKERS];
 
 #define ALL ((1 << WORKERS) - 1)
 #define HAS(ranks, worker) (((ranks) >> (worker)) & 1)
 #define SURVIVORS (ALL & ~(1 << lost))
 #define MEMBER(epoch, worker) ((epoch) == 0 || HAS(new_members, worker))
-#define ENTRY_EPOCH(worker) entry_epoch[worker]
+#define ENTRY_EPOCH(entry) entry_epoch[entry]
+#ifndef TREE
 #define ENTRY_MASK(worker) entry_mask[worker]
+#endif
 
 /* Which workers take part in which epoch, and up to which phase they accept RESULTs. The lost worker obeys no request. */
 #ifdef NO_FREEZE
@@ -53,15 +53,27 @@ byte entry_mask[WORKERS];
 #define ARRIVES(slot, worker, phase) skip
 
 #include "worker.pml"
-#include "sums.pml"
-#include "switch.pml"
-#include "results.pml"
+#ifdef TREE
+#define PARENT_EPOCH(switch) entry_epoch[SENDERS + (switch)]
+#include "tree.pml"
+#define ENTRIES (SENDERS + SWITCHES - 1)
+#else
+#define IS_COMPLETE_FOR_ALL(half) (stored_bitmap[half] == ALL)
+#include "one_switch.pml"
+#define ENTRIES WORKERS
+byte entry_mask[WORKERS];
+#endif
+
+/* The entries of all worker tables: the index of the epoch plus 1, or 0 for no entry. In a tree, switches have entries
+ * at their parents as workers have, and their parents have entries at them. */
+byte entry_epoch[ENTRIES];
+byte entries_changed;
 
 /* In its own epoch every member may still need a half. When the new epoch overwrites a half of the old one, the survivors
  * may still need it if it is complete; the lost worker does not count, because the new epoch exists to exclude it. */
 #define NEEDS(old, epoch, slot, worker, phase) \
     (MEMBER(old, worker) && held[PLACE(old, slot, worker)] <= (phase) && WANTS(old, slot, worker, phase) && \
-     ((old) >= (epoch) || OBEYS(worker) && stored_bitmap[half] == ALL))
+     ((old) >= (epoch) || OBEYS(worker) && IS_COMPLETE_FOR_ALL(half)))
 
 inline check_overwritten(epoch, slot) {
     for (each : 0 .. WORKERS - 1) {
@@ -73,20 +85,28 @@ inline check_overwritten(epoch, slot) {
     }
 }
 
+#ifdef TREE
+#include "links.pml"
+#endif
+
 #define DELIVER(phase) \
     :: d_step { IS_SENT(epoch, slot, worker, phase) -> \
-                aggregate(epoch, slot, worker, phase); \
+                arrive(epoch, slot, worker, phase); \
                 answer(epoch, slot, worker, phase) }
+
+#define ACCEPT(fault) \
+    :: d_step { RESULT_WAITS(fault, epoch, slot, worker) && \
+                ACCEPTS(epoch, slot, worker, held[PLACE(epoch, slot, worker)]) -> accept(epoch, slot, worker, fault) }
 
 /* One rank in one slot and epoch, and the packets to and from it. */
 proctype worker_in_slot(byte epoch; byte slot; byte worker) {
 end:
     do
     :: d_step { BEGINS(epoch, slot, worker) -> begin(epoch, slot, worker) }
-    :: d_step { RIGHT_RESULT_WAITS(epoch, slot, worker) &&
-                ACCEPTS(epoch, slot, worker, held[PLACE(epoch, slot, worker)]) -> accept(epoch, slot, worker, true) }
-    :: d_step { WRONG_RESULT_WAITS(epoch, slot, worker) &&
-                ACCEPTS(epoch, slot, worker, held[PLACE(epoch, slot, worker)]) -> accept(epoch, slot, worker, false) }
+    ACCEPT(RIGHT)
+    ACCEPT(WRONG_KIND)
+    ACCEPT(WRONG_SUM)
+    ACCEPT(WRONG_CHUNK)
     DELIVER(0)
     DELIVER(1)
 #if PHASES > 2
@@ -136,10 +156,8 @@ bool something_to_fetch;
 
 #if WORKERS > 2
 #define ALL_FETCHED(slot) (FETCHED(slot, 0) && FETCHED(slot, 1) && FETCHED(slot, 2))
-#define ALL_CHANGED (entry_epoch[0] != 1 && entry_epoch[1] != 1 && entry_epoch[2] != 1)
 #else
 #define ALL_FETCHED(slot) (FETCHED(slot, 0) && FETCHED(slot, 1))
-#define ALL_CHANGED (entry_epoch[0] != 1 && entry_epoch[1] != 1)
 #endif
 
 inline begin_fetching() {
@@ -158,12 +176,25 @@ inline begin_fetching() {
     printf("@fetching\n")
 }
 
-inline change_entry(worker) {
-    if
-    :: HAS(new_members, worker) -> entry_epoch[worker] = 2; entry_mask[worker] = new_members
-    :: else -> entry_epoch[worker] = 0; entry_mask[worker] = 0
-    fi;
-    printf("@changed worker=%d\n", worker)
+#ifdef TREE
+#define SENDER_OF(entry) ((entry) < SENDERS -> (entry) : SENDER((entry) - SENDERS))
+#endif
+
+inline change_entry(entry) {
+#ifdef TREE
+    entry_epoch[entry] = 0;
+    for (other_worker : 0 .. WORKERS - 1) {
+        if
+        :: HAS(new_members, other_worker) && IS_FROM(SENDER_OF(entry), other_worker) -> entry_epoch[entry] = 2
+        :: else
+        fi
+    };
+#else
+    entry_epoch[entry] = (HAS(new_members, entry) -> 2 : 0);
+    entry_mask[entry] = (HAS(new_members, entry) -> new_members : 0);
+#endif
+    entries_changed++;
+    printf("@changed worker=%d\n", entry)
 }
 
 inline tell(worker) {
@@ -187,14 +218,17 @@ inline end_change() {
     if
     :: stage == telling && told == new_members ->
         stage = done;
+#ifdef TREE
+        forget_links(0);
+#endif
         for (other_worker : 0 .. WORKERS - 1) {
             for (other_slot : 0 .. SLOTS - 1) {
                 if
                 :: other_worker != lost ->
                     sent[PLACE(0, other_slot, other_worker)] = 0;
                     held[PLACE(0, other_slot, other_worker)] = 0;
-                    right_results[PLACE(0, other_slot, other_worker)] = 0;
-                    wrong_results[PLACE(0, other_slot, other_worker)] = 0
+                    forget_results(0, other_slot, other_worker);
+                    forget_stream(0, other_slot, other_worker)
                 :: else
                 fi
             }
@@ -203,18 +237,23 @@ inline end_change() {
     fi
 }
 
-#ifdef EARLY
+#if defined(EARLY) && defined(TREE)  /* the entries of its leaf are changed, those of the root perhaps not */
+#define MAY_TELL(worker) (stage == changing && PARENT_EPOCH(ABOVE_RANK(worker)) == 2 || stage == telling)
+#elif defined(EARLY)
 #define MAY_TELL(worker) (stage == changing || stage == telling)
 #else
 #define MAY_TELL(worker) (stage == telling)
 #endif
+
+#define FOR_ENTRY(entry) \
+    :: d_step { stage == changing && entry_epoch[entry] == 1 -> change_entry(entry) }
 
 /* The `skip` is there because a d_step must not end with a loop. */
 #define FOR_WORKER(worker) \
     :: d_step { stage == running -> lose(worker, ALL) } \
     :: d_step { stage == running -> lose(worker, ALL & ~(1 << (worker))) } \
     :: d_step { stage == quiescing && !HAS(asked, worker) && (worker) != lost -> ask(worker); skip } \
-    :: d_step { stage == changing && entry_epoch[worker] == 1 -> change_entry(worker) } \
+    FOR_ENTRY(worker) \
     :: d_step { MAY_TELL(worker) && entry_epoch[worker] == 2 && !HAS(told, worker) -> tell(worker); end_change(); skip }
 
 proctype controller() {
@@ -228,17 +267,27 @@ end:
 #if WORKERS > 2
     FOR_WORKER(2)
 #endif
+#ifdef TREE
+    FOR_ENTRY(SENDER(0))
+    FOR_ENTRY(SENDER(1))
+    FOR_ENTRY(SENDERS)
+    FOR_ENTRY(SENDERS + 1)
+#if SWITCHES > 3
+    FOR_ENTRY(SENDER(2))
+    FOR_ENTRY(SENDERS + 2)
+#endif
+#endif
     :: d_step { stage == quiescing && asked == SURVIVORS -> begin_fetching(); skip }
     :: d_step { stage == fetching && ALL_FETCHED(0) && ALL_FETCHED(SLOTS - 1) -> stage = changing }
-    :: d_step { stage == changing && ALL_CHANGED -> stage = telling; end_change(); skip }
+    :: d_step { stage == changing && entries_changed == ENTRIES -> stage = telling; end_change(); skip }
     od
 }
 
 /* While the controller is between two of its steps, no worker waits for the network. */
 #define FINISHED(epoch, slot, worker) \
-    (stage == running && ((epoch) == 1 || held[PLACE(0, slot, worker)] == PHASES) || \
+    (stage == running && ((epoch) == 1 || AT_END(0, slot, worker)) || \
      stage == fetching && ((epoch) == 1 || FETCHED(slot, worker)) || \
-     stage == done && ((epoch) == 0 || !MEMBER(1, worker) || held[PLACE(1, slot, worker)] == PHASES) || \
+     stage == done && ((epoch) == 0 || !MEMBER(1, worker) || AT_END(1, slot, worker)) || \
      stage == quiescing || stage == changing || stage == telling)
 
 #include "progress.pml"
@@ -248,14 +297,22 @@ init {
     byte slot;
     byte worker;
     d_step {
-        for (worker : 0 .. WORKERS - 1) {
+        for (worker : 0 .. ENTRIES - 1) {
             entry_epoch[worker] = 1;
+#ifndef TREE
             entry_mask[worker] = ALL
+#endif
         }
     };
     atomic {
+#ifdef BLOCKS
+        choose_owned(slot, worker);
+#endif
         for (epoch : 0 .. EPOCHS - 1) {
             for (slot : 0 .. SLOTS - 1) {
+#ifdef TREE
+                run_links(epoch, slot, worker);
+#endif
                 for (worker : 0 .. WORKERS - 1) {
                     run worker_in_slot(epoch, slot, worker);
 #ifdef RECIRCULATION

@@ -13,16 +13,11 @@
 #define ARRIVES(slot, worker, phase) skip
 
 #include "worker.pml"
-#include "sums.pml"
-#include "switch.pml"
-#include "results.pml"
+#include "one_switch.pml"
 
 inline check_overwritten(epoch, slot) { skip }
 
-#define HOLDS_PHASE(set, place, phase) ((set[place] >> (phase)) & 1)
-#define REMOVE_PHASE(set, place, phase) set[place] = set[place] & ~(1 << (phase))
-
-byte contributions[SLOTS * WORKERS];  /* in flight, one bit for each phase; RESULTs are in right_results */
+byte contributions[SLOTS * WORKERS];  /* in flight, one bit for each phase; RESULTs are in `results` */
 bool recovered;
 
 /* Sends, and retransmits when its timer expires, which may be at any time. */
@@ -30,18 +25,16 @@ proctype sender(byte slot; byte worker) {
 end:
     do
     :: d_step { MAY_BEGIN(0, slot, worker) ->
-                begin(0, slot, worker); ADD_PHASE(contributions, PLACE(0, slot, worker), held[PLACE(0, slot, worker)]) }
+                begin(0, slot, worker); ADD_PHASE(contributions[PLACE(0, slot, worker)], held[PLACE(0, slot, worker)]) }
     :: d_step { WAITS(0, slot, worker) ->
-                ADD_PHASE(contributions, PLACE(0, slot, worker), held[PLACE(0, slot, worker)]) }
+                ADD_PHASE(contributions[PLACE(0, slot, worker)], held[PLACE(0, slot, worker)]) }
     od
 }
 
-#define FATES(set, phase, arrival) \
-    :: d_step { HOLDS_PHASE(set, PLACE(0, slot, worker), phase) -> \
-                REMOVE_PHASE(set, PLACE(0, slot, worker), phase); arrival(phase) } \
-    :: d_step { HOLDS_PHASE(set, PLACE(0, slot, worker), phase) && !recovered -> arrival(phase) } \
-    :: d_step { HOLDS_PHASE(set, PLACE(0, slot, worker), phase) && !recovered -> \
-                REMOVE_PHASE(set, PLACE(0, slot, worker), phase) }
+#define FATES(phases, phase, arrival) \
+    :: d_step { HOLDS_PHASE(phases, phase) -> REMOVE_PHASE(phases, phase); arrival(phase) } \
+    :: d_step { HOLDS_PHASE(phases, phase) && !recovered -> arrival(phase) } \
+    :: d_step { HOLDS_PHASE(phases, phase) && !recovered -> REMOVE_PHASE(phases, phase) }
 
 inline at_switch(phase) {
     aggregate(0, slot, worker, phase);
@@ -51,7 +44,7 @@ inline at_switch(phase) {
 
 inline at_worker(phase) {
     if
-    :: ACCEPTS(0, slot, worker, phase) -> accept(0, slot, worker, true)
+    :: ACCEPTS(0, slot, worker, phase) -> accept(0, slot, worker, RIGHT)
     :: else
     fi
 }
@@ -59,10 +52,10 @@ inline at_worker(phase) {
 proctype path_to_switch(byte slot; byte worker) {
 end:
     do
-    FATES(contributions, 0, at_switch)
-    FATES(contributions, 1, at_switch)
+    FATES(contributions[PLACE(0, slot, worker)], 0, at_switch)
+    FATES(contributions[PLACE(0, slot, worker)], 1, at_switch)
 #if PHASES > 2
-    FATES(contributions, 2, at_switch)
+    FATES(contributions[PLACE(0, slot, worker)], 2, at_switch)
 #endif
     od
 }
@@ -70,10 +63,10 @@ end:
 proctype path_to_worker(byte slot; byte worker) {
 end:
     do
-    FATES(right_results, 0, at_worker)
-    FATES(right_results, 1, at_worker)
+    FATES(RESULTS(RIGHT, 0, slot, worker), 0, at_worker)
+    FATES(RESULTS(RIGHT, 0, slot, worker), 1, at_worker)
 #if PHASES > 2
-    FATES(right_results, 2, at_worker)
+    FATES(RESULTS(RIGHT, 0, slot, worker), 2, at_worker)
 #endif
     od
 }
@@ -82,7 +75,7 @@ proctype recovery() {
     recovered = true
 }
 
-#define FINISHED_IN(slot, worker) (held[PLACE(0, slot, worker)] == PHASES)
+#define FINISHED_IN(slot, worker) AT_END(0, slot, worker)
 #if WORKERS > 2
 #define FINISHED(slot) (FINISHED_IN(slot, 0) && FINISHED_IN(slot, 1) && FINISHED_IN(slot, 2))
 #else
@@ -95,6 +88,9 @@ init {
     byte slot;
     byte worker;
     atomic {
+#ifdef BLOCKS
+        choose_owned(slot, worker);
+#endif
         for (slot : 0 .. SLOTS - 1) {
             for (worker : 0 .. WORKERS - 1) {
                 run sender(slot, worker);

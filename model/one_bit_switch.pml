@@ -6,8 +6,12 @@
 
 #define HALF(slot, phase) (2 * (slot) + ((phase) & 1))
 
-byte stored_bitmap[2 * SLOTS];
-byte missing[2 * SLOTS];  /* number of missing contributions; 0: complete, or never used */
+byte stored_bitmap[HALVES];
+byte missing[HALVES];  /* number of missing contributions; 0: complete, or never used */
+
+/* A packet is sent back as it came, apart from its sums. */
+#define RESULT_HAS_VALUES(half, epoch, slot, worker, phase) HAS_VALUES(epoch, slot, worker, phase)
+#define RESULT_CHUNK(half, epoch, slot, worker, phase) NAMED(epoch, slot, worker, phase)
 
 hidden byte half;
 hidden byte bitmap_before;

@@ -6,25 +6,26 @@
 byte completing[EPOCHS * SLOTS];
 byte asking[EPOCHS * SLOTS * WORKERS];
 
-#define HOLDS_PHASE(set, place, phase) ((set[place] >> (phase)) & 1)
-
 inline answer(epoch, slot, worker, phase) {
     if
-    :: verdict == VERDICT_COMPLETED ->
-        judge_sum(half, epoch, worker, phase);
-        assert(right);
-        ADD_PHASE(completing, (epoch) * SLOTS + (slot), phase)
-    :: verdict == VERDICT_RESENT ->
-        judge_sum(half, epoch, worker, phase);
-        assert(right);
-        ADD_PHASE(asking, PLACE(epoch, slot, worker), phase)
+    :: verdict == VERDICT_COMPLETED || verdict == VERDICT_RESENT ->
+        judge_result(half, epoch, slot, worker, phase);
+        assert(fault == RIGHT);
+        if
+        :: filled[half] && verdict == VERDICT_COMPLETED -> ADD_PHASE(completing[(epoch) * SLOTS + (slot)], phase)
+        :: filled[half] && verdict == VERDICT_RESENT -> ADD_PHASE(asking[PLACE(epoch, slot, worker)], phase)
+        :: !filled[half] && verdict == VERDICT_COMPLETED -> multicast_result(epoch, slot, phase)
+        :: !filled[half] && verdict == VERDICT_RESENT -> send_result(epoch, slot, worker, phase)
+        fi
     :: else
     fi
 }
 
-/* The words that were read before the recirculation were right. The recirculated packet reads what the half holds now. */
+/* The RESULT's chunk and the words that were read before the recirculation were right. The recirculated packet reads what
+ * the half holds now. */
 inline read_second_word(epoch, slot, worker, phase) {
-    judge_sum(HALF(slot, phase), epoch, worker, phase);
+    judge_sum(HALF(slot, phase), epoch, slot, phase);
+    fault = (right -> RIGHT : WRONG_SUM);
     printf("@recirculated epoch=%d slot=%d worker=%d phase=%d right=%d\n", epoch, slot, worker, phase, right)
 }
 
@@ -43,9 +44,9 @@ inline look_for_mixed() {
 
 /* The `skip` is there because a d_step must not end with a loop. */
 #define RECIRCULATED(phase) \
-    :: d_step { HOLDS_PHASE(completing, epoch * SLOTS + slot, phase) -> \
+    :: d_step { HOLDS_PHASE(completing[epoch * SLOTS + slot], phase) -> \
                 read_second_word(epoch, slot, worker, phase); multicast_result(epoch, slot, phase); skip } \
-    :: d_step { HOLDS_PHASE(asking, PLACE(epoch, slot, worker), phase) -> \
+    :: d_step { HOLDS_PHASE(asking[PLACE(epoch, slot, worker)], phase) -> \
                 read_second_word(epoch, slot, worker, phase); look_for_mixed(); \
                 send_result(epoch, slot, worker, phase); skip }
 

@@ -1,55 +1,31 @@
-/* Sending a RESULT, and an exchange over a network that loses nothing. */
+/* RESULTs: what is wrong with them, and sending one. */
 
-hidden byte receiver;
+hidden byte fault;
+hidden byte must_have_values;
 
-#define ADD_PHASE(set, place, phase) set[place] = set[place] | (1 << (phase))
+/* Sets `fault` for the RESULT that answers this worker's contribution. */
+inline judge_result(half, epoch, slot, worker, phase) {
+    judge_sum(half, epoch, slot, phase);
+    must_have_values = false;
+    for (each : 0 .. WORKERS - 1) {
+        must_have_values = must_have_values || MEMBER(epoch, each) && OWNS(epoch, slot, each, phase)
+    };
+    if
+    :: RESULT_HAS_VALUES(half, epoch, slot, worker, phase) != must_have_values -> fault = WRONG_KIND
+    :: else ->
+        if
+        :: must_have_values && !right -> fault = WRONG_SUM
+        :: else -> fault = (RESULT_CHUNK(half, epoch, slot, worker, phase) == right_chunk -> RIGHT : WRONG_CHUNK)
+        fi
+    fi
+}
 
 inline send_result(epoch, slot, worker, phase) {
-    if
-    :: right -> ADD_PHASE(right_results, PLACE(epoch, slot, worker), phase)
-    :: else -> ADD_PHASE(wrong_results, PLACE(epoch, slot, worker), phase)
-    fi
+    ADD_PHASE(RESULTS(fault, epoch, slot, worker), phase)
 }
 
-inline multicast_result(epoch, slot, phase) {
-    for (receiver : 0 .. WORKERS - 1) {
-        if
-        :: MEMBER(epoch, receiver) -> send_result(epoch, slot, receiver, phase)
-        :: else
-        fi
+inline forget_results(epoch, slot, worker) {
+    for (fault : 0 .. FAULTS - 1) {
+        RESULTS(fault, epoch, slot, worker) = 0
     }
-}
-
-#ifdef RECIRCULATION
-#include "recirculation.pml"
-#else
-inline answer(epoch, slot, worker, phase) {
-    if
-    :: verdict == VERDICT_COMPLETED -> judge_sum(half, epoch, worker, phase); multicast_result(epoch, slot, phase)
-    :: verdict == VERDICT_RESENT -> judge_sum(half, epoch, worker, phase); send_result(epoch, slot, worker, phase)
-    :: else
-    fi
-}
-#endif
-
-/* A worker's timer expires, and its retransmission and the answer are delivered at once. Everything else that the network
- * holds is lost. */
-hidden byte retransmitted;
-
-inline exchange(epoch, slot, worker) {
-    retransmitted = held[PLACE(epoch, slot, worker)];
-    ARRIVES(slot, worker, retransmitted);
-    aggregate(epoch, slot, worker, retransmitted);
-    if
-    :: verdict == VERDICT_COMPLETED || verdict == VERDICT_RESENT ->
-        judge_sum(half, epoch, worker, retransmitted);
-        for (receiver : 0 .. WORKERS - 1) {
-            if
-            :: (verdict == VERDICT_COMPLETED && MEMBER(epoch, receiver) || receiver == (worker)) &&
-               ACCEPTS(epoch, slot, receiver, retransmitted) -> accept(epoch, slot, receiver, right)
-            :: else
-            fi
-        }
-    :: else
-    fi
 }

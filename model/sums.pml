@@ -5,51 +5,49 @@
 #define SEVERAL 255
 #define CONTRIBUTION(epoch, phase) (1 + (epoch) * PHASES + (phase))
 
-byte contained[2 * SLOTS * WORKERS];
-bit filled[2 * SLOTS];  /* the register slot_filled: the half's phase has values */
+#ifndef HALVES
+#define HALVES (2 * SLOTS)
+#endif
 
-#ifdef OWNERS  /* bit WORKERS * phase + worker is set if the worker's contribution to that phase has values */
-#define OWNS(worker, phase) ((OWNERS >> (WORKERS * (phase) + (worker))) & 1)
-#else
-#define OWNS(worker, phase) true
+byte contained[HALVES * WORKERS];
+bit filled[HALVES];  /* the register slot_filled: the half's phase has values */
+
+/* The workers whose values a packet brings: in a tree those of several, otherwise those of its sender. */
+#ifndef BRINGS
+#define BRINGS(each, sender) (each == (sender))
 #endif
 
 hidden byte each;
 hidden byte right;
 
-inline overwrite_sum(half, epoch, worker, phase) {
+inline overwrite_sum(half, epoch, sender, phase) {
     for (each : 0 .. WORKERS - 1) {
-        contained[(half) * WORKERS + each] = NOTHING
+        contained[(half) * WORKERS + each] = (BRINGS(each, sender) -> CONTRIBUTION(epoch, phase) : NOTHING)
     }
-    contained[(half) * WORKERS + (worker)] = CONTRIBUTION(epoch, phase);
     filled[half] = true
 }
 
-inline add_to_sum(half, epoch, worker, phase) {
-    if
-    :: contained[(half) * WORKERS + (worker)] == NOTHING ->
-        contained[(half) * WORKERS + (worker)] = CONTRIBUTION(epoch, phase)
-    :: else ->
-        contained[(half) * WORKERS + (worker)] = SEVERAL
-    fi
+inline add_to_sum(half, epoch, sender, phase) {
+    for (each : 0 .. WORKERS - 1) {
+        if
+        :: BRINGS(each, sender) ->
+            contained[(half) * WORKERS + each] =
+                (contained[(half) * WORKERS + each] == NOTHING -> CONTRIBUTION(epoch, phase) : SEVERAL)
+        :: else
+        fi
+    }
 }
 
-#ifdef KIND_OF_TRIGGER  /* a broken variant: a RESULT has values if and only if the packet that it answers has */
-#define RESULT_HAS_VALUES(half, worker, phase) OWNS(worker, phase)
-#else
-#define RESULT_HAS_VALUES(half, worker, phase) filled[half]
-#endif
-
-/* Sets `right` if the RESULT that answers `worker` contains each member's values of this phase once, and nothing else. */
-inline judge_sum(half, epoch, worker, phase) {
+/* Sets `right` if the half contains each member's values of this phase once, and nothing else. */
+inline judge_sum(half, epoch, slot, phase) {
+    specify(epoch, slot, phase);
     right = true;
     for (each : 0 .. WORKERS - 1) {
         if
-        :: MEMBER(epoch, each) && OWNS(each, phase) ->
-            right = right && RESULT_HAS_VALUES(half, worker, phase) &&
-                    contained[(half) * WORKERS + each] == CONTRIBUTION(epoch, phase)
+        :: MEMBER(epoch, each) && OWNS(epoch, slot, each, phase) ->
+            right = right && contained[(half) * WORKERS + each] == CONTRIBUTION(epoch, phase)
         :: else ->
-            right = right && (!RESULT_HAS_VALUES(half, worker, phase) || contained[(half) * WORKERS + each] == NOTHING)
+            right = right && contained[(half) * WORKERS + each] == NOTHING
         fi
     }
 }

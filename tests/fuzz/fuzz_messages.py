@@ -11,6 +11,7 @@ import atheris
 import our_sources  # noqa: F401 - before the modules of SwitchML
 
 with atheris.instrument_imports(include=["switchml.host_agent.messages", "json"]):
+    from switchml.dataplane.constants import PROTOCOL_MAX_WORLD
     from switchml.host_agent.errors import BadMessage
     from switchml.host_agent.messages import Attach, CheckFailed, Close, Missing, parse
 
@@ -25,9 +26,9 @@ def one_input(raw: bytes) -> None:
         return
     assert isinstance(request, (Attach, Close, Missing, CheckFailed))
     if isinstance(request, Attach):
-        assert 0 <= request.rank < 64
+        assert 0 <= request.rank < PROTOCOL_MAX_WORLD
         assert len(request.job) <= 200
-        assert request.world_size is None or 0 <= request.world_size <= 64
+        assert request.world_size is None or 0 <= request.world_size <= PROTOCOL_MAX_WORLD
         if request.create:
             assert request.world_size is not None
             assert request.rank < request.world_size
