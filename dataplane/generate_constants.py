@@ -21,14 +21,18 @@ _NOTICE = "Generated from dataplane/constants.toml by dataplane/generate_constan
 
 # Tables whose members are the values of one field or the index of one counter.
 _ENUMS = {"kind": "Kind", "format": "Format", "verdict": "Verdict", "drop_reason": "DropReason"}
+# The switch adds checks and compares chunks without computing either.
+_NOT_IN_P4 = {"check", "next"}
 # The width in bits that P4 gives each constant; default 32.
 _P4_WIDTHS = {
     "protocol": {"version": 8, "udp_port": 16, "ipv4_ttl": 8},
     "kind": {"*": 8},
     "format": {"*": 8},
-    "flag": {"*": 16},
+    "flag": {"*": 8},
+    "owner": {"*": 8},
     "exponent": {"*": 16},
     "verdict": {"*": 4},
+    "tree": {"parent_group": 16, "first_parent_instance": 16, "no_rank": 8},
     "drop_reason": {"*": 8},
 }
 
@@ -52,7 +56,7 @@ def _cpp(constants: dict[str, dict[str, int]]) -> str:
 def _p4(constants: dict[str, dict[str, int]]) -> str:
     lines = [f"// {_NOTICE}", "#ifndef SWITCHML_CONSTANTS_P4", "#define SWITCHML_CONSTANTS_P4", ""]
     for table, members in constants.items():
-        if table == "check":  # the switch adds checks and never computes one
+        if table in _NOT_IN_P4:
             continue
         widths = _P4_WIDTHS.get(table, {})
         for name, value in members.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,6 +14,8 @@ from switchml.dataplane.constants import (
     CHECK_LARGEST_FACTOR,
     CHECK_RANK_FACTOR,
     CHECK_WEIGHT_MULTIPLIER,
+    OWNER_EVERYONE,
+    OWNER_FIRST,
     PROTOCOL_HEADER_BYTES,
     PROTOCOL_VERSION,
     Flag,
@@ -24,7 +27,7 @@ __all__ = ["NO_FLAGS", "Packet", "WireError", "check_of"]
 
 NO_FLAGS: Final = Flag(0)
 
-_HEADER = struct.Struct("!BBHBBHHHHHIIII")
+_HEADER = struct.Struct("!BBHBBHHHHBBIIII")
 assert _HEADER.size == PROTOCOL_HEADER_BYTES
 _MASK = 0xFFFFFFFF
 
@@ -37,7 +40,9 @@ class WireError(ValueError):
 class Packet:
     """A SwitchML header and its values (signed 32-bit integers).
 
-    ``slot`` is the register index: pool index * 2 + half. ``secret`` is that of the job's epoch.
+    ``slot`` is the register index: pool index * 2 + half. ``secret`` is that of the job's epoch. ``owner`` is
+    OWNER_EVERYONE, or OWNER_FIRST plus the rank that alone reads the values of the RESULT; between switches of a tree
+    it is the sender below that completed the phase.
     """
 
     job: int
@@ -55,6 +60,7 @@ class Packet:
     kind: int = Kind.CONTRIBUTION
     version: int = PROTOCOL_VERSION
     secret: int = 0
+    owner: int = OWNER_EVERYONE
 
     def pack(self) -> bytes:
         """Return the UDP payload."""
@@ -68,6 +74,7 @@ class Packet:
             self.slot,
             self.count,
             self.epoch,
+            self.owner,
             self.flags,
             self.phase,
             self.chunk,
@@ -86,14 +93,21 @@ class Packet:
         """
         if len(data) < _HEADER.size or len(data) % 4:
             raise WireError(f"{len(data)} bytes are not a SwitchML packet")
-        version, kind, job, worker, fmt, exponent, slot, count, epoch, flags, phase, chunk, check, secret = (
+        version, kind, job, worker, fmt, exponent, slot, count, epoch, owner, flags, phase, chunk, check, secret = (
             _HEADER.unpack_from(data)
         )
         values = struct.unpack_from(f"!{(len(data) - _HEADER.size) // 4}i", data, _HEADER.size)
         return cls(
             *(job, worker, slot, phase, epoch, values, count, exponent, chunk, check, Flag(flags), fmt, kind, version),
             secret=secret,
+            owner=owner,
         )
+
+    def copy_for(self, ranks: Collection[int]) -> Packet:
+        """Return the copy of a RESULT that goes to these ranks, from a switch that sends values only to their owner."""
+        if not self.values or self.owner == OWNER_EVERYONE or self.owner - OWNER_FIRST in ranks:
+            return self
+        return replace(self, values=(), count=0, flags=self.flags | Flag.WITHOUT_VALUES)
 
     def with_check(self, scaled_by: int = 0, fingerprint: int = 0) -> Packet:
         """Return a copy whose check is that of its values, chunk, rank and call."""

@@ -121,7 +121,7 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
 
     def renew_epoch(self, job: Job) -> Job:
         """Change the entries of a job's ranks to a new epoch; return the job in that epoch."""
-        new = replace(job, epoch=next(self._epochs))
+        new = replace(job, epoch=self.next_epoch())
         self.control.modify(*map(new.worker_entry, range(len(job.hosts))))
         return new
 
@@ -148,10 +148,14 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
     ) -> Job:
         """Write a job into the switch's tables until the end of the test, in a new epoch unless one is given."""
         hosts = tuple(map(default_host, range(ranks))) if isinstance(ranks, int) else tuple(ranks)
-        epoch = next(self._epochs) if epoch is None else epoch
+        epoch = self.next_epoch() if epoch is None else epoch
         job = Job(job_id, epoch, hosts, self.target.values, slot_base, slots)
         self.insert(*job.entities())
         return job
+
+    def next_epoch(self) -> int:
+        """Return an epoch that no job has had."""
+        return next(self._epochs)
 
     # ---- frames in ---------------------------------------------------------------------------------------------------
 
@@ -162,12 +166,16 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
         """
         sender = job.hosts[packet.worker]
         frame = contribution_frame(packet, sender, **fields) + bytes(trailer)
-        key = worker_key(job.worker_entry(packet.worker))
+        self.send_admitted(job.worker_entry(packet.worker), sender.port, frame, verdict)
+
+    def send_admitted(self, entry: fy.P4TableEntry, port: int, frame: bytes, verdict: Verdict) -> None:
+        """Send a frame that an entry of the worker table admits, and state its verdict."""
+        key, job_id = worker_key(entry), (entry.match or {})["job"]
         packets, byte_count = self._workers.get(key, (0, 0))
         self._workers[key] = (packets + 1, byte_count + len(frame))
-        self._verdicts[job.id << 4 | verdict] += 1
-        self._verdict_bytes[job.id << 4 | verdict] += len(frame)
-        self.send(sender.port, frame, _DROPPED.get(verdict))
+        self._verdicts[job_id << 4 | verdict] += 1
+        self._verdict_bytes[job_id << 4 | verdict] += len(frame)
+        self.send(port, frame, _DROPPED.get(verdict))
 
     def refuse(self, packet: Packet | bytes, host: Host, reason: DropReason, **fields: int) -> None:
         """Send a packet to SwitchML's UDP port that is dropped before its slot is accessed, and state the reason."""
@@ -207,14 +215,15 @@ class SwitchMLTest(BaseTest):  # type: ignore[misc]
     def expect_result(self, job: Job, result: Packet, *, tos: int = 0, trailer: int = 0) -> None:
         """Expect a RESULT at every rank of the job, once each, and nothing else."""
         frames: dict[int, list[bytes]] = {}
-        for host in job.hosts:
-            frames.setdefault(host.port, []).append(result_frame(result, host, tos) + bytes(trailer))
+        for rank, host in enumerate(job.hosts):
+            copy = result.copy_for([rank])
+            frames.setdefault(host.port, []).append(result_frame(copy, host, tos) + bytes(trailer))
         self.expect(frames)
 
     def expect_resend(self, job: Job, result: Packet) -> None:
         """Expect a RESULT only at the rank that asked for it, and nothing else."""
         host = job.hosts[result.worker]
-        self.expect({host.port: [result_frame(result, host)]})
+        self.expect({host.port: [result_frame(result.copy_for([result.worker]), host)]})
 
     def expect_nothing(self) -> None:
         """Expect that no frame leaves."""

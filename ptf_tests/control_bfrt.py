@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 import finsy as fy
@@ -87,7 +88,8 @@ class BfrtControl(Control):
         await self._session.write([pb.Update(type=kind, entity=pb.Entity(table_entry=entry)) for entry in entries])
 
     async def _insert(self, entities: Iterable[Entity]) -> None:
-        await self._session.write([update for entity in entities for update in self._names.insertion(entity)])
+        known = map(_without_listeners, entities)
+        await self._session.write([update for entity in known for update in self._names.insertion(entity)])
 
     async def _modify(self, entities: Iterable[Entity]) -> None:
         for entity in entities:
@@ -95,7 +97,7 @@ class BfrtControl(Control):
                 await self._delete([entity])
                 await self._session.write(self._names.insertion(entity))
             else:
-                await self._session.write(self._names.modification(entity))
+                await self._session.write(self._names.modification(_without_listeners(entity)))
 
     async def _delete(self, entities: Iterable[Entity]) -> None:
         for entity in entities:
@@ -133,6 +135,14 @@ class BfrtControl(Control):
 
     async def _drops(self, reason: DropReason) -> int:
         return sum([(await self._cells(counter, [reason]))[reason][0] for counter in _DROP_COUNTERS])
+
+
+def _without_listeners(entity: Entity) -> Entity:
+    """Return an entity without the action parameter `ranks`, which a program without owned results does not have."""
+    if not isinstance(entity, fy.P4TableEntry) or not isinstance(entity.action, fy.P4TableAction):
+        return entity
+    arguments = {name: value for name, value in entity.action.args.items() if name != "ranks"}
+    return dataclasses.replace(entity, action=fy.Action(entity.action.name, **arguments))
 
 
 def map_requests(names: Names, *tables: Table) -> list[pb.Entity]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,6 +65,7 @@ class Job:
                 eth_src=host.mac,
                 ipv4_src=host.ip,
                 udp_src=host.udp_port,
+                kind=Kind.CONTRIBUTION,
                 job=self.id,
                 worker=rank,
                 secret=self.secret,
@@ -73,13 +75,14 @@ class Job:
             priority=1,
         )
 
-    def rank_entry(self, rank: int) -> fy.P4TableEntry:
-        """Return the entry that addresses results to a rank."""
+    def rank_entry(self, rank: int, listeners: Sequence[int] = ()) -> fy.P4TableEntry:
+        """Return the entry that addresses results to a rank; ``listeners`` are all ranks there, if there are others."""
         host = self.hosts[rank]
+        ranks = sum(1 << listener for listener in listeners or (rank,))
         return fy.P4TableEntry(
             "rank_table",
             match=fy.Match(job=self.id, rank=rank),
-            action=fy.Action("address_rank", eth_dst=host.mac, ipv4_dst=host.ip, udp_dst=host.udp_port),
+            action=fy.Action("address_rank", eth_dst=host.mac, ipv4_dst=host.ip, udp_dst=host.udp_port, ranks=ranks),
         )
 
     def group_entry(self) -> fy.P4MulticastGroupEntry:
@@ -126,19 +129,20 @@ class Job:
     def result(*contributions: Packet, asked_by: Packet | None = None) -> Packet:
         """Return the RESULT of contributions to one phase of a slot.
 
-        Its header is that of the last contribution, which completes it, or of ``asked_by``, to which it is resent. It
-        has values
-        if and only if any contribution has.
+        Its header is that of the last contribution, which completes it, or of ``asked_by``, to which it is resent,
+        except for the largest exponent, the sum of the checks and the smallest chunk. It has values if and only if any
+        contribution has.
         """
         lanes = zip(*(packet.values for packet in contributions if packet.values), strict=True)
         values = tuple(sum(lane) & _MASK for lane in lanes)
         trigger = contributions[-1] if asked_by is None else asked_by
         if values and not trigger.values:
-            trigger = replace(trigger, count=len(values), flags=Flag(trigger.flags & 0xFFFF ^ Flag.WITHOUT_VALUES))
+            trigger = replace(trigger, count=len(values), flags=Flag(trigger.flags & 0xFF ^ Flag.WITHOUT_VALUES))
         return replace(
             trigger,
             kind=Kind.RESULT,
             exponent=max(packet.exponent for packet in contributions),
             check=sum(packet.check for packet in contributions) & _MASK,
+            chunk=min(packet.chunk for packet in contributions),
             values=values,
         )

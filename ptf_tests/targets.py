@@ -18,6 +18,7 @@ from typing import Any
 
 from ptf_tests.tofino_emulator.program import PROGRAM, load_program, values_per_packet
 from switchml import dataplane
+from switchml.dataplane.constants import PROTOCOL_MAX_VALUES
 
 __all__ = ["Description", "HOST_PORTS", "MONITOR_PORT", "TARGETS", "Target", "TargetUnavailable"]
 
@@ -46,6 +47,7 @@ class Description:
     and of the tests, separated by a comma. ``shortest_frame`` is the minimum that the ports carry, in bytes.
     ``loses_on_purpose``: the pipeline has the loss tables.
     ``results_grow``: a contribution without values can be answered by a RESULT with values.
+    ``owned_results``: the copies of a RESULT that do not go to its owner have no values.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Description:
     recirculation: int = 68
     loses_on_purpose: bool = True
     results_grow: bool = True
+    owned_results: bool = True
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -98,6 +101,11 @@ class Target(ABC):
     values: tuple[int, ...] = (64, 256)
     max_workers = 64
     loses_on_purpose = True
+    # A RESULT of the parent that comes again changes nothing, even if it differs from the first one.
+    ignores_repeated_results = True
+    # The largest number of values in a RESULT that answers a packet without values.
+    most_growing_values = PROTOCOL_MAX_VALUES
+    owned_results = True
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -137,6 +145,11 @@ class Target(ABC):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the process has used."""
+        assert self._process is not None
+        return time.clock_gettime(~self._process.pid << 3 | 2)  # its clock, clock_getcpuclockid(3)
+
     def check_alive(self) -> None:
         """Raise RuntimeError if the switch has ended."""
         assert self._process is not None
@@ -172,6 +185,7 @@ class Bmv2(Target):
 
     name = "bmv2"
     needs_namespace = True
+    most_growing_values = 128  # it exits if a packet grows by more than 512 bytes
 
     @classmethod
     def check_available(cls) -> None:
@@ -190,7 +204,7 @@ class Bmv2(Target):
             *(self.name, f"unix:{self._socket}", values, interfaces),
             unix=False,
             shortest_frame=14,
-            results_grow=values <= 128,  # BMv2 exits if a packet grows by more than 512 bytes
+            results_grow=values <= self.most_growing_values,
         )
 
     def _command(self) -> Sequence[str]:
@@ -246,6 +260,8 @@ class TofinoEmulator(Target):
     values = (values_per_packet(load_program()),) if PROGRAM.exists() else ()
     max_workers = 32
     loses_on_purpose = False
+    owned_results = False
+    ignores_repeated_results = False
 
     @classmethod
     def check_available(cls) -> None:
@@ -268,6 +284,7 @@ class TofinoEmulator(Target):
             max_workers=self.max_workers,
             bfrt=address,
             loses_on_purpose=self.loses_on_purpose,
+            owned_results=self.owned_results,
         )
 
     def _sockets(self, port: int) -> tuple[Path, Path]:
@@ -323,6 +340,7 @@ class TofinoModel(Target):
             max_workers=32,
             bfrt=_BFRT_ADDRESS,
             loses_on_purpose=False,
+            owned_results=False,
         )
 
     def __enter__(self) -> Target:

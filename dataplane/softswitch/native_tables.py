@@ -83,17 +83,24 @@ class _WorkerTable(NativeTable):
         )
 
     def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
+        place, secret, kind = self._key(key, priority), key["secret"][0], key["kind"][0]
+        if action == "admit_parent":
+            job_mask, epoch, group, completed_here = arguments
+            self._switch.set_parent(*place, job_mask, epoch, group, bool(completed_here), secret, kind)
+            return
         worker_bit, job_mask, epoch, group = arguments
-        self._switch.set_worker(*self._key(key, priority), worker_bit, job_mask, epoch, group, key["secret"][0])
+        has_parent = action == "admit_below"
+        self._switch.set_worker(*place, worker_bit, job_mask, epoch, group, secret, kind, has_parent)
 
     def remove(self, key: Key, priority: int) -> None:
-        self._switch.delete_worker(*self._key(key, priority), key["secret"][0])
+        self._switch.delete_worker(*self._key(key, priority), key["secret"][0], key["kind"][0])
 
     def read_counter(self, key: Key, priority: int) -> tuple[int, int]:
-        return self._switch.worker_counter(*self._key(key, priority), key["secret"][0])
+        return self._switch.worker_counter(*self._key(key, priority), key["secret"][0], key["kind"][0])
 
     def write_counter(self, key: Key, priority: int, packets: int, byte_count: int) -> None:
-        self._switch.write_worker_counter(*self._key(key, priority), packets, byte_count, key["secret"][0])
+        secret, kind = key["secret"][0], key["kind"][0]
+        self._switch.write_worker_counter(*self._key(key, priority), packets, byte_count, secret, kind)
 
 
 class _JobTable(NativeTable):
@@ -107,8 +114,8 @@ class _JobTable(NativeTable):
 
 class _RankTable(NativeTable):
     def put(self, key: Key, priority: int, action: str, arguments: Sequence[int]) -> None:
-        eth_dst, ipv4_dst, udp_dst = arguments
-        self._switch.set_rank(key["job"][0], key["rank"][0], eth_dst, ipv4_dst, udp_dst)
+        eth_dst, ipv4_dst, udp_dst, ranks = arguments
+        self._switch.set_rank(key["job"][0], key["rank"][0], eth_dst, ipv4_dst, udp_dst, ranks)
 
     def remove(self, key: Key, priority: int) -> None:
         self._switch.delete_rank(key["job"][0], key["rank"][0])

@@ -35,7 +35,8 @@ _EXPECTED = (
     " a program compiled for BMv2 or Tofino is not for it"
 )
 _MAX_P4INFO_BYTES = 1024 * 1024  # SwitchML's P4Info has a few hundred bytes for each value of a packet
-_VALUES_ANNOTATION = "switchml_values_per_packet"
+# The annotations of a pipeline that follow from its dimensions.
+_ANNOTATIONS = ("switchml_values_per_packet", "switchml_streamed", "switchml_owned_results")
 _MAX_DIFFERENCES = 5
 
 
@@ -114,8 +115,8 @@ def verify(config: p4r.ForwardingPipelineConfig, supported: p4i.P4Info, default:
 def describe_difference(expected: p4i.P4Info, given: p4i.P4Info) -> str | None:
     """Return a text about the differences between two P4Infos, or None if they describe the same pipeline.
 
-    Register sizes, the number of lane registers and the values-per-packet annotation are dimensions, which the device
-    configuration gives, so they are not compared. Neither are documentation and the package's version.
+    Register sizes, the number of lane registers and the annotations in ``_ANNOTATIONS`` follow from the dimensions,
+    which the device configuration gives, so they are not compared. Neither are documentation and the package's version.
     """
     left, right = _without_dimensions(expected), _without_dimensions(given)
     differences: list[str] = []
@@ -140,8 +141,8 @@ def _without_dimensions(p4info: p4i.P4Info) -> p4i.P4Info:
     stripped.pkg_info.ClearField("version")
     stripped.pkg_info.ClearField("doc")
     for table in stripped.tables:
-        _remove_values_annotation(table.preamble)
-    _remove_values_annotation(stripped.pkg_info)
+        _remove_annotations(table.preamble)
+    _remove_annotations(stripped.pkg_info)
     for register in stripped.registers:
         register.ClearField("size")
     registers = [register for register in stripped.registers if not _is_further_lane(register)]
@@ -157,9 +158,9 @@ def _is_further_lane(register: p4i.Register) -> bool:
     )
 
 
-def _remove_values_annotation(holder: p4i.Preamble | p4i.PkgInfo) -> None:
-    kept = [a for a in holder.annotations if not a.lstrip("@").startswith(_VALUES_ANNOTATION)]
-    structured = [a for a in holder.structured_annotations if a.name != _VALUES_ANNOTATION]
+def _remove_annotations(holder: p4i.Preamble | p4i.PkgInfo) -> None:
+    kept = [a for a in holder.annotations if not a.lstrip("@").startswith(_ANNOTATIONS)]
+    structured = [a for a in holder.structured_annotations if a.name not in _ANNOTATIONS]
     for name in ("annotations", "annotation_locations", "structured_annotations"):
         holder.ClearField(name)
     holder.annotations.extend(kept)

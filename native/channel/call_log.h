@@ -15,11 +15,14 @@
 
 namespace switchml::channel {
 
+// The distance between two kinds that differ only in how a call's elements are divided among the ranks.
+constexpr uint64_t kKindsOfCalls = 256;
+
 // Times are monotonic_nanoseconds(); the counters say what the thread did between `begun` and `ended`, for this call or
 // for another one at the same time.
 struct CallTimes : counters::Thread {
   uint64_t sequence = 0;  // among the rank's calls, from 0
-  uint64_t kind = 0;      // CallKind of switchml/native/codecs/make_codec.h
+  uint64_t kind = 0;      // CallKind + kKindsOfCalls * Division (switchml/native/codecs)
   uint64_t bytes = 0;     // of the tensor
   uint64_t submitted = 0;
   uint64_t begun = 0;     // work on its first chunk began

@@ -30,20 +30,22 @@
 
 namespace switchml::channel {
 
-// The header fields that travel with the values of one contribution, or of its result.
+// The stream position of one contribution, or of its result, and the header fields that travel with its values.
 struct Ticket {
+  uint32_t position;  // modulo 2^32
   uint32_t chunk;
   uint32_t check;
   uint16_t exponent;
   uint16_t count;
-  uint16_t flags;
   uint16_t format;
+  uint8_t owner;
+  uint8_t flags;
 };
 
 // Constant once the server has made the memory.
 struct Geometry {
   static constexpr uint32_t kInPlace = 2;
-  static constexpr uint64_t kMagic = 0x53574D4C43483036;  // "SWMLCH06": changes with any change of layout
+  static constexpr uint64_t kMagic = 0x53574D4C43483038;  // "SWMLCH08": changes with any change of layout
 
   uint64_t magic;
   uint32_t slots;   // a power of two
@@ -52,6 +54,9 @@ struct Geometry {
   uint32_t world_size;
   uint32_t results_apart;  // 1: results are in the job's memory, one buffer a slot; kInPlace: in place of contributions
   uint32_t streaming;      // 1: from core to core, stores that bypass the caches are faster here
+  // 1: the ranks of a phase may differ in whether they send values, and its result names the smallest chunk of theirs.
+  uint32_t optional_values;
+  uint32_t owned_results;  // 1: a result that only one rank reads may come to the others without values
   // The CPUs, by number, near which the server has the values of this rank; none where first is above last.
   uint32_t first_cpu;
   uint32_t last_cpu;
@@ -61,6 +66,7 @@ struct Geometry {
 struct ServerCounters {
   std::atomic<uint64_t> position;  // contributions taken for the first time
   std::atomic<uint64_t> sent;      // all that were put into the pipeline
+  std::atomic<uint64_t> sent_without_values;
   std::atomic<uint64_t> received;  // results
   std::atomic<uint64_t> retransmissions;
   std::atomic<uint64_t> ignored;  // results of no slot in flight
@@ -74,6 +80,7 @@ struct ProcessCounters {
   std::atomic<uint64_t> wait_ns;
   std::atomic<uint64_t> dequantize_ns;
   std::atomic<uint64_t> sleeps;  // how often it went to sleep
+  std::atomic<uint64_t> sparse_calls_dense;
   // Its state (ThreadState) and since when, which those above do not count yet; 0 while they change.
   std::atomic<uint64_t> state;
   std::atomic<uint64_t> since;

@@ -7,26 +7,27 @@ namespace switchml::channel {
 
 SenderSlots::SenderSlots(const Sender& sender) : sender_(sender), slots_(sender.slots) {
   for (uint32_t slot = 0; slot < sender.slots; ++slot) {
-    slots_[slot].ticket.chunk = slot;
+    slots_[slot].ticket.position = slot;
   }
 }
 
-// A slot serves one chunk in one or several phases, then the chunk one pool further on. No chunk is more than a pool
-// behind the furthest: its slot would not have been free for that one.
-bool SenderSlots::in_stream_order(uint32_t slot, uint32_t chunk) const {
-  const uint32_t before = slots_[slot].ticket.chunk;
-  return (chunk == before || chunk == before + sender_.slots) && has_reached(chunk, stream_end_ - sender_.slots);
+// A slot serves one position in one or several phases, then the position one pool further on. No position is more than
+// a pool behind the furthest: its slot would not have been free for that one.
+bool SenderSlots::in_stream_order(uint32_t slot, uint32_t position) const {
+  const uint32_t before = slots_[slot].ticket.position;
+  return (position == before || position == before + sender_.slots) &&
+         has_reached(position, stream_end_ - sender_.slots);
 }
 
 bool SenderSlots::submit(uint32_t slot, const Ticket& ticket) {
   if (slot >= sender_.slots || slots_[slot].state != State::with_process || slots_[slot].phase >= sender_.slot_uses ||
-      !in_stream_order(slot, ticket.chunk)) {
+      !in_stream_order(slot, ticket.position)) {
     return false;
   }
   slots_[slot].ticket = ticket;
   slots_[slot].state = State::queued;
-  if (has_reached(ticket.chunk, stream_end_)) {
-    stream_end_ = ticket.chunk + 1;
+  if (has_reached(ticket.position, stream_end_)) {
+    stream_end_ = ticket.position + 1;
   }
   return true;
 }
@@ -37,13 +38,14 @@ wire::Header SenderSlots::header(uint32_t slot) const {
   wire::Header header;
   header.kind = static_cast<uint8_t>(wire::Kind::contribution);
   header.job = sender_.job;
-  header.worker = sender_.rank;
+  header.worker = sender_.worker;
   header.format = static_cast<uint8_t>(std::min<uint16_t>(ticket.format, kNoFormat));
   header.exponent = ticket.exponent;
   header.slot = static_cast<uint16_t>((sender_.slot_base + slot) << 1U | (phase & 1U));
   header.count = ticket.count;
   header.epoch = sender_.epoch;
-  header.flags = static_cast<uint16_t>(ticket.flags & ~wire::flag::retransmission);
+  header.owner = ticket.owner;
+  header.flags = static_cast<uint8_t>(ticket.flags & ~wire::flag::retransmission);
   header.phase = phase;
   header.chunk = ticket.chunk;
   header.check = ticket.check;
@@ -56,12 +58,14 @@ Ticket SenderSlots::complete(uint32_t slot, const wire::Header& result) {
   slots_[slot].phase += 1;
   uses_ = std::max(uses_, slots_[slot].phase);
   in_flight_ -= 1;
-  return {result.chunk,
+  return {slots_[slot].ticket.position,
+          result.chunk,
           result.check,
           result.exponent,
           result.count,
-          static_cast<uint16_t>(result.flags & ~wire::flag::retransmission),
-          result.format};
+          result.format,
+          result.owner,
+          static_cast<uint8_t>(result.flags & ~wire::flag::retransmission)};
 }
 
 bool SenderSlots::fetch(const std::vector<uint32_t>& targets) {

@@ -18,7 +18,7 @@ constexpr uint8_t kNoFormat = UINT8_MAX;
 // The fields of a rank's headers that its process cannot choose.
 struct Sender {
   uint16_t job = 0;
-  uint8_t rank = 0;
+  uint8_t worker = 0;
   uint16_t epoch = 0;
   uint32_t secret = 0;
   uint16_t slot_base = 0;  // first pool index
@@ -36,22 +36,22 @@ class SenderSlots {
 
   uint32_t size() const { return sender_.slots; }
   State state(uint32_t slot) const { return slots_[slot].state; }
-  // The state of a chunk's slot; with_process when that holds another chunk.
-  State state_of(uint32_t chunk) const {
-    const Slot& slot = slots_[chunk % sender_.slots];
-    return slot.ticket.chunk == chunk ? slot.state : State::with_process;
+  // The state of a position's slot; with_process when another position has it.
+  State state_of(uint32_t position) const {
+    const Slot& slot = slots_[position % sender_.slots];
+    return slot.ticket.position == position ? slot.state : State::with_process;
   }
   // The ticket of the contribution that is queued or in flight.
   const Ticket& ticket(uint32_t slot) const { return slots_[slot].ticket; }
   uint32_t in_flight() const { return in_flight_; }
-  // One past the highest chunk that was submitted.
+  // One past the highest position that was submitted.
   uint32_t stream_end() const { return stream_end_; }
   // Phases of the slot that was used most.
   uint32_t uses() const { return uses_; }
 
   // Queues what the process has submitted. `ticket` is a copy that the process cannot change. Returns false, and
   // changes nothing, for what no process of this release submits: a slot outside of the pool, one that the process does
-  // not have, one whose phases are used up, or a chunk that is not in the order of the stream.
+  // not have, one whose phases are used up, or a position that is not in the order of the stream.
   bool submit(uint32_t slot, const Ticket& ticket);
   // The queued contribution is sent for the first time.
   void send(uint32_t slot) {
@@ -82,10 +82,10 @@ class SenderSlots {
   struct Slot {
     uint32_t phase = 0;
     State state = State::with_process;
-    Ticket ticket{};  // of the last submission; at first its chunk is the first that the slot can have
+    Ticket ticket{};  // of the last submission; at first its position is the first that the slot can have
   };
 
-  bool in_stream_order(uint32_t slot, uint32_t chunk) const;
+  bool in_stream_order(uint32_t slot, uint32_t position) const;
 
   Sender sender_;
   std::vector<Slot> slots_;

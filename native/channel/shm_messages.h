@@ -15,7 +15,7 @@
 namespace switchml::channel {
 
 struct ShmRequest {
-  static constexpr uint64_t kMagic = 0x53574D4C53523032;  // "SWMLSR02"
+  static constexpr uint64_t kMagic = 0x53574D4C53523034;  // "SWMLSR04"
   static constexpr uint32_t kWhoAreYou = 1;               // asks for the switch and the number of its port
   static constexpr uint32_t kBind = 2;
   static constexpr uint32_t kFreeze = 3;
@@ -32,6 +32,8 @@ struct ShmRequest {
   uint8_t rank;
   uint8_t world_size;
   uint32_t secret;
+  uint32_t optional_values;  // 0 or 1; as in Geometry
+  uint32_t owned_results;    // the same
 };
 
 struct ShmAnswer {

@@ -34,6 +34,7 @@ inline counters::Thread thread_times_of(const ProcessCounters& counters, uint64_
 inline counters::Process process_counters_of(const ProcessCounters& counters, const CallLog& calls) {
   counters::Process found = calls.totals();
   found.sleeps = counters.sleeps.load(std::memory_order_relaxed);
+  found.sparse_calls_dense = counters.sparse_calls_dense.load(std::memory_order_relaxed);
   return found;
 }
 

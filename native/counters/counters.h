@@ -11,6 +11,7 @@ namespace switchml::counters {
 // Packets of a rank.
 struct Rank {
   uint64_t sent = 0;
+  uint64_t sent_without_values = 0;
   uint64_t received = 0;
   uint64_t retransmissions = 0;
   uint64_t fast_retransmissions = 0;
@@ -18,6 +19,7 @@ struct Rank {
 
   void add(const Rank& other) {
     sent += other.sent;
+    sent_without_values += other.sent_without_values;
     received += other.received;
     retransmissions += other.retransmissions;
     fast_retransmissions += other.fast_retransmissions;
@@ -29,6 +31,8 @@ struct Rank {
   static constexpr auto fields(Make make) {
     return std::make_tuple(
         make("sent", &Rank::sent, "contributions sent, including retransmissions"),
+        make("sent_without_values", &Rank::sent_without_values,
+             "contributions sent without values, including retransmissions"),
         make("received", &Rank::received, "results accepted"),
         make("retransmissions", &Rank::retransmissions, "after a timeout"),
         make("fast_retransmissions", &Rank::fast_retransmissions, "after results of later contributions"),
@@ -63,6 +67,7 @@ struct Process {
   uint64_t bytes = 0;
   uint64_t call_time_ns = 0;
   runtime::DurationCounts calls_by_duration{};
+  uint64_t sparse_calls_dense = 0;
   uint64_t sleeps = 0;
 
   void add(const Process& other) {
@@ -70,6 +75,7 @@ struct Process {
     bytes += other.bytes;
     call_time_ns += other.call_time_ns;
     runtime::add_counts(&calls_by_duration, other.calls_by_duration);
+    sparse_calls_dense += other.sparse_calls_dense;
     sleeps += other.sleeps;
   }
 
@@ -81,6 +87,8 @@ struct Process {
         make("bytes", &Process::bytes, "bytes of the tensors of calls that have ended"),
         make("call_time_ns", &Process::call_time_ns, "from submission to end, all calls together"),
         make("calls_by_duration", &Process::calls_by_duration, "calls from submission to end"),
+        make("sparse_calls_dense", &Process::sparse_calls_dense,
+             "sparse calls that were made as dense ones, as the switches or the array require"),
         make("sleeps", &Process::sleeps, "number of times that the process's thread slept for results"));
   }
 };

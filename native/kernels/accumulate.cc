@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include "native/kernels/accumulate_neon.h"
-#include "native/wire/constants.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -16,7 +15,7 @@ namespace switchml::kernels {
 namespace {
 
 using AddFunction = void (*)(uint8_t* sums, const uint8_t* values, size_t count);
-using SumFunction = void (*)(uint8_t* const* buffers, size_t buffer_count, size_t count, bool streaming);
+using SumFunction = void (*)(const SumBuffers& buffers, size_t count, bool streaming);
 
 uint32_t word_at(const uint8_t* words, size_t index) {
   uint32_t word;
@@ -32,18 +31,19 @@ void add_portable(uint8_t* sums, const uint8_t* values, size_t count) {
   }
 }
 
-void sum_from(uint8_t* const* buffers, size_t buffer_count, size_t first, size_t count) {
-  for (size_t i = first; i < count; ++i) {
+// Adds up the words from number `begin` on.
+void sum_from(const SumBuffers& buffers, size_t begin, size_t count) {
+  for (size_t i = begin; i < count; ++i) {
     uint32_t sum = 0;
-    for (size_t buffer = 0; buffer < buffer_count; ++buffer) sum += word_at(buffers[buffer], i);
+    for (size_t buffer = 0; buffer < buffers.sources; ++buffer) sum += word_at(buffers.first[buffer], i);
     sum = __builtin_bswap32(sum);
-    for (size_t buffer = 0; buffer < buffer_count; ++buffer) std::memcpy(buffers[buffer] + 4 * i, &sum, sizeof sum);
+    for (size_t buffer = buffers.first_written; buffer < buffers.count; ++buffer) {
+      std::memcpy(buffers.first[buffer] + 4 * i, &sum, sizeof sum);
+    }
   }
 }
 
-void sum_portable(uint8_t* const* buffers, size_t buffer_count, size_t count, bool /*streaming*/) {
-  sum_from(buffers, buffer_count, 0, count);
-}
+void sum_portable(const SumBuffers& buffers, size_t count, bool /*streaming*/) { sum_from(buffers, 0, count); }
 
 #if defined(__x86_64__)
 
@@ -74,20 +74,24 @@ __attribute__((target("avx512f,avx512bw,prfchw"))) void add_avx512(uint8_t* sums
 // Prefetch distance in bytes. Explicit prefetches help because the buffers are many, short, and in other cores' caches.
 constexpr size_t kAhead = 1024;
 
-__attribute__((target("avx2,prfchw"))) void sum_avx2(uint8_t* const* buffers, size_t buffer_count, size_t count,
-                                                     bool streaming) {
+__attribute__((target("avx2,prfchw"))) void sum_avx2(const SumBuffers& buffers, size_t count, bool streaming) {
   const __m256i swap = _mm256_broadcastsi128_si256(_mm_set_epi8(12, 13, 14, 15, 8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3));
   size_t i = 0;
   for (; i + 8 <= count; i += 8) {
     __m256i sum = _mm256_setzero_si256();
-    for (size_t buffer = 0; buffer < buffer_count; ++buffer) {
-      __builtin_prefetch(buffers[buffer] + 4 * i + kAhead, 1);
-      const __m256i value = _mm256_load_si256(reinterpret_cast<const __m256i*>(buffers[buffer] + 4 * i));
+    for (size_t buffer = 0; buffer < buffers.sources; ++buffer) {
+      const uint8_t* words = buffers.first[buffer] + 4 * i;
+      if (buffer < buffers.first_written) {
+        __builtin_prefetch(words + kAhead, 0);
+      } else {
+        __builtin_prefetch(words + kAhead, 1);
+      }
+      const __m256i value = _mm256_load_si256(reinterpret_cast<const __m256i*>(words));
       sum = _mm256_add_epi32(sum, _mm256_shuffle_epi8(value, swap));
     }
     sum = _mm256_shuffle_epi8(sum, swap);
-    for (size_t buffer = 0; buffer < buffer_count; ++buffer) {
-      auto* at = reinterpret_cast<__m256i*>(buffers[buffer] + 4 * i);
+    for (size_t buffer = buffers.first_written; buffer < buffers.count; ++buffer) {
+      auto* at = reinterpret_cast<__m256i*>(buffers.first[buffer] + 4 * i);
       if (streaming) {
         _mm256_stream_si256(at, sum);
       } else {
@@ -95,7 +99,7 @@ __attribute__((target("avx2,prfchw"))) void sum_avx2(uint8_t* const* buffers, si
       }
     }
   }
-  sum_from(buffers, buffer_count, i, count);
+  sum_from(buffers, i, count);
 }
 
 // Prefetches a cache line for writing, or only for reading if the stores will bypass the caches.
@@ -137,42 +141,53 @@ __attribute__((target("avx512f,avx512bw,prfchw"))) void sum_fixed_avx512(uint8_t
 }
 
 template <bool kStreaming>
-__attribute__((target("avx512f,avx512bw,prfchw"))) void sum_any_avx512(uint8_t* const* buffers, size_t buffer_count,
-                                                                       size_t bytes) {
+__attribute__((target("avx512f,avx512bw,prfchw"))) void sum_any_avx512(const SumBuffers& buffers, size_t bytes) {
   const __m512i swap = _mm512_set4_epi32(0x0C0D0E0F, 0x08090A0B, 0x04050607, 0x00010203);
   for (size_t at = 0; at < bytes; at += 64) {
     __m512i sum = _mm512_setzero_si512();
-    for (size_t buffer = 0; buffer < buffer_count; ++buffer) {
-      fetch<kStreaming>(buffers[buffer] + at + kAhead);
-      sum = _mm512_add_epi32(sum, _mm512_shuffle_epi8(_mm512_load_si512(buffers[buffer] + at), swap));
+    for (size_t buffer = 0; buffer < buffers.sources; ++buffer) {
+      const uint8_t* words = buffers.first[buffer] + at;
+      if (buffer < buffers.first_written) {
+        __builtin_prefetch(words + kAhead, 0);
+      } else {
+        fetch<kStreaming>(words + kAhead);
+      }
+      sum = _mm512_add_epi32(sum, _mm512_shuffle_epi8(_mm512_load_si512(words), swap));
     }
     sum = _mm512_shuffle_epi8(sum, swap);
-    for (size_t buffer = 0; buffer < buffer_count; ++buffer) store<kStreaming>(buffers[buffer] + at, sum);
+    for (size_t buffer = buffers.first_written; buffer < buffers.sources; ++buffer) {
+      store<kStreaming>(buffers.first[buffer] + at, sum);
+    }
+    for (size_t buffer = buffers.sources; buffer < buffers.count; ++buffer) {
+      if (!kStreaming) fetch<kStreaming>(buffers.first[buffer] + at + kAhead);
+      store<kStreaming>(buffers.first[buffer] + at, sum);
+    }
   }
 }
 
 template <bool kStreaming>
-void sum_vectors_avx512(uint8_t* const* buffers, size_t buffer_count, size_t bytes) {
-  switch (buffer_count) {
+void sum_vectors_avx512(const SumBuffers& buffers, size_t bytes) {
+  const bool all = buffers.first_written == 0 && buffers.sources == buffers.count;
+  switch (all ? buffers.count : 0) {
     case 2:
-      return sum_fixed_avx512<2, kStreaming>(buffers, bytes);
+      return sum_fixed_avx512<2, kStreaming>(buffers.first, bytes);
     case 4:
-      return sum_fixed_avx512<4, kStreaming>(buffers, bytes);
+      return sum_fixed_avx512<4, kStreaming>(buffers.first, bytes);
     case 8:
-      return sum_fixed_avx512<8, kStreaming>(buffers, bytes);
+      return sum_fixed_avx512<8, kStreaming>(buffers.first, bytes);
     default:
-      return sum_any_avx512<kStreaming>(buffers, buffer_count, bytes);
+      return sum_any_avx512<kStreaming>(buffers, bytes);
   }
 }
 
-void sum_avx512(uint8_t* const* buffers, size_t buffer_count, size_t count, bool streaming) {
+void sum_avx512(const SumBuffers& buffers, size_t count, bool streaming) {
   const size_t in_vectors = count / 16 * 16;
   if (streaming) {
-    sum_vectors_avx512<true>(buffers, buffer_count, 4 * in_vectors);
+    sum_vectors_avx512<true>(buffers, 4 * in_vectors);
   } else {
-    sum_vectors_avx512<false>(buffers, buffer_count, 4 * in_vectors);
+    sum_vectors_avx512<false>(buffers, 4 * in_vectors);
   }
-  sum_from(buffers, buffer_count, in_vectors, count);
+  sum_from(buffers, in_vectors, count);
 }
 
 #endif
@@ -213,11 +228,10 @@ void use_instructions_to_add(Instructions instructions) {
 
 void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count) { in_use.add(sums, values, count); }
 
-void sum_in_place(uint8_t* const* buffers, size_t buffer_count, uint8_t* kept, size_t count, bool streaming) {
-  if (kept == nullptr) return in_use.sum(buffers, buffer_count, count, streaming);
-  std::array<uint8_t*, wire::protocol::max_workers + 1> all;
-  *std::copy_n(buffers, buffer_count, all.begin()) = kept;
-  in_use.sum(all.data(), buffer_count + 1, count, streaming);
+void sum_buffers(const SumBuffers& buffers, size_t count, bool streaming) {
+  SumBuffers written = buffers;
+  if (buffers.sources == 1) written.first_written = 1;  // it has its words already
+  if (written.first_written < written.count) in_use.sum(written, count, streaming);
 }
 
 }  // namespace switchml::kernels

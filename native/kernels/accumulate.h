@@ -13,11 +13,20 @@ namespace switchml::kernels {
 // `values` anywhere.
 void add_big_endian(uint8_t* sums, const uint8_t* values, size_t count);
 
-// Adds up the i-th words of `buffer_count` buffers (at least one) and of `kept` (may be null) modulo 2^32, and writes
-// the sum over each of those words, in one pass. All buffers start at a multiple of 64 bytes. With `streaming` the sums
-// bypass the caches where the CPU can do that: other threads then see them after a release store only if
-// fence_streaming_stores() was called before it.
-void sum_in_place(uint8_t* const* buffers, size_t buffer_count, uint8_t* kept, size_t count, bool streaming);
+// Buffers that each start at a multiple of 64 bytes. The first `sources` are added up. Those from `first_written` on
+// get the sum.
+struct SumBuffers {
+  uint8_t* const* first;
+  size_t count;
+  size_t sources;            // from 1 to `count`
+  size_t first_written = 0;  // at most `sources`
+};
+
+// Adds up the i-th words of the sources modulo 2^32 and writes the sum over the i-th words of the buffers that get it,
+// for i below `count`, in one pass; the words of a single source stay where they are. All buffers get the same words
+// even if a process changes the sources at the same time. With `streaming` the sums bypass the caches where the CPU can
+// do that: other threads then see them after a release store only if fence_streaming_stores() was called before it.
+void sum_buffers(const SumBuffers& buffers, size_t count, bool streaming);
 
 // Returns, and sets, the instructions in use. Setting is for tests and benchmarks: no other thread may be adding.
 // Throws std::invalid_argument if the CPU does not have the instructions.

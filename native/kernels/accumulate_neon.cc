@@ -28,17 +28,23 @@ void add_neon(uint8_t* sums, const uint8_t* values, size_t count) {
   }
 }
 
-void sum_neon(uint8_t* const* buffers, size_t buffer_count, size_t count, bool /*streaming*/) {
+void sum_neon(const SumBuffers& buffers, size_t count, bool /*streaming*/) {
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    uint32x4_t sum = load(buffers[0] + 4 * i);
-    for (size_t buffer = 1; buffer < buffer_count; ++buffer) sum = vaddq_u32(sum, load(buffers[buffer] + 4 * i));
-    for (size_t buffer = 0; buffer < buffer_count; ++buffer) store(buffers[buffer] + 4 * i, sum);
+    uint32x4_t sum = load(buffers.first[0] + 4 * i);
+    for (size_t buffer = 1; buffer < buffers.sources; ++buffer) {
+      sum = vaddq_u32(sum, load(buffers.first[buffer] + 4 * i));
+    }
+    for (size_t buffer = buffers.first_written; buffer < buffers.count; ++buffer) {
+      store(buffers.first[buffer] + 4 * i, sum);
+    }
   }
   for (; i < count; ++i) {
     uint32_t sum = 0;
-    for (size_t buffer = 0; buffer < buffer_count; ++buffer) sum += wire::load32(buffers[buffer] + 4 * i);
-    for (size_t buffer = 0; buffer < buffer_count; ++buffer) wire::store32(buffers[buffer] + 4 * i, sum);
+    for (size_t buffer = 0; buffer < buffers.sources; ++buffer) sum += wire::load32(buffers.first[buffer] + 4 * i);
+    for (size_t buffer = buffers.first_written; buffer < buffers.count; ++buffer) {
+      wire::store32(buffers.first[buffer] + 4 * i, sum);
+    }
   }
 }
 

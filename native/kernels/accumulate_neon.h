@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "native/kernels/accumulate.h"
+
 namespace switchml::kernels {
 
 void add_neon(uint8_t* sums, const uint8_t* values, size_t count);
-void sum_neon(uint8_t* const* buffers, size_t buffer_count, size_t count, bool streaming);
+void sum_neon(const SumBuffers& buffers, size_t count, bool streaming);
 
 }  // namespace switchml::kernels
 

@@ -52,22 +52,37 @@ struct Factors {
 // The functions for values of one type.
 template <typename Value>
 struct ValueFunctions {
-  uint16_t (*block_exponent)(const Value* values, size_t count);
+  uint32_t (*largest_magnitude)(const Value* values, size_t count);
   // `next` is never null: prefetching memory that is already in the cache costs nothing.
   uint32_t (*quantize)(const Value* values, size_t count, Factors factors, uint8_t* words, bool streaming,
                        const uint8_t* next);
-  // Precondition: the shift is at most kLargestShift; the portable function takes any.
+  // Preconditions: the shift is at most largest_shift(), the divisor at most kLargestDivisor; the portable function
+  // takes any.
   uint32_t (*dequantize)(const uint8_t* words, size_t count, int shift, float divisor, Value* values);
   // Conversions to float32 and back; null for float32 itself.
   void (*widen)(const Value* values, size_t count, float* floats);
   void (*narrow)(const float* floats, size_t count, Value* values);
 };
 
-// The product of a word and 2^-shift in float32 is exact (except for overflow) as long as it cannot be subnormal; the
-// smallest one is 1 * 2^-shift. For 16-bit types the quotient must not be subnormal either before it is rounded.
+// Returns the largest shift for which the functions for instruction sets round a quotient once, where the divisor is
+// below 2^divisor_bits. The product of a word and 2^-shift in float32 is exact (except for overflow) as long as it
+// cannot be subnormal; the smallest one is 1 * 2^-shift. For 16-bit types the quotient must not be subnormal either
+// before it is rounded.
 template <typename Value>
-constexpr int kLargestShift = sizeof(Value) == sizeof(float) ? kLargestFactor : kLargestFactor - 6;
-static_assert(wire::protocol::max_workers <= 1 << 6, "an average divides by at most max_workers");
+constexpr int largest_shift(int divisor_bits) {
+  return sizeof(Value) == sizeof(float) ? kLargestFactor : kLargestFactor - divisor_bits;
+}
+
+// The largest divisor for which they round a quotient once. The quotients of float32 are computed in double, where
+// those of any number of ranks are exact enough (kernels_portable.cc). For 16-bit types the word is rounded to odd in
+// float32, then divided there. That gives the right number if the divisor times a number halfway between two of Value
+// is a float32 number whose last bit is 0, so that the rounded word is on the same side of it as the word. Such numbers
+// have 12 bits in Float16 and 9 in BFloat16; the product may have 23.
+template <typename Value>
+constexpr float kLargestDivisor = wire::protocol::max_world;
+template <>
+constexpr float kLargestDivisor<Float16> = 1 << 11;
+static_assert(wire::protocol::max_world <= 1 << 12, "an average divides by at most 2^12 ranks");
 
 // The number of thresholds of stochastic rounding: it rounds numbers with as many steps between two integers (lanes.h).
 constexpr float kThresholds = 0x1p16F;
@@ -190,7 +205,7 @@ struct NumberOf<Boolean> {
 };
 
 template <typename Value>
-uint16_t block_exponent(const Value* values, size_t first, size_t count);
+uint32_t largest_magnitude(const Value* values, size_t first, size_t count);
 template <typename Value>
 uint32_t quantize(const Value* values, size_t first, size_t count, Factors factors, uint8_t* words);
 template <typename Value>
@@ -234,17 +249,6 @@ template <typename Integer>
     }
   }
   return true;
-}
-
-// Returns the float32 exponent field of a magnitude: the bits of a value without its sign.
-inline uint16_t exponent_of(uint32_t magnitude, const float* /*type*/) {
-  return static_cast<uint16_t>(magnitude >> 23);
-}
-inline uint16_t exponent_of(uint32_t magnitude, const Float16* /*type*/) {
-  return static_cast<uint16_t>(bits_of(kernels::widen(Float16{static_cast<uint16_t>(magnitude)})) >> 23);
-}
-inline uint16_t exponent_of(uint32_t magnitude, const BFloat16* /*type*/) {
-  return static_cast<uint16_t>(magnitude >> 7);
 }
 
 }  // namespace portable

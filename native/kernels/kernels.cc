@@ -1,7 +1,9 @@
 // Chooses the instruction set, once per process.
 #include "native/kernels/kernels.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 
 #include "native/kernels/kernel_functions.h"
@@ -46,6 +48,11 @@ Instructions chosen = best_of_processor();
 const Functions* in_use = functions_for(chosen);
 const LaneFunctions* lanes_in_use = lane_functions_for(chosen);
 
+bool are_zeros(const uint8_t* words, size_t count) {
+  const size_t bytes = count * sizeof(uint32_t);
+  return bytes == 0 || (words[0] == 0 && std::memcmp(words, words + 1, bytes - 1) == 0);
+}
+
 }  // namespace
 
 Instructions best_instructions() { return best_of_processor(); }
@@ -62,8 +69,23 @@ void use_instructions(Instructions instructions) {
 }
 
 template <typename Value>
-uint16_t block_exponent(const Value* values, size_t count) {
-  return in_use->of(values).block_exponent(values, count);
+uint32_t largest_magnitude(const Value* values, size_t count) {
+  return in_use->of(values).largest_magnitude(values, count);
+}
+
+template <>
+uint16_t exponent_of<float>(uint32_t magnitude) {
+  return static_cast<uint16_t>(magnitude >> 24);
+}
+
+template <>
+uint16_t exponent_of<BFloat16>(uint32_t magnitude) {
+  return static_cast<uint16_t>(magnitude >> 8);
+}
+
+template <>
+uint16_t exponent_of<Float16>(uint32_t magnitude) {
+  return static_cast<uint16_t>(bits_of(widen(Float16{static_cast<uint16_t>(magnitude >> 1)})) >> 23);
 }
 
 template <typename Value>
@@ -74,13 +96,20 @@ uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, 
 
 template <typename Value>
 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values) {
-  int binary_digits = 0;
-  if (std::frexp(divisor, &binary_digits) == 0.5F) {  // dividing by a power of two costs nothing
-    shift += binary_digits - 1;
+  int divisor_bits = 0;
+  if (std::frexp(divisor, &divisor_bits) == 0.5F) {  // dividing by a power of two costs nothing
+    shift += divisor_bits - 1;
     divisor = 1.0F;
+    divisor_bits = 0;
   }
-  const Functions& functions = shift <= kLargestShift<Value> ? *in_use : kPortable;
-  return functions.of(values).dequantize(words, count, shift, divisor, values);
+  if (shift <= largest_shift<Value>(divisor_bits) && divisor <= kLargestDivisor<Value>) {
+    return in_use->of(values).dequantize(words, count, shift, divisor, values);
+  }
+  if (are_zeros(words, count)) {  // nearly all blocks with such a shift, because the exponent of zeros is the lowest
+    std::fill_n(values, count, Value{});
+    return 0;
+  }
+  return kPortable.of(values).dequantize(words, count, shift, divisor, values);
 }
 
 template <typename Half>
@@ -93,13 +122,13 @@ void narrow(const float* floats, size_t count, Half* values) {
   in_use->of(values).narrow(floats, count, values);
 }
 
-template uint16_t block_exponent(const float*, size_t);
+template uint32_t largest_magnitude(const float*, size_t);
 template uint32_t quantize(const float*, size_t, int, uint8_t*, bool, const float*);
 template uint32_t dequantize(const uint8_t*, size_t, int, float, float*);
-template uint16_t block_exponent(const Float16*, size_t);
+template uint32_t largest_magnitude(const Float16*, size_t);
 template uint32_t quantize(const Float16*, size_t, int, uint8_t*, bool, const Float16*);
 template uint32_t dequantize(const uint8_t*, size_t, int, float, Float16*);
-template uint16_t block_exponent(const BFloat16*, size_t);
+template uint32_t largest_magnitude(const BFloat16*, size_t);
 template uint32_t quantize(const BFloat16*, size_t, int, uint8_t*, bool, const BFloat16*);
 template uint32_t dequantize(const uint8_t*, size_t, int, float, BFloat16*);
 template void widen(const Float16*, size_t, float*);

@@ -23,9 +23,26 @@ void use_instructions(Instructions instructions);
 
 // Value is float, Float16 or BFloat16. The comments below treat every value as the float32 number that it equals.
 
-// Returns the largest IEEE 754 exponent field (0..255) of the values; 255 if one is NaN or infinite.
+// Returns the largest of the values' bits after their signs have moved from the highest place to the lowest: 0 if all
+// values are +0.0, and 1 if all are zero and one is -0.0.
 template <typename Value>
-uint16_t block_exponent(const Value* values, size_t count);
+uint32_t largest_magnitude(const Value* values, size_t count);
+
+// Returns the IEEE 754 exponent field (0..255) of a result of largest_magnitude(); 255 if one is NaN or infinite.
+template <typename Value>
+uint16_t exponent_of(uint32_t magnitude);
+template <>
+uint16_t exponent_of<float>(uint32_t magnitude);
+template <>
+uint16_t exponent_of<Float16>(uint32_t magnitude);
+template <>
+uint16_t exponent_of<BFloat16>(uint32_t magnitude);
+
+// Returns the largest exponent field of the values.
+template <typename Value>
+uint16_t block_exponent(const Value* values, size_t count) {
+  return exponent_of<Value>(largest_magnitude(values, count));
+}
 
 // words[i] = values[i] * 2^shift, rounded to nearest even. Returns the sum of weight_i * words[i] modulo 2^32.
 // The product must fit 32 bits; otherwise the word is undefined.
@@ -38,7 +55,7 @@ uint32_t quantize(const Value* values, size_t count, int shift, uint8_t* words, 
                   const Value* next = nullptr);
 
 // values[i] = words[i] * 2^-shift / divisor: the exact quotient, rounded once. The divisor is a whole number from 1 to
-// protocol::max_workers. Returns the sum of weight_i * words[i].
+// protocol::max_world. Returns the sum of weight_i * words[i].
 template <typename Value>
 uint32_t dequantize(const uint8_t* words, size_t count, int shift, float divisor, Value* values);
 

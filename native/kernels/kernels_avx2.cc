@@ -169,12 +169,13 @@ SWITCHML_AVX2 inline __m256 scaled(__m256i words, __m256 factor, bool divides, _
   return _mm256_mul_ps(divides ? _mm256_div_ps(value, parts) : value, factor);
 }
 
-// Returns the largest magnitude (sign bits cleared) of the values in whole vectors, and sets `done` to their number.
+// Returns the largest of the values in whole vectors, with their signs moved, and sets `done` to their number.
 SWITCHML_AVX2 uint32_t largest_of(const float* values, size_t count, size_t* done) {
   __m256i largest = _mm256_setzero_si256();
-  const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
   for (; *done + kLanes <= count; *done += kLanes) {
-    largest = _mm256_max_epu32(largest, _mm256_and_si256(load(values + *done), magnitude));
+    const __m256i bits = load(values + *done);
+    const __m256i moved = _mm256_or_si256(_mm256_slli_epi32(bits, 1), _mm256_srli_epi32(bits, 31));
+    largest = _mm256_max_epu32(largest, moved);
   }
   return largest_lane(largest);
 }
@@ -182,9 +183,10 @@ SWITCHML_AVX2 uint32_t largest_of(const float* values, size_t count, size_t* don
 template <typename Half>
 SWITCHML_AVX2 uint32_t largest_of(const Half* values, size_t count, size_t* done) {
   __m256i largest = _mm256_setzero_si256();
-  const __m256i magnitude = _mm256_set1_epi16(0x7FFF);
   for (; *done + 2 * kLanes <= count; *done += 2 * kLanes) {
-    largest = _mm256_max_epu16(largest, _mm256_and_si256(load(values + *done), magnitude));
+    const __m256i bits = load(values + *done);
+    const __m256i moved = _mm256_or_si256(_mm256_slli_epi16(bits, 1), _mm256_srli_epi16(bits, 15));
+    largest = _mm256_max_epu16(largest, moved);
   }
   const __m256i odd = _mm256_srli_epi32(largest, 16);
   const __m256i even = _mm256_and_si256(largest, _mm256_set1_epi32(0xFFFF));
@@ -192,11 +194,10 @@ SWITCHML_AVX2 uint32_t largest_of(const Half* values, size_t count, size_t* done
 }
 
 template <typename Value>
-uint16_t block_exponent(const Value* values, size_t count) {
+uint32_t largest_magnitude(const Value* values, size_t count) {
   size_t done = 0;
-  const uint16_t of_vectors = portable::exponent_of(largest_of(values, count, &done), values);
-  const uint16_t of_rest = portable::block_exponent(values, done, count);
-  return of_vectors > of_rest ? of_vectors : of_rest;
+  const uint32_t of_vectors = largest_of(values, count, &done);
+  return std::max(of_vectors, portable::largest_magnitude(values, done, count));
 }
 
 template <bool kStreaming, bool kTwoFactors, typename Value>
@@ -654,9 +655,9 @@ SWITCHML_AVX2 bool integers_within(const Integer* values, size_t count, int32_t 
 }  // namespace
 
 const Functions kAvx2 = {
-    {block_exponent<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
-    {block_exponent<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
-    {block_exponent<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    {largest_magnitude<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
+    {largest_magnitude<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
+    {largest_magnitude<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
     pack,
     unpack,
     weigh,

@@ -153,13 +153,12 @@ SWITCHML_AVX512 inline __m512 scaled(__m512i words, __m512 factor, bool divides,
   return _mm512_mul_ps(divides ? _mm512_div_ps(value, parts) : value, factor);
 }
 
-// Returns the largest magnitude (sign bits cleared) of the values in whole vectors, and sets `done` to their number.
+// Returns the largest of the values in whole vectors, with their signs moved, and sets `done` to their number.
 SWITCHML_AVX512 uint32_t largest_of(const float* values, size_t count, size_t* done) {
   __m512i largest = _mm512_setzero_si512();
-  const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
   for (; *done + kLanes <= count; *done += kLanes) {
     _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
-    largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_loadu_si512(values + *done), magnitude));
+    largest = _mm512_max_epu32(largest, _mm512_rol_epi32(_mm512_loadu_si512(values + *done), 1));
   }
   return _mm512_reduce_max_epu32(largest);
 }
@@ -167,10 +166,11 @@ SWITCHML_AVX512 uint32_t largest_of(const float* values, size_t count, size_t* d
 template <typename Half>
 SWITCHML_AVX512 uint32_t largest_of(const Half* values, size_t count, size_t* done) {
   __m512i largest = _mm512_setzero_si512();
-  const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
   for (; *done + 2 * kLanes <= count; *done += 2 * kLanes) {
     _mm_prefetch(reinterpret_cast<const uint8_t*>(values + *done) + kAhead, _MM_HINT_T0);
-    largest = _mm512_max_epu16(largest, _mm512_and_si512(_mm512_loadu_si512(values + *done), magnitude));
+    const __m512i bits = _mm512_loadu_si512(values + *done);
+    const __m512i moved = _mm512_or_si512(_mm512_slli_epi16(bits, 1), _mm512_srli_epi16(bits, 15));
+    largest = _mm512_max_epu16(largest, moved);
   }
   const __m512i odd = _mm512_srli_epi32(largest, 16);
   const __m512i even = _mm512_and_si512(largest, _mm512_set1_epi32(0xFFFF));
@@ -178,11 +178,10 @@ SWITCHML_AVX512 uint32_t largest_of(const Half* values, size_t count, size_t* do
 }
 
 template <typename Value>
-uint16_t block_exponent(const Value* values, size_t count) {
+uint32_t largest_magnitude(const Value* values, size_t count) {
   size_t done = 0;
-  const uint16_t of_vectors = portable::exponent_of(largest_of(values, count, &done), values);
-  const uint16_t of_rest = portable::block_exponent(values, done, count);
-  return of_vectors > of_rest ? of_vectors : of_rest;
+  const uint32_t of_vectors = largest_of(values, count, &done);
+  return std::max(of_vectors, portable::largest_magnitude(values, done, count));
 }
 
 template <bool kStreaming, bool kTwoFactors, typename Value>
@@ -653,9 +652,9 @@ SWITCHML_AVX512 bool integers_within(const Integer* values, size_t count, int32_
 }  // namespace
 
 const Functions kAvx512 = {
-    {block_exponent<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
-    {block_exponent<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
-    {block_exponent<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    {largest_magnitude<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
+    {largest_magnitude<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
+    {largest_magnitude<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
     pack,
     unpack,
     weigh,

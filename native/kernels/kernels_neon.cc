@@ -66,11 +66,12 @@ inline float32x4_t scaled_words(int32x4_t words, float factor, float divisor) {
   }
 }
 
-// Returns the largest magnitude (sign bits cleared) of the values in whole vectors, and sets `done` to their number.
+// Returns the largest of the values in whole vectors, with their signs moved, and sets `done` to their number.
 uint32_t largest_of(const float* values, size_t count, size_t* done) {
   uint32x4_t largest = vdupq_n_u32(0);
   for (; *done + kLanes <= count; *done += kLanes) {
-    largest = vmaxq_u32(largest, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(values + *done))));
+    const uint32x4_t bits = vreinterpretq_u32_f32(vld1q_f32(values + *done));
+    largest = vmaxq_u32(largest, vsraq_n_u32(vshlq_n_u32(bits, 1), bits, 31));
   }
   return vmaxvq_u32(largest);
 }
@@ -79,17 +80,17 @@ template <typename Half>
 uint32_t largest_of(const Half* values, size_t count, size_t* done) {
   uint16x8_t largest = vdupq_n_u16(0);
   for (; *done + 2 * kLanes <= count; *done += 2 * kLanes) {
-    largest = vmaxq_u16(largest, vandq_u16(vld1q_u16(&values[*done].bits), vdupq_n_u16(0x7FFF)));
+    const uint16x8_t bits = vld1q_u16(&values[*done].bits);
+    largest = vmaxq_u16(largest, vsraq_n_u16(vshlq_n_u16(bits, 1), bits, 15));
   }
   return vmaxvq_u16(largest);
 }
 
 template <typename Value>
-uint16_t block_exponent(const Value* values, size_t count) {
+uint32_t largest_magnitude(const Value* values, size_t count) {
   size_t done = 0;
-  const uint16_t of_vectors = portable::exponent_of(largest_of(values, count, &done), values);
-  const uint16_t of_rest = portable::block_exponent(values, done, count);
-  return of_vectors > of_rest ? of_vectors : of_rest;
+  const uint32_t of_vectors = largest_of(values, count, &done);
+  return std::max(of_vectors, portable::largest_magnitude(values, done, count));
 }
 
 template <typename Value>
@@ -245,7 +246,7 @@ void write_thresholds(const Rounding& rounding, size_t count, uint16_t* threshol
       const uint32x4_t rotated = vorrq_u32(vshlq_n_u32(bits, 8), vshrq_n_u32(bits, 24));
       vst1q_u16(thresholds + i + part, vreinterpretq_u16_u32(bits));
       vst1q_u16(thresholds + i + part + 4 * kHalves, vreinterpretq_u16_u32(rotated));
-      state = vaddq_u32(state, vdupq_n_u32(kLanes * Rounding::kStep));
+      state = vaddq_u32(state, vdupq_n_u32(static_cast<uint32_t>(kLanes * Rounding::kStep)));
     }
   }
 }
@@ -375,9 +376,9 @@ bool integers_within(const Integer* values, size_t count, int32_t bound) {
 }  // namespace
 
 const Functions kNeon = {
-    {block_exponent<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
-    {block_exponent<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
-    {block_exponent<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    {largest_magnitude<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
+    {largest_magnitude<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
+    {largest_magnitude<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
     pack,
     unpack,
     weigh,

@@ -19,23 +19,23 @@ int32_t round_to_integer(float value) {
              : static_cast<int32_t>(std::nearbyint(value));
 }
 
-uint32_t magnitude_of(float value) { return bits_of(value) & 0x7FFFFFFF; }
+// Returns the bits of a value after its sign has moved from the highest place to the lowest.
+uint32_t with_sign_moved(float value) { return bits_of(value) << 1 | bits_of(value) >> 31; }
 
 template <typename Half>
-uint32_t magnitude_of(Half value) {
-  return value.bits & 0x7FFFU;
+uint32_t with_sign_moved(Half value) {
+  return static_cast<uint16_t>(value.bits << 1 | value.bits >> 15);
 }
 
 }  // namespace
 
 template <typename Value>
-uint16_t block_exponent(const Value* values, size_t first, size_t count) {
+uint32_t largest_magnitude(const Value* values, size_t first, size_t count) {
   uint32_t largest = 0;
   for (size_t i = first; i < count; ++i) {
-    const uint32_t magnitude = magnitude_of(values[i]);
-    largest = magnitude > largest ? magnitude : largest;
+    largest = std::max(largest, with_sign_moved(values[i]));
   }
-  return exponent_of(largest, values);
+  return largest;
 }
 
 template <typename Value>
@@ -60,8 +60,8 @@ uint32_t dequantize(const uint8_t* words, size_t first, size_t count, int shift,
     // In double, an integer times a power of two is exact, so the conversion to float32 is the only rounding, also for
     // subnormal results.
     const double exact = static_cast<double>(static_cast<int32_t>(word)) * factor;
-    // The double quotient of a 31-bit by a 7-bit integer is so close to the exact one that no midpoint between two
-    // float32 numbers lies between them.
+    // The double quotient of a 31-bit by a 12-bit integer is so close to the exact one that no midpoint between two
+    // float32 numbers lies between them: unless a midpoint is the quotient, it is at least 2^-37 of it away.
     const double quotient = exact / static_cast<double>(divisor);
     if constexpr (std::is_same_v<Value, float>) {
       values[i] = static_cast<float>(quotient);
@@ -86,13 +86,13 @@ void narrow(const float* floats, size_t first, size_t count, Half* values) {
   }
 }
 
-template uint16_t block_exponent(const float*, size_t, size_t);
+template uint32_t largest_magnitude(const float*, size_t, size_t);
 template uint32_t quantize(const float*, size_t, size_t, Factors, uint8_t*);
 template uint32_t dequantize(const uint8_t*, size_t, size_t, int, float, float*);
-template uint16_t block_exponent(const Float16*, size_t, size_t);
+template uint32_t largest_magnitude(const Float16*, size_t, size_t);
 template uint32_t quantize(const Float16*, size_t, size_t, Factors, uint8_t*);
 template uint32_t dequantize(const uint8_t*, size_t, size_t, int, float, Float16*);
-template uint16_t block_exponent(const BFloat16*, size_t, size_t);
+template uint32_t largest_magnitude(const BFloat16*, size_t, size_t);
 template uint32_t quantize(const BFloat16*, size_t, size_t, Factors, uint8_t*);
 template uint32_t dequantize(const uint8_t*, size_t, size_t, int, float, BFloat16*);
 template void widen(const Float16*, size_t, size_t, float*);
@@ -134,8 +134,8 @@ uint32_t weigh(const uint8_t* words, size_t first, size_t begin, size_t end) {
 namespace {
 
 template <typename Value>
-uint16_t block_exponent(const Value* values, size_t count) {
-  return portable::block_exponent(values, 0, count);
+uint32_t largest_magnitude(const Value* values, size_t count) {
+  return portable::largest_magnitude(values, 0, count);
 }
 
 template <typename Value>
@@ -172,9 +172,9 @@ uint32_t weigh(const uint8_t* words, size_t first, size_t count) { return portab
 }  // namespace
 
 const Functions kPortable = {
-    {block_exponent<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
-    {block_exponent<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
-    {block_exponent<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
+    {largest_magnitude<float>, quantize<float>, dequantize<float>, nullptr, nullptr},
+    {largest_magnitude<Float16>, quantize<Float16>, dequantize<Float16>, widen<Float16>, narrow<Float16>},
+    {largest_magnitude<BFloat16>, quantize<BFloat16>, dequantize<BFloat16>, widen<BFloat16>, narrow<BFloat16>},
     pack,
     unpack,
     weigh,

@@ -30,7 +30,7 @@ constexpr size_t words_for(size_t elements, int lane_bits) {
 // Returns the largest number that a lane holds.
 constexpr int64_t largest_lane(int lane_bits) { return (int64_t{1} << (lane_bits - 1)) - 1; }
 
-// Returns the largest magnitude that each of `ranks` ranks may put into a lane.
+// Returns the largest magnitude that each of `ranks` ranks may put into a lane: 0 if it cannot hold their sums.
 constexpr int32_t levels_for(int lane_bits, uint32_t ranks) {
   return static_cast<int32_t>(largest_lane(lane_bits) / ranks);
 }

@@ -11,6 +11,7 @@ constexpr uint32_t udp_port = 0xBEE0;
 constexpr uint32_t header_bytes = 32;
 constexpr uint32_t ipv4_ttl = 64;
 constexpr uint32_t max_workers = 64;
+constexpr uint32_t max_world = 4096;
 constexpr uint32_t max_jobs = 1024;
 constexpr uint32_t max_values = 2048;
 constexpr uint32_t max_slot_index = 32767;
@@ -31,11 +32,21 @@ constexpr uint32_t last_chunk = 2;
 constexpr uint32_t retransmission = 4;
 }  // namespace flag
 
+namespace owner {
+constexpr uint32_t everyone = 0;
+constexpr uint32_t first = 1;
+}  // namespace owner
+
 namespace exponent {
 constexpr uint32_t max_finite = 254;
 constexpr uint32_t non_finite = 255;
 constexpr uint32_t unknown = 256;
 }  // namespace exponent
+
+namespace next {
+constexpr uint32_t exponent_bits = 9;
+constexpr uint32_t none = 0xFFFFFFFF;
+}  // namespace next
 
 namespace check {
 constexpr uint32_t weight_multiplier = 0x9E3779B1;
@@ -44,6 +55,7 @@ constexpr uint32_t chunk_factor = 0xC2B2AE35;
 constexpr uint32_t call_factor = 0x27D4EB2F;
 constexpr uint32_t rank_factor = 0x165667B1;
 constexpr uint32_t largest_factor = 0xB55A4F09;
+constexpr uint32_t block_factor = 0xD3A2646D;
 }  // namespace check
 
 enum class Verdict : uint8_t {
@@ -53,7 +65,14 @@ enum class Verdict : uint8_t {
   duplicate = 4,
   stale = 5,
   wrong_epoch = 6,
+  forwarded = 7,
 };
+
+namespace tree {
+constexpr uint32_t parent_group = 1024;
+constexpr uint32_t first_parent_instance = 256;
+constexpr uint32_t no_rank = 255;
+}  // namespace tree
 
 enum class DropReason : uint8_t {
   runt = 1,

@@ -20,7 +20,8 @@ struct Header {
   uint16_t slot = 0;
   uint16_t count = 0;
   uint16_t epoch = 0;
-  uint16_t flags = 0;
+  uint8_t owner = owner::everyone;
+  uint8_t flags = 0;
   uint32_t phase = 0;
   uint32_t chunk = 0;
   uint32_t check = 0;
@@ -61,7 +62,8 @@ inline Header load_header(const uint8_t* p) {
   h.slot = load16(p + 8);
   h.count = load16(p + 10);
   h.epoch = load16(p + 12);
-  h.flags = load16(p + 14);
+  h.owner = p[14];
+  h.flags = p[15];
   h.phase = load32(p + 16);
   h.chunk = load32(p + 20);
   h.check = load32(p + 24);
@@ -80,11 +82,26 @@ inline void store_header(uint8_t* p, const Header& h) {
   store16(p + 8, h.slot);
   store16(p + 10, h.count);
   store16(p + 12, h.epoch);
-  store16(p + 14, h.flags);
+  p[14] = h.owner;
+  p[15] = h.flags;
   store32(p + 16, h.phase);
   store32(p + 20, h.chunk);
   store32(p + 24, h.check);
   store32(p + 28, h.secret);
+}
+
+// Returns the ranks, as a bitmap, that read the values of a RESULT with this owner.
+inline uint64_t readers_of(uint8_t owner) {
+  if (owner == owner::everyone) return ~uint64_t{0};
+  const unsigned rank = owner - owner::first;
+  return rank < protocol::max_workers ? uint64_t{1} << rank : 0;
+}
+
+// Returns the header of the same packet without its values.
+inline Header without_values(Header header) {
+  header.count = 0;
+  header.flags |= flag::without_values;
+  return header;
 }
 
 }  // namespace switchml::wire

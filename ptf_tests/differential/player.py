@@ -7,14 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import finsy as fy
-from ptf.dataplane import DataPlane
 
 from ptf_tests.barrier import Barrier, marker_entities
 from ptf_tests.control import Counts
 from ptf_tests.differential.sequence import Burst, Put, Remove, Sequence, SetDefault
 from ptf_tests.open_control import open_control
+from ptf_tests.open_ports import open_ports
 from ptf_tests.targets import HOST_PORTS, Description
-from ptf_tests.unix_port import UnixPort
 from switchml.controller.drivers.bfrt_session import BfrtError
 from switchml.dataplane.constants import DropReason
 
@@ -50,14 +49,7 @@ class Player:
 
     def __enter__(self) -> Player:
         with ExitStack() as stack:
-            config = {"platform": "switchml", "qlen": 100_000, "socket_recv_size": 65536}
-            if self._description.unix:
-                config["dataplane"] = {"portclass": UnixPort}
-            dataplane = DataPlane(config)
-            stack.callback(dataplane.kill)
-            for port, interface in self._description.interfaces.items():
-                dataplane.port_add(interface, 0, port)
-            self._barrier = Barrier(dataplane)
+            self._barrier = Barrier(stack.enter_context(open_ports(self._description)))
             stack.enter_context(self.control)
             self._stack = stack.pop_all()
         return self

@@ -18,7 +18,7 @@ import hypothesis
 from ptf_tests import namespace
 from ptf_tests.differential.pair import OTHERS, Difference, NoAnswer, Pair
 from ptf_tests.differential.sequence import Burst, Sequence, save
-from ptf_tests.differential.strategies import sequences
+from ptf_tests.differential.strategies import Abilities, sequences
 from ptf_tests.targets import Target, TargetUnavailable, veth_names
 
 
@@ -95,7 +95,18 @@ class _Run:
             verbosity=hypothesis.Verbosity.quiet,
             suppress_health_check=list(hypothesis.HealthCheck),
         )
-        @hypothesis.given(sequences(values, other.max_workers, losses=other.loses_on_purpose))
+        @hypothesis.given(
+            sequences(
+                values,
+                other.max_workers,
+                Abilities(
+                    lose=other.loses_on_purpose,
+                    grow=values <= other.most_growing_values,
+                    own=other.owned_results,
+                    contradict=other.ignores_repeated_results,
+                ),
+            )
+        )
         def play_one(sequence: Sequence) -> None:
             self.played += 1
             try:

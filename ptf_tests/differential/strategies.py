@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Any
 
+import finsy as fy
 from hypothesis import strategies as st
 
+from ptf_tests.control import Entity
 from ptf_tests.differential.sequence import Burst, Put, Remove, Sequence, SetDefault, Step
 from ptf_tests.frames import SWITCH_IP, SWITCH_MAC, Host
 from ptf_tests.job import Job, default_host
-from switchml.dataplane.constants import Flag, Kind
+from ptf_tests.leaf_job import LeafJob
+from switchml.controller.drivers.p4tables import replicas
+from switchml.dataplane.constants import (
+    PROTOCOL_MAX_WORKERS,
+    TREE_FIRST_PARENT_INSTANCE,
+    TREE_NO_RANK,
+    TREE_PARENT_GROUP,
+    Flag,
+    Kind,
+)
 from switchml.dataplane.wire import Packet
 
-__all__ = ["sequences"]
+__all__ = ["Abilities", "sequences"]
 
 # A burst must not exceed what a Unix datagram socket holds (barrier.py).
 _MAX_BURST = 3
@@ -24,6 +36,23 @@ _JOBS = (1, 2)
 _GROUPS = (1, 2, 3)
 _MACS = (SWITCH_MAC, 0xFFFFFFFFFFFF, *(host.mac for host in _HOSTS))
 _SLOTS = 4  # slots of each job
+_REGISTERS = 4096  # entries of a slot register
+_PARENT_INSTANCES = (2, TREE_FIRST_PARENT_INSTANCE, TREE_FIRST_PARENT_INSTANCE + 2)
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """The abilities of a pipeline that not all have.
+
+    ``lose``: it has loss tables. ``grow``: its RESULTs can have values although the packets that they answer have none.
+    ``own``: it removes the values from copies of a RESULT that do not go to its owner. ``contradict``: a RESULT of the
+    parent that comes again changes nothing, even if it differs from the first one.
+    """
+
+    lose: bool = True
+    grow: bool = True
+    own: bool = True
+    contradict: bool = True
 
 
 class _Draw:
@@ -64,47 +93,41 @@ def _jobs(draw: st.DrawFn, values: int) -> Job:
     number = draw(st.sampled_from(_JOBS))
     hosts = _HOSTS[: draw(st.integers(1, _MAX_REPLICAS))]
     epoch = draw(st.sampled_from((1, 2)))
-    return Job(number, epoch, hosts, values, slot_base=(number - 1) * _SLOTS, slots=_SLOTS)
+    kind = draw(st.sampled_from((Job, LeafJob)))
+    return kind(number, epoch, hosts, values, slot_base=(number - 1) * _SLOTS, slots=_SLOTS)
 
 
 def _job_writes(job: Job) -> list[Step]:
     """Return the writes by which the controller creates a job."""
-    value, mask = job.slot_match
-    writes: list[Step] = [
-        _group(job.id, tuple((host.port, rank) for rank, host in enumerate(job.hosts))),
-        _put("job_table", {"job": job.id}, "describe_job", slot_value=value, slot_mask=mask),
-    ]
-    for rank, host in enumerate(job.hosts):
-        address = {"eth_dst": host.mac, "ipv4_dst": host.ip, "udp_dst": host.udp_port}
-        writes.append(_put("rank_table", {"job": job.id, "rank": rank}, "address_rank", **address))
-        admission = {"worker_bit": 1 << rank, "job_mask": job.mask, "epoch": job.epoch, "group": job.id}
-        writes.append(_worker(host, job.id, rank, (value, mask), job.secret, **admission))
-    return writes
+    return list(map(_written, job.entities()))
 
 
-def _worker(host: Host, job: int, worker: int, slot: tuple[int, int], secret: int, **admission: int) -> Put:
-    match: dict[str, Any] = {
-        "ingress_port": host.port,
-        "eth_src": host.mac,
-        "ipv4_src": host.ip,
-        "udp_src": host.udp_port,
-        "job": job,
-        "worker": worker,
-        "secret": secret,
-    }
-    if slot[1]:
-        match["slot"] = slot
-    # Two overlapping entries never have the same priority: it would be undefined which of them matches.
-    return _put("worker_table", match, "admit", priority=1 + slot[1].bit_count(), **admission)
+def _written(entity: Entity) -> Put:
+    if isinstance(entity, fy.P4MulticastGroupEntry):
+        return _group(entity.multicast_group_id, tuple(replicas(entity)))
+    assert isinstance(entity.action, fy.P4TableAction)
+    match: dict[str, Any] = dict(entity.match or {})
+    priority = _priority(match["slot"]) if entity.table_id == "worker_table" else 0
+    return _put(entity.table_id, match, entity.action.name, priority, **entity.action.args)
+
+
+def _priority(slot: tuple[int, int]) -> int:
+    """Return a priority that two overlapping entries never share: it would be undefined which of them matches."""
+    return 1 + slot[1].bit_count()
 
 
 def _any_group(draw: st.DrawFn) -> Put:
-    replicas = st.lists(st.tuples(st.sampled_from(_PORTS), st.integers(0, 3)), max_size=_MAX_REPLICAS, unique=True)
-    return _group(draw(st.sampled_from(_GROUPS)), tuple(draw(replicas)))
+    copies = st.lists(st.tuples(st.sampled_from(_PORTS), st.integers(0, 3)), max_size=_MAX_REPLICAS, unique=True)
+    return _group(draw(st.sampled_from(_GROUPS)), tuple(draw(copies)))
+
+
+def _any_parent_group(draw: st.DrawFn) -> Put:
+    copies = st.lists(st.tuples(st.sampled_from(_PORTS), st.sampled_from(_PARENT_INSTANCES)), max_size=1)
+    return _group(draw(st.sampled_from(_GROUPS)) | TREE_PARENT_GROUP, tuple(draw(copies)))
 
 
 def _any_slots(draw: st.DrawFn, job: int) -> tuple[int, int]:
-    low_bits = draw(st.sampled_from((0, 1, 3, 7, 15, 0xFFFF)))
+    low_bits = draw(st.sampled_from((0, 1, 3, 7, 15, _REGISTERS - 1)))
     return (job - 1) * 2 * _SLOTS & ~low_bits & 0xFFFF, ~low_bits & 0xFFFF
 
 
@@ -115,22 +138,42 @@ def _any_job(draw: st.DrawFn) -> Put:
 
 
 def _any_rank(draw: st.DrawFn) -> Put:
-    match = {"job": draw(st.sampled_from(_JOBS)), "rank": draw(st.integers(0, _MAX_REPLICAS))}
+    rank = draw(st.sampled_from((*range(_MAX_REPLICAS + 1), *_PARENT_INSTANCES)))
+    match = {"job": draw(st.sampled_from(_JOBS)), "rank": rank}
     mac, udp_port = draw(st.sampled_from((0, 0x020000000155))), draw(st.sampled_from((0, 0xBEE0, 0xFFFF)))
-    return _put("rank_table", match, "address_rank", eth_dst=mac, ipv4_dst=0x0A000155, udp_dst=udp_port)
+    ranks = draw(st.sampled_from((0, 1, 6, 0xFFFFFFFF)))
+    return _put("rank_table", match, "address_rank", eth_dst=mac, ipv4_dst=0x0A000155, udp_dst=udp_port, ranks=ranks)
 
 
-def _any_worker(draw: st.DrawFn, max_workers: int) -> Put:
+def _any_worker(draw: st.DrawFn, max_workers: int, any_parents: bool) -> Put:
     job = draw(st.sampled_from(_JOBS))
-    rank = draw(st.sampled_from((0, 1, 2, 63, 255)))
-    return _worker(
-        draw(st.sampled_from(_HOSTS)),
-        job,
-        rank,
-        _any_slots(draw, job),
-        draw(st.sampled_from((Job.secret, Job.secret, 0, 1))),
-        worker_bit=draw(st.sampled_from((1, 2, 4, 1 << (max_workers - 1), 0, 3))),
-        job_mask=draw(st.sampled_from((1, 3, 7, (1 << max_workers) - 1, 0))),
+    host = draw(st.sampled_from(_HOSTS))
+    slot = _any_slots(draw, job)
+    match: dict[str, Any] = {
+        "ingress_port": host.port,
+        "eth_src": host.mac,
+        "ipv4_src": host.ip,
+        "udp_src": host.udp_port,
+        "kind": draw(st.sampled_from(Kind)),
+        "job": job,
+        "worker": draw(st.sampled_from((0, 1, 2, 63, 255))),
+        "secret": draw(st.sampled_from((Job.secret, Job.secret, 0, 1))),
+        "slot": slot,
+    }
+    action = draw(st.sampled_from(("admit", "admit", "admit_below", *(("admit_parent",) if any_parents else ()))))
+    bits, masks = (1, 2, 4, 0, 3), (1, 3, 7, 0)
+    if action == "admit":
+        # The last bit of a smaller bitmap than the soft switch's is the parent's there, but not in the soft switch.
+        bits += (1 << (max_workers - 1),) if max_workers == PROTOCOL_MAX_WORKERS else ()
+        masks += ((1 << max_workers) - 1,)
+    if action == "admit_parent":
+        own = {"completed_here": draw(st.integers(0, 1))}
+    else:
+        own = {"worker_bit": draw(st.sampled_from(bits))}
+    return _put(
+        *("worker_table", match, action, _priority(slot)),
+        **own,
+        job_mask=draw(st.sampled_from(masks)),
         epoch=draw(st.sampled_from((1, 2, 0, 0xFFFF))),
         group=draw(st.sampled_from((*_GROUPS, 0, 77))),
     )
@@ -152,16 +195,16 @@ def _any_loss(draw: st.DrawFn) -> Put:
     return _put(table, {"port": draw(st.sampled_from(_PORTS))}, "lose", threshold=threshold)
 
 
-_ANY = (_any_group, _any_job, _any_rank, _any_l2, _any_l2, _any_l2)
+_ANY = (_any_group, _any_parent_group, _any_job, _any_rank, _any_l2, _any_l2, _any_l2)
 
 
 @st.composite
-def _writes(draw: st.DrawFn, max_workers: int, losses: bool) -> list[Step]:
+def _writes(draw: st.DrawFn, max_workers: int, can: Abilities) -> list[Step]:
     """Draw a write to any table, of an entry that may exist or not."""
     if draw(st.integers(0, 9)) == 9:
         return [_switch_address(draw(st.sampled_from((0, SWITCH_MAC))), draw(st.sampled_from((0, SWITCH_IP))))]
-    workers = (lambda draw: _any_worker(draw, max_workers),) * 2
-    put = draw(st.sampled_from((*_ANY, *workers, *((_any_loss,) if losses else ()))))(draw)
+    workers = (lambda draw: _any_worker(draw, max_workers, can.contradict),) * 2
+    put = draw(st.sampled_from((*_ANY, *workers, *((_any_loss,) if can.lose else ()))))(draw)
     kind = draw(st.sampled_from(("put", "put", "remove", "default")))
     if kind == "remove":
         return [Remove(put.table, put.match, put.priority)]
@@ -177,6 +220,8 @@ def _switch_address(mac: int, ip: int) -> SetDefault:
 # ---- packets ---------------------------------------------------------------------------------------------------------
 
 
+_PARENT = -1  # the sender, in place of a rank
+
 _SWITCHML_FIELDS = (
     *("version", "kind", "job", "worker", "format", "exponent", "index", "half", "count", "epoch"),
     *("without_values", "payload", "phase", "secret"),
@@ -186,37 +231,57 @@ _FRAME_FIELDS = ("host", "eth_dst", "udp_port", "udp_length", "trailer", "cut", 
 
 
 @st.composite
-def _contributions(draw: st.DrawFn, job: Job, rank: int, slot: int | None = None, phase: int | None = None) -> bytes:
-    """Draw a rank's packet to SwitchML's port; most are well-formed."""
+def _contributions(
+    draw: st.DrawFn, job: Job, rank: int, can: Abilities, slot: int | None = None, phase: int | None = None
+) -> bytes:
+    """Draw a packet to SwitchML's port; most are well-formed, and some are without values.
+
+    It is a contribution of a rank, or, for ``_PARENT``, a RESULT of the parent.
+    """
+    from_parent = rank == _PARENT
+    usual = _location(job, rank)
+    number, kind = (draw(st.sampled_from((0, 2, 3))), Kind.RESULT) if from_parent else (rank, Kind.CONTRIBUTION)
     pick = _Draw(draw, draw(_wrong(_SWITCHML_FIELDS + _FRAME_FIELDS)))
     phase = pick("phase", pick.any(0, 1, 2, 3) if phase is None else phase, 0, 0x7FFFFFFF, 0xFFFFFFFF)
     slot = pick("index", pick.any(0, 1) if slot is None else slot, _SLOTS - 1, _SLOTS, -_SLOTS, 2047, 0x7000)
-    empty = pick.any(False, False, True)
+    empty = can.grow and pick.any(False, False, True)
+    if from_parent and not can.contradict:
+        empty = can.grow and (phase + slot) % 3 == 0
     count = 0 if empty else pick.any(job.values, 1)
     length = pick("payload", 0 if empty else job.values, 0, 1, job.values - 1, job.values, job.values + 1)
-    flags = pick("without_values", int(empty), 0, 1) | pick.any(0, 2, 4, 0xFFFE)
+    flags = pick("without_values", int(empty), 0, 1) | pick.any(0, 2, 4, 0xFE)
     step = pick.any(0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x12345678)
     packet = Packet(
         version=pick("version", 1, 0, 2),
-        kind=pick("kind", int(Kind.CONTRIBUTION), int(Kind.RESULT), 0, 3),
+        kind=pick("kind", int(kind), *map(int, Kind), 0, 3),
         job=pick("job", job.id, 0, 1, 2, 3, 0xFFFF),
-        worker=pick("worker", rank, 0, 1, 63, 64, 255),
+        worker=pick("worker", number, 0, 1, 63, 64, TREE_NO_RANK),
         format=pick("format", 1, 0, 2),
         exponent=pick("exponent", pick.any(0, 100, 254, 255, 256), 257, 0xFFFF),
         slot=max(0, job.slot_base + slot) << 1 | pick("half", phase & 1, 1 - (phase & 1)),
         count=pick("count", count, 0, 1, job.values, job.values + 1, 0xFFFF),
         epoch=pick("epoch", job.epoch, 0, 1, 2, 0xFFFF),
+        owner=pick.any(0, 0, 1, 2, 64, 0xFF) if can.own or from_parent else 0,
         flags=Flag(flags),
         phase=phase,
-        chunk=pick.any(0, 1, 0xFFFFFFFF),
+        chunk=pick.any(0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF),
         check=pick.any(0, 1, 0x80000000, 0xFFFFFFFF),
         secret=pick("secret", job.secret, 0, 1, 0xFFFFFFFF),
         values=tuple(step * (lane + rank + 1) & 0xFFFFFFFF for lane in range(length)),
     )
-    host = pick("host", job.hosts[rank], *_HOSTS, job.hosts[rank].moved(mac=SWITCH_MAC))
+    host = pick("host", usual, *_HOSTS, usual.moved(mac=SWITCH_MAC))
     frame = _in_ipv4(pick, host, packet.pack())
     cut = pick("cut", len(frame), 14, 33, 41, 42, 73, 74, len(frame) - 1)
     return frame[:cut] + bytes(pick("trailer", 0, 1, 4, 60))
+
+
+def _senders(job: Job) -> list[int]:
+    """Return the ranks of a job at this switch, and its parent if it has one."""
+    return [*range(len(job.hosts)), *([_PARENT] if isinstance(job, LeafJob) else [])]
+
+
+def _location(job: Job, sender: int) -> Host:
+    return job.parent if isinstance(job, LeafJob) and sender == _PARENT else job.hosts[sender]
 
 
 def _in_ipv4(pick: _Draw, host: Host, payload: bytes) -> bytes:
@@ -298,34 +363,47 @@ def _ethernet(destination: int, source: int, ethertype: int) -> bytes:
 
 
 @st.composite
-def _bursts(draw: st.DrawFn, jobs: tuple[Job, ...]) -> list[Step]:
+def _bursts(draw: st.DrawFn, jobs: tuple[Job, ...], can: Abilities) -> list[Step]:
     """Draw frames of one host, through its port or, sometimes, another one."""
     job = draw(st.sampled_from(jobs))
-    rank = draw(st.integers(0, len(job.hosts) - 1))
-    host = job.hosts[rank]
-    packet = _contributions(job, rank)
+    rank = draw(st.sampled_from(_senders(job)))
+    host = _location(job, rank)
+    packet = _contributions(job, rank, can)
     frames = draw(st.lists(st.one_of(packet, packet, _ordinary(host)), min_size=1, max_size=_MAX_BURST))
     ports = (host.port,) * 9
     return [Burst(draw(st.sampled_from((*ports, *_PORTS))), tuple(frames))]
 
 
 @st.composite
-def _rounds(draw: st.DrawFn, jobs: tuple[Job, ...]) -> list[Step]:
-    """Draw one phase of a slot: every rank contributes, in any order, and some more than once."""
+def _rounds(draw: st.DrawFn, jobs: tuple[Job, ...], can: Abilities) -> list[Step]:
+    """Draw one phase of a slot: every rank contributes, in any order, and some more than once.
+
+    The parent sends its RESULT after that, or at any time.
+    """
     job = draw(st.sampled_from(jobs))
     slot, phase = draw(st.sampled_from((0, 1))), draw(st.sampled_from((0, 1, 2, 3)))
     ranks = range(len(job.hosts))
-    order = [*draw(st.permutations(ranks)), *draw(st.lists(st.sampled_from(ranks), max_size=3))]
-    return [Burst(job.hosts[rank].port, (draw(_contributions(job, rank, slot, phase)),)) for rank in order]
+    senders = _senders(job)
+    order = [
+        *draw(st.permutations(ranks)),
+        *senders[len(ranks) :],
+        *draw(st.lists(st.sampled_from(senders), max_size=3)),
+    ]
+    if draw(st.booleans()):
+        order = draw(st.permutations(order))
+    return [
+        Burst(_location(job, sender).port, (draw(_contributions(job, sender, can, slot, phase)),)) for sender in order
+    ]
 
 
 @st.composite
-def sequences(draw: st.DrawFn, values: int = 64, max_workers: int = 64, losses: bool = True) -> Sequence:
+def sequences(draw: st.DrawFn, values: int = 64, max_workers: int = 64, can: Abilities | None = None) -> Sequence:
     """Draw the tables of one or two jobs, then packets and writes in any order.
 
-    Every frame has an Ethernet header, because BMv2's interfaces carry no other. ``losses``: the pipeline has loss
-    tables.
+    Every frame has an Ethernet header, because BMv2's interfaces carry no other. ``can`` is what both pipelines can do;
+    by default everything.
     """
+    can = can or Abilities()
     jobs = tuple(draw(st.lists(_jobs(values), min_size=1, max_size=2, unique_by=lambda job: job.id)))
     steps: list[Step] = [_switch_address(SWITCH_MAC, SWITCH_IP)]
     for job in jobs:
@@ -334,9 +412,8 @@ def sequences(draw: st.DrawFn, values: int = 64, max_workers: int = 64, losses: 
         steps += [_put("l2_table", {"eth_dst": host.mac}, "forward", port=host.port) for host in _HOSTS]
         steps.append(_group(_GROUPS[-1], tuple((port, 0) for port in _PORTS[:_MAX_REPLICAS])))
         steps.append(_put("l2_table", {"eth_dst": 0xFFFFFFFFFFFF}, "flood", group=_GROUPS[-1]))
-    rounds, bursts = _rounds(jobs), _bursts(jobs)
-    for more in draw(
-        st.lists(st.one_of(rounds, rounds, bursts, bursts, _writes(max_workers, losses)), min_size=1, max_size=24)
-    ):
+    rounds, bursts = _rounds(jobs, can), _bursts(jobs, can)
+    writes = _writes(max_workers, can)
+    for more in draw(st.lists(st.one_of(rounds, rounds, bursts, bursts, writes), min_size=1, max_size=24)):
         steps += more
     return Sequence(tuple(steps), values)

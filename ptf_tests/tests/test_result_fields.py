@@ -40,7 +40,7 @@ class Multicast(_Fields):
         job = self.job(3)
         for phase, tos in enumerate((0, 46 << 2, 0xFF, 1)):
             packets = [
-                job.packet(rank, phase=phase, flags=Flag(0xFFFE), count=1 + rank, chunk=0xFFFFFFFF - rank)
+                job.packet(rank, phase=phase, flags=Flag(0xFE), count=1 + rank, chunk=0xFFFFFFF0 + rank)
                 for rank in range(3)
             ]
             for packet in packets[:2]:
@@ -48,7 +48,9 @@ class Multicast(_Fields):
             # Fields that the switch must not copy: time to live, identification, odd flags, UDP checksum.
             odd = {"ttl": 1 + phase, "id": 0xBEEF, "flags": (0, 2, 4, 6)[phase], "udp_chksum": 0x1234 + phase}
             self.contribute(job, packets[2], Verdict.COMPLETED, tos=tos, **odd)
-            expected = replace(job.result(*packets), kind=Kind.RESULT, worker=2, flags=Flag(0xFFFE), count=3)
+            expected = replace(packets[2], kind=Kind.RESULT, worker=2, flags=Flag(0xFE), count=3, chunk=0xFFFFFFF0)
+            sums = job.result(*packets)
+            expected = replace(expected, values=sums.values, exponent=sums.exponent, check=sums.check)
             received = self.receive()
             self.assertEqual({port: len(frames) for port, frames in received.items()}, {1: 1, 2: 1, 3: 1})
             for rank, host in enumerate(job.hosts):
@@ -56,18 +58,18 @@ class Multicast(_Fields):
 
 
 class Resend(_Fields):
-    """The fields of a RESULT to one rank: the header is that of the packet that asked."""
+    """The fields of a RESULT to one rank: the header is that of the packet that asked, but for the slot's chunk."""
 
     def runTest(self) -> None:
         job = self.job(2)
-        packets = [job.packet(rank) for rank in range(2)]
+        packets = [job.packet(rank, chunk=9 - rank) for rank in range(2)]
         self.reduce(job, packets)
         asking = replace(packets[0], flags=Flag.RETRANSMISSION | Flag.LAST_CHUNK, chunk=5, count=7)
         fields = {"tos": 0x48, "ttl": 3, "id": 77, "udp_chksum": 0xFFFF}
         self.contribute(job, asking, Verdict.RESENT, **fields)
         received = self.receive()
         self.assertEqual({port: len(frames) for port, frames in received.items()}, {1: 1})
-        self.check(received[1][0], job.hosts[0], 0x48, job.result(*packets, asked_by=asking))
+        self.check(received[1][0], job.hosts[0], 0x48, replace(job.result(*packets, asked_by=asking), chunk=8))
 
 
 class ExponentOnly(_Fields):

@@ -25,15 +25,16 @@ class ResendToThatWorkerAlone(SwitchMLTest):
 
 
 class ResendOfWhatIsStored(SwitchMLTest):
-    """A resend contains what the slot holds, whatever values, exponent and check the asking packet has."""
+    """A resend contains what the slot holds, whatever values, exponent, check and chunk the asking packet has."""
 
     def runTest(self) -> None:
         job = self.job(2)
-        packets = [job.packet(rank) for rank in range(2)]
+        packets = [job.packet(rank, chunk=50 - rank) for rank in range(2)]
         self.reduce(job, packets)
-        other = job.packet(0, values=tuple([-1] * job.values), exponent=254, check=99, chunk=77)
-        self.contribute(job, other, Verdict.RESENT)
-        self.expect_resend(job, job.result(*packets, asked_by=other))
+        for chunk in (77, 3):
+            other = job.packet(0, values=tuple([-1] * job.values), exponent=254, check=99, chunk=chunk)
+            self.contribute(job, other, Verdict.RESENT)
+            self.expect_resend(job, job.result(*packets, asked_by=other))
         # The asking packet has changed nothing.
         self.contribute(job, packets[1], Verdict.RESENT)
         self.expect_resend(job, job.result(*packets, asked_by=packets[1]))

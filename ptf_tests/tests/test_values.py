@@ -5,13 +5,14 @@ Before each of these tests the slots are dirty, with values in every lane.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from ptf.testutils import group
 
 from ptf_tests.base import SwitchMLTest
 from ptf_tests.job import Job
-from switchml.dataplane.constants import Flag, Verdict
+from switchml.dataplane.constants import NEXT_EXPONENT_BITS, NEXT_NONE, Flag, Verdict
 from switchml.dataplane.wire import Packet
 
 
@@ -58,7 +59,7 @@ class ValuesThenEmptyCompletes(_DirtySlot):
 
     def runTest(self) -> None:
         job = self.dirty_job(3)
-        self.reduce(job, [job.packet(0), job.packet(1), job.without_values(2, flags=Flag(0xFFFF))])
+        self.reduce(job, [job.packet(0), job.packet(1), job.without_values(2, flags=Flag(0xFF))])
 
 
 class EmptyInTheMiddle(_DirtySlot):
@@ -154,6 +155,35 @@ class EmptyTriggerWithTrailer(_DirtySlot):
         self.contribute(job, packets[0], Verdict.AGGREGATED)
         self.contribute(job, packets[1], Verdict.COMPLETED, trailer=6)
         self.expect_result(job, job.result(*packets), trailer=6)
+
+
+class ColumnOfASparseCall(_DirtySlot):
+    """Ranks send only the blocks that they have; each RESULT has one block's sum and names the next block."""
+
+    def runTest(self) -> None:
+        job = self.dirty_job(3)
+        blocks = ({0, 3}, {3}, {3, 5})  # of each rank
+
+        def named_after(rank: int, block: int) -> int:
+            return min((other << NEXT_EXPONENT_BITS for other in blocks[rank] if other > block), default=NEXT_NONE)
+
+        packets = [job.without_values(rank, chunk=named_after(rank, -1)) for rank in range(3)]
+        result = self.reduce(job, packets)
+        summed = []
+        for phase in itertools.count(1):
+            if result.chunk == NEXT_NONE:
+                break
+            block = result.chunk >> NEXT_EXPONENT_BITS
+            packets = [
+                (job.packet if block in blocks[rank] else job.without_values)(
+                    rank, phase=phase, chunk=named_after(rank, block)
+                )
+                for rank in range(3)
+            ]
+            result = self.reduce(job, packets)
+            self.assertTrue(result.values)
+            summed.append(block)
+        self.assertEqual(summed, [0, 3, 5])
 
 
 class LargerExponentWithoutValues(_DirtySlot):

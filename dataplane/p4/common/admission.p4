@@ -17,6 +17,7 @@ control Admission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_p
     @hidden
     action accept_packet() {}
 
+    // The kind is a key of the worker table, which has entries for contributions and RESULTs only.
     @hidden
     table well_formed_table {
         key = {
@@ -24,7 +25,6 @@ control Admission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_p
             hdr.udp.length: ternary;
             hdr.ipv4.total_length: ternary;
             hdr.switchml.version: ternary;
-            hdr.switchml.kind: ternary;
             hdr.switchml.format: ternary;
             hdr.switchml.exponent: range;
             hdr.switchml.flags[0:0]: ternary;  // FLAG_WITHOUT_VALUES
@@ -38,10 +38,10 @@ control Admission(in headers_t hdr, inout metadata_t meta, in PortId_t ingress_p
         }
         const default_action = NoAction();
         const entries = {
-            (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, HALF_0): accept_packet();
-            (0, LENGTHS_WITH_VALUES, OURS, ANY_EXPONENT, WITH_VALUES, HALF_1): accept_packet();
-            (0, LENGTHS_EMPTY, OURS, ANY_EXPONENT, EMPTY, HALF_0): accept_packet();
-            (0, LENGTHS_EMPTY, OURS, ANY_EXPONENT, EMPTY, HALF_1): accept_packet();
+            (0, LENGTHS_WITH_VALUES, OF_THIS_VERSION, ANY_EXPONENT, WITH_VALUES, HALF_0): accept_packet();
+            (0, LENGTHS_WITH_VALUES, OF_THIS_VERSION, ANY_EXPONENT, WITH_VALUES, HALF_1): accept_packet();
+            (0, LENGTHS_EMPTY, OF_THIS_VERSION, ANY_EXPONENT, EMPTY, HALF_0): accept_packet();
+            (0, LENGTHS_EMPTY, OF_THIS_VERSION, ANY_EXPONENT, EMPTY, HALF_1): accept_packet();
         }
         size = 4;
     }

@@ -1,7 +1,7 @@
-// Processes a CONTRIBUTION once the state of its slot is known: the sums, and what happens to the packet. Each register
+// Processes an admitted packet once the state of its slot is known: the sums, and what happens to the packet. Each register
 // is accessed once.
 //
-// The target provides the controls that hold state: SlotExponent, SlotCheck, SlotValues and JobCounter.
+// The target provides the controls that hold state: SlotExponent, SlotCheck, SlotNext, SlotValues and JobCounter.
 #ifndef SWITCHML_AGGREGATION_P4
 #define SWITCHML_AGGREGATION_P4
 
@@ -9,8 +9,9 @@
 #include "refusal.p4"
 #include "slot_decision.p4"
 
-// Writes the header fields of a RESULT that are the same for every rank: all but the destination, which egress writes
-// into each copy. The lengths remain those of the contribution, which is well-formed, until ResultValues changes them.
+// Writes the header fields of a RESULT, or of this switch's contribution to its parent, that are the same for every copy:
+// all but the destination, which egress writes. The lengths remain those of the packet that caused it, which is
+// well-formed, until ResultValues changes them.
 control ResultHeaders(inout headers_t hdr, inout metadata_t meta) {
     apply {
         hdr.ethernet.src = meta.switch_mac;
@@ -22,7 +23,20 @@ control ResultHeaders(inout headers_t hdr, inout metadata_t meta) {
         meta.new_ipv4_header = 1;
         hdr.udp.src = PROTOCOL_UDP_PORT;
         hdr.udp.checksum = 0;  // no UDP checksum (RFC 768): the SwitchML check covers the values
-        hdr.switchml.kind = KIND_RESULT;
+    }
+}
+
+// Names in a RESULT of the parent the rank below that completed its phase, if any did, so that this rank knows that its
+// own packet was answered. Hosts see one switch.
+control CompletingRank(inout switchml_t packet, in metadata_t meta) {
+    apply {
+        if (meta.from_parent == 1) {
+            packet.worker = TREE_NO_RANK;
+            if (meta.completed_here == 1) {
+                packet.worker = packet.owner;
+            }
+            packet.owner = 0;
+        }
     }
 }
 
@@ -55,8 +69,9 @@ control ResultValues(inout headers_t hdr, in metadata_t meta) {
         const entries = {
             (VERDICT_COMPLETED, 0, 1): grow();
             (VERDICT_RESENT, 0, 1): grow();
+            (VERDICT_FORWARDED, 0, 1): grow();
         }
-        size = 2;
+        size = 3;
     }
 
     apply {
@@ -67,16 +82,18 @@ control ResultValues(inout headers_t hdr, in metadata_t meta) {
 #endif
 }
 
-// Updates the slot's exponent, check and values as meta.phase_predicate, meta.seen and meta.filled_before require.
-// Afterwards the packet holds the same exponent, check and values as the slot.
+// Updates the slot's exponent, check, smallest chunk and values as meta.phase_predicate, meta.seen and
+// meta.filled_before require. Afterwards the packet holds the same ones as the slot.
 control Summation(inout headers_t hdr, in metadata_t meta) {
     SlotExponent() slot_exponent;
     SlotCheck() slot_check;
+    SlotNext() slot_next;
     SlotValues() slot_values;
 
     apply {
         slot_exponent.apply(hdr.switchml, meta.phase_predicate, meta.seen);
         slot_check.apply(hdr.switchml, meta.phase_predicate, meta.seen);
+        slot_next.apply(hdr.switchml, meta.phase_predicate, meta.seen);
         slot_values.apply(hdr.values, hdr.switchml.slot, meta.phase_predicate, meta.seen, meta.has_values,
                           meta.filled_before);
     }
@@ -90,6 +107,7 @@ control Conclusion(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
     ResultHeaders() result_headers;
     ResultValues() result_values;
     JobCounter() job_counter;
+    CompletingRank() completing_rank;
 
     apply {
         refusal.apply(hdr, meta, parser_status);
@@ -99,13 +117,19 @@ control Conclusion(inout headers_t hdr, inout metadata_t meta, in PortId_t ingre
         }
         if (meta.verdict == VERDICT_COMPLETED) {
             result_headers.apply(hdr, meta);
+            hdr.switchml.kind = KIND_RESULT;
             meta.destination = DESTINATION_GROUP;
-            meta.group = meta.job_group;
         } else if (meta.verdict == VERDICT_RESENT) {
             result_headers.apply(hdr, meta);
+            hdr.switchml.kind = KIND_RESULT;
             meta.destination = DESTINATION_PORT;
             meta.port = ingress_port;
+        } else if (meta.verdict == VERDICT_FORWARDED) {
+            result_headers.apply(hdr, meta);
+            meta.destination = DESTINATION_GROUP;
+            meta.group = meta.group | TREE_PARENT_GROUP;
         }
+        completing_rank.apply(hdr.switchml, meta);
         result_values.apply(hdr, meta);
     }
 }

@@ -7,6 +7,7 @@ const bit<16> PROTOCOL_UDP_PORT = 0xBEE0;
 const bit<32> PROTOCOL_HEADER_BYTES = 32;
 const bit<8> PROTOCOL_IPV4_TTL = 64;
 const bit<32> PROTOCOL_MAX_WORKERS = 64;
+const bit<32> PROTOCOL_MAX_WORLD = 4096;
 const bit<32> PROTOCOL_MAX_JOBS = 1024;
 const bit<32> PROTOCOL_MAX_VALUES = 2048;
 const bit<32> PROTOCOL_MAX_SLOT_INDEX = 32767;
@@ -16,9 +17,12 @@ const bit<8> KIND_RESULT = 2;
 
 const bit<8> FORMAT_INT32 = 1;
 
-const bit<16> FLAG_WITHOUT_VALUES = 1;
-const bit<16> FLAG_LAST_CHUNK = 2;
-const bit<16> FLAG_RETRANSMISSION = 4;
+const bit<8> FLAG_WITHOUT_VALUES = 1;
+const bit<8> FLAG_LAST_CHUNK = 2;
+const bit<8> FLAG_RETRANSMISSION = 4;
+
+const bit<8> OWNER_EVERYONE = 0;
+const bit<8> OWNER_FIRST = 1;
 
 const bit<16> EXPONENT_MAX_FINITE = 254;
 const bit<16> EXPONENT_NON_FINITE = 255;
@@ -30,6 +34,11 @@ const bit<4> VERDICT_RESENT = 3;
 const bit<4> VERDICT_DUPLICATE = 4;
 const bit<4> VERDICT_STALE = 5;
 const bit<4> VERDICT_WRONG_EPOCH = 6;
+const bit<4> VERDICT_FORWARDED = 7;
+
+const bit<16> TREE_PARENT_GROUP = 1024;
+const bit<16> TREE_FIRST_PARENT_INSTANCE = 256;
+const bit<8> TREE_NO_RANK = 255;
 
 const bit<8> DROP_REASON_RUNT = 1;
 const bit<8> DROP_REASON_BAD_VERSION = 2;

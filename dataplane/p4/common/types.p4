@@ -31,10 +31,11 @@ const destination_t DESTINATION_PORT = 1;
 const destination_t DESTINATION_GROUP = 2;
 
 // The result of comparing a contribution's phase with the phase in the slot.
-typedef bit<2> phase_predicate_t;
+typedef bit<3> phase_predicate_t;
 const phase_predicate_t PHASE_STALE = 0;  // older, or the packet is not for a slot
 const phase_predicate_t PHASE_SAME = 1;
 const phase_predicate_t PHASE_NEWER = 2;  // newer, or the slot holds another epoch and is therefore free
+const phase_predicate_t PHASE_REPLACED = 4;  // the same, and the packet is the parent's RESULT
 
 // All zero when a packet arrives.
 struct metadata_t {
@@ -53,12 +54,14 @@ struct metadata_t {
     bitmap_t worker_bit;
     bitmap_t job_mask;
     bit<16> epoch;
-    MulticastGroupId_t job_group;
+    bit<1> has_parent;      // the job has a parent above this switch
+    bit<1> from_parent;     // the sender is the parent
+    bit<1> completed_here;  // the parent's RESULT names this switch
 
     // From comparing the contribution with its slot.
     phase_predicate_t phase_predicate;
     bitmap_t seen;    // the sender's bit if it has contributed to this phase before, else 0
-    bitmap_t bitmap;  // the ranks that have contributed to this phase, including the sender
+    bitmap_t bitmap;  // the ranks that have contributed to this phase, including the sender; then those that have not
     filled_t filled_before;  // 1: this phase had values before this packet
 
     // Decisions.
@@ -66,10 +69,14 @@ struct metadata_t {
     bit<4> verdict;
     destination_t destination;
     PortId_t port;
-    MulticastGroupId_t group;
+    MulticastGroupId_t group;  // that of the job, or of a flooded frame
     bit<1> new_ipv4_header;  // the switch wrote the IPv4 header, so its checksum must be computed
     bit<1> forwarded;        // ordinary traffic to one port
     bit<1> flooded;          // ordinary traffic to a multicast group; no copy goes back through the ingress port
+
+#if CAN_REMOVE_VALUES
+    bitmap_t listeners;  // in egress, the ranks that this copy of a RESULT goes to
+#endif
 
     TARGET_METADATA
 }

@@ -7,7 +7,9 @@
 // UDP length, IPv4 total length
 #define LENGTHS_EMPTY UDP_LENGTH_EMPTY, IPV4_LENGTH_EMPTY
 #define LENGTHS_WITH_VALUES UDP_LENGTH_VALUES, IPV4_LENGTH_VALUES
-// version, kind, format
+// version, format
+#define OF_THIS_VERSION PROTOCOL_VERSION, FORMAT_INT32
+// version, kind, format; RESULTs are malformed unless they are the parent's, which are admitted
 #define OURS PROTOCOL_VERSION, KIND_CONTRIBUTION, FORMAT_INT32
 // exponent
 #define ANY_EXPONENT 0 .. EXPONENT_UNKNOWN

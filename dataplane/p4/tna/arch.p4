@@ -9,7 +9,7 @@ typedef bit<32> bitmap_t;        // one bit for each rank of a job: a stateful A
 typedef bit<8> filled_t;         // 1: the phase has values; 8 bits is the narrowest word of a stateful ALU
 typedef bit<16> ParserStatus_t;  // 0: the parser reached its end without error
 
-// Ternary entries of 177 bits take five TCAMs for every 512 of them, and a stage has 24.
+// Ternary entries of 185 bits take five TCAMs for every 512 of them, and a stage has 24.
 const bit<32> WORKER_ENTRIES = 1536;
 
 // The type of a table's direct counter, and the statement with which an action counts.
@@ -37,5 +37,12 @@ header bridged_metadata_t {
 
 // Whether a packet may grow in the switch.
 #define CAN_GROW 1
+
+// Whether some copies of a RESULT can leave without its values. The egress parser cannot pass over them, because it
+// reads at most 160 bytes of a packet.
+#define CAN_REMOVE_VALUES 0
+
+// The parent's bit in a bitmap: the last one.
+const bitmap_t FINAL = 32w1 << 31;
 
 #endif

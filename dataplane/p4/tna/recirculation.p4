@@ -1,14 +1,19 @@
 // Recirculation and forwarding decision.
 //
-// A RESULT with values goes through ingress twice. At first the program decides, adds, writes the RESULT's headers and
-// reads the even lanes. Then it recirculates the packet, preceded by bridged metadata; the recirculated packet reads the
-// odd lanes and is sent to its multicast group or port. No other packet is recirculated.
+// A RESULT or a contribution to the parent, if it has values, goes through ingress twice. At first the program decides,
+// adds, writes the headers and reads the even lanes. Then it recirculates the packet, preceded by bridged metadata; the
+// recirculated packet reads the odd lanes and is sent to its multicast group or port. No other packet is recirculated: a
+// RESULT of the parent has come with all lanes.
 //
 // The slot is not locked during the recirculation, and need not be: the odd lanes of phase p change only when this half
 // enters phase p+2 (or another epoch). A rank enters p+2 only after it has the result of p+1; that result is complete
 // only after all ranks have contributed to p+1, which each does only after it has the result of p. So if a recirculated
 // packet reads lanes of p+2, every rank already holds the result of p (from a resend that arrived earlier) and ignores
 // the mixed RESULT, which names p (docs/protocol.md). A RESULT that names a past epoch is ignored as well.
+//
+// The lanes of a contribution to the parent also change when the parent's RESULT comes, and that answers an earlier copy
+// of this contribution. So a copy that mixes lanes of the sum and of the RESULT is a duplicate for the parent, which does
+// not add it.
 //
 // The controller configures in the port metadata which ports recirculate. A packet from any other port is never taken
 // for a recirculated one, whatever its first bytes are.
@@ -93,6 +98,7 @@ control ForwardingDecision(inout headers_t hdr, inout metadata_t meta, in PortId
             meta.verdict: ternary;
             meta.destination: ternary;
             meta.recirculation_port: ternary;
+            meta.from_parent: ternary;
         }
         actions = {
             recirculate;
@@ -105,16 +111,20 @@ control ForwardingDecision(inout headers_t hdr, inout metadata_t meta, in PortId
         }
         const default_action = end();
         const entries = {
-            (PHASE_RECIRCULATED, VERDICT_RESENT, _, _, _, _): resend();
-            (PHASE_RECIRCULATED, _, _, _, _, _): multicast();
-            (_, _, _, _, DESTINATION_NONE, _): end();
-            // A RESULT with values needs a recirculation port, and the controller has not configured one.
-            (_, _, true, VERDICT_COMPLETED, _, 0): end_without_route();
-            (_, _, true, VERDICT_RESENT, _, 0): end_without_route();
-            (_, _, true, VERDICT_COMPLETED, _, _): recirculate();
-            (_, _, true, VERDICT_RESENT, _, _): recirculate();
-            (_, _, _, _, DESTINATION_PORT, _): send_to_port();
-            (_, _, _, _, DESTINATION_GROUP, _): send_to_group();
+            (PHASE_RECIRCULATED, VERDICT_RESENT, _, _, _, _, _): resend();
+            (PHASE_RECIRCULATED, _, _, _, _, _, _): multicast();
+            (_, _, _, _, DESTINATION_NONE, _, _): end();
+            // A RESULT of the parent has come with the values of all lanes.
+            (_, _, _, VERDICT_COMPLETED, _, _, 1): send_to_group();
+            // A packet with values needs a recirculation port, and the controller has not configured one.
+            (_, _, true, VERDICT_COMPLETED, _, 0, _): end_without_route();
+            (_, _, true, VERDICT_RESENT, _, 0, _): end_without_route();
+            (_, _, true, VERDICT_FORWARDED, _, 0, _): end_without_route();
+            (_, _, true, VERDICT_COMPLETED, _, _, _): recirculate();
+            (_, _, true, VERDICT_RESENT, _, _, _): recirculate();
+            (_, _, true, VERDICT_FORWARDED, _, _, _): recirculate();
+            (_, _, _, _, DESTINATION_PORT, _, _): send_to_port();
+            (_, _, _, _, DESTINATION_GROUP, _, _): send_to_group();
         }
         size = 16;
     }

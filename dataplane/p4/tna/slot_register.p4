@@ -1,5 +1,5 @@
-// Generates a register that combines one field of the SwitchML header, the exponent or the check, over the workers of a
-// phase.
+// Generates a register that combines one field of the SwitchML header, the exponent, check or chunk, over the workers of
+// a phase.
 #ifndef SWITCHML_SLOT_REGISTER_P4
 #define SWITCHML_SLOT_REGISTER_P4
 
@@ -35,8 +35,9 @@ control NAME(inout switchml_t packet, in phase_predicate_t phase_predicate, in b
             (PHASE_NEWER, _): overwrite();                                                            \
             (PHASE_SAME, 0): combine();                                                               \
             (PHASE_SAME, _): fetch();                                                                 \
+            (PHASE_REPLACED, 0): overwrite();                                                         \
         }                                                                                             \
-        size = 3;                                                                                     \
+        size = 4;                                                                                     \
     }                                                                                                 \
     apply { register_table.apply(); }                                                                 \
 }

@@ -51,6 +51,16 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         }
     };
 
+    // Changes nothing, and returns the epoch if the slot holds the packet's phase, else 0.
+    RegisterAction<slot_tag_t, slot_t, bit<32>>(slot_tag_2) compare_2 = {
+        void apply(inout slot_tag_t stored, out bit<32> epoch) {
+            epoch = 0;
+            if (stored.epoch == (bit<32>)contribution.epoch && stored.phase == contribution.phase) {
+                epoch = stored.epoch;
+            }
+        }
+    };
+
     // These return the ranks that have contributed to this phase, including the sender.
     RegisterAction<bitmap_t, slot_t, bitmap_t>(slot_bitmap) begin_bitmap = {
         void apply(inout bitmap_t stored, out bitmap_t bitmap) {
@@ -112,6 +122,15 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
     }
 
     @hidden
+    action compare_phase() {
+        meta.phase_now = contribution.phase;
+        meta.new_epoch = compare_2.execute(contribution.slot);
+    }
+
+    @hidden
+    action leave() {}
+
+    @hidden
     action begin() {
         meta.phase_predicate = PHASE_NEWER;
         meta.bitmap = begin_bitmap.execute(contribution.slot);
@@ -120,6 +139,14 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
     @hidden
     action join() {
         meta.phase_predicate = PHASE_SAME;
+        meta.bitmap = join_bitmap.execute(contribution.slot);
+    }
+
+    // A RESULT that comes again changes nothing either, except that it states once more whether the phase has values, which
+    // must be known before the lanes: the parent says the same each time.
+    @hidden
+    action replace() {
+        meta.phase_predicate = PHASE_REPLACED;
         meta.bitmap = join_bitmap.execute(contribution.slot);
     }
 
@@ -158,8 +185,10 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         key = {
             meta.new_epoch: ternary;
             meta.has_values: ternary;
+            meta.from_parent: ternary;
         }
         actions = {
+            leave;
             begin_empty;
             begin_filled;
             fill;
@@ -168,53 +197,67 @@ control SlotState(in switchml_t contribution, inout metadata_t meta) {
         }
         const default_action = NoAction();
         const entries = {
-            (0, 0): ask();
-            (0, 1): fill();
-            (_, 0): begin_empty();
-            (_, 1): begin_filled();
+            (0, _, 1): leave();
+            (0, 0, _): ask();
+            (0, 1, _): fill();
+            (_, 0, _): begin_empty();
+            (_, 1, _): begin_filled();
         }
-        size = 4;
+        size = 5;
     }
 
     @hidden
     table bitmap_table {
         key = {
             meta.new_epoch: ternary;
+            meta.from_parent: ternary;
         }
         actions = {
+            leave;
             begin;
             join;
+            replace;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
         const entries = {
-            0: join();
-            _: begin();
+            (0, 0): join();
+            (_, 0): begin();
+            (0, 1): leave();
+            (_, 1): replace();
         }
-        size = 2;
+        size = 4;
     }
 
     @hidden
     table bitmap_table_2 {
         key = {
             meta.new_epoch: ternary;
+            meta.from_parent: ternary;
         }
         actions = {
+            leave;
             begin_2;
             join_2;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
         const entries = {
-            0: join_2();
-            _: begin_2();
+            (0, 0): join_2();
+            (_, 0): begin_2();
+            (0, 1): leave();
+            (_, 1): join_2();
         }
-        size = 2;
+        size = 4;
     }
 
     apply {
-        enter_phase();
-        enter_phase_2();
+        if (meta.from_parent == 1) {
+            compare_phase();
+        } else {
+            enter_phase();
+            enter_phase_2();
+        }
         // A stale packet changes nothing.
         if (meta.phase_now == contribution.phase) {
             bitmap_table.apply();

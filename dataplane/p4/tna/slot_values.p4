@@ -1,6 +1,6 @@
 // SlotValues holds the sums of the workers' values, modulo 2^32, with one register for each pair of lanes, so that the
 // four stateful ALUs of a stage hold eight values. A stateful ALU returns one word: of each pair a packet gets the even
-// lane, which suffices for all packets but a RESULT, and a recirculated packet gets the odd one (recirculation.p4). The
+// lane, which suffices unless the packet leaves with values, and a recirculated packet gets the odd one (recirculation.p4). The
 // layout of values in registers is known to this file only; dataplane/README.md compares it with others.
 #ifndef SWITCHML_SLOT_VALUES_P4
 #define SWITCHML_SLOT_VALUES_P4
@@ -72,9 +72,10 @@ control SlotValues(inout values_t values, in slot_t slot, in phase_predicate_t p
             (1, 0, PHASE_SAME, _): overwrite_##i();                                             \
             (1, 1, PHASE_SAME, 0): add_##i();                                                   \
             (_, 1, PHASE_SAME, _): fetch_##i();                                                 \
-            (1, _, PHASE_RECIRCULATED, _): fetch_##j();                                                \
+            (1, _, PHASE_RECIRCULATED, _): fetch_##j();                                         \
+            (1, _, PHASE_REPLACED, 0): overwrite_##i();                                         \
         }                                                                                       \
-        size = 5;                                                                               \
+        size = 6;                                                                               \
     }
     FOR_EACH_PAIR(PAIR)
 #undef PAIR

@@ -7,6 +7,7 @@
 #include "slot_state.p4"
 #include "slot_exponent.p4"
 #include "slot_check.p4"
+#include "slot_next.p4"
 #include "slot_values.p4"
 #include "../common/ingress.p4"
 #include "../common/rank_address.p4"
@@ -23,7 +24,7 @@ parser SwitchMLIngressParser(packet_in packet, out headers_t hdr, out metadata_t
         meta = {
             switch_mac = 0, switch_ip = 0, switch_mac_set = 0, switch_ip_set = 0, own_mac_source = 0, own_ip_source = 0,
             ours = 0, has_values = 0,
-            admitted = 0, worker_bit = 0, job_mask = 0, epoch = 0, job_group = 0,
+            admitted = 0, worker_bit = 0, job_mask = 0, epoch = 0, has_parent = 0, from_parent = 0, completed_here = 0,
             phase_predicate = PHASE_STALE, seen = 0, bitmap = 0, filled_before = 0,
             reason = DROP_REASON_NONE, verdict = VERDICT_NONE, destination = DESTINATION_NONE, port = 0, group = 0,
             new_ipv4_header = 0, forwarded = 0, flooded = 0,

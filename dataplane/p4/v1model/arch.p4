@@ -26,4 +26,10 @@ const bit<32> WORKER_ENTRIES = 4096;
 // Whether a packet may grow in the switch. BMv2 exits if one grows by more than 512 bytes.
 #define CAN_GROW (4 * VALUES <= 512)
 
+// Whether some copies of a RESULT can leave without its values.
+#define CAN_REMOVE_VALUES 1
+
+// The parent's bit in a bitmap: the last one.
+const bitmap_t FINAL = 64w1 << 63;
+
 #endif

@@ -12,7 +12,7 @@ control SlotCheck(inout switchml_t packet, in phase_predicate_t phase_predicate,
     bit<32> stored;
 
     apply {
-        if (phase_predicate == PHASE_NEWER) {
+        if (phase_predicate == PHASE_NEWER || (phase_predicate == PHASE_REPLACED && seen == 0)) {
             slot_check.write(packet.slot, packet.check);
         } else if (phase_predicate == PHASE_SAME && seen == 0) {
             slot_check.read(stored, packet.slot);

@@ -12,7 +12,7 @@ control SlotExponent(inout switchml_t packet, in phase_predicate_t phase_predica
     bit<16> stored;
 
     apply {
-        if (phase_predicate == PHASE_NEWER) {
+        if (phase_predicate == PHASE_NEWER || (phase_predicate == PHASE_REPLACED && seen == 0)) {
             slot_exponent.write(packet.slot, packet.exponent);
         } else if (phase_predicate == PHASE_SAME && seen == 0) {
             slot_exponent.read(stored, packet.slot);

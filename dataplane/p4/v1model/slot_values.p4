@@ -40,7 +40,11 @@ control SlotValues(inout values_t values, in slot_t slot, in phase_predicate_t p
 #undef STRING
 
     apply {
-        if (phase_predicate != PHASE_STALE) {
+        if (phase_predicate == PHASE_REPLACED) {
+            if (has_values == 1 && seen == 0) {
+                overwrite();
+            }
+        } else if (phase_predicate != PHASE_STALE) {
             if (has_values == 1 && filled_before == 0) {
                 overwrite();
             } else if (has_values == 1 && seen == 0) {

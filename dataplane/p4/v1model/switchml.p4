@@ -9,9 +9,11 @@
 #include "slot_state.p4"
 #include "slot_exponent.p4"
 #include "slot_check.p4"
+#include "slot_next.p4"
 #include "slot_values.p4"
 #include "../common/ingress.p4"
 #include "../common/rank_address.p4"
+#include "owners_values.p4"
 
 parser SwitchMLParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                       inout standard_metadata_t standard_metadata) {
@@ -55,6 +57,7 @@ control SwitchMLIngress(inout headers_t hdr, inout metadata_t meta, inout standa
 
 control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     RankAddress() rank_address;
+    OwnersValues() owners_values;
     EgressLoss() egress_loss;
     DropCounter() drop_counter_of_egress;
 
@@ -62,12 +65,14 @@ control SwitchMLEgress(inout headers_t hdr, inout metadata_t meta, inout standar
 
     apply {
         if (hdr.switchml.isValid()) {
-            // Only RESULTs reach egress: a multicast copy goes to its replica's rank, a resend to the rank that asked.
+            // Only RESULTs, and contributions to the parent, reach egress: a multicast copy goes to its replica's rank, a
+            // resend to the rank that asked.
             rank = standard_metadata.egress_rid;
             if (meta.verdict == VERDICT_RESENT) {
                 rank = (ReplicationId_t)hdr.switchml.worker;
             }
             rank_address.apply(hdr, meta, rank);
+            owners_values.apply(hdr, meta.listeners);
         }
 
         if (meta.flooded == 1 && standard_metadata.egress_port == standard_metadata.ingress_port) {

@@ -106,9 +106,33 @@ class Switch:
         epoch: int,
         group: int,
         secret: int = 0,
+        kind: int = 1,
+        has_parent: bool = False,
     ) -> None:
         """
-        Add an entry to worker_table, or give the one with this key a new action and keep its counter.
+        Add an entry to worker_table, or give the one with this key a new action and keep its counter. The action is `admit_below` if the job has a parent, else `admit`.
+        """
+
+    def set_parent(
+        self,
+        port: int,
+        eth_src: int,
+        ipv4_src: int,
+        udp_src: int,
+        job: int,
+        worker: int,
+        slot_value: int,
+        slot_mask: int,
+        priority: int,
+        mask: int,
+        epoch: int,
+        group: int,
+        completed_here: bool,
+        secret: int = 0,
+        kind: int = 2,
+    ) -> None:
+        """
+        Add an entry with the action `admit_parent` to worker_table, as set_worker() does.
         """
 
     def delete_worker(
@@ -123,6 +147,7 @@ class Switch:
         slot_mask: int,
         priority: int,
         secret: int = 0,
+        kind: int = 1,
     ) -> None:
         """Delete an entry of worker_table."""
 
@@ -132,8 +157,12 @@ class Switch:
     def delete_job(self, job: int) -> None:
         """Delete an entry of job_table."""
 
-    def set_rank(self, job: int, rank: int, eth_dst: int, ipv4_dst: int, udp_dst: int) -> None:
-        """Set an entry of rank_table."""
+    def set_rank(
+        self, job: int, rank: int, eth_dst: int, ipv4_dst: int, udp_dst: int, ranks: int | None = None
+    ) -> None:
+        """
+        Set an entry of rank_table. `ranks` are those that listen at the address, as a bitmap; by default only `rank`.
+        """
 
     def delete_rank(self, job: int, rank: int) -> None:
         """Delete an entry of rank_table."""
@@ -180,6 +209,7 @@ class Switch:
         slot_mask: int,
         priority: int,
         secret: int = 0,
+        kind: int = 1,
     ) -> tuple[int, int]:
         """Return (packets, bytes) of an entry of worker_table."""
 
@@ -197,6 +227,7 @@ class Switch:
         packets: int,
         byte_count: int,
         secret: int = 0,
+        kind: int = 1,
     ) -> None:
         """Set the counter of an entry of worker_table."""
 

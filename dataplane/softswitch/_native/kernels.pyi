@@ -24,10 +24,14 @@ def add(
 ) -> None:
     """Add `values` to `sums`, in blocks of `block` words."""
 
-def sum_in_place(
+def sum_buffers(
     instructions: str,
-    buffers: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
+    sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
+    others: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu")]],
     block: int,
     streaming: bool = False,
+    kept: int = 0,
 ) -> None:
-    """Replace the contents of each buffer by the sum of all buffers."""
+    """
+    Replace the contents of each buffer, but of the first `kept` sources, by the sum of the sources, in blocks of `block` words.
+    """

@@ -146,26 +146,26 @@ void bind_counters(nb::class_<Switch>* cls) {
   cls->def(
       "worker_counter",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int secret) {
+         Int slot_mask, Int priority, Int secret, Int kind) {
         const auto key =
-            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
         return read(self, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
       nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("secret") = 0,
-      "Return (packets, bytes) of an entry of worker_table.");
+      nb::arg("kind") = kContribution, "Return (packets, bytes) of an entry of worker_table.");
   cls->def(
       "write_worker_counter",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int packets, Int byte_count, Int secret) {
+         Int slot_mask, Int priority, Int packets, Int byte_count, Int secret, Int kind) {
         const auto key =
-            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
         const Counter value{number<uint64_t>(packets, "packets"), number<uint64_t>(byte_count, "byte_count")};
         write(self, value, [&](Pipeline& p) -> Counter& { return p.tables.workers.counter(key.first, key.second); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
       nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("packets"), nb::arg("byte_count"),
-      nb::arg("secret") = 0, "Set the counter of an entry of worker_table.");
+      nb::arg("secret") = 0, nb::arg("kind") = kContribution, "Set the counter of an entry of worker_table.");
   cls->def(
       "read_drop_counter",
       [](Switch* self, Int index) {

@@ -23,6 +23,10 @@ constexpr uint64_t kMostEthernet = 0xFFFFFFFFFFFF;
 
 using Int = const nb::int_&;
 
+// The usual `kind` of an entry of worker_table.
+constexpr auto kContribution = static_cast<uint8_t>(wire::Kind::contribution);
+constexpr auto kResult = static_cast<uint8_t>(wire::Kind::result);
+
 // Converts a Python number. Throws std::invalid_argument, naming the parameter, if it is out of range.
 template <class Number>
 Number number(Int given, const char* name, uint64_t most = std::numeric_limits<Number>::max()) {
@@ -44,11 +48,11 @@ inline int32_t priority_of(Int given) {
 }
 
 inline std::pair<WorkerKey, SlotMatch> worker_key(Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker,
-                                                  Int slot_value, Int slot_mask, Int priority, Int secret) {
+                                                  Int slot_value, Int slot_mask, Int priority, Int secret, Int kind) {
   return {
       {port_number(port), number<uint64_t>(eth_src, "eth_src", kMostEthernet), number<uint32_t>(ipv4_src, "ipv4_src"),
        number<uint16_t>(udp_src, "udp_src"), number<uint16_t>(job, "job"), number<uint8_t>(worker, "worker"),
-       number<uint32_t>(secret, "secret")},
+       number<uint32_t>(secret, "secret"), static_cast<wire::Kind>(number<uint8_t>(kind, "kind"))},
       {number<uint16_t>(slot_value, "slot_value"), number<uint16_t>(slot_mask, "slot_mask"), priority_of(priority)}};
 }
 

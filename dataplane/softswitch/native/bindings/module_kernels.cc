@@ -81,10 +81,14 @@ void add(const std::string& instructions, const Bytes& sums, const ConstBytes& v
   }
 }
 
-void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
-  if (buffers.empty() || buffers.size() > wire::protocol::max_workers || block == 0 || block % 16 != 0) {
-    throw std::invalid_argument("there must be 1 to 64 buffers, and a block must be a multiple of 16 words");
+void sum_buffers(const std::string& instructions, const std::vector<Bytes>& sources, const std::vector<Bytes>& others,
+                 size_t block, bool streaming, size_t kept) {
+  std::vector<Bytes> buffers = sources;
+  buffers.insert(buffers.end(), others.begin(), others.end());
+  if (sources.empty() || buffers.size() > wire::protocol::max_workers + 1 || block == 0 || block % 16 != 0) {
+    throw std::invalid_argument("there must be a source, 1 to 65 buffers, and a block of a multiple of 16 words");
   }
+  if (kept > sources.size()) throw std::invalid_argument("`kept` is more than the number of sources");
   for (const Bytes& buffer : buffers) {
     require_aligned(buffer.data());
     if (buffer.size() != buffers.front().size() || buffer.size() % sizeof(uint32_t) != 0) {
@@ -96,7 +100,7 @@ void sum_in_place(const std::string& instructions, const std::vector<Bytes>& buf
   std::vector<uint8_t*> parts(buffers.size());
   for (size_t i = 0; i < count; i += block) {
     for (size_t buffer = 0; buffer < parts.size(); ++buffer) parts[buffer] = buffers[buffer].data() + 4 * i;
-    switchml::kernels::sum_in_place(parts.data(), parts.size(), nullptr, std::min(block, count - i), streaming);
+    kernels::sum_buffers({parts.data(), parts.size(), sources.size(), kept}, std::min(block, count - i), streaming);
   }
   kernels::fence_streaming_stores();
 }
@@ -109,12 +113,10 @@ void define_kernels(nb::module_ module) {
   module.def("add", &add, nb::arg("instructions"), nb::arg("sums"), nb::arg("values"), nb::arg("block"),
              "Add `values` to `sums`, in blocks of `block` words.");
   module.def(
-      "sum_in_place",
-      [](const std::string& instructions, const std::vector<Bytes>& buffers, size_t block, bool streaming) {
-        sum_in_place(instructions, buffers, block, streaming);
-      },
-      nb::arg("instructions"), nb::arg("buffers"), nb::arg("block"), nb::arg("streaming") = false,
-      "Replace the contents of each buffer by the sum of all buffers.");
+      "sum_buffers", &sum_buffers, nb::arg("instructions"), nb::arg("sources"), nb::arg("others"), nb::arg("block"),
+      nb::arg("streaming") = false, nb::arg("kept") = 0,
+      "Replace the contents of each buffer, but of the first `kept` sources, by the sum of the sources, in blocks "
+      "of `block` words.");
 }
 
 }  // namespace switchml::soft

@@ -1,10 +1,12 @@
 // The tables and multicast groups of dataplane.softswitch._native.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -43,28 +45,49 @@ void bind_tables(nb::class_<Switch>* cls) {
   cls->def(
       "set_worker",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int bit, Int mask, Int epoch, Int group, Int secret) {
+         Int slot_mask, Int priority, Int bit, Int mask, Int epoch, Int group, Int secret, Int kind, bool has_parent) {
         const auto key =
-            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
+        const auto action = has_parent ? Admission::Action::admit_below : Admission::Action::admit;
         const Admission admission{number<uint64_t>(bit, "bit"), number<uint64_t>(mask, "mask"),
-                                  number<uint16_t>(epoch, "epoch"), number<uint16_t>(group, "group")};
+                                  number<uint16_t>(epoch, "epoch"), number<uint16_t>(group, "group"), action};
         control(self, [&](Pipeline& p) { p.tables.workers.set(key.first, key.second, admission); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
       nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("bit"), nb::arg("mask"),
-      nb::arg("epoch"), nb::arg("group"), nb::arg("secret") = 0,
-      "Add an entry to worker_table, or give the one with this key a new action and keep its counter.");
+      nb::arg("epoch"), nb::arg("group"), nb::arg("secret") = 0, nb::arg("kind") = kContribution,
+      nb::arg("has_parent") = false,
+      "Add an entry to worker_table, or give the one with this key a new action and keep its counter. The action is "
+      "`admit_below` if the job has a parent, else `admit`.");
+  cls->def(
+      "set_parent",
+      [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
+         Int slot_mask, Int priority, Int mask, Int epoch, Int group, bool completed_here, Int secret, Int kind) {
+        const auto key =
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
+        const Admission admission{kFinal,
+                                  number<uint64_t>(mask, "mask"),
+                                  number<uint16_t>(epoch, "epoch"),
+                                  number<uint16_t>(group, "group"),
+                                  Admission::Action::admit_parent,
+                                  completed_here};
+        control(self, [&](Pipeline& p) { p.tables.workers.set(key.first, key.second, admission); });
+      },
+      nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
+      nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("mask"), nb::arg("epoch"),
+      nb::arg("group"), nb::arg("completed_here"), nb::arg("secret") = 0, nb::arg("kind") = kResult,
+      "Add an entry with the action `admit_parent` to worker_table, as set_worker() does.");
   cls->def(
       "delete_worker",
       [](Switch* self, Int port, Int eth_src, Int ipv4_src, Int udp_src, Int job, Int worker, Int slot_value,
-         Int slot_mask, Int priority, Int secret) {
+         Int slot_mask, Int priority, Int secret, Int kind) {
         const auto key =
-            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret);
+            worker_key(port, eth_src, ipv4_src, udp_src, job, worker, slot_value, slot_mask, priority, secret, kind);
         control(self, [&](Pipeline& p) { p.tables.workers.remove(key.first, key.second); });
       },
       nb::arg("port"), nb::arg("eth_src"), nb::arg("ipv4_src"), nb::arg("udp_src"), nb::arg("job"), nb::arg("worker"),
       nb::arg("slot_value"), nb::arg("slot_mask"), nb::arg("priority"), nb::arg("secret") = 0,
-      "Delete an entry of worker_table.");
+      nb::arg("kind") = kContribution, "Delete an entry of worker_table.");
   cls->def(
       "set_job",
       [](Switch* self, Int job, Int slot_value, Int slot_mask) {
@@ -82,15 +105,19 @@ void bind_tables(nb::class_<Switch>* cls) {
       nb::arg("job"), "Delete an entry of job_table.");
   cls->def(
       "set_rank",
-      [](Switch* self, Int job, Int rank, Int eth_dst, Int ipv4_dst, Int udp_dst) {
+      [](Switch* self, Int job, Int rank, Int eth_dst, Int ipv4_dst, Int udp_dst,
+         const std::optional<nb::int_>& ranks) {
         const auto id = number<uint16_t>(job, "job");
         const auto of = number<uint16_t>(rank, "rank");
+        const uint64_t itself = of < wire::protocol::max_workers ? uint64_t{1} << of : 0;
         const RankAddress address{number<uint64_t>(eth_dst, "eth_dst", kMostEthernet),
-                                  number<uint32_t>(ipv4_dst, "ipv4_dst"), number<uint16_t>(udp_dst, "udp_dst")};
+                                  number<uint32_t>(ipv4_dst, "ipv4_dst"), number<uint16_t>(udp_dst, "udp_dst"),
+                                  ranks ? number<uint64_t>(*ranks, "ranks") : itself};
         control(self, [&](Pipeline& p) { p.tables.set_rank(id, of, address); });
       },
       nb::arg("job"), nb::arg("rank"), nb::arg("eth_dst"), nb::arg("ipv4_dst"), nb::arg("udp_dst"),
-      "Set an entry of rank_table.");
+      nb::arg("ranks") = nb::none(),
+      "Set an entry of rank_table. `ranks` are those that listen at the address, as a bitmap; by default only `rank`.");
   cls->def(
       "delete_rank",
       [](Switch* self, Int job, Int rank) {

@@ -18,6 +18,7 @@ std::optional<wire::DropReason> drop_reason_of(wire::Verdict verdict) {
     case wire::Verdict::aggregated:
     case wire::Verdict::completed:
     case wire::Verdict::resent:
+    case wire::Verdict::forwarded:
       break;
   }
   return std::nullopt;
@@ -102,24 +103,28 @@ void Pipeline::send_completed(size_t half, const Completion& completion) {
 
 std::optional<wire::Verdict> Pipeline::decide(const PipelinePort& ingress, const PacketView& packet,
                                               const wire::Header& header, const Values& values) {
-  if (const auto reason = malformed(ingress, packet, header)) {
-    drops[*reason].add(1, packet.frame_bytes);
-    return std::nullopt;
-  }
-  const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.udp_src,
-                      header.job,       header.worker,  header.secret};
-  // An entry may cover more slots than there are registers.
-  WorkerEntry* worker = header.slot < slots_->halves() ? tables.workers.find(key, header.slot) : nullptr;
+  auto reason = malformed(ingress, packet, header);
+  WorkerEntry* worker = reason ? nullptr : find_sender(ingress, packet, header);
   if (worker == nullptr) {
-    drops[why_not_admitted(header)].add(1, packet.frame_bytes);
+    if (!reason) reason = why_not_admitted(header);
+    // Only a parent sends RESULTs.
+    if (is_result(header)) reason = std::min(*reason, wire::DropReason::forged_result);
+    drops[*reason].add(1, packet.frame_bytes);
     return std::nullopt;
   }
   worker->counter.add(1, packet.frame_bytes);
   const wire::Verdict verdict = aggregate(ingress, packet, header, values, worker->admission);
   const size_t job_index = static_cast<size_t>(header.job) << 4U | static_cast<size_t>(verdict);
   if (job_index < job_counters_.size()) job_counters_[job_index].add(1, packet.frame_bytes);
-  if (const auto reason = drop_reason_of(verdict)) drops[*reason].add(1, packet.frame_bytes);
+  if (const auto dropped = drop_reason_of(verdict)) drops[*dropped].add(1, packet.frame_bytes);
   return verdict;
+}
+
+WorkerEntry* Pipeline::find_sender(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header) {
+  if (header.slot >= slots_->halves()) return nullptr;  // an entry may cover more slots than there are registers
+  const WorkerKey key{ingress.number(), packet.eth_src, packet.ipv4_src, packet.udp_src,
+                      header.job,       header.worker,  header.secret,   static_cast<wire::Kind>(header.kind)};
+  return tables.workers.find(key, header.slot);
 }
 
 // Does what the first rows of malformed_table do in the P4 program. A frame that ends before its values is reported
@@ -138,9 +143,10 @@ std::optional<wire::DropReason> Pipeline::malformed(const PipelinePort& ingress,
                                                     const wire::Header& header) const {
   const bool empty = !has_values(header);
   if (header.version != wire::protocol::version) return wire::DropReason::bad_version;
-  const bool result = header.kind == static_cast<uint8_t>(wire::Kind::result);
-  if (!result && header.kind != static_cast<uint8_t>(wire::Kind::contribution)) return wire::DropReason::bad_kind;
-  if (result || ingress.has_own_source(packet, tables.switch_address)) return wire::DropReason::forged_result;
+  if (!is_result(header) && header.kind != static_cast<uint8_t>(wire::Kind::contribution)) {
+    return wire::DropReason::bad_kind;
+  }
+  if (ingress.has_own_source(packet, tables.switch_address)) return wire::DropReason::forged_result;
   if (header.format != static_cast<uint8_t>(wire::Format::int32)) return wire::DropReason::bad_format;
   if (header.exponent > wire::exponent::unknown) return wire::DropReason::bad_exponent;
   if (header.count > slots_->values_per_packet() || (header.count == 0) != empty) return wire::DropReason::bad_count;
@@ -163,39 +169,29 @@ wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView&
                                   const Values& values, const Admission& admission) {
   if (header.epoch != admission.epoch) return wire::Verdict::wrong_epoch;
   HalfState& half = slots_->state(header.slot);
-  wire::Verdict verdict = wire::Verdict::aggregated;
-  if (half.epoch != header.epoch || header.phase > half.phase) {
-    store_first(header, values, admission, &half);
-  } else if (header.phase < half.phase) {
-    return wire::Verdict::stale;
-  } else if ((half.bitmap & admission.worker_bit) == 0) {
-    add(header, values, admission, &half);
-  } else if (has_values(header) && !half.filled()) {
-    // The rank has contributed before, but without values, and no rank has brought any. Its values overwrite those of
-    // the previous phase all the same, as in a P4 pipeline, which cannot test both conditions; otherwise the old values
-    // would become those of this phase.
-    slots_->add(header.slot, values);
-    slots_->settle(header.slot);
-    verdict = half.bitmap == admission.job_mask ? wire::Verdict::resent : wire::Verdict::duplicate;
-    if (verdict == wire::Verdict::duplicate) return verdict;
-  } else if (half.bitmap == admission.job_mask && !is_summing(half.values)) {
-    verdict = wire::Verdict::resent;
-  } else {
-    return wire::Verdict::duplicate;
+  const bool from_parent = admission.action == Admission::Action::admit_parent;
+  const wire::Verdict verdict = from_parent ? take_parents_result(header, values, admission, &half)
+                                            : take_contribution(header, values, admission, &half);
+  if (verdict == wire::Verdict::stale) return verdict;
+  if (half.bitmap != admission.full()) {
+    const bool has_parent = admission.action == Admission::Action::admit_below;
+    if (!has_parent || half.bitmap != admission.job_mask) return verdict;
+    send_to_parent(packet, header, admission, &half);
+    return wire::Verdict::forwarded;
   }
-  if (half.bitmap != admission.job_mask) return verdict;
+  if (verdict == wire::Verdict::duplicate) return verdict;
 
-  wire::Header answer = header;
-  answer.kind = static_cast<uint8_t>(wire::Kind::result);
-  answer.exponent = half.exponent;
-  answer.check = half.check;
-  // A RESULT has values if its phase has, whether or not this packet brought any.
-  if (half.filled() && !has_values(header)) {
-    answer.flags &= static_cast<uint16_t>(~wire::flag::without_values);
-    answer.count = static_cast<uint16_t>(slots_->values_per_packet());
+  wire::Header answer = header_of(half, header, wire::Kind::result);
+  if (from_parent) {
+    // Names the rank below whose packet the parent has answered, if any: this rank may measure the time.
+    answer.worker = admission.completed_here ? header.owner : wire::tree::no_rank;
+    answer.owner = wire::owner::everyone;
   }
-  if (half.filled() && verdict != wire::Verdict::resent &&
-      !slots_->complete(header.slot, values, {answer, admission.group}, admission.job_mask)) {
+  if (verdict == wire::Verdict::resent) {
+    if ((admission.worker_bit & wire::readers_of(answer.owner)) != 0) {
+      slots_->resend(header.slot, admission.worker_bit);
+    }
+  } else if (!slots_->complete(header.slot, values, {answer, admission.group}, admission.full())) {
     return wire::Verdict::completed;
   }
   const ResultSender::Result result{answer, payload_bytes(answer), &half, slots_->values(header.slot)};
@@ -207,6 +203,71 @@ wire::Verdict Pipeline::aggregate(const PipelinePort& ingress, const PacketView&
   return wire::Verdict::completed;
 }
 
+wire::Verdict Pipeline::take_contribution(const wire::Header& header, const Values& values, const Admission& admission,
+                                          HalfState* half) {
+  if (half->epoch != header.epoch || header.phase > half->phase) {
+    store_first(header, values, admission, half);
+    return wire::Verdict::aggregated;
+  }
+  if (header.phase < half->phase) return wire::Verdict::stale;
+  if ((half->bitmap & admission.worker_bit) == 0) {
+    add(header, values, admission, half);
+    return wire::Verdict::aggregated;
+  }
+  const bool complete = half->bitmap == admission.full();
+  if (has_values(header) && !half->filled()) {
+    // The rank has contributed before, but without values, and no rank has brought any. Its values overwrite those of
+    // the previous phase all the same, as in a P4 pipeline, which cannot test both conditions; otherwise the old values
+    // would become those of this phase.
+    slots_->add(header.slot, values);
+    slots_->settle(header.slot);
+    return complete ? wire::Verdict::resent : wire::Verdict::duplicate;
+  }
+  return complete && !is_summing(half->values) ? wire::Verdict::resent : wire::Verdict::duplicate;
+}
+
+wire::Verdict Pipeline::take_parents_result(const wire::Header& header, const Values& values,
+                                            const Admission& admission, HalfState* half) {
+  if (half->epoch != header.epoch || header.phase != half->phase) return wire::Verdict::stale;
+  if ((half->bitmap & admission.worker_bit) != 0) return wire::Verdict::duplicate;
+  if (results_.holds(*half)) results_.flush();
+  half->bitmap |= admission.worker_bit;
+  half->exponent = header.exponent;
+  half->check = header.check;
+  half->next = header.chunk;
+  slots_->begin(header.slot);
+  store_values(header, values);
+  return wire::Verdict::aggregated;
+}
+
+wire::Header Pipeline::header_of(const HalfState& half, const wire::Header& trigger, wire::Kind kind) const {
+  wire::Header header = trigger;
+  header.kind = static_cast<uint8_t>(kind);
+  header.exponent = half.exponent;
+  header.check = half.check;
+  header.chunk = half.next;
+  // It has values if the phase has, whether or not this packet brought any.
+  if (half.filled() && !has_values(trigger)) {
+    header.flags &= static_cast<uint8_t>(~wire::flag::without_values);
+    header.count = static_cast<uint16_t>(slots_->values_per_packet());
+  }
+  return header;
+}
+
+// A retransmission from below sends it again: it, or the parent's RESULT, may be lost. The parent's RESULT returns
+// `worker` and `owner` of the contribution that it answers.
+void Pipeline::send_to_parent(const PacketView& packet, const wire::Header& header, const Admission& admission,
+                              HalfState* half) {
+  const uint16_t group = parent_group(admission.group);
+  const std::vector<Replica>* replicas = tables.find_group(group);
+  if (replicas == nullptr || replicas->empty()) return;
+  slots_->settle(header.slot);
+  wire::Header contribution = header_of(*half, header, wire::Kind::contribution);
+  contribution.owner = header.worker;
+  contribution.worker = static_cast<uint8_t>(replicas->front().instance);  // this switch's number at the parent
+  results_.multicast(group, packet, {contribution, payload_bytes(contribution), half, slots_->values(header.slot)});
+}
+
 // The first values of a phase overwrite those of the phase before, so nothing ever needs to be cleared.
 void Pipeline::store_first(const wire::Header& header, const Values& values, const Admission& admission,
                            HalfState* half) {
@@ -216,8 +277,9 @@ void Pipeline::store_first(const wire::Header& header, const Values& values, con
   half->bitmap = admission.worker_bit;
   half->exponent = header.exponent;
   half->check = header.check;
+  half->next = header.chunk;
   slots_->begin(header.slot);
-  if (has_values(header)) slots_->add(header.slot, values);
+  store_values(header, values);
 }
 
 void Pipeline::add(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half) {
@@ -226,7 +288,16 @@ void Pipeline::add(const wire::Header& header, const Values& values, const Admis
   half->bitmap |= admission.worker_bit;
   half->exponent = std::max(half->exponent, header.exponent);
   half->check += header.check;
-  if (has_values(header)) slots_->add(header.slot, values);
+  half->next = std::min(half->next, header.chunk);
+  store_values(header, values);
+}
+
+void Pipeline::store_values(const wire::Header& header, const Values& values) {
+  if (has_values(header)) {
+    slots_->add(header.slot, values);
+  } else {
+    slots_->lend(header.slot, values);
+  }
 }
 
 }  // namespace switchml::soft

@@ -76,12 +76,27 @@ class Pipeline {
                                             const wire::Header& header) const;
   // Returns why worker_table has no entry for a packet.
   wire::DropReason why_not_admitted(const wire::Header& header) const;
-  // Updates the slot's registers and returns its verdict.
+  // Returns the entry that admits a packet, or null.
+  WorkerEntry* find_sender(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header);
+  // Updates the slot's registers, sends what follows from them and returns the verdict.
   wire::Verdict aggregate(const PipelinePort& ingress, const PacketView& packet, const wire::Header& header,
                           const Values& values, const Admission& admission);
+  // Updates the slot's registers by a contribution and returns the verdict; `aggregated` also if it is the last one.
+  wire::Verdict take_contribution(const wire::Header& header, const Values& values, const Admission& admission,
+                                  HalfState* half);
+  // Replaces what a half holds by a RESULT of the parent and returns the verdict, as take_contribution() does.
+  wire::Verdict take_parents_result(const wire::Header& header, const Values& values, const Admission& admission,
+                                    HalfState* half);
+  // Returns the header of a packet with the contents of a half, which otherwise is that of `trigger`.
+  wire::Header header_of(const HalfState& half, const wire::Header& trigger, wire::Kind kind) const;
+  // Sends the sum of the ranks below to the parent as this switch's contribution.
+  void send_to_parent(const PacketView& packet, const wire::Header& header, const Admission& admission,
+                      HalfState* half);
   void store_first(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half);
   void add(const wire::Header& header, const Values& values, const Admission& admission, HalfState* half);
+  void store_values(const wire::Header& header, const Values& values);
 
+  static bool is_result(const wire::Header& header) { return header.kind == static_cast<uint8_t>(wire::Kind::result); }
   static bool has_values(const wire::Header& header) { return (header.flags & wire::flag::without_values) == 0; }
   size_t payload_bytes(const wire::Header& header) const {
     return has_values(header) ? slots_->values_per_packet() * sizeof(uint32_t) : 0;

@@ -17,8 +17,8 @@
 
 namespace switchml::soft {
 
-// Results of one burst share job, receivers and size. Values are not copied, so a half whose result is still waiting
-// must not be written to: see holds().
+// Results of one burst share job, receivers and size, apart from copies without values. Values are not copied, so a
+// half whose result is still waiting must not be written to: see holds().
 class ResultSender {
  public:
   // One result: the header to send, and the half that holds its values, if it has any.
@@ -52,6 +52,7 @@ class ResultSender {
     uint16_t job = 0;
     uint16_t group_or_port = 0;
     uint8_t worker = 0;  // of a resend
+    bool owned = false;  // each result has an owner, and values only in the copies for it
     size_t payload_bytes = 0;
 
     bool operator==(const Receivers& other) const;
@@ -59,6 +60,8 @@ class ResultSender {
 
   void queue(const Receivers& receivers, const PacketView& trigger, const Result& result);
   void send_to_group();
+  // Sends the burst to the destination: the results whose owner is there with their values, then the others without.
+  void send_owned(uint16_t port);
   // Appends the address of a rank; counts the burst as dropped if the rank has no address.
   void add_destination(uint16_t rank);
   void send_out_of(uint16_t port);
@@ -72,6 +75,9 @@ class ResultSender {
   size_t most_packets_ = kMostPackets;
   std::array<std::array<uint8_t, wire::protocol::header_bytes>, kMostPackets> headers_{};
   std::vector<OutgoingPacket> packets_;
+  std::vector<uint8_t> owners_;  // of packets_, as their headers name them
+  std::array<std::array<uint8_t, wire::protocol::header_bytes>, kMostPackets> headers_without_values_{};
+  std::vector<OutgoingPacket> copies_;  // of packets_ for one replica
   std::vector<RankAddress> destinations_;
   // Marks halves as held. Each flush begins a new burst, so marks never need clearing; 0 marks nothing. After 2^32
   // bursts an old mark can equal a new one, which only costs an unnecessary flush.

@@ -14,6 +14,7 @@ struct HalfState {
   uint64_t bitmap = 0;
   uint32_t phase = 0;
   uint32_t check = 0;
+  uint32_t next = 0;  // the smallest chunk that the ranks of the phase have named
   uint16_t epoch = 0;
   uint16_t exponent = 0;
   uint32_t result_burst = 0;  // the burst of results that may still point at the values; see ResultSender

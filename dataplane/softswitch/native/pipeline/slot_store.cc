@@ -43,6 +43,8 @@ bool visit_word(Half& half, const std::string& name, Act&& act) {
     act(half.exponent);
   } else if (name == "slot_check") {
     act(half.check);
+  } else if (name == "slot_next") {
+    act(half.next);
   } else {
     return false;
   }

@@ -14,7 +14,7 @@ namespace switchml::soft {
 
 struct SharedValues;
 
-// The values of one contribution. One of the pointers is set.
+// The values of one contribution, or where they would be if it had any. One of the pointers is set.
 struct Values {
   const uint8_t* words = nullptr;        // big-endian, in a packet; valid only during the call
   const SharedValues* shared = nullptr;  // in memory that the rank shares with the switch, if the store supports it
@@ -43,18 +43,22 @@ class SlotStore {
   virtual void begin(size_t half) = 0;
   // Adds the values of one contribution. The first ones of a phase, from any rank, overwrite the old values.
   virtual void add(size_t half, const Values& values) = 0;
-  // Called when all ranks of a job, `everyone`, have contributed to a phase that has values; `last` are the values of
-  // the last contribution. Returns true if the sum is in the slot's memory now; otherwise a thread makes it later and
-  // then calls Pipeline::send_completed with `completion`.
+  // Handles a contribution without values. Its rank may get the sum where its values would have been.
+  virtual void lend(size_t half, const Values& values) = 0;
+  // Called when all ranks of a job, `everyone`, have contributed; `last` are the values of the last contribution.
+  // Returns true if the result can be sent now, with the sum in the slot's memory if the phase has values. Otherwise a
+  // thread makes the sum later, for the ranks that read it, and then calls Pipeline::send_completed with `completion`.
   virtual bool complete(size_t half, const Values& last, const Completion& completion, uint64_t everyone) = 0;
+  // Called before the values of a phase are sent to one rank that asks for them again.
+  virtual void resend(size_t half, uint64_t rank_bit) = 0;
   // Adds up in the slot's memory the values that have come so far.
   virtual void settle(size_t half) = 0;
   // Returns one value of the sum of the contributions that have come so far.
   virtual uint32_t word(size_t half, size_t lane) const = 0;
 
   // A register by its name in the P4 program: slot_epoch, slot_phase, slot_bitmap, slot_filled, slot_exponent,
-  // slot_check, lane_0 and up. Both functions throw std::out_of_range for an unknown name and std::invalid_argument for
-  // a bad index or value.
+  // slot_check, slot_next, lane_0 and up. Both functions throw std::out_of_range for an unknown name and
+  // std::invalid_argument for a bad index or value.
   uint64_t read_register(const std::string& name, size_t index) const;
   void write_register(const std::string& name, size_t index, uint64_t value);
 
@@ -90,10 +94,12 @@ class PacketSlotStore final : public SlotStore {
     merge(half, values.words);
     apply(half, SlotEvent::add_words);
   }
+  void lend(size_t /*half*/, const Values& /*values*/) override {}
   bool complete(size_t /*half*/, const Values& /*last*/, const Completion& /*completion*/,
                 uint64_t /*everyone*/) override {
     return true;
   }
+  void resend(size_t /*half*/, uint64_t /*rank_bit*/) override {}
   void settle(size_t /*half*/) override {}
   uint32_t word(size_t half, size_t lane) const override;
 };

@@ -1,7 +1,7 @@
 #include "dataplane/softswitch/native/shared_memory/shared_slot_store.h"
 
 #include <atomic>
-#include <cstring>
+#include <utility>
 
 #include "native/wire/wire.h"
 
@@ -29,29 +29,37 @@ SharedSlotStore::SharedSlotStore(size_t slots, size_t values)
 
 void SharedSlotStore::begin(size_t half) {
   apply(half, SlotEvent::begin);
-  Buffers& buffers = buffers_[half];
   cancel(half);
-  buffers.ranks = 0;
+  Buffers& buffers = buffers_[half];
+  buffers.sources = 0;
+  buffers.lent = 0;
+  buffers.closed = false;
   buffers.job = nullptr;
+}
+
+bool SharedSlotStore::borrow(size_t half, const SharedValues& shared) {
+  Buffers& buffers = buffers_[half];
+  if (buffers.closed || (buffers.job != nullptr && buffers.job != shared.job)) return false;
+  buffers.job = shared.job;
+  buffers.lent |= uint64_t{1} << shared.rank;
+  return true;
 }
 
 void SharedSlotStore::add(size_t half, const Values& values) {
   if (is_summing(state(half).values) || state(half).values == SlotValues::in_results) reopen(half);
-  Buffers& buffers = buffers_[half];
-  if (values.shared == nullptr) {
-    merge(half, values.words);
-    apply(half, SlotEvent::add_words);
+  if (values.shared != nullptr && borrow(half, *values.shared)) {
+    buffers_[half].sources |= uint64_t{1} << values.shared->rank;
+    apply(half, SlotEvent::add_buffer);
     return;
   }
-  ShmJob* job = values.shared->job;
-  if (buffers.job != nullptr && buffers.job != job) {  // two generations of a job in one phase
-    merge(half, job->contribution(values.shared->rank, half / 2));
-    apply(half, SlotEvent::add_words);
-    return;
-  }
-  buffers.job = job;
-  buffers.ranks |= uint64_t{1} << values.shared->rank;
-  apply(half, SlotEvent::add_buffer);
+  merge(half,
+        values.shared == nullptr ? values.words : values.shared->job->contribution(values.shared->rank, half / 2));
+  apply(half, SlotEvent::add_words);
+}
+
+// A rank whose buffer is not borrowed gets the sum from the slot's memory, as ranks that send packets do.
+void SharedSlotStore::lend(size_t half, const Values& values) {
+  if (values.shared != nullptr) borrow(half, *values.shared);
 }
 
 // The values come after the sum was complete for another rank, whose entry in worker_table has another mask, and
@@ -59,37 +67,44 @@ void SharedSlotStore::add(size_t half, const Values& values) {
 void SharedSlotStore::reopen(size_t half) {
   cancel(half);
   state(half).check += 1;
-  if (is_summing(state(half).values)) {
-    apply(half, SlotEvent::reopen);
-  } else {
-    settle(half);
-  }
+  if (!is_summing(state(half).values)) return settle(half);
+  buffers_[half].lent = 0;
+  apply(half, SlotEvent::reopen);
 }
 
 bool SharedSlotStore::complete(size_t half, const Values& last, const Completion& completion, uint64_t everyone) {
-  HalfState& slot = state(half);
-  if (is_summing(slot.values)) return false;  // already started for another rank, whose entry has another mask
+  const SlotValues values = state(half).values;
+  if (is_summing(values)) return false;  // already started for another rank, whose entry has another mask
   Buffers& buffers = buffers_[half];
-  if (last.shared == nullptr || buffers.ranks == 0) {
+  buffers.closed = true;
+  if (last.shared == nullptr || !state(half).filled() || buffers.lent == 0) {
     settle(half);
     return true;
   }
-  if (slot.values == SlotValues::in_buffers && buffers.ranks != everyone) {
-    // A rank that brought no values gets its result from the slot's memory, which joins the sum as a buffer of zeros.
-    std::memset(memory().values(half), 0, values_per_packet() * sizeof(uint32_t));
-    apply(half, SlotEvent::add_words);
-  }
+  const uint64_t readers = wire::readers_of(completion.answer.owner);
+  buffers.lent &= readers;
+  const bool in_buffers_only =
+      values == SlotValues::in_buffers && buffers.lent != 0 && buffers.lent == (everyone & readers);
   SumTask task;
   task.half = half;
   task.id = buffers.sum_id;
   task.job = buffers.job;
-  task.ranks = buffers.ranks;
-  if (uses_memory(slot.values)) task.memory = memory().values(half);
+  task.sources = std::exchange(buffers.sources, 0);
+  task.ranks = buffers.lent;
+  if (!in_buffers_only) task.memory = memory().values(half);
+  task.adds_memory = uses_memory(values);
   task.values = values_per_packet();
-  apply(half, SlotEvent::hand_over);
+  apply(half, in_buffers_only ? SlotEvent::hand_over : SlotEvent::hand_over_both);
   buffers.job->result(half) = {completion, 0};
   last.shared->sums->add(task);
   return false;
+}
+
+// A rank whose buffer does not hold the sum gets it from the slot's memory. No buffer is written to after that: entries
+// of worker_table that disagree about the job's ranks can make a phase complete that was not before.
+void SharedSlotStore::resend(size_t half, uint64_t rank_bit) {
+  const bool has_sum = state(half).values == SlotValues::in_results && (ranks_with_sum(half) & rank_bit) != 0;
+  if (!has_sum) settle(half);
 }
 
 const Completion* SharedSlotStore::finish(const SumTask& task) {
@@ -97,14 +112,15 @@ const Completion* SharedSlotStore::finish(const SumTask& task) {
   if (buffers.sum_id != task.id) return nullptr;
   apply(task.half, SlotEvent::finish);
   ShmJob::Result& result = task.job->result(task.half);
-  result.ranks = buffers.ranks;
-  buffers.ranks = 0;
+  result.ranks = std::exchange(buffers.lent, 0);
+  const uint64_t readers = state(task.half).bitmap & wire::readers_of(result.completion.answer.owner);
+  if ((readers & ~result.ranks) != 0) settle(task.half);  // for those who came too late
   return &result.completion;
 }
 
 uint64_t SharedSlotStore::ranks_with_sum(size_t half) const {
   const Buffers& buffers = buffers_[half];
-  if (is_summing(state(half).values)) return buffers.ranks;
+  if (is_summing(state(half).values)) return buffers.lent;
   return state(half).values == SlotValues::in_results ? buffers.job->result(half).ranks : 0;
 }
 
@@ -115,32 +131,35 @@ uint32_t SharedSlotStore::word(size_t half, size_t lane) const {
     return load(buffers.job->contribution(first_rank(ranks), half / 2));
   }
   uint32_t sum = state(half).values == SlotValues::in_buffers ? 0 : load(memory().values(half));
-  for_each_rank(buffers.ranks, [&](uint8_t rank) { sum += load(buffers.job->contribution(rank, half / 2)); });
+  for_each_rank(buffers.sources, [&](uint8_t rank) { sum += load(buffers.job->contribution(rank, half / 2)); });
   return sum;
 }
 
 void SharedSlotStore::settle(size_t half) {
-  if (state(half).values != SlotValues::in_results) return take_over(half, ~uint64_t{0});
+  if (state(half).values != SlotValues::in_results) return give_back(half, ~uint64_t{0});
   if (const uint64_t ranks = ranks_with_sum(half); ranks != 0) {
-    merge(half, buffers_[half].job->contribution(first_rank(ranks), half / 2));
-    apply(half, SlotEvent::copy_sum);
+    copy_sum(half, first_rank(ranks));
   } else {
     apply(half, SlotEvent::forget);  // a rank that still needs the sum rejects the slot's contents by their check
   }
 }
 
-// If the sum is made already, it is copied to the slot's memory from the last buffer that is taken over.
-void SharedSlotStore::take_over(size_t half, uint64_t ranks) {
+void SharedSlotStore::copy_sum(size_t half, uint8_t rank) {
+  merge(half, buffers_[half].job->contribution(rank, half / 2));
+  apply(half, SlotEvent::copy_sum);
+}
+
+void SharedSlotStore::give_back(size_t half, uint64_t ranks) {
   Buffers& buffers = buffers_[half];
-  for_each_rank(buffers.ranks & ranks, [&](uint8_t rank) {
-    buffers.ranks &= ~(uint64_t{1} << rank);
-    const bool is_last = buffers.ranks == 0;
-    const SlotValues values = state(half).values;
-    if (!is_summing(values) || (is_last && values == SlotValues::summing)) {
-      merge(half, buffers.job->contribution(rank, half / 2));
-    }
-    apply(half, is_last ? SlotEvent::take_last : SlotEvent::take_some);
+  for_each_rank(buffers.sources & ranks, [&](uint8_t rank) {
+    merge(half, buffers.job->contribution(rank, half / 2));
+    buffers.sources &= ~(uint64_t{1} << rank);
+    apply(half, buffers.sources == 0 ? SlotEvent::take_last : SlotEvent::take_some);
   });
+  const uint64_t last = buffers.lent;
+  buffers.lent &= ~ranks;
+  // The sum is made but not finished, and no buffer is left that holds it.
+  if (state(half).values == SlotValues::summing && buffers.lent == 0) copy_sum(half, first_rank(last));
 }
 
 template <class Act>
@@ -154,7 +173,7 @@ void SharedSlotStore::for_each_half(const ShmJob& job, Act&& act) {
 void SharedSlotStore::take_over(const ShmJob& job, uint8_t rank) {
   const uint64_t leaves = uint64_t{1} << rank;
   for_each_half(job, [&](size_t half) {
-    take_over(half, leaves);
+    give_back(half, leaves);
     buffers_[half].job->result(half).ranks &= ~leaves;
   });
 }

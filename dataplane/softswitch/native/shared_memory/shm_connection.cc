@@ -37,6 +37,8 @@ ShmConnection::ShmConnection(const RankBinding& rank, std::shared_ptr<ShmJob> jo
                        rank.job.world_size,
                        channel::Geometry::kInPlace,
                        job_->streaming() ? 1U : 0U,
+                       rank.optional_values ? 1U : 0U,
+                       rank.owned_results ? 1U : 0U,
                        static_cast<uint32_t>(cpus.empty() ? 1 : cpus.front()),
                        static_cast<uint32_t>(cpus.empty() ? 0 : cpus.back())};
 }
@@ -58,9 +60,16 @@ bool ShmConnection::take(wire::Header* header) {
   slots_.send(slot);
   submitted_ += 1;
   count(control().server.position);
-  count(control().server.sent);
   *header = slots_.header(slot);
+  count_sent(*header);
   return true;
+}
+
+void ShmConnection::count_sent(const wire::Header& header) {
+  count(control().server.sent);
+  if ((header.flags & wire::flag::without_values) != 0) {
+    count(control().server.sent_without_values);
+  }
 }
 
 void ShmConnection::complete(const wire::Header& result, const uint8_t* words) {

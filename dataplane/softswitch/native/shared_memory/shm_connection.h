@@ -20,6 +20,8 @@ struct RankBinding {
   uint8_t rank = 0;
   uint32_t ipv4 = 0;  // the agent's
   uint32_t secret = 0;
+  bool optional_values = true;  // all pipelines of the job take contributions without values in any phase
+  bool owned_results = true;    // they send values that only one rank reads to this rank alone
 };
 
 class ShmConnection {
@@ -82,7 +84,7 @@ class ShmConnection {
       wire::Header header = slots_.header(slot);
       header.flags |= wire::flag::retransmission;
       count(control().server.retransmissions);
-      count(control().server.sent);
+      count_sent(header);
       again(header);
     }
     timeouts_ += 1;
@@ -91,6 +93,7 @@ class ShmConnection {
 
  private:
   Clock::duration retransmission_timeout() const;
+  void count_sent(const wire::Header& header);
   static void count(std::atomic<uint64_t>& counter) {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

@@ -67,7 +67,9 @@ RankBinding rank_of(const channel::ShmRequest& request) {
   return {{request.job, request.epoch, request.slot_base, request.world_size, request.slots, request.values},
           request.rank,
           request.ipv4,
-          request.secret};
+          request.secret,
+          request.optional_values != 0,
+          request.owned_results != 0};
 }
 
 }  // namespace

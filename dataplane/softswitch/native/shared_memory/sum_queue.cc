@@ -16,12 +16,21 @@ constexpr size_t kSumsPerTurn = 16;
 }  // namespace
 
 void SumTask::run() const {
-  std::array<uint8_t*, wire::protocol::max_workers> buffers;
+  std::array<uint8_t*, wire::protocol::max_workers + 1> buffers;
   size_t count = 0;
-  for (uint64_t left = ranks; left != 0; left &= left - 1) {
-    buffers[count++] = job->contribution(static_cast<uint8_t>(__builtin_ctzll(left)), half / 2);
-  }
-  kernels::sum_in_place(buffers.data(), count, memory, values, job->streaming());
+  const auto append = [&](uint64_t left) {
+    for (; left != 0; left &= left - 1) {
+      buffers[count++] = job->contribution(static_cast<uint8_t>(__builtin_ctzll(left)), half / 2);
+    }
+  };
+  append(sources & ~ranks);
+  const size_t kept = count;
+  append(sources & ranks);
+  if (adds_memory) buffers[count++] = memory;
+  const size_t source_count = count;
+  append(ranks & ~sources);
+  if (memory != nullptr && !adds_memory) buffers[count++] = memory;
+  kernels::sum_buffers({buffers.data(), count, source_count, kept}, values, job->streaming());
 }
 
 void SumQueue::exchange(size_t made, std::vector<SumTask>* taken) {

@@ -8,6 +8,7 @@
 
 #include "dataplane/softswitch/native/tables/counter.h"
 #include "dataplane/softswitch/native/tables/loss_table.h"
+#include "native/wire/constants.h"
 
 namespace switchml::soft {
 
@@ -20,6 +21,7 @@ struct WorkerKey {
   uint16_t job = 0;
   uint8_t worker = 0;
   uint32_t secret = 0;
+  wire::Kind kind = wire::Kind::contribution;
 
   bool operator==(const WorkerKey& other) const;
 };
@@ -33,12 +35,22 @@ struct SlotMatch {
   bool covers(uint16_t slot) const { return (slot & mask) == value; }
 };
 
-// Parameters of the action `admit`.
+// The bit of the parent in a bitmap. In a tree of switches, a job's parent is the switch that its sums are sent on to.
+constexpr uint64_t kFinal = uint64_t{1} << (wire::protocol::max_workers - 1);
+
+// An action of worker_table.
 struct Admission {
-  uint64_t worker_bit = 0;
-  uint64_t job_mask = 0;
+  enum class Action : uint8_t { admit, admit_below, admit_parent };
+
+  uint64_t worker_bit = 0;  // kFinal for a parent
+  uint64_t job_mask = 0;    // of all senders below
   uint16_t epoch = 0;
   uint16_t group = 0;
+  Action action = Action::admit;
+  bool completed_here = false;  // of admit_parent: the RESULTs name this switch
+
+  // Returns the bitmap of a half with everything that the job waits for.
+  uint64_t full() const { return action == Action::admit ? job_mask : job_mask ^ kFinal; }
 };
 
 struct WorkerEntry {
@@ -85,12 +97,16 @@ struct RankAddress {
   uint64_t eth_dst = 0;
   uint32_t ipv4_dst = 0;
   uint16_t udp_dst = 0;
+  uint64_t ranks = 0;  // those that listen there, as a bitmap
 };
 
 struct Replica {
   uint16_t port = 0;
   uint16_t instance = 0;  // the rank
 };
+
+// Returns the group that leads to the parent of the job whose results go to `group`, by its one replica.
+constexpr uint16_t parent_group(uint16_t group) { return group | wire::tree::parent_group; }
 
 struct SwitchAddress {
   uint64_t mac = 0;
