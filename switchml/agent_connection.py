@@ -22,7 +22,7 @@ from switchml.errors import ConnectError
 
 __all__ = ["AgentConnection", "Attachment", "Failure", "attach"]
 
-MESSAGE_BYTES: Final = 16 * 1024
+MESSAGE_BYTES: Final = 64 * 1024  # of an answer or event, which may name all ranks of a job
 _VERDICT_SECONDS: Final = 10.0  # for the controller to compare the calls of all ranks after a failed check
 _LOSS_CHARACTERS: Final = 500
 _SEND_SECONDS: Final = 5.0

@@ -9,9 +9,11 @@ from switchml import _native
 from switchml.lanes import WIDE, Lanes
 from switchml.tensors import Buffer
 
-__all__ = ["REDUCTIONS", "Call", "Operation"]
+__all__ = ["FORMS", "REDUCTIONS", "Call", "Operation", "Sparse"]
 
-Operation = Literal["all_reduce", "broadcast", "barrier"]
+Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
+
+Sparse = Literal["auto"] | bool
 
 REDUCTIONS: Final = {
     ("float32", "sum"): _native.KIND_FLOAT32_SUM,
@@ -27,10 +29,19 @@ REDUCTIONS: Final = {
     ("uint8", "sum"): _native.KIND_UINT8_SUM,
     ("bool", "sum"): _native.KIND_BOOL_SUM,
 }
-"""The kinds of all-reduce in the native code, by the names of dtype and operation. All others are unsupported."""
+"""The kinds of sums in the native code, by the names of dtype and operation. All others are unsupported."""
+
+FORMS: Final[dict[Sparse, int]] = {
+    False: _native.FORM_DENSE,
+    True: _native.FORM_SPARSE,
+    "auto": _native.FORM_AUTOMATIC,
+}
+"""The forms of an all-reduce in the native code."""
 
 
+_DIVISIONS: Final = {"reduce_scatter": _native.DIVISION_SCATTER, "all_gather": _native.DIVISION_GATHER}
 _LONGEST_NAME: Final = 64  # characters of a dtype's name that an agent accepts
+_LONGEST_OP: Final = 80  # likewise, of an operation with all of its options
 
 
 class Call(NamedTuple):
@@ -38,10 +49,12 @@ class Call(NamedTuple):
 
     sequence: int
     operation: Operation
-    op: str  # for an all_reduce
+    op: str  # of a sum; for an all_gather, its purpose, if it must be the same on all ranks
     buffer: Buffer | None  # keeps the user's memory alive while the native threads use it
     root: int  # for a broadcast
-    lanes: Lanes = WIDE  # for an all_reduce
+    lanes: Lanes = WIDE  # for a sum
+    sparse: Sparse = False  # for an all_reduce
+    output: Buffer | None = None  # gets the result, if `buffer` does not: of a reduce_scatter or an all_gather
 
     @property
     def dtype(self) -> str:
@@ -49,45 +62,77 @@ class Call(NamedTuple):
         return self.buffer.dtype if self.buffer else ""
 
     @property
-    def elements(self) -> int:
-        """Number of the array's elements."""
-        return self.buffer.elements if self.buffer else 0
+    def whole(self) -> Buffer | None:
+        """The array that has the elements of all ranks' parts; None for a barrier."""
+        return self.output if self.operation == "all_gather" else self.buffer
 
     @property
-    def ranges(self) -> list[tuple[int, int]]:
-        """Address and bytes of the array's memory."""
-        return [(self.buffer.address, self.buffer.size)] if self.buffer else []
+    def elements(self) -> int:
+        """Number of the elements of all parts."""
+        return self.whole.elements if self.whole else 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the elements of all parts."""
+        return self.whole.size if self.whole else 0
+
+    @property
+    def division(self) -> int:
+        """The native number of the way in which the elements are divided among the ranks."""
+        return _DIVISIONS.get(self.operation, _native.DIVISION_WHOLE)
+
+    @property
+    def written(self) -> list[tuple[int, int]]:
+        """Address and bytes of the memory that gets the result."""
+        result = self.output or self.buffer
+        return [(result.address, result.size)] if result else []
+
+    @property
+    def read(self) -> list[tuple[int, int]]:
+        """Address and bytes of memory that is only read, or of an input that has the output's memory in it."""
+        return [(self.buffer.address, self.buffer.size)] if self.buffer and self.output else []
 
     @property
     def fingerprint(self) -> int:
         """Return a 32-bit hash by which ranks notice that their calls differ; native code adds the sequence number."""
-        text = f"{self.operation}|{self.op}{self.lanes}|{self.dtype}|{self.elements}|{self.root}"
+        text = f"{self.operation}|{self.op}{self.lanes}{self._sparse}|{self.dtype}|{self.elements}|{self.root}"
         return zlib.crc32(text.encode())
+
+    @property
+    def _sparse(self) -> str:
+        return {False: "", True: " sparse", "auto": " sparse=auto"}[self.sparse]
 
     def __str__(self) -> str:
         details = {
-            "all_reduce": f" ({self.op} of {self.elements} {self.dtype}{self.lanes})",
+            "all_reduce": f" ({self.op} of {self.elements} {self.dtype}{self.lanes}{self._sparse})",
+            "reduce_scatter": f" ({self.op} of {self.elements} {self.dtype}{self.lanes})",
+            "all_gather": f" ({self.elements} {self.dtype})",
             "broadcast": f" ({self.elements} {self.dtype} from rank {self.root})",
             "barrier": "",
         }
         return f"{self.operation} number {self.sequence}{details[self.operation]}"
+
+    @property
+    def _op_in_full(self) -> str:
+        """The text by which the controller names the calls of ranks that differ, so that of a sum names its width."""
+        is_sum = self.operation in ("all_reduce", "reduce_scatter")
+        return f"{self.op}{self.lanes.in_full}{self._sparse}" if is_sum else self.op
 
     def to_message(self) -> dict[str, object]:
         """Return the call in the form of messages to the agent."""
         return {
             "sequence": self.sequence,
             "operation": self.operation,
-            # The controller names the calls of ranks that differ by these texts, so each names its width.
-            "op": f"{self.op}{self.lanes.in_full}" if self.operation == "all_reduce" else "",
-            "dtype": _short(self.dtype),
+            "op": _short(self._op_in_full, _LONGEST_OP),
+            "dtype": _short(self.dtype, _LONGEST_NAME),
             "elements": self.elements,
             "root": self.root,
         }
 
 
-def _short(dtype: str) -> str:
-    """Return a name that the agent accepts: a long one is cut, and a digest at its end keeps it unique."""
-    if len(dtype) <= _LONGEST_NAME:
-        return dtype
-    digest = f"...{zlib.crc32(dtype.encode()):08x}"
-    return dtype[: _LONGEST_NAME - len(digest)] + digest
+def _short(text: str, longest: int) -> str:
+    """Return a text that the agent accepts: a long one is cut, and a digest at its end keeps it unique."""
+    if len(text) <= longest:
+        return text
+    digest = f"...{zlib.crc32(text.encode()):08x}"
+    return text[: longest - len(digest)] + digest

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Literal, overload
+from typing import Any, Final, Literal, overload
+
+import numpy as np
 
 from switchml import _native
 from switchml.arguments import positive_seconds, whole_number
-from switchml.calls import REDUCTIONS, Operation
+from switchml.calls import FORMS, REDUCTIONS, Operation, Sparse
 from switchml.errors import SwitchMLError, UnsupportedTensor, WorldChanged
+from switchml.keyed_rows import Keys, checked_keys, checked_rows, like, merged, placed
 from switchml.lanes import WIDE, Lanes, lanes_for
 from switchml.membership import Membership
 from switchml.tensors import Buffer, Tensor, buffer_of
@@ -91,6 +95,16 @@ class Communicator:
         return self._membership.native.values_per_packet
 
     @property
+    def optional_values(self) -> bool:
+        """True if a rank without part in the values of a packet sends none, otherwise zeros: in `all_gather`."""
+        return self._membership.native.optional_values
+
+    @property
+    def shares_memory(self) -> bool:
+        """True if the switch is on this host and reads this rank's values where they are, without packets."""
+        return self._membership.native.shares_memory
+
+    @property
     def position(self) -> int:
         """The number of chunks in this epoch whose results this rank has; it grows as long as calls progress."""
         return self._membership.native.position
@@ -123,6 +137,7 @@ class Communicator:
         rounding: str = "nearest",
         seed: int = 0,
         bound: int | None = None,
+        sparse: Sparse = False,
     ) -> None: ...
 
     @overload
@@ -137,6 +152,7 @@ class Communicator:
         rounding: str = "nearest",
         seed: int = 0,
         bound: int | None = None,
+        sparse: Sparse = False,
     ) -> Work: ...
 
     @overload
@@ -151,6 +167,7 @@ class Communicator:
         rounding: str = "nearest",
         seed: int = 0,
         bound: int | None = None,
+        sparse: Sparse = False,
     ) -> Work | None: ...
 
     def all_reduce(
@@ -164,6 +181,7 @@ class Communicator:
         rounding: str = "nearest",
         seed: int = 0,
         bound: int | None = None,
+        sparse: Sparse = False,
     ) -> Work | None:
         """Replace `x` on every rank by the sum or the average over all ranks.
 
@@ -187,6 +205,13 @@ class Communicator:
                 number of calls before this one. The same seed gives the same bits.
             bound: the largest magnitude of the integers in `x` on any rank, if it is smaller than that of the dtype;
                 the product of `bound` and the number of ranks must fit `wire_bits`, sign included.
+            sparse: send only the blocks of `x` that are not zero; a block has `values_per_packet` words, but at most
+                256. The result has the same bits as without, except for floating-point numbers in packets of more than
+                256 values, whose last bits may differ (docs/sparse.md). It pays if most blocks are zero at most ranks,
+                and costs little otherwise. `Work.blocks` tells what was sent. The call is made as without `sparse` if a
+                switch of the job cannot do it, if the dtype is int64, or if the array has too many blocks: 2^23 - 1 for
+                each of `slots`, or in large packets 60 % of them. "auto" sends all blocks where earlier calls of the
+                same size and dtype have shown that most of them have values, and never changes bits (docs/sparse.md).
 
         Raises:
             UnsupportedTensor: `x` cannot be reduced; nothing was sent, and it is unchanged.
@@ -194,30 +219,235 @@ class Communicator:
                 and correct everywhere else.
             CollectiveTimeout: not all ranks took part in time; `x` is undefined.
             CollectiveMismatch: another rank called with another size, dtype or operation, or other `wire_bits`,
-                `rounding`, `seed` or `bound`; `x` is undefined.
+                `rounding`, `seed`, `bound` or `sparse`; `x` is undefined.
             SwitchMLError: the job cannot continue (`WorkerLost`, `JobEnded`, `SwitchLost`, `AgentLost`,
                 `IntegrityError`, `CommunicatorClosed`); the message says what `x` holds.
-            ValueError: `op` or `rounding` is unknown, `wire_bits` is not 8, 16 or 32, the sums of all ranks do not
-                fit their lanes, a value of `x` is beyond `bound`, `timeout` is not a positive number, or `x` shares
-                memory with the array of a call that has not ended. Nothing was sent.
+            ValueError: `op`, `rounding` or `sparse` is unknown, `wire_bits` is not 8, 16 or 32, the sums of all ranks
+                do not fit their lanes, a value of `x` is beyond `bound`, `timeout` is not a positive number, or `x`
+                shares memory with the array of a call that has not ended. Nothing was sent.
             TypeError: `wire_bits`, `seed` or `bound` is not an integer.
 
         """
-        if op not in ("sum", "avg"):
-            raise ValueError(f'op is {op!r}; it must be "sum" or "avg". The array is unchanged')
         buffer = buffer_of(x)
-        kind = REDUCTIONS.get((buffer.dtype, op))
-        if kind is None:
-            integers = ", bfloat16, int64, int32, int16, int8, uint8 or bool"
-            allowed = f"float32, float16{' or bfloat16' if op == 'avg' else integers}"
-            raise UnsupportedTensor(
-                f'all_reduce with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; '
-                "convert it first."
-            )
-        lanes = lanes_for(buffer.dtype, self.world_size, wire_bits, rounding, seed, bound)
-        if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
-            raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
-        return self._start(kind, "all_reduce", op, buffer, 0, async_op, timeout, lanes)
+        kind, lanes = _checked_sum("all_reduce", buffer, op, self.world_size, wire_bits, rounding, seed, bound)
+        return self._start(kind, "all_reduce", op, buffer, 0, async_op, timeout, lanes, _checked_sparse(sparse))
+
+    @overload
+    def reduce_scatter(
+        self,
+        input: Tensor,
+        output: Tensor,
+        op: str = "sum",
+        async_op: Literal[False] = False,
+        timeout: float | None = None,
+        *,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
+    ) -> None: ...
+
+    @overload
+    def reduce_scatter(
+        self,
+        input: Tensor,
+        output: Tensor,
+        op: str = "sum",
+        *,
+        async_op: Literal[True],
+        timeout: float | None = None,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
+    ) -> Work: ...
+
+    @overload
+    def reduce_scatter(
+        self,
+        input: Tensor,
+        output: Tensor,
+        op: str = "sum",
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
+    ) -> Work | None: ...
+
+    def reduce_scatter(
+        self,
+        input: Tensor,  # noqa: A002 - the names of torch.distributed
+        output: Tensor,
+        op: str = "sum",
+        async_op: bool = False,
+        timeout: float | None = None,
+        *,
+        wire_bits: int = 32,
+        rounding: str = "nearest",
+        seed: int = 0,
+        bound: int | None = None,
+    ) -> Work | None:
+        """Replace `output` on rank r by the r-th part of the sum or the average of `input` over all ranks.
+
+        The flattened `input` is one part after the other, of equal length, for each rank. It is only read. The bound of
+        a sum is that of `all_reduce`, and a sum has the same bits as in an `all_reduce` of the part alone, except with
+        stochastic rounding: packets have elements of one part only, so the blocks differ from those of an `all_reduce`
+        of the whole `input`, unless the elements of a part fill whole packets. Integers are exact in either case.
+
+        Args:
+            input: C-contiguous numpy array or torch CPU tensor of a dtype that `all_reduce` takes; the same number of
+                elements on every rank. It may be read-only.
+            output: array of the same dtype with the elements of one part. It may be the view of this rank's part of
+                `input`, which is then overwritten; other memory of `input` is refused.
+            op: see `all_reduce`, here and below.
+            async_op: return a `Work` at once instead of waiting.
+            timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
+            wire_bits: bits of a value in packets.
+            rounding: rounding of floating-point numbers to fewer bits.
+            seed: of stochastic rounding, whose numbers depend on the place of a value in `input`.
+            bound: the largest magnitude of integers.
+
+        Raises:
+            UnsupportedTensor: the arrays cannot be used; nothing was sent, and they are unchanged.
+            NonFiniteError: a rank contributed NaN or infinity, to any part. The error names the indices in `input` on
+                every rank; the parts are NaN there and correct everywhere else.
+            ValueError: the lengths or dtypes of the arrays do not match, they share memory in another way than above,
+                or an argument is wrong, as in `all_reduce`. Nothing was sent.
+            TypeError: `wire_bits`, `seed` or `bound` is not an integer.
+            SwitchMLError: all other errors are those of `all_reduce`.
+
+        """
+        given, result = buffer_of(input, written=False), buffer_of(output)
+        kind, lanes = _checked_sum("reduce_scatter", given, op, self.world_size, wire_bits, rounding, seed, bound)
+        self._require_parts("input", given, "output", result)
+        return self._start(kind, "reduce_scatter", op, given, 0, async_op, timeout, lanes, output=result)
+
+    @overload
+    def all_gather(
+        self,
+        input: Tensor,
+        output: Tensor,
+        async_op: Literal[False] = False,
+        timeout: float | None = None,
+    ) -> None: ...
+
+    @overload
+    def all_gather(
+        self,
+        input: Tensor,
+        output: Tensor,
+        async_op: Literal[True],
+        timeout: float | None = None,
+    ) -> Work: ...
+
+    @overload
+    def all_gather(
+        self,
+        input: Tensor,
+        output: Tensor,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None: ...
+
+    def all_gather(
+        self,
+        input: Tensor,  # noqa: A002 - the names of torch.distributed
+        output: Tensor,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """Replace `output` on every rank by the arrays `input` of all ranks, one after the other, bit for bit.
+
+        Args:
+            input: C-contiguous numpy array or torch CPU tensor of any fixed-size dtype and shape; the same dtype and
+                number of elements on every rank. It may be read-only.
+            output: array of the same dtype with as many elements as all inputs together. `input` may be the view of
+                this rank's part of it; other memory of `output` is refused.
+            async_op: return a `Work` at once instead of waiting.
+            timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
+
+        Raises:
+            UnsupportedTensor: the arrays cannot be sent; nothing was sent, and they are unchanged.
+            CollectiveTimeout: not all ranks took part in time; `output` is undefined.
+            SwitchMLError: the job cannot continue, as for `all_reduce`.
+            ValueError: the lengths or dtypes of the arrays do not match, they share memory in another way than above,
+                or `output` shares memory with the array of a call that has not ended. Nothing was sent.
+
+        """
+        given, result = buffer_of(input, written=False), buffer_of(output)
+        self._require_parts("output", result, "input", given)
+        return self._start(_native.KIND_BYTES, "all_gather", "", given, 0, async_op, timeout, output=result)
+
+    def sparse_all_reduce(
+        self, ids: Tensor, rows: Tensor, op: str = "sum", timeout: float | None = None
+    ) -> tuple[Any, Any]:
+        """Return the union of all ranks' keys, and for each the sum or the average of its rows over all ranks.
+
+        A rank without a key counts as one with a row of zeros. The ranks agree on the keys, then make one `all_reduce`
+        with ``sparse=True`` over the rows of the union, whose bound holds here too.
+
+        Args:
+            ids: C-contiguous int64 numpy array or torch CPU tensor of n keys, which are not negative, sorted and
+                unique; n may differ between ranks and may be 0. It is only read, like `rows`.
+            rows: array of shape [n, dimension] of float32, float16, bfloat16 or int32, with the row of each key; the
+                same dimension and dtype on every rank.
+            op: "sum" (int32 wraps around), or "avg" (the sum divided by the number of all ranks; not for int32).
+            timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
+
+        Returns:
+            The keys that at least one rank has, sorted, and their rows: new arrays of the kinds of `ids` and `rows`,
+            with the same bits on every rank.
+
+        Raises:
+            UnsupportedTensor: the arrays cannot be reduced; nothing was sent.
+            ValueError: `ids` are negative, unsorted or not unique, the shapes do not match, or an argument is wrong.
+                Nothing was sent.
+            NonFiniteError: a rank contributed NaN or infinity. The indices are those in the flattened rows of the
+                union, which are not returned.
+            CollectiveMismatch: another rank called with another dimension, dtype or `op`.
+            SwitchMLError: all other errors are those of `all_reduce`.
+
+        """
+        keys = checked_keys(ids)
+        buffer, dimension = checked_rows(rows, len(keys))
+        _checked_sum("all_reduce", buffer, op, self.world_size, 32, "nearest", 0, None)
+        ends = _end(timeout)
+        union = self.union_of_keys(keys, f"{op} of rows of {dimension} {buffer.dtype}", _left(ends))
+        sums = placed(rows, keys, union)
+        self.all_reduce(sums, op, timeout=_left(ends), sparse=True)
+        return like(ids, union), sums
+
+    def union_of_keys(self, keys: Tensor, purpose: str = "", timeout: float | None = None) -> Keys:
+        """Return the sorted union of the keys of all ranks.
+
+        Args:
+            keys: as the `ids` of `sparse_all_reduce`.
+            purpose: any text that is the same on every rank.
+            timeout: seconds from now; None for `DEFAULT_TIMEOUT`.
+
+        Raises:
+            UnsupportedTensor: `keys` are not int64 in contiguous CPU memory; nothing was sent.
+            ValueError: they are negative, unsorted or not unique. Nothing was sent.
+            CollectiveMismatch: another rank has another `purpose`.
+            SwitchMLError: all other errors are those of `all_gather`.
+
+        """
+        own = checked_keys(keys)
+        ends = _end(timeout)
+        counts = np.empty(self.world_size, np.int64)
+        given, result = buffer_of(np.array([len(own)])), buffer_of(counts)
+        self._start(
+            _native.KIND_BYTES, "all_gather", f"keys for {purpose}", given, 0, False, _left(ends), output=result
+        )
+        table = np.empty((self.world_size, int(counts.max())), np.int64)
+        part = table[self.rank]
+        part[: len(own)] = own
+        part[len(own) :] = -1
+        self.all_gather(part, table, timeout=_left(ends))
+        return merged(table, counts)
 
     @overload
     def broadcast(
@@ -308,10 +538,86 @@ class Communicator:
         async_op: bool,
         timeout: float | None,
         lanes: Lanes = WIDE,
+        sparse: Sparse = False,
+        output: Buffer | None = None,
     ) -> Work | None:
         timeout = DEFAULT_TIMEOUT if timeout is None else positive_seconds(timeout)
-        work = Work(self._membership, *self._membership.submit(kind, operation, op, buffer, root, timeout, lanes))
+        submitted = self._membership.submit(kind, operation, op, buffer, root, timeout, lanes, sparse, output)
+        work = Work(self._membership, *submitted)
         if async_op:
             return work
         work.wait()
         return None
+
+    def _require_parts(self, whole_name: str, whole: Buffer, part_name: str, part: Buffer) -> None:
+        """Check that `part` can be the part of this rank of `whole`.
+
+        Raises:
+            ValueError: the dtypes or the lengths do not match, or they share memory that is not this part.
+
+        """
+        if whole.dtype != part.dtype:
+            raise ValueError(
+                f"{part_name} is {part.dtype} and {whole_name} is {whole.dtype}; both must have one dtype. "
+                "The arrays are unchanged"
+            )
+        if whole.elements != self.world_size * part.elements:
+            raise ValueError(
+                f"{whole_name} has {whole.elements} elements; it must have a part like {part_name}, of "
+                f"{part.elements}, for each of {self.world_size} ranks. The arrays are unchanged"
+            )
+        overlap = part.address < whole.address + whole.size and whole.address < part.address + part.size
+        if overlap and part.address != whole.address + self.rank * part.size:
+            raise ValueError(
+                f"{part_name} shares memory with {whole_name} that is not the part of rank {self.rank}, so results "
+                "would replace values that are still needed; pass a copy. The arrays are unchanged"
+            )
+
+
+def _checked_sparse(sparse: Sparse) -> Sparse:
+    if sparse not in FORMS:
+        raise ValueError(f'sparse is {sparse!r}; it must be False, True or "auto". The array is unchanged')
+    return sparse
+
+
+def _end(timeout: float | None) -> float:
+    """Return the monotonic time at which a call of several collectives must have ended."""
+    return time.monotonic() + (DEFAULT_TIMEOUT if timeout is None else positive_seconds(timeout))
+
+
+def _left(end: float) -> float:
+    """Return the seconds until `end`; at least one millisecond, after which a collective times out."""
+    return max(end - time.monotonic(), 0.001)
+
+
+def _checked_sum(
+    operation: Operation,
+    buffer: Buffer,
+    op: str,
+    world_size: int,
+    wire_bits: int,
+    rounding: str,
+    seed: int,
+    bound: int | None,
+) -> tuple[int, Lanes]:
+    """Return the native kind and the lanes of a sum of `buffer`.
+
+    Raises:
+        TypeError: `wire_bits`, `seed` or `bound` is not an integer.
+        UnsupportedTensor: the dtype has no such sum.
+        ValueError: an argument is not one of those that `Communicator.all_reduce` lists.
+
+    """
+    if op not in ("sum", "avg"):
+        raise ValueError(f'op is {op!r}; it must be "sum" or "avg". The array is unchanged')
+    kind = REDUCTIONS.get((buffer.dtype, op))
+    if kind is None:
+        integers = ", bfloat16, int64, int32, int16, int8, uint8 or bool"
+        allowed = f"float32, float16{' or bfloat16' if op == 'avg' else integers}"
+        raise UnsupportedTensor(
+            f'{operation} with op="{op}" takes {allowed}, not {buffer.dtype}. The array is unchanged; convert it first.'
+        )
+    lanes = lanes_for(buffer.dtype, world_size, wire_bits, rounding, seed, bound)
+    if lanes.bound is not None and not _native.all_within(kind, buffer.address, buffer.elements, lanes.bound):
+        raise ValueError(f"the array holds a value beyond the bound {lanes.bound}. It is unchanged")
+    return kind, lanes

@@ -7,7 +7,7 @@ from collections import deque
 
 from switchml import _native
 from switchml.agent_connection import Attachment
-from switchml.calls import Call, Operation
+from switchml.calls import FORMS, Call, Operation, Sparse
 from switchml.errors import SwitchMLError
 from switchml.in_flight import MemoryInFlight
 from switchml.lanes import WIDE, Lanes
@@ -58,7 +58,16 @@ class EpochCalls:
         submitted = self._unreleased.get(ticket)
         return None if submitted is None else submitted.call
 
-    def prepare(self, operation: Operation, op: str, buffer: Buffer | None, root: int, lanes: Lanes = WIDE) -> Call:
+    def prepare(
+        self,
+        operation: Operation,
+        op: str,
+        buffer: Buffer | None,
+        root: int,
+        lanes: Lanes = WIDE,
+        sparse: Sparse = False,
+        output: Buffer | None = None,
+    ) -> Call:
         """Return the next call, which the caller must submit; its memory belongs to it from now on.
 
         Raises:
@@ -66,26 +75,28 @@ class EpochCalls:
 
         """
         self._forget_orphans()
-        call = Call(self._sequence, operation, op, buffer, root, lanes)
-        self._memory.claim(call.ranges, call)
+        call = Call(self._sequence, operation, op, buffer, root, lanes, sparse, output)
+        self._memory.claim(call.written, call, call.read)
         return call
 
     def submit(self, kind: int, call: Call, timeout: float) -> Submitted:
         """Pass the prepared `call` to the native code; it may take `timeout` seconds from now."""
-        buffer = call.buffer
-        size = 0 if buffer is None else buffer.size if kind == _native.KIND_BYTES else buffer.elements
+        buffer, output = call.buffer, call.output or call.buffer
         contributes = call.operation != "broadcast" or call.root == self.attachment.rank
         submitted = self._unreleased[call.sequence] = Submitted(call, timeout)
         lanes = call.lanes
         ticket = self.native.submit(
             kind,
             buffer.address if buffer else 0,
-            size,
+            output.address if output else 0,
+            call.bytes if kind == _native.KIND_BYTES else call.elements,
+            call.division,
             contributes,
             call.fingerprint,
             lanes.bits,
             lanes.stochastic,
             lanes.seed,
+            FORMS[call.sparse],
         )
         assert ticket == call.sequence
         self._sequence += 1
@@ -130,4 +141,4 @@ class EpochCalls:
     def _release(self, ticket: int) -> None:
         self.native.release(ticket)
         call = self._unreleased.pop(ticket).call
-        self._memory.release(call.ranges, call)
+        self._memory.release(call.written, call)

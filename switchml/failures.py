@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from switchml.agent_connection import Attachment, Failure
 from switchml.calls import Call
+from switchml.common.rank_numbers import rank_numbers
 from switchml.errors import (
     AgentLost,
     CollectiveMismatch,
@@ -43,7 +44,7 @@ def error_of(failure: Failure, who: str, call: Call | None) -> SwitchMLError:
 
 def world_changed(loss: Failure, who: str, now: Attachment, completed: int) -> WorldChanged:
     """Return the exception that tells the rank described by `who` that its job continues in another epoch."""
-    restarted = f"; rank {', '.join(map(str, now.joined))} is a new process" if now.joined else ""
+    restarted = f"; rank {rank_numbers(now.joined)} is a new process" if now.joined else ""
     return WorldChanged(
         f"{who}: {loss.message.rstrip('.')}. The job continues in epoch {now.epoch} with {now.world_size} ranks;"
         f" this one is rank {now.rank}{restarted}. {completed} calls of the previous epoch are complete on every rank.",

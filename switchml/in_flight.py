@@ -12,7 +12,7 @@ CallT = TypeVar("CallT")
 
 
 class MemoryInFlight(Generic[CallT]):
-    """Ranges of addresses that belong to calls in flight and do not overlap. Callers must hold a lock.
+    """The memory that calls in flight write, whose ranges do not overlap, and that they read. Callers must hold a lock.
 
     Args:
         has_ended: returns whether a call has ended; its memory is then free even if it was not released.
@@ -23,36 +23,56 @@ class MemoryInFlight(Generic[CallT]):
         self._has_ended = has_ended
         self._starts: list[int] = []  # in order
         self._ranges: dict[int, tuple[int, CallT]] = {}  # start -> end and call
+        self._reads: list[tuple[int, int, CallT]] = []  # start, end and call
 
-    def claim(self, ranges: Sequence[tuple[int, int]], call: CallT) -> None:
-        """Let `ranges`, each an address and a number of bytes, belong to `call`: all of them or none.
+    def claim(self, ranges: Sequence[tuple[int, int]], call: CallT, reads: Sequence[tuple[int, int]] = ()) -> None:
+        """Let `ranges`, each an address and a number of bytes, belong to `call`, which also `reads`: all or none.
 
         Raises:
-            ValueError: some of that memory belongs to a call that has not ended.
+            ValueError: some of that memory is written, or some of `ranges` is read, by a call that has not ended.
 
         """
+        for start, size in reads:
+            self._require(self._is_free(start, start + size))
         claimed: list[tuple[int, int]] = []
-        for start, size in ranges:
-            if size == 0:
-                continue
-            if not self._is_free(start, start + size):
-                self.release(claimed, call)
-                raise ValueError(
-                    "the array shares memory with that of a call that has not ended, so both results would be wrong; "
-                    "wait for that call first, or pass a copy. The call was not made"
-                )
-            bisect.insort(self._starts, start)
-            self._ranges[start] = (start + size, call)
-            claimed.append((start, size))
+        try:
+            for start, size in ranges:
+                if size == 0:
+                    continue
+                end = start + size
+                self._require(self._is_free(start, end) and not self._is_read(start, end))
+                bisect.insort(self._starts, start)
+                self._ranges[start] = (end, call)
+                claimed.append((start, size))
+        except ValueError:
+            self.release(claimed, call)
+            raise
+        self._reads.extend((start, start + size, call) for start, size in reads if size > 0)
 
     def release(self, ranges: Sequence[tuple[int, int]], call: CallT) -> None:
         """Undo a `claim`."""
         for start, _ in ranges:
             if self._ranges.get(start, (0, None))[1] is call:
                 self._forget(start)
+        if self._reads:
+            self._reads = [read for read in self._reads if read[2] is not call]
+
+    @staticmethod
+    def _require(free: bool) -> None:
+        if not free:
+            raise ValueError(
+                "the array shares memory with that of a call that has not ended, so both results would be wrong; "
+                "wait for that call first, or pass a copy. The call was not made"
+            )
+
+    def _is_read(self, begin: int, end: int) -> bool:
+        """Return whether a call in flight reads memory between `begin` and `end`."""
+        return any(
+            start < end and begin < other_end and not self._has_ended(call) for start, other_end, call in self._reads
+        )
 
     def _is_free(self, begin: int, end: int) -> bool:
-        """Return whether no call in flight has memory between `begin` and `end`; release ended calls there."""
+        """Return whether no call in flight writes memory between `begin` and `end`; release ended calls there."""
         at = bisect.bisect_left(self._starts, end)
         while at > 0:
             start = self._starts[at - 1]

@@ -84,9 +84,21 @@ def lanes_for(
             raise ValueError(f"bound is for integers, not for {dtype}. {_UNCHANGED}")
         if not 1 <= bound < 2**31:
             raise ValueError(f"bound is {bound}; it must be from 1 to 2^31 - 1. {_UNCHANGED}")
+    if largest is None and bits != _WORD_BITS:
+        _require_levels(dtype, world_size, bits)
     if largest is not None and (bits != _WORD_BITS or bound is not None):
         _require_room(dtype, world_size, bits, largest if bound is None else min(bound, largest))
     return Lanes(bits, "stochastic" if rounding == "stochastic" else "nearest", seed, bound)
+
+
+def _require_levels(dtype: str, world_size: int, bits: int) -> None:
+    """Raise ValueError unless a lane holds the sums of at least one level of each rank."""
+    most = 2 ** (bits - 1) - 1
+    if world_size > most:
+        raise ValueError(
+            f"lanes of {bits} bits hold the sums of at most {most} ranks with values of {dtype}, and this job has "
+            f"{world_size}. {_UNCHANGED} Use more wire_bits."
+        )
 
 
 def _require_room(dtype: str, world_size: int, bits: int, largest: int) -> None:

@@ -14,7 +14,8 @@ from typing import Final
 
 from switchml import _native, lifetime
 from switchml.agent_connection import AgentConnection, Attachment, Failure
-from switchml.calls import Operation
+from switchml.calls import Operation, Sparse
+from switchml.common.rank_numbers import rank_numbers
 from switchml.epoch_calls import EpochCalls, Submitted
 from switchml.errors import (
     CollectiveTimeout,
@@ -123,6 +124,8 @@ class Membership:
         root: int,
         timeout: float,
         lanes: Lanes = WIDE,
+        sparse: Sparse = False,
+        output: Buffer | None = None,
     ) -> tuple[EpochCalls, Submitted]:
         """Submit a call of native kind `kind`, which may take `timeout` seconds; return it and its epoch.
 
@@ -139,7 +142,7 @@ class Membership:
                 if error is not None:
                     raise with_remark(error, f"This {operation} was not started, and its array is unchanged.")
                 calls = self._calls
-                call = calls.prepare(operation, op, buffer, root, lanes)
+                call = calls.prepare(operation, op, buffer, root, lanes, sparse, output)
                 return calls, calls.submit(kind, call, timeout)
         except BaseException as interruption:
             if call is not None:
@@ -197,7 +200,7 @@ class Membership:
             )
             raise NonFiniteError(
                 f"a rank contributed NaN or infinity to {call}, at index {places} of the flattened array. "
-                "The array is NaN in these places and right in all others; the communicator remains usable.",
+                "The result is NaN in these places and right in all others; the communicator remains usable.",
                 indices,
                 count,
             )
@@ -242,7 +245,7 @@ class Membership:
             self._fail(deferred)
         if ended:
             return
-        late = f"rank {', '.join(map(str, ranks))} had not taken part"
+        late = f"rank {rank_numbers(ranks)} had not taken part"
         missing = late if ranks else "which ranks were missing is not known"
         self._fail(
             CollectiveTimeout(

@@ -43,15 +43,19 @@ class Buffer(NamedTuple):
     dtype: str
 
 
-def buffer_of(x: Tensor) -> Buffer:
+def buffer_of(x: Tensor, written: bool = True) -> Buffer:
     """Return the memory of `x`, which may have any shape (also 0 dimensions or 0 elements).
+
+    Args:
+        x: the array.
+        written: it gets a result, so that it must be writable.
 
     Raises:
         UnsupportedTensor: `x` is not a C-contiguous, writable array in this machine's memory and byte order.
 
     """
     if isinstance(x, np.ndarray):
-        return _numpy_buffer(x)
+        return _numpy_buffer(x, written)
     torch = sys.modules.get("torch")  # an object can only be a tensor if torch was imported
     if torch is not None and isinstance(x, torch.Tensor):
         return _torch_buffer(torch, x)
@@ -66,7 +70,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return str(dtype)  # numpy computes it in Python each time
 
 
-def _numpy_buffer(x: npt.NDArray[Any]) -> Buffer:
+def _numpy_buffer(x: npt.NDArray[Any], written: bool) -> Buffer:
     name = _name_of(x.dtype)
     if x.dtype.hasobject:
         raise _unsupported(x, "holds Python objects, which have no fixed size", "use a numeric dtype")
@@ -78,7 +82,7 @@ def _numpy_buffer(x: npt.NDArray[Any]) -> Buffer:
         raise _unsupported(
             x, "is not C-contiguous", "pass numpy.ascontiguousarray(x), which is a copy, and copy the result back"
         )
-    if not x.flags.writeable:
+    if written and not x.flags.writeable:
         raise _unsupported(x, "is read-only, and the result is written in place", "pass a writable copy (x.copy())")
     if not x.flags.aligned:
         raise _unsupported(x, "is not aligned to its dtype", "pass a copy (x.copy())")

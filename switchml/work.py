@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
+from typing import Final, NamedTuple
 
 from switchml.epoch_calls import EpochCalls, Submitted
 from switchml.membership import Membership
 
-__all__ = ["Work"]
+__all__ = ["Blocks", "Work"]
 
 _WORD_BYTES: Final = 4
+
+
+class Blocks(NamedTuple):
+    """The blocks of an all-reduce: each has the values of one packet, or of 256 words if packets are larger."""
+
+    sent: int
+    """Blocks that this rank has sent with values."""
+    received: int
+    """Blocks that at least one rank has sent."""
+    all: int
+    """Blocks of the array."""
 
 
 class Work:
@@ -27,6 +38,21 @@ class Work:
         """The bytes of this rank's values in packets, without headers and retransmissions; 0 until `wait` returns."""
         outcome = self._submitted.outcome
         return 0 if outcome is None else _WORD_BYTES * outcome.words
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if the call was made as a sparse one; False until `wait` returns."""
+        outcome = self._submitted.outcome
+        return outcome is not None and outcome.sparse
+
+    @property
+    def blocks(self) -> Blocks:
+        """The blocks of this all-reduce; zeros until `wait` returns.
+
+        All blocks are sent and received unless `is_sparse`.
+        """
+        outcome = self._submitted.outcome
+        return Blocks(0, 0, 0) if outcome is None else Blocks(*outcome.blocks)
 
     def is_completed(self) -> bool:
         """Return, without waiting, whether the collective has ended, with success or failure."""

@@ -21,7 +21,10 @@ class Spent(TypedDict):
     bytes: int  # bytes of the tensors of calls that have ended
     call_time_ns: int  # from submission to end, all calls together
     calls_by_duration: list[int]  # calls from submission to end
+    sparse_calls_dense: int  # sparse calls that were made as dense ones, as the switches or the array require
     sleeps: int  # number of times that the process's thread slept for results
+
+MAX_WORLD_SIZE: int = 4096
 
 KIND_FLOAT32_SUM: int = 1
 
@@ -51,6 +54,18 @@ KIND_BOOL_SUM: int = 13
 
 KIND_INT64_SUM: int = 14
 
+DIVISION_WHOLE: int = 0
+
+DIVISION_SCATTER: int = 1
+
+DIVISION_GATHER: int = 2
+
+FORM_DENSE: int = 0
+
+FORM_SPARSE: int = 1
+
+FORM_AUTOMATIC: int = 2
+
 def all_within(kind: int, address: int, elements: int, bound: int) -> bool:
     """
     Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.
@@ -75,6 +90,16 @@ class Outcome:
         The words of an ended call that this rank has put into packets, without retransmissions.
         """
 
+    @property
+    def blocks(self) -> tuple[int, int, int]:
+        """
+        The blocks of an ended call that this rank has sent with values, those that any rank has, and all.
+        """
+
+    @property
+    def sparse(self) -> bool:
+        """True if an ended call was a sparse one."""
+
 class Communicator:
     """
     One rank's end of the memory that it shares with its agent, and the thread that works on it.
@@ -88,18 +113,26 @@ class Communicator:
     def submit(
         self,
         kind: int,
-        address: int,
+        input: int,
+        output: int,
         size: int,
+        division: int,
         contributes: bool,
         call_hash: int,
         lane_bits: int = 32,
         stochastic: bool = False,
         seed: int = 0,
+        form: int = 0,
     ) -> int:
         """
         Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before it.
 
-        The sums of integers must fit lanes of `lane_bits` bits. Raises ValueError for memory that no array can have, and after `abandon`.
+        `input` and `output` are addresses. With DIVISION_WHOLE both arrays have all elements. With
+        DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each rank,
+        and the output or the input has only the part of this rank. The sums of integers must fit lanes of
+        `lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,
+        if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. Raises ValueError for
+        memory that no array can have, for parts of unequal length, and after `abandon`.
         """
 
     def wait(self, ticket: int, timeout: float) -> bool:
@@ -139,6 +172,10 @@ class Communicator:
     def world_size(self) -> int: ...
     @property
     def slots(self) -> int: ...
+    @property
+    def optional_values(self) -> bool: ...
+    @property
+    def shares_memory(self) -> bool: ...
     @property
     def values_per_packet(self) -> int: ...
     def close(self) -> None:

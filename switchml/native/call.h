@@ -6,6 +6,7 @@
 
 #include "native/channel/call_log.h"
 #include "switchml/native/codecs/codec.h"
+#include "switchml/native/sparse_history.h"
 
 namespace switchml::client {
 
@@ -14,9 +15,12 @@ enum class CallStatus : uint8_t { pending, done, non_finite, failed };
 struct Call {
   uint64_t sequence = 0;         // among this communicator's calls, from 0
   std::unique_ptr<Codec> codec;  // converts its values
-  uint32_t fingerprint = 0;      // a hash of sequence, operation, dtype, size, root and lanes
+  // If the stream is to choose the form of the call: the codec that makes it sparse, and then the choice.
+  std::unique_ptr<Codec> sparse_codec;
+  std::shared_ptr<Trial> trial;
+  uint32_t fingerprint = 0;  // a hash of sequence, operation, dtype, size, root and lanes
   uint64_t first_position = 0;
-  uint64_t chunks_left = 0;
+  uint64_t positions_left = 0;
   uint64_t words = 0;  // that its contributions have had so far
   CallStatus status = CallStatus::pending;
   channel::CallTimes times;

@@ -16,21 +16,14 @@
 
 #include "native/runtime/short_slice.h"
 #include "native/runtime/stopwatch.h"
+#include "switchml/native/codecs/agreed.h"
+#include "switchml/native/codecs/mix.h"
 
 namespace switchml::client {
 
 namespace {
 
 std::system_error system_failure(const char* what) { return {errno, std::generic_category(), what}; }
-
-// The finalizer of MurmurHash3: every bit of the input changes half of the output.
-uint32_t mix(uint32_t value) {
-  value ^= value >> 16;
-  value *= 0x85EBCA6B;
-  value ^= value >> 13;
-  value *= 0xC2B2AE35;
-  return value ^ value >> 16;
-}
 
 // The time for which a thread that yields the CPU to others spins for results before it sleeps. Going to sleep and
 // being woken costs some ten microseconds, about as much as a batch of results.
@@ -62,6 +55,18 @@ void stay_near(const channel::Geometry& geometry) {
   }
 }
 
+// Throws std::invalid_argument if no array of `elements` elements of the kind can be at this address.
+void require_memory(const uint8_t* memory, uint64_t elements, CallKind kind) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  if (address % element_bytes(kind) != 0) {
+    throw std::invalid_argument("the array's memory is not aligned to its elements");
+  }
+  if (elements > UINT64_MAX / 8 || (elements > 0 && address == 0)) {
+    throw std::invalid_argument("no array has " + std::to_string(elements) + " elements at address " +
+                                std::to_string(address));
+  }
+}
+
 channel::Geometry checked_geometry(const channel::SharedMemory& memory) {
   channel::Geometry geometry{};
   if (memory.bytes() >= sizeof(channel::ChannelControl)) {
@@ -71,7 +76,7 @@ channel::Geometry checked_geometry(const channel::SharedMemory& memory) {
       geometry.magic == channel::Geometry::kMagic && geometry.slots >= 1 &&
       geometry.slots <= wire::protocol::max_slot_index + 1 && (geometry.slots & (geometry.slots - 1)) == 0 &&
       geometry.values >= 1 && geometry.values <= wire::protocol::max_values && geometry.world_size >= 1 &&
-      geometry.world_size <= wire::protocol::max_workers && geometry.rank < geometry.world_size &&
+      geometry.world_size <= wire::protocol::max_world && geometry.rank < geometry.world_size &&
       geometry.results_apart <= channel::Geometry::kInPlace &&
       channel::Channel::bytes(geometry.slots, geometry.values, geometry.results_apart != 0) <= memory.bytes();
   if (!right) {
@@ -127,23 +132,16 @@ Communicator::~Communicator() {
   close(attention_);
 }
 
-uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash,
-                              Lanes lanes) {
-  if (address % element_bytes(kind) != 0) {
-    throw std::invalid_argument("the array's memory is not aligned to its elements");
-  }
-  if (size > UINT64_MAX / 8 || (size > 0 && address == 0)) {
-    throw std::invalid_argument("no array has " + std::to_string(size) + " elements at address " +
-                                std::to_string(address));
-  }
+uint64_t Communicator::submit(CallKind kind, const Arrays& arrays, bool contributes, uint32_t call_hash, Lanes lanes,
+                              Form form) {
+  require_memory(arrays.input, arrays.elements, kind);
+  require_memory(arrays.output, arrays.elements, kind);
   if (lanes.bits != 32 && lanes.bits != 16 && lanes.bits != 8) {
     throw std::invalid_argument("a lane has 8, 16 or 32 bits, not " + std::to_string(lanes.bits));
   }
   auto call = std::make_shared<Call>();
-  auto* memory = reinterpret_cast<uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): it comes from Python
-  const uint64_t elements = kind == CallKind::barrier ? 0 : size;
-  call->times.kind = static_cast<uint64_t>(kind);
-  call->times.bytes = elements * element_bytes(kind);
+  call->times.kind = static_cast<uint64_t>(kind) + static_cast<uint64_t>(arrays.division) * channel::kKindsOfCalls;
+  call->times.bytes = arrays.elements * element_bytes(kind);
   call->times.submitted = runtime::monotonic_nanoseconds();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -151,7 +149,16 @@ uint64_t Communicator::submit(CallKind kind, uint64_t address, uint64_t size, bo
       throw std::logic_error("the communicator was abandoned");
     }
     call->sequence = lanes.sequence = next_sequence_;
-    call->codec = make_codec(kind, memory, elements, contributes, geometry_, lanes);
+    call->codec = make_codec(kind, arrays, contributes, geometry_, lanes, form == Form::sparse);
+    if (form == Form::automatic && call->times.bytes >= SparseHistory::kLeastBytes && !AgreedBlocks::suit(geometry_)) {
+      auto sparse = make_codec(kind, arrays, contributes, geometry_, lanes, true);
+      if (sparse->is_sparse()) {
+        call->sparse_codec = std::move(sparse);
+      }
+    }
+    if (form == Form::sparse && !call->codec->is_sparse() && call->codec->words() > 0) {
+      channel_.control().process.sparse_calls_dense.fetch_add(1, std::memory_order_relaxed);
+    }
     ++next_sequence_;
     call->fingerprint = mix(call_hash ^ mix(static_cast<uint32_t>(call->sequence)));
     calls_.emplace(call->sequence, call);
@@ -181,9 +188,9 @@ Communicator::Outcome Communicator::outcome(uint64_t sequence) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Call& call = *find(sequence);
   if (call.status == CallStatus::pending) {
-    return {call.status, {}, 0};
+    return {call.status, {}, 0, {}, false};
   }
-  return {call.status, call.codec->non_finite(), call.words};
+  return {call.status, call.codec->non_finite(), call.words, call.codec->blocks(), call.codec->is_sparse()};
 }
 
 void Communicator::release(uint64_t sequence) {

@@ -19,6 +19,10 @@
 
 namespace switchml::client {
 
+// The form of an all-reduce: `automatic` is chosen by the results of earlier calls (sparse_history.h), if a sparse call
+// has the same bits as a dense one.
+enum class Form : uint8_t { dense, sparse, automatic };
+
 class Communicator {
  public:
   // Duplicates the descriptors; `results_fd` is -1 if results come into the rank's own memory. Throws
@@ -30,16 +34,19 @@ class Communicator {
 
   const channel::Geometry& geometry() const { return geometry_; }
 
-  // Returns the call's sequence number; the one in `lanes` is not used. The memory belongs to the progress thread until
-  // the call has ended. Throws std::invalid_argument for misaligned memory, and std::logic_error after abandon().
-  uint64_t submit(CallKind kind, uint64_t address, uint64_t size, bool contributes, uint32_t call_hash,
-                  Lanes lanes = {});
+  // Returns the call's sequence number; the one in `lanes` is not used. The arrays belong to the progress thread until
+  // the call has ended. Throws std::invalid_argument for memory that no array can have and for parts that the kind does
+  // not allow, and std::logic_error after abandon().
+  uint64_t submit(CallKind kind, const Arrays& arrays, bool contributes, uint32_t call_hash, Lanes lanes = {},
+                  Form form = Form::dense);
   // Waits at most `seconds` and returns whether the call has ended. Throws std::out_of_range for an unknown call.
   bool wait(uint64_t sequence, double seconds);
   struct Outcome {
     CallStatus status;
     NonFinite non_finite;
     uint64_t words;  // that this rank has put into packets, without retransmissions
+    Blocks blocks;
+    bool sparse;  // whether the call was made as one
   };
   Outcome outcome(uint64_t sequence);
   void release(uint64_t sequence);

@@ -1,9 +1,11 @@
 #include "switchml/native/stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "native/kernels/kernels.h"
 #include "native/wire/wire.h"
+#include "switchml/native/codecs/mix.h"
 
 namespace switchml::client {
 
@@ -14,19 +16,10 @@ constexpr uint32_t kSubmissionsPerPublication = 16;
 // This thread is woken when results for 1/kShareOfPool of the pool have come; fewer are not worth a wake-up.
 constexpr uint32_t kShareOfPool = 2;
 
-// Returns the inverse of an odd number modulo 2^32 (Newton's method).
-constexpr uint32_t inverse_of_odd(uint32_t number) {
-  uint32_t inverse = number;  // correct in its three lowest bits
-  for (int bits = 3; bits < 32; bits *= 2) {
-    inverse *= 2 - number * inverse;
-  }
-  return inverse;
-}
-
-constexpr uint32_t kInverseOfLargestFactor = inverse_of_odd(wire::check::largest_factor);
-static_assert(kInverseOfLargestFactor * wire::check::largest_factor == 1);
-
 uint32_t rank_term(uint32_t rank) { return wire::check::rank_factor * rank * rank; }
+
+// Calls are alike if kind and size are.
+SparseHistory::Size size_of(const Call& call) { return {call.times.kind, call.times.bytes}; }
 
 uint32_t sum_of_rank_terms(uint32_t world_size) {
   uint32_t sum = 0;
@@ -45,12 +38,44 @@ Stream::Stream(const channel::Channel& channel, const channel::Geometry& geometr
       doorbell_(doorbell),
       own_rank_term_(rank_term(geometry.rank)),
       all_rank_terms_(sum_of_rank_terms(geometry.world_size)),
+      counted_ranks_(geometry.world_size),
       slots_(geometry.slots) {}
 
 void Stream::add(std::shared_ptr<Call> call) {
+  if (must_wait(*call)) {
+    later_.push_back(std::move(call));
+    return;
+  }
+  if (call->sparse_codec != nullptr) {
+    choose_form(call.get());
+  }
+  append(std::move(call));
+}
+
+bool Stream::must_wait(const Call& call) const {
+  return open_ended_ || !later_.empty() || (call.sparse_codec != nullptr && !sparse_history_.may_choose(size_of(call)));
+}
+
+void Stream::add_later() {
+  for (auto& later : std::exchange(later_, {})) {
+    add(std::move(later));
+  }
+}
+
+void Stream::choose_form(Call* call) {
+  call->trial = sparse_history_.choose(size_of(*call));
+  if (call->trial->sparse) {
+    call->codec = std::move(call->sparse_codec);
+    call->fingerprint += 1;  // a rank that chose otherwise would notice
+  }
+  call->sparse_codec.reset();
+}
+
+void Stream::append(std::shared_ptr<Call> call) {
+  open_ended_ = call->codec->has_second_part();
   call->first_position = end_position_;
-  call->chunks_left = call->codec->chunks();
-  end_position_ += call->codec->chunks();
+  call->positions_left = call->codec->positions();
+  end_position_ += call->codec->positions();
   calls_.push_back(std::move(call));
 }
 
@@ -72,15 +97,25 @@ bool Stream::advance(std::vector<std::shared_ptr<Call>>* ended) {
   if (!ended->empty()) {
     time_.ended(*ended);
   }
-  if (may_begin()) {
+  if (!check_failed() && (!next_phases_.empty() || may_begin())) {
     time_.restart(ThreadTime::State::quantize);
     any = true;
   }
+  submit_next_phases();
   while (may_begin()) {
     begin(next_position_++);
   }
   publish(true);
   return any;
+}
+
+void Stream::submit_next_phases() {
+  for (const uint32_t index : next_phases_) {
+    if (!check_failed()) {
+      submit(index);
+    }
+  }
+  next_phases_.clear();
 }
 
 bool Stream::may_begin() const {
@@ -97,8 +132,9 @@ void Stream::begin(uint64_t position) {
   Slot& slot = slots_[index];
   slot.position = position;
   slot.call = *call_at(position);
+  slot.exponent_ahead = wire::exponent::unknown;
   slot.chunk.number = position - slot.call->first_position;
-  if (slot.chunk.number == 0) {
+  if (slot.call->times.begun == 0) {
     time_.begun(slot.call.get());
   }
   if (!slot.call->codec->begin(&slot.chunk)) {
@@ -110,21 +146,29 @@ void Stream::begin(uint64_t position) {
 void Stream::submit(uint32_t index) {
   Slot& slot = slots_[index];
   const Codec& codec = *slot.call->codec;
-  time_.enter(ThreadTime::State::quantize);
   slot.sent = codec.encode(slot.chunk, channel_.contribution(index));
   slot.call->words += slot.sent.count;
-  slot.chunk.told.own = slot.sent.last ? exponent_ahead(slot.position + geometry_.slots) : slot.sent.exponent;
+  if (slot.sent.tells_next && slot.exponent_ahead == wire::exponent::unknown) {
+    slot.exponent_ahead = exponent_at(slot.position + geometry_.slots);
+  }
+  slot.chunk.told.own = slot.sent.tells_next ? slot.exponent_ahead : slot.sent.exponent;
+  slot.chunk.next.own = slot.sent.next.value_or(wire::next::none);
 
   channel::Ticket ticket{};
   ticket.format = static_cast<uint16_t>(wire::Format::int32);
-  ticket.chunk = static_cast<uint32_t>(slot.position);
+  ticket.position = static_cast<uint32_t>(slot.position);
+  ticket.chunk = slot.sent.next.value_or(ticket.position);
   ticket.exponent = slot.chunk.told.own;
   ticket.count = slot.sent.count;
-  ticket.flags = (slot.chunk.number + 1 == codec.chunks() ? wire::flag::last_chunk : 0) |
-                 (slot.sent.count == 0 ? wire::flag::without_values : 0);
+  const bool last = slot.position + 1 == slot.call->first_position + codec.positions();
+  ticket.owner = owner_of(slot.sent);
+  ticket.flags = (last ? wire::flag::last_chunk : 0) | (slot.sent.count == 0 ? wire::flag::without_values : 0);
   ticket.check = slot.sent.weighed + common_terms(slot) + own_rank_term_;
   if (slot.sent.scale == Contribution::Scale::own) {
     ticket.check += wire::check::largest_factor;
+  }
+  if (slot.chunk.next.own != wire::next::none) {
+    ticket.check += wire::check::block_factor;
   }
   channel_.contribution_tickets()[index] = ticket;
   channel_.submission_ring()[submitted_++ % geometry_.slots] = static_cast<uint16_t>(index);
@@ -139,50 +183,77 @@ void Stream::take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* end
   if (slot.call == nullptr) {
     return;  // the slot has no chunk of this rank: only a faulty agent completes it
   }
-  const bool expects_values = slot.sent.count != 0;
   const bool has_values = (result.flags & wire::flag::without_values) == 0;
-  if (expects_values) {
-    time_.enter(ThreadTime::State::dequantize);
-  }
-  if (has_values != expects_values || result.chunk != static_cast<uint32_t>(slot.position)) {
+  const bool right_chunk =
+      slot.sent.next ? result.chunk <= *slot.sent.next : result.chunk == static_cast<uint32_t>(slot.position);
+  const uint8_t owner = owner_of(slot.sent);
+  const bool may_lack_values = owner != wire::owner::everyone && owner != wire::owner::first + geometry_.rank;
+  const bool right_kind = has_values == slot.sent.expects_words || (may_lack_values && !has_values);
+  if (!right_kind || !right_chunk) {
     return fail(slot);
   }
   Codec& codec = *slot.call->codec;
-  const uint8_t* words = channel_.result(index);
-  const uint32_t weighed = expects_values ? codec.decode(slot.chunk, words) : 0;
-  if (!check_holds(slot, result, weighed)) {
+  const uint8_t* words = has_values ? channel_.result(index) : nullptr;
+  // Only the reader of words that are missing here can verify the check.
+  const bool verifiable = has_values || !slot.sent.expects_words;
+  if (verifiable && !check_holds(slot, result, has_values ? codec.decode(slot.chunk, words) : 0)) {
     return fail(slot);
   }
   slot.chunk.told.all = result.exponent;
-  if (slot.sent.last) {
-    return finish(slot, ended);
+  slot.chunk.next.all = result.chunk;
+  switch (codec.advance(&slot.chunk, words)) {
+    case Step::next_phase:
+      return next_phases_.push_back(index);
+    case Step::end:
+      return finish(slot, ended);
+    case Step::contradiction:
+      return fail(slot);
   }
-  if (!codec.agree(&slot.chunk, words)) {
-    return fail(slot);
-  }
-  submit(index);
+}
+
+uint8_t Stream::owner_of(const Contribution& sent) const {
+  const bool owned = sent.reader && geometry_.owned_results != 0;
+  return static_cast<uint8_t>(owned ? wire::owner::first + *sent.reader : wire::owner::everyone);
 }
 
 bool Stream::check_holds(const Slot& slot, const channel::Ticket& result, uint32_t weighed) const {
   const uint32_t rest = result.check - weighed - geometry_.world_size * common_terms(slot) - all_rank_terms_;
-  if (slot.sent.scale == Contribution::Scale::none) {
-    return rest == 0;
+  const bool scaled = slot.sent.scale != Contribution::Scale::none;
+  const bool named = slot.sent.next && result.chunk != wire::next::none;
+  if (named) {
+    return scaled ? counted_ranks_.are_named_and_scaled(rest) : counted_ranks_.are_named(rest);
   }
-  // The number of ranks whose exponent scaled the values; if it is not at least 1, the exponent was corrupted.
-  const uint32_t ranks = rest * kInverseOfLargestFactor;
-  return 1 <= ranks && ranks <= geometry_.world_size;
+  return scaled ? counted_ranks_.are_scaled(rest) : rest == 0;
 }
 
 void Stream::finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended) {
-  finished_chunks_ += 1;
+  finished_ += 1;
   const std::shared_ptr<Call> call = std::move(slot.call);
-  if (--call->chunks_left == 0) {
+  if (--call->positions_left == 0) {
+    if (call->codec->has_second_part()) {
+      begin_second_part(call);
+      return add_later();
+    }
+    if (call->trial != nullptr) {
+      call->trial->blocks = call->codec->blocks();
+      call->trial->ended = true;
+    }
     time_.answered(call.get());
     ended->push_back(call);
-    while (!calls_.empty() && calls_.front()->chunks_left == 0) {
+    while (!calls_.empty() && calls_.front()->positions_left == 0) {
       calls_.pop_front();
     }
+    add_later();
   }
+}
+
+void Stream::begin_second_part(const std::shared_ptr<Call>& call) {
+  SecondPart second = call->codec->second_part();
+  open_ended_ = false;
+  calls_.erase(std::find(calls_.begin(), calls_.end(), call));
+  call->codec = std::move(second.codec);
+  call->fingerprint = mix(call->fingerprint ^ second.agreed);
+  append(call);
 }
 
 void Stream::fail(const Slot& slot) {
@@ -214,7 +285,7 @@ const std::shared_ptr<Call>* Stream::call_at(uint64_t position) const {
   return &*std::prev(after);
 }
 
-uint16_t Stream::exponent_ahead(uint64_t position) const {
+uint16_t Stream::exponent_at(uint64_t position) const {
   const std::shared_ptr<Call>* call = call_at(position);
   if (call == nullptr) {
     return wire::exponent::unknown;
@@ -225,6 +296,7 @@ uint16_t Stream::exponent_ahead(uint64_t position) const {
 uint32_t Stream::common_terms(const Slot& slot) const {
   return wire::check::exponent_factor * slot.chunk.scaled_by +
          wire::check::chunk_factor * static_cast<uint32_t>(slot.position) +
+         wire::check::block_factor * (slot.sent.next ? slot.chunk.ordinal : 0) +
          wire::check::call_factor * slot.call->fingerprint;
 }
 

@@ -1,5 +1,6 @@
-// The stream of one rank's values (docs/protocol.md): its calls are cut into chunks, which go through the slots that it
-// shares with the agent. One thread, the progress thread of Communicator, uses it.
+// The stream of one rank's values (docs/protocol.md): its calls are cut into chunks, or sparse ones into columns of
+// blocks, which go through the slots that it shares with the agent. One thread, the progress thread of Communicator,
+// uses it.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,14 @@
 
 #include "native/channel/channel.h"
 #include "switchml/native/call.h"
+#include "switchml/native/counted_ranks.h"
+#include "switchml/native/sparse_history.h"
 #include "switchml/native/thread_time.h"
 
 namespace switchml::client {
 
 // With a pool of P slots, position s of the stream uses slot s mod P, in as many phases as its codec needs. Each RESULT
-// carries the largest exponent, known so far, of the chunk that will have the slot next.
+// carries the largest exponent, known so far, of what will have the slot next.
 class Stream {
  public:
   // `doorbell` is the eventfd that wakes the agent.
@@ -36,24 +39,40 @@ class Stream {
   bool check_failed() const { return failed_call_ != nullptr; }
   uint64_t failed_position() const { return failed_position_; }
   uint64_t failed_sequence() const { return failed_call_->sequence; }
-  uint64_t position() const { return finished_chunks_; }
+  uint64_t position() const { return finished_; }
 
  private:
   struct Slot {
     std::shared_ptr<Call> call;  // null if the slot is free
     uint64_t position = 0;
+    uint16_t exponent_ahead = 0;  // of this rank, for the slot's next position; unknown if that has no call yet
     Chunk chunk;
     Contribution sent;
   };
 
+  // Returns whether the call must wait before it gets positions: for the number of an earlier call's, or for results
+  // on which its form depends.
+  bool must_wait(const Call& call) const;
+  // Adds the calls that had to wait, as far as possible.
+  void add_later();
+  void choose_form(Call* call);
+  // Gives the call the next positions.
+  void append(std::shared_ptr<Call> call);
+  // Replaces the codec of a call whose first part has ended.
+  void begin_second_part(const std::shared_ptr<Call>& call);
   // Returns whether there is a next chunk, and its slot is free.
   bool may_begin() const;
   void begin(uint64_t position);
   // Submits the contribution to the current phase of the slot's chunk.
   void submit(uint32_t index);
+  // Takes the RESULT of a slot, and puts the slot into next_phases_ if its chunk has another phase.
   void take_result(uint32_t index, std::vector<std::shared_ptr<Call>>* ended);
+  // Submits after all results were taken, because a change of the thread's state is noted once for all of them.
+  void submit_next_phases();
+  // Returns the header's `owner` of a contribution.
+  uint8_t owner_of(const Contribution& sent) const;
   // Returns whether `result`, whose words have the weighed sum `weighed`, is the sum of the contributions of all ranks
-  // to the phase.
+  // to the phase: if values are scaled, the exponent of at least one rank has scaled them.
   bool check_holds(const Slot& slot, const channel::Ticket& result, uint32_t weighed) const;
   void finish(Slot& slot, std::vector<std::shared_ptr<Call>>* ended);
   void fail(const Slot& slot);
@@ -63,7 +82,7 @@ class Stream {
 
   // Returns the call that a position belongs to, or null if no such call is queued.
   const std::shared_ptr<Call>* call_at(uint64_t position) const;
-  uint16_t exponent_ahead(uint64_t position) const;
+  uint16_t exponent_at(uint64_t position) const;
   // Returns the terms of a chunk's check that are the same for all ranks.
   uint32_t common_terms(const Slot& slot) const;
 
@@ -73,11 +92,16 @@ class Stream {
   int doorbell_;
   uint32_t own_rank_term_;   // this rank's term of the check
   uint32_t all_rank_terms_;  // the sum of these terms over all ranks
+  CountedRanks counted_ranks_;
   std::vector<Slot> slots_;
-  std::deque<std::shared_ptr<Call>> calls_;  // unfinished calls, in stream order
+  std::vector<uint32_t> next_phases_;         // slots whose chunks have another phase
+  std::deque<std::shared_ptr<Call>> calls_;   // unfinished calls, in stream order
+  bool open_ended_ = false;                   // the last of them has a second part, of a length that is not known yet
+  std::vector<std::shared_ptr<Call>> later_;  // calls that must wait, in order
+  SparseHistory sparse_history_;
   uint64_t next_position_ = 0;
   uint64_t end_position_ = 0;  // after the last queued call
-  uint64_t finished_chunks_ = 0;
+  uint64_t finished_ = 0;      // positions
   uint32_t submitted_ = 0;
   uint32_t unpublished_ = 0;
   uint32_t rung_ = 0;   // number of submissions at the last ring of the doorbell

@@ -81,13 +81,19 @@ template <typename Value>
 void compare_values(kernels::Instructions instructions, size_t count) {
   std::vector<Value> values(count);
   for (Value& value : values) value = random_value<Value>();
-  compare<uint8_t>(instructions, "block_exponent", 0,
-                   [&](uint8_t*) { return kernels::block_exponent(values.data(), count); });
+  const auto magnitude = [&](uint8_t*) { return kernels::largest_magnitude(values.data(), count); };
+  compare<uint8_t>(instructions, "largest_magnitude", 0, magnitude);
+  std::vector<Value> zeros(count, Value{});
+  zeros.swap(values);
+  compare<uint8_t>(instructions, "largest_magnitude of zeros", 0, magnitude);
+  if (count > 0) kernels::narrow(-0.0F, &values[random32() % count]);
+  compare<uint8_t>(instructions, "largest_magnitude of a negative zero", 0, magnitude);
+  zeros.swap(values);
   for (Value& value : values) {
     if (!switchml::kernels::is_finite(value)) value = Value{};
   }
   const int exponent = kernels::block_exponent(values.data(), count);
-  for (const int headroom : {0, 1, 6}) {
+  for (const int headroom : {0, 1, 6, 7, 12}) {
     for (const bool finer : {false, true}) {  // finer: as if another rank had larger values
       const int shift = 31 - headroom - (exponent - 126) - (finer ? static_cast<int>(random32() % 40) : 0);
       compare<uint8_t>(instructions, "quantize", 4 * count,
@@ -100,7 +106,7 @@ void compare_values(kernels::Instructions instructions, size_t count) {
       const uint32_t word = random32() >> (random32() % 32);
       std::memcpy(words.data() + 4 * i, &word, sizeof word);
     }
-    for (const float divisor : {1.0F, 3.0F, 61.0F, 64.0F}) {
+    for (const float divisor : {1.0F, 3.0F, 61.0F, 64.0F, 65.0F, 1000.0F, 2047.0F, 2049.0F, 4095.0F, 4096.0F}) {
       compare<Value>(instructions, "dequantize", count,
                      [&](Value* out) { return kernels::dequantize(words.data(), count, shift, divisor, out); });
     }
@@ -119,7 +125,7 @@ void compare_words(kernels::Instructions instructions, size_t count) {
 }
 
 kernels::Rounding random_rounding() {
-  kernels::Rounding rounding(kernels::key_of_call(random32(), random32(), random32() % 64), random32());
+  kernels::Rounding rounding(kernels::key_of_call(random32(), random32(), random32() % 4096), random32());
   rounding.stochastic = random32() % 2 == 0;
   return rounding;
 }
@@ -134,7 +140,8 @@ void compare_float_lanes(kernels::Instructions instructions, size_t count) {
   const int exponent = kernels::block_exponent(values.data(), count);
   for (const int bits : {8, 16}) {
     const size_t bytes = 4 * kernels::words_for(count, bits);
-    for (const uint32_t ranks : {1, 2, 3, 8, 63, 64}) {
+    for (const uint32_t ranks : {1, 2, 3, 8, 63, 64, 127, 1024, 4095, 4096}) {
+      if (ranks > kernels::largest_lane(bits)) continue;
       const int32_t levels = kernels::levels_for(bits, ranks);
       for (const int larger : {0, static_cast<int>(random32() % 40)}) {  // as if another rank had larger values
         const kernels::Rounding rounding = random_rounding();
@@ -185,7 +192,7 @@ void compare_limbs(kernels::Instructions instructions, size_t count) {
   for (int64_t& value : values) value = (static_cast<int64_t>(random32()) << 32 | random32()) >> bits;
   compare<uint8_t>(instructions, "bits_of_largest", 0,
                    [&](uint8_t*) { return static_cast<uint32_t>(kernels::bits_of_largest(values.data(), count)); });
-  for (const int limb_bits : {26, 30, 31, 32}) {
+  for (const int limb_bits : {20, 22, 25, 26, 30, 31, 32}) {
     for (int limb = 0; limb * limb_bits < 64; ++limb) {
       compare<uint8_t>(instructions, "pack_limb", 4 * count, [&](uint8_t* words) {
         return kernels::pack_limb(values.data(), count, limb * limb_bits, limb_bits, words);
@@ -271,8 +278,10 @@ struct Aligned {
   uint8_t* memory;
 };
 
-// Sums several buffers, each of which gets the sum, and compares the results with the portable ones.
-void compare_sums(kernels::Instructions instructions, size_t count, size_t buffer_count) {
+// Sums the first `source_count` of several buffers, of which all but the first `kept` get the sum, and compares the
+// results with the portable ones.
+void compare_sums(kernels::Instructions instructions, size_t count, size_t source_count, size_t buffer_count,
+                  size_t kept) {
   std::vector<std::unique_ptr<Aligned>> buffers;
   std::vector<uint8_t*> words;
   std::vector<std::vector<uint8_t>> before;
@@ -286,17 +295,19 @@ void compare_sums(kernels::Instructions instructions, size_t count, size_t buffe
   const auto sum = [&](kernels::Instructions chosen, bool streaming) {
     for (size_t i = 0; i < buffer_count; ++i) std::copy(before[i].begin(), before[i].end(), words[i]);
     switchml::kernels::use_instructions_to_add(chosen);
-    switchml::kernels::sum_in_place(words.data(), buffer_count, nullptr, count, streaming);
+    switchml::kernels::sum_buffers({words.data(), buffer_count, source_count, kept}, count, streaming);
     switchml::kernels::fence_streaming_stores();
   };
   sum(kernels::Instructions::portable, false);
-  std::copy_n(words[0], 4 * count, expected.begin());
+  std::copy_n(words.back(), 4 * count, expected.begin());
   for (const bool streaming : {false, true}) {
     sum(instructions, streaming);
-    for (const uint8_t* found : words) {
-      if (!std::equal(expected.begin(), expected.end(), found)) fail("sum", instructions, buffer_count);
+    for (size_t i = 0; i < buffer_count; ++i) {
+      const std::vector<uint8_t>& right = i < kept ? before[i] : expected;
+      if (!std::equal(right.begin(), right.end(), words[i])) fail("sum", instructions, source_count);
     }
   }
+  if (source_count < buffer_count || kept > 0) return;
   std::copy(before[0].begin(), before[0].end(), words[0]);
   std::vector<uint8_t> anywhere(4 * count + 1);
   for (size_t i = 1; i < buffer_count; ++i) {
@@ -329,7 +340,13 @@ int main(int argc, char** argv) {
         compare_integer_lanes<int16_t>(instructions, std::min(elements, kMost));
         compare_integer_lanes<int32_t>(instructions, std::min(elements, kMost));
       }
-      for (const size_t sources : {1, 2, 3, 4, 7, 8, 64}) compare_sums(instructions, count, sources);
+      for (const size_t sources : {1, 2, 3, 4, 7, 8, 64}) {
+        for (const size_t others : {0, 1, 7}) {
+          for (const size_t kept : {size_t{0}, (sources + 1) / 2}) {
+            compare_sums(instructions, count, sources, sources + others, kept);
+          }
+        }
+      }
     }
     compare_conversions<kernels::Float16>(instructions, all);
     compare_conversions<kernels::BFloat16>(instructions, all);

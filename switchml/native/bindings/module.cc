@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -13,21 +14,26 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "native/bindings/record.h"
 #include "native/channel/thread_states.h"
 #include "native/runtime/stopwatch.h"
+#include "native/wire/constants.h"
 #include "switchml/native/bindings/module_kernels.h"
 #include "switchml/native/communicator.h"
 
 namespace nb = nanobind;
 using switchml::bindings::counters;
 using switchml::bindings::record;
+using switchml::client::Arrays;
 using switchml::client::CallKind;
 using switchml::client::CallStatus;
 using switchml::client::Communicator;
+using switchml::client::Division;
+using switchml::client::Form;
 
 namespace {
 
@@ -70,11 +76,32 @@ CallKind checked_kind(uint32_t kind) {
   return static_cast<CallKind>(kind);
 }
 
-uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t address, uint64_t size, bool contributes,
-                uint32_t call_hash, uint32_t lane_bits, bool stochastic, uint64_t seed) {
+Division checked_division(uint32_t division) {
+  if (division > static_cast<uint32_t>(Division::gather)) {
+    throw std::invalid_argument("no division of a call has number " + std::to_string(division));
+  }
+  return static_cast<Division>(division);
+}
+
+Form checked_form(uint32_t form) {
+  if (form > static_cast<uint32_t>(Form::automatic)) {
+    throw std::invalid_argument("no form of a call has number " + std::to_string(form));
+  }
+  return static_cast<Form>(form);
+}
+
+uint64_t submit(const OwnedByProcess& communicator, uint32_t kind, uint64_t input, uint64_t output, uint64_t size,
+                uint32_t division, bool contributes, uint32_t call_hash, uint32_t lane_bits, bool stochastic,
+                uint64_t seed, uint32_t form) {
   const CallKind of = checked_kind(kind);
+  Arrays arrays;
+  arrays.input = reinterpret_cast<const uint8_t*>(input);  // NOLINT(performance-no-int-to-ptr): it comes from Python
+  arrays.output = reinterpret_cast<uint8_t*>(output);      // NOLINT(performance-no-int-to-ptr)
+  arrays.elements = size;
+  arrays.division = checked_division(division);
+  const Form in = checked_form(form);
   const nb::gil_scoped_release release;
-  return communicator->submit(of, address, size, contributes, call_hash, {lane_bits, stochastic, seed, 0});
+  return communicator->submit(of, arrays, contributes, call_hash, {lane_bits, stochastic, seed, 0}, in);
 }
 
 bool all_within(uint32_t kind, uint64_t address, uint64_t elements, int32_t bound) {
@@ -161,6 +188,7 @@ NB_MODULE(_native, module) {
   nb::register_exception_translator(translate);
   // A forked child never releases objects that threads of the parent refer to; nanobind would report them as leaks.
   pthread_atfork(nullptr, nullptr, [] { nb::set_leak_warnings(false); });
+  module.attr("MAX_WORLD_SIZE") = static_cast<int>(switchml::wire::protocol::max_world);
   module.attr("KIND_FLOAT32_SUM") = static_cast<int>(CallKind::float32_sum);
   module.attr("KIND_FLOAT32_AVG") = static_cast<int>(CallKind::float32_average);
   module.attr("KIND_FLOAT16_SUM") = static_cast<int>(CallKind::float16_sum);
@@ -175,6 +203,12 @@ NB_MODULE(_native, module) {
   module.attr("KIND_UINT8_SUM") = static_cast<int>(CallKind::uint8_sum);
   module.attr("KIND_BOOL_SUM") = static_cast<int>(CallKind::bool_sum);
   module.attr("KIND_INT64_SUM") = static_cast<int>(CallKind::int64_sum);
+  module.attr("DIVISION_WHOLE") = static_cast<int>(Division::whole);
+  module.attr("DIVISION_SCATTER") = static_cast<int>(Division::scatter);
+  module.attr("DIVISION_GATHER") = static_cast<int>(Division::gather);
+  module.attr("FORM_DENSE") = static_cast<int>(Form::dense);
+  module.attr("FORM_SPARSE") = static_cast<int>(Form::sparse);
+  module.attr("FORM_AUTOMATIC") = static_cast<int>(Form::automatic);
   module.def("all_within", &all_within, nb::arg("kind"), nb::arg("address"), nb::arg("elements"), nb::arg("bound"),
              "Return whether no integer at `address` is farther from 0 than `bound`; `kind` is that of their sum.");
 
@@ -191,7 +225,16 @@ NB_MODULE(_native, module) {
           "The lowest indices of such elements.")
       .def_prop_ro(
           "words", [](const Communicator::Outcome& outcome) { return outcome.words; },
-          "The words of an ended call that this rank has put into packets, without retransmissions.");
+          "The words of an ended call that this rank has put into packets, without retransmissions.")
+      .def_prop_ro(
+          "blocks",
+          [](const Communicator::Outcome& outcome) {
+            return std::make_tuple(outcome.blocks.sent, outcome.blocks.received, outcome.blocks.all);
+          },
+          "The blocks of an ended call that this rank has sent with values, those that any rank has, and all.")
+      .def_prop_ro(
+          "sparse", [](const Communicator::Outcome& outcome) { return outcome.sparse; },
+          "True if an ended call was a sparse one.");
 
   switchml::client::define_kernels(module.def_submodule(
       "kernels",
@@ -206,11 +249,17 @@ NB_MODULE(_native, module) {
       .def(nb::init<int, int, int>(), nb::arg("memory_fd"), nb::arg("doorbell_fd"), nb::arg("results_fd") = -1,
            "Duplicate the descriptors. `results_fd` is the memory of the job's results where the switch shares the "
            "rank's.")
-      .def("submit", &submit, nb::arg("kind"), nb::arg("address"), nb::arg("size"), nb::arg("contributes"),
-           nb::arg("call_hash"), nb::arg("lane_bits") = 32, nb::arg("stochastic") = false, nb::arg("seed") = 0,
+      .def("submit", &submit, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("size"),
+           nb::arg("division"), nb::arg("contributes"), nb::arg("call_hash"), nb::arg("lane_bits") = 32,
+           nb::arg("stochastic") = false, nb::arg("seed") = 0, nb::arg("form") = 0,
            "Start a call over `size` elements (bytes for KIND_BYTES) and return its ticket: the number of calls before "
-           "it.\n\nThe sums of integers must fit lanes of `lane_bits` bits. Raises ValueError for memory that no array "
-           "can have, and after `abandon`.")
+           "it.\n\n`input` and `output` are addresses. With DIVISION_WHOLE both arrays have all elements. With\n"
+           "DIVISION_SCATTER (sums) and DIVISION_GATHER (bytes) the elements are one part of equal length for each "
+           "rank,\nand the output or the input has only the part of this rank. The sums of integers must fit lanes of\n"
+           "`lane_bits` bits. A sum with FORM_SPARSE has the same result, and sends only the blocks that have values,\n"
+           "if the pipeline can do that; with FORM_AUTOMATIC it does so where earlier calls suggest it. Raises "
+           "ValueError for\n"
+           "memory that no array can have, for parts of unequal length, and after `abandon`.")
       .def("wait", &wait, nb::arg("ticket"), nb::arg("timeout"),
            "Wait at most `timeout` seconds, and return whether the call has ended.")
       .def(
@@ -234,6 +283,10 @@ NB_MODULE(_native, module) {
       .def_prop_ro("rank", [](const OwnedByProcess& c) { return c->geometry().rank; })
       .def_prop_ro("world_size", [](const OwnedByProcess& c) { return c->geometry().world_size; })
       .def_prop_ro("slots", [](const OwnedByProcess& c) { return c->geometry().slots; })
+      .def_prop_ro("optional_values", [](const OwnedByProcess& c) { return c->geometry().optional_values != 0; })
+      .def_prop_ro(
+          "shares_memory",
+          [](const OwnedByProcess& c) { return c->geometry().results_apart == switchml::channel::Geometry::kInPlace; })
       .def_prop_ro("values_per_packet", [](const OwnedByProcess& c) { return c->geometry().values; })
       .def("close", [](const OwnedByProcess& c) { c->abandon(); }, free, "Do the same as `abandon`.");
 }

@@ -11,8 +11,10 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "native/kernels/kernels.h"
+#include "native/kernels/limbs.h"
 #include "native/wire/constants.h"
 
 namespace nb = nanobind;
@@ -24,7 +26,7 @@ namespace {
 using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-enum class Type : uint8_t { float32, float16, bfloat16, int32, int16, int8, uint8, boolean };
+enum class Type : uint8_t { float32, float16, bfloat16, int32, int16, int8, uint8, boolean, int64 };
 
 template <typename Value>
 Value* as(const Bytes& bytes) {
@@ -51,6 +53,8 @@ auto with_type(Type type, Act&& act) {
 
 size_t size_of(Type type) {
   switch (type) {
+    case Type::int64:
+      return 8;
     case Type::float32:
     case Type::int32:
       return 4;
@@ -264,20 +268,20 @@ void pass(const std::string& kernel, Value* values, uint8_t* words, size_t count
   }
 }
 
-// The kernels of narrow lanes by their names in `run`: "quantize_lanes", its stochastic form, or "dequantize_lanes", a
-// blank and the bits of a lane.
+// The kernels of narrow lanes; their names in `run` are that of the function, a blank and the bits of a lane.
 struct LaneKernel {
-  bool dequantizes = false;
-  bool stochastic = false;
+  std::string function;
   int lane_bits = 0;
+
+  bool of_integers() const { return function == "pack_lanes" || function == "unpack_lanes"; }
 };
 
 std::optional<LaneKernel> lane_kernel(const std::string& name) {
-  for (const int bits : {16, 8}) {
-    const std::string end = " " + std::to_string(bits);
-    if (name == "quantize_lanes" + end) return LaneKernel{false, false, bits};
-    if (name == "quantize_lanes stochastic" + end) return LaneKernel{false, true, bits};
-    if (name == "dequantize_lanes" + end) return LaneKernel{true, false, bits};
+  for (const char* const function :
+       {"quantize_lanes", "quantize_lanes stochastic", "dequantize_lanes", "pack_lanes", "unpack_lanes"}) {
+    for (const int bits : {16, 8}) {
+      if (name == std::string(function) + " " + std::to_string(bits)) return LaneKernel{function, bits};
+    }
   }
   return std::nullopt;
 }
@@ -290,26 +294,91 @@ void pass_lanes(const LaneKernel& kernel, Value* values, uint8_t* words, size_t 
   for (size_t first = 0; first < count; first += elements) {
     const size_t size = std::min(elements, count - first);
     uint8_t* of_words = words + 4 * first / kernels::lanes_per_word(kernel.lane_bits);
-    if (kernel.dequantizes) {
+    if (kernel.function == "dequantize_lanes") {
       kernels::dequantize_lanes(of_words, size, kernel.lane_bits, 0, kLevels, values + first);
     } else {
-      const kernels::Rounding rounding = kernel.stochastic ? kernels::Rounding(1, first) : kernels::Rounding();
+      const bool stochastic = kernel.function == "quantize_lanes stochastic";
+      const kernels::Rounding rounding = stochastic ? kernels::Rounding(1, first) : kernels::Rounding();
       const Value* const next = first + 2 * elements <= count ? values + first + elements : nullptr;
       kernels::quantize_lanes(values + first, size, kernel.lane_bits, 0, kLevels, rounding, of_words, streaming, next);
     }
   }
 }
 
+// Does the same as pass_lanes() for integers and truth values.
+template <typename Integer>
+void pass_integer_lanes(const LaneKernel& kernel, Integer* values, uint8_t* words, size_t count, size_t block) {
+  const size_t elements = block * kernels::lanes_per_word(kernel.lane_bits);
+  for (size_t first = 0; first < count; first += elements) {
+    const size_t size = std::min(elements, count - first);
+    uint8_t* of_words = words + 4 * first / kernels::lanes_per_word(kernel.lane_bits);
+    if (kernel.function == "pack_lanes") {
+      kernels::pack_lanes(values + first, size, kernel.lane_bits, of_words);
+    } else {
+      kernels::unpack_lanes(of_words, size, kernel.lane_bits, values + first);
+    }
+  }
+}
+
+// Does the same as pass() for int64: one word of each value, or with "join_limbs N" values of N words.
+void pass_limbs(const std::string& kernel, int64_t* values, uint8_t* words, size_t count, size_t block,
+                bool streaming) {
+  constexpr int kLimbBits = 30;
+  const std::vector<uint32_t> lower(2 * block);
+  for (size_t first = 0; first < count; first += block) {
+    const size_t size = std::min(block, count - first);
+    if (kernel == "bits_of_largest") {
+      kernels::bits_of_largest(values + first, size);
+    } else if (kernel == "pack_limb") {
+      kernels::pack_limb(values + first, size, 0, kLimbBits, words + 4 * first, streaming);
+    } else {
+      const int lower_limbs = kernel.back() - '1';
+      kernels::join_limbs(words + 4 * first, size, lower.data(), lower_limbs, kLimbBits, values + first);
+    }
+  }
+}
+
+template <typename... Names>
+bool is_one_of(const std::string& kernel, const Names&... names) {
+  return ((kernel == names) || ...);
+}
+
+bool is_offered(const std::string& kernel, Type type) {
+  const bool is_half = type == Type::float16 || type == Type::bfloat16;
+  const bool is_float = type == Type::float32 || is_half;
+  if (const std::optional<LaneKernel> of_lanes = lane_kernel(kernel)) {
+    return of_lanes->of_integers() ? !is_float && type != Type::int64 : is_float;
+  }
+  if (is_one_of(kernel, "widen", "narrow")) return is_half;
+  if (is_one_of(kernel, "pack", "unpack", "weigh")) return type == Type::int32;
+  if (is_one_of(kernel, "bits_of_largest", "pack_limb", "join_limbs 1", "join_limbs 2", "join_limbs 3")) {
+    return type == Type::int64;
+  }
+  return is_one_of(kernel, "block_exponent", "quantize", "dequantize") && is_float;
+}
+
+void run_with_instructions_in_use(const std::string& kernel, Type type, const Bytes& values, uint8_t* words,
+                                  size_t count, size_t block, bool streaming) {
+  const std::optional<LaneKernel> of_lanes = lane_kernel(kernel);
+  if (type == Type::int64) {
+    pass_limbs(kernel, as<int64_t>(values), words, count, block, streaming);
+  } else if (of_lanes && of_lanes->of_integers()) {
+    with_integer(type,
+                 [&](auto value) { pass_integer_lanes(*of_lanes, as<decltype(value)>(values), words, count, block); });
+  } else {
+    with_type(type, [&](auto value) {
+      if (of_lanes) {
+        return pass_lanes(*of_lanes, as<decltype(value)>(values), words, count, block, streaming);
+      }
+      pass(kernel, as<decltype(value)>(values), words, count, block, streaming);
+    });
+  }
+}
+
 void run(const std::string& kernel, Type type, kernels::Instructions instructions, const Bytes& values,
          const Bytes& words, size_t block, bool streaming) {
   const size_t count = checked_count(type, values, words, SIZE_MAX);
-  const bool converts = kernel == "widen" || kernel == "narrow";
-  const bool of_integers = kernel == "pack" || kernel == "unpack" || kernel == "weigh";
-  const bool of_floats = kernel == "block_exponent" || kernel == "quantize" || kernel == "dequantize";
-  const std::optional<LaneKernel> of_lanes = lane_kernel(kernel);
-  const bool is_float = type == Type::float32 || type == Type::float16 || type == Type::bfloat16;
-  if (!(of_lanes && is_float) && !(converts && (type == Type::float16 || type == Type::bfloat16)) &&
-      !(of_integers && type == Type::int32) && !(of_floats && is_float)) {
+  if (!is_offered(kernel, type)) {
     throw std::invalid_argument("there is no kernel \"" + kernel + "\" for this type");
   }
   if (block == 0 || block > wire::protocol::max_values || (streaming && block % 16 != 0) ||
@@ -320,12 +389,7 @@ void run(const std::string& kernel, Type type, kernels::Instructions instruction
   const nb::gil_scoped_release release;
   const kernels::Instructions before = kernels::instructions_in_use();
   kernels::use_instructions(instructions);
-  with_type(type, [&](auto value) {
-    if (of_lanes) {
-      return pass_lanes(*of_lanes, as<decltype(value)>(values), words.data(), count, block, streaming);
-    }
-    pass(kernel, as<decltype(value)>(values), words.data(), count, block, streaming);
-  });
+  run_with_instructions_in_use(kernel, type, values, words.data(), count, block, streaming);
   kernels::fence_streaming_stores();
   kernels::use_instructions(before);
 }
@@ -347,7 +411,8 @@ void define_kernels(nb::module_ module) {
       .value("INT16", Type::int16)
       .value("INT8", Type::int8)
       .value("UINT8", Type::uint8)
-      .value("BOOL", Type::boolean);
+      .value("BOOL", Type::boolean)
+      .value("INT64", Type::int64);
   module.def("best_instructions", &kernels::best_instructions);
   module.def("cpu_has", &kernels::cpu_has, nb::arg("instructions"));
   module.def("use_instructions", &kernels::use_instructions, nb::arg("instructions"));
@@ -386,9 +451,10 @@ void define_kernels(nb::module_ module) {
       "Run a kernel once over whole arrays, in blocks.\n\n"
       "`kernel` is quantize, dequantize or block_exponent for a floating-point type; widen (from values to words, "
       "which are\nfloat32 then) or narrow (back) for a 16-bit type; quantize_lanes, quantize_lanes stochastic or "
-      "dequantize_lanes, a\nblank and 16 or 8, for a floating-point type; pack, unpack or weigh for INT32. No other "
-      "thread "
-      "may use the kernels at\nthe same time.");
+      "dequantize_lanes, a\nblank and 16 or 8, for a floating-point type; pack_lanes or unpack_lanes, a blank and 16 "
+      "or 8, for integers of up to\n32 bits; pack, unpack or weigh for INT32; bits_of_largest, pack_limb, or "
+      "join_limbs, a blank and the words of a value,\nfor INT64. No other thread may use the kernels at the same "
+      "time.");
 }
 
 }  // namespace switchml::client

@@ -4,25 +4,59 @@
 
 namespace switchml::client {
 
+namespace {
+
+// The largest finite number of each type, and the exponent field of its float32 number.
 template <typename Value>
-BlockFloat<Value>::BlockFloat(uint8_t* memory, uint64_t elements, bool average, const channel::Geometry& geometry,
-                              uint32_t lane_bits)
-    : Codec(elements, lane_bits, geometry.values),
-      memory_(reinterpret_cast<Value*>(memory)),
-      elements_(elements),
-      lane_bits_(lane_bits),
+struct Largest;
+template <>
+struct Largest<float> {
+  static constexpr float kNumber = 0x1.fffffep127F;
+  static constexpr int kExponent = 254;
+};
+template <>
+struct Largest<kernels::BFloat16> {
+  static constexpr float kNumber = 0x1.fep127F;
+  static constexpr int kExponent = 254;
+};
+template <>
+struct Largest<kernels::Float16> {
+  static constexpr float kNumber = 65504.0F;
+  static constexpr int kExponent = 142;
+};
+
+}  // namespace
+
+template <typename Value>
+BlockFloat<Value>::BlockFloat(const Arrays& arrays, bool average, const channel::Geometry& geometry, uint32_t lane_bits)
+    : BlockCodec(arrays, lane_bits, geometry),
+      averages_(average),
       divisor_(average ? static_cast<float>(geometry.world_size) : 1.0F),
-      headroom_(bits_for(geometry.world_size)),
+      headroom_(headroom_for(geometry.world_size)),
       slots_(geometry.slots),
       streaming_(geometry.streaming != 0) {}
 
 template <typename Value>
 uint16_t BlockFloat<Value>::exponent_of(uint64_t chunk) const {
-  return kernels::block_exponent(values_of(chunk), elements_of(chunk));
+  const Place place = place_of(chunk);
+  return kernels::block_exponent(input_of<Value>(place), place.count);
 }
 
 template <typename Value>
-bool BlockFloat<Value>::begin(Chunk* chunk) const {
+uint16_t BlockFloat<Value>::look_at(uint64_t block) {
+  const Place place = place_of(block);
+  const uint32_t magnitude = kernels::largest_magnitude(input_of<Value>(place), place.count);
+  if (magnitude > 1) {
+    return kernels::exponent_of<Value>(magnitude);
+  }
+  if (magnitude == 1) {  // at least one is -0.0
+    std::fill_n(output_of<Value>(place), place.count, Value{});
+  }
+  return kZero;
+}
+
+template <typename Value>
+bool BlockFloat<Value>::begin(Chunk* chunk) {
   chunk->named.clear();
   return choose_phase(chunk);
 }
@@ -45,16 +79,20 @@ bool BlockFloat<Value>::choose_phase(Chunk* chunk) {
 template <typename Value>
 Contribution BlockFloat<Value>::encode(const Chunk& chunk, uint8_t* words) const {
   using Scale = Contribution::Scale;
-  const auto count = static_cast<uint16_t>(words_of(chunk.number));
+  const Place place = place_of(chunk.number);
+  const auto count = static_cast<uint16_t>(words_of(place));
   switch (chunk.phase) {
     case Chunk::Phase::exponent:
-      return {0, Scale::none, false, exponent_of(chunk.number), 0};
+      return {0, false, Scale::none, false, exponent_of(chunk.number), 0, {}, {}};
     case Chunk::Phase::flags:
-      return {count, Scale::none, false, exponent_of_finite(chunk.number), write_flags(chunk.number, words)};
+      // All ranks read the flags.
+      return {count, true, Scale::none, false, exponent_of_finite(place), write_flags(place, words), {}, {}};
+    case Chunk::Phase::announcement:  // has no words
     case Chunk::Phase::values:
       break;
   }
-  return {count, chunk.owns_scale ? Scale::own : Scale::of_others, true, 0, write_values(chunk, words)};
+  const Scale scale = chunk.owns_scale ? Scale::own : Scale::of_others;
+  return {count, true, scale, true, 0, write_values(chunk, place, words), {}, reader_of(chunk)};
 }
 
 // Since |value| < 2^(exponent - 126), the sum of the scaled values of all ranks fits 31 bits and a sign.
@@ -65,10 +103,10 @@ int BlockFloat<Value>::shift_of(const Chunk& chunk) const {
 
 // Returns the exponent of the values when the lanes that are not finite are set to zero.
 template <typename Value>
-uint16_t BlockFloat<Value>::exponent_of_finite(uint64_t chunk) const {
+uint16_t BlockFloat<Value>::exponent_of_finite(const Place& place) const {
   uint16_t largest = 0;
-  const Value* values = values_of(chunk);
-  for (uint32_t i = 0; i < elements_of(chunk); ++i) {
+  const Value* values = input_of<Value>(place);
+  for (uint32_t i = 0; i < place.count; ++i) {
     if (kernels::is_finite(values[i])) {
       largest = std::max(largest, kernels::block_exponent(values + i, 1));
     }
@@ -77,33 +115,36 @@ uint16_t BlockFloat<Value>::exponent_of_finite(uint64_t chunk) const {
 }
 
 template <typename Value>
-uint32_t BlockFloat<Value>::write_flags(uint64_t chunk, uint8_t* words) const {
-  const Value* const own = values_of(chunk);
-  std::vector<kernels::Boolean> flags(elements_of(chunk));
+uint32_t BlockFloat<Value>::write_flags(const Place& place, uint8_t* words) const {
+  const Value* const own = input_of<Value>(place);
+  std::vector<kernels::Boolean> flags(place.count);
   for (size_t i = 0; i < flags.size(); ++i) {
     flags[i].byte = kernels::is_finite(own[i]) ? 0 : 1;
   }
-  clear_from(words_of(chunk), words);
-  return kernels::pack_lanes(flags.data(), flags.size(), static_cast<int>(lane_bits_), words);
+  clear_from(words_of(place), words);
+  return kernels::pack_lanes(flags.data(), flags.size(), static_cast<int>(lane_bits()), words);
 }
 
 template <typename Value>
-uint32_t BlockFloat<Value>::write_values(const Chunk& chunk, uint8_t* words) const {
-  const Value* const own = values_of(chunk.number);
-  const uint32_t count = elements_of(chunk.number);
-  clear_from(words_of(chunk.number), words);
+uint32_t BlockFloat<Value>::write_values(const Chunk& chunk, const Place& place, uint8_t* words) const {
+  const Value* const own = input_of<Value>(place);
+  clear_from(words_of(place), words);
   if (chunk.named.empty()) {
-    return quantize(chunk, own, count, words);
+    return quantize(chunk, own, place.count, words);
   }
-  std::vector<Value> finite(own, own + count);
+  std::vector<Value> finite(own, own + place.count);
   std::replace_if(finite.begin(), finite.end(), [](Value value) { return !kernels::is_finite(value); }, Value{});
-  return quantize(chunk, finite.data(), count, words);
+  return quantize(chunk, finite.data(), place.count, words);
 }
 
 template <typename Value>
 const Value* BlockFloat<Value>::next_of(const Chunk& chunk) const {
   const uint64_t later = chunk.number + slots_ + 1;
-  return chunk.named.empty() && later + 1 < chunks() ? values_of(later) : nullptr;
+  if (!chunk.named.empty() || later >= chunks()) {
+    return nullptr;
+  }
+  const Place place = place_of(later);
+  return layout().is_full(place) ? input_of<Value>(place) : nullptr;
 }
 
 template <typename Value>
@@ -113,45 +154,64 @@ uint32_t BlockFloat<Value>::quantize(const Chunk& chunk, const Value* values, ui
 
 template <typename Value>
 uint32_t BlockFloat<Value>::dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const {
-  return kernels::dequantize(words, count, shift_of(chunk), divisor_, values);
+  const uint32_t weighed = kernels::dequantize(words, count, shift_of(chunk), divisor_, values);
+  keep_finite(chunk, count, values);
+  return weighed;
+}
+
+template <typename Value>
+void BlockFloat<Value>::keep_finite(const Chunk& chunk, uint32_t count, Value* values) const {
+  if (!averages_ || chunk.scaled_by < Largest<Value>::kExponent) {
+    return;
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!kernels::is_finite(values[i])) {
+      kernels::narrow(std::copysign(Largest<Value>::kNumber, kernels::widen(values[i])), values + i);
+    }
+  }
 }
 
 template <typename Value>
 uint32_t BlockFloat<Value>::decode(const Chunk& chunk, const uint8_t* words) const {
-  if (chunk.phase != Chunk::Phase::values) {
+  const Place place = place_of(chunk.number);
+  auto* const sums = output_of<Value>(place);
+  if (chunk.phase != Chunk::Phase::values || sums == nullptr) {
     return weigh_from(0, words);
   }
-  Value* const sums = values_of(chunk.number);
-  const uint32_t weighed = dequantize(chunk, words, elements_of(chunk.number), sums);
+  const uint32_t weighed = dequantize(chunk, words, place.count, sums);
   for (const uint16_t lane : chunk.named) {
     kernels::narrow(std::numeric_limits<float>::quiet_NaN(), sums + lane);
   }
-  return weighed + weigh_from(words_of(chunk.number), words);
+  return weighed + weigh_from(words_of(place), words);
 }
 
 template <typename Value>
-bool BlockFloat<Value>::agree(Chunk* chunk, const uint8_t* words) {
+Step BlockFloat<Value>::advance(Chunk* chunk, const uint8_t* words) {
+  if (chunk->phase == Chunk::Phase::values) {
+    return Step::end;
+  }
   // After the phase `exponent` every rank knows the exponent; after `flags`, that of the lanes without a flag.
   const uint32_t largest =
       chunk->phase == Chunk::Phase::exponent ? wire::exponent::non_finite : wire::exponent::max_finite;
   if (chunk->told.all > largest) {
-    return false;
+    return Step::contradiction;
   }
   if (chunk->phase == Chunk::Phase::flags) {
     read_flags(chunk, words);
   }
-  return choose_phase(chunk);
+  return choose_phase(chunk) ? Step::next_phase : Step::contradiction;
 }
 
 template <typename Value>
 void BlockFloat<Value>::read_flags(Chunk* chunk, const uint8_t* words) {
-  std::vector<kernels::Boolean> flags(elements_of(chunk->number));
-  kernels::unpack_lanes(words, flags.size(), static_cast<int>(lane_bits_), flags.data());
+  const Place place = place_of(chunk->number);
+  std::vector<kernels::Boolean> flags(place.count);
+  kernels::unpack_lanes(words, flags.size(), static_cast<int>(lane_bits()), flags.data());
   for (size_t i = 0; i < flags.size(); ++i) {
     if (flags[i].byte != 0) {
       chunk->named.push_back(static_cast<uint16_t>(i));
       non_finite_.count += 1;
-      non_finite_.indices.push_back(elements_before(chunk->number) + i);
+      non_finite_.indices.push_back(place.first + i);
     }
   }
   // Chunks end out of order, so the lowest indices are known only at the end of the call; this keeps the list short.

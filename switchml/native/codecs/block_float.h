@@ -16,16 +16,19 @@ namespace switchml::client {
 // Value is float, Float16 or BFloat16. A value takes a word; NarrowFloat, which derives from this class, has smaller
 // lanes.
 template <typename Value>
-class BlockFloat : public Codec {
+class BlockFloat : public BlockCodec {
  public:
-  BlockFloat(uint8_t* memory, uint64_t elements, bool average, const channel::Geometry& geometry,
-             uint32_t lane_bits = kWordBits);
+  BlockFloat(const Arrays& arrays, bool average, const channel::Geometry& geometry, uint32_t lane_bits = kWordBits);
 
   uint16_t exponent_of(uint64_t chunk) const override;
-  bool begin(Chunk* chunk) const override;
+  bool begin(Chunk* chunk) override;
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
-  bool agree(Chunk* chunk, const uint8_t* words) override;
+  Step advance(Chunk* chunk, const uint8_t* words) override;
+
+  uint16_t look_at(uint64_t block) override;
+  uint16_t largest_exponent() const override { return wire::exponent::non_finite; }
+  void read_flags(Chunk* chunk, const uint8_t* words) override;
 
  protected:
   // Write and read the scaled values of a chunk. Both return the weighed sum of the words in use.
@@ -35,25 +38,18 @@ class BlockFloat : public Codec {
   // Returns the values of the chunk that should be prefetched while this one is written, or null if the call has no
   // such full chunk.
   const Value* next_of(const Chunk& chunk) const;
-  uint64_t elements_before(uint64_t chunk) const { return chunk * values() * (kWordBits / lane_bits_); }
   bool streaming() const { return streaming_; }
+  // Replaces averages that have been rounded up beyond the largest finite number by that number.
+  void keep_finite(const Chunk& chunk, uint32_t count, Value* values) const;
 
  private:
   static bool choose_phase(Chunk* chunk);
-  Value* values_of(uint64_t chunk) const { return memory_ + elements_before(chunk); }
-  uint32_t elements_of(uint64_t chunk) const {
-    return static_cast<uint32_t>(
-        std::min<uint64_t>(uint64_t{values()} * (kWordBits / lane_bits_), elements_ - elements_before(chunk)));
-  }
   int shift_of(const Chunk& chunk) const;
-  uint16_t exponent_of_finite(uint64_t chunk) const;
-  uint32_t write_flags(uint64_t chunk, uint8_t* words) const;
-  uint32_t write_values(const Chunk& chunk, uint8_t* words) const;
-  void read_flags(Chunk* chunk, const uint8_t* words);
+  uint16_t exponent_of_finite(const Place& place) const;
+  uint32_t write_flags(const Place& place, uint8_t* words) const;
+  uint32_t write_values(const Chunk& chunk, const Place& place, uint8_t* words) const;
 
-  Value* memory_;
-  uint64_t elements_;
-  uint32_t lane_bits_;
+  bool averages_;
   float divisor_;
   int headroom_;  // additional bits that the sum over all ranks needs
   uint32_t slots_;

@@ -20,14 +20,13 @@ struct Lanes {
 template <typename Value>
 class NarrowFloat final : public BlockFloat<Value> {
  public:
-  NarrowFloat(uint8_t* memory, uint64_t elements, bool average, const Lanes& lanes, const channel::Geometry& geometry);
+  NarrowFloat(const Arrays& arrays, bool average, const Lanes& lanes, const channel::Geometry& geometry);
 
  private:
   uint32_t quantize(const Chunk& chunk, const Value* values, uint32_t count, uint8_t* words) const override;
   uint32_t dequantize(const Chunk& chunk, const uint8_t* words, uint32_t count, Value* values) const override;
 
   Lanes lanes_;
-  bool averages_;
   uint64_t key_;  // of this rank's call, for stochastic rounding
   int32_t levels_;
   int32_t divisor_;  // of a sum of levels
@@ -40,27 +39,16 @@ extern template class NarrowFloat<kernels::BFloat16>;
 // Integers whose sums fit their lanes. They are stored modulo the range of their type; the sum of truth values is true
 // if one of them is. Integer is kernels::Boolean, int8_t, uint8_t, int16_t or int32_t.
 template <typename Integer>
-class NarrowIntegers final : public Codec {
+class NarrowIntegers final : public BlockCodec {
  public:
-  NarrowIntegers(uint8_t* memory, uint64_t elements, uint32_t lane_bits, uint32_t values, bool streaming)
-      : Codec(elements, lane_bits, values),
-        memory_(reinterpret_cast<Integer*>(memory)),
-        elements_(elements),
-        lane_bits_(lane_bits),
-        streaming_(streaming) {}
+  NarrowIntegers(const Arrays& arrays, uint32_t lane_bits, const channel::Geometry& geometry)
+      : BlockCodec(arrays, lane_bits, geometry), streaming_(geometry.streaming != 0) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint16_t look_at(uint64_t block) override;
 
  private:
-  uint64_t elements_before(uint64_t chunk) const { return chunk * values() * (kWordBits / lane_bits_); }
-  uint64_t elements_of(uint64_t chunk) const {
-    return std::min<uint64_t>(elements_before(1), elements_ - elements_before(chunk));
-  }
-
-  Integer* memory_;
-  uint64_t elements_;
-  uint32_t lane_bits_;
   bool streaming_;
 };
 

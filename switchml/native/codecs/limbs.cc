@@ -4,17 +4,20 @@
 
 namespace switchml::client {
 
-LongIntegers::LongIntegers(uint8_t* memory, uint64_t elements, const channel::Geometry& geometry)
-    : Codec(elements, kWordBits, geometry.values),
-      memory_(reinterpret_cast<int64_t*>(memory)),
+// Three limbs make 64 bits: two lower ones, and a word for the highest.
+static_assert(2 * (Codec::kWordBits - bits_for(wire::protocol::max_world)) + Codec::kWordBits >= 64);
+
+LongIntegers::LongIntegers(const Arrays& arrays, const channel::Geometry& geometry)
+    : Codec(arrays, kWordBits, geometry),
       limb_bits_(static_cast<int>(kWordBits) - bits_for(geometry.world_size)),
       streaming_(geometry.streaming != 0) {}
 
 uint16_t LongIntegers::exponent_of(uint64_t chunk) const {
-  return static_cast<uint16_t>(kernels::bits_of_largest(values_of(chunk), words_of(chunk)));
+  const Place place = place_of(chunk);
+  return static_cast<uint16_t>(kernels::bits_of_largest(input_of<int64_t>(place), place.count));
 }
 
-bool LongIntegers::begin(Chunk* chunk) const {
+bool LongIntegers::begin(Chunk* chunk) {
   chunk->limbs.clear();
   return choose_phase(chunk);
 }
@@ -34,36 +37,46 @@ bool LongIntegers::choose_phase(Chunk* chunk) {
 Contribution LongIntegers::encode(const Chunk& chunk, uint8_t* words) const {
   using Scale = Contribution::Scale;
   if (chunk.phase == Chunk::Phase::exponent) {
-    return {0, Scale::none, false, exponent_of(chunk.number), 0};
+    return {0, false, Scale::none, false, exponent_of(chunk.number), 0, {}, {}};
   }
-  const uint32_t count = words_of(chunk.number);
-  const int limb = limbs_known(chunk);
+  const Place place = place_of(chunk.number);
+  const uint32_t count = place.count;
+  const int limb = limbs_known(chunk, place);
   const bool highest = limb == lower_limbs(chunk);
-  const uint32_t weighed = kernels::pack_limb(values_of(chunk.number), count, limb * limb_bits_,
+  const uint32_t weighed = kernels::pack_limb(input_of<int64_t>(place), count, limb * limb_bits_,
                                               highest ? static_cast<int>(kWordBits) : limb_bits_, words, streaming_);
   clear_from(count, words);
-  return {static_cast<uint16_t>(count), chunk.owns_scale ? Scale::own : Scale::of_others, highest, 0, weighed};
+  const Scale scale = chunk.owns_scale ? Scale::own : Scale::of_others;
+  return {static_cast<uint16_t>(count), true, scale, highest, 0, weighed, {}, reader_of(chunk)};
 }
 
 uint32_t LongIntegers::decode(const Chunk& chunk, const uint8_t* words) const {
-  const uint32_t count = words_of(chunk.number);
-  const int known = limbs_known(chunk);
-  if (known < lower_limbs(chunk)) {
+  const Place place = place_of(chunk.number);
+  const int known = limbs_known(chunk, place);
+  auto* const sums = output_of<int64_t>(place);
+  if (known < lower_limbs(chunk) || sums == nullptr) {
     return weigh_from(0, words);
   }
-  return kernels::join_limbs(words, count, chunk.limbs.data(), known, limb_bits_, values_of(chunk.number)) +
-         weigh_from(count, words);
+  return kernels::join_limbs(words, place.count, chunk.limbs.data(), known, limb_bits_, sums) +
+         weigh_from(place.count, words);
 }
 
-bool LongIntegers::agree(Chunk* chunk, const uint8_t* words) {
+Step LongIntegers::advance(Chunk* chunk, const uint8_t* words) {
   if (chunk->phase == Chunk::Phase::exponent) {
-    return chunk->told.all != wire::exponent::unknown && choose_phase(chunk);
+    const bool agreed = chunk->told.all != wire::exponent::unknown && choose_phase(chunk);
+    return agreed ? Step::next_phase : Step::contradiction;
   }
-  const uint32_t count = words_of(chunk->number);
+  const Place place = place_of(chunk->number);
+  if (limbs_known(*chunk, place) == lower_limbs(*chunk)) {
+    return Step::end;
+  }
+  const uint32_t count = place.count;
   const size_t known = chunk->limbs.size();
   chunk->limbs.resize(known + count);
-  kernels::unpack(words, count, reinterpret_cast<uint8_t*>(chunk->limbs.data() + known));
-  return true;
+  if (words != nullptr) {
+    kernels::unpack(words, count, reinterpret_cast<uint8_t*>(chunk->limbs.data() + known));
+  }
+  return Step::next_phase;
 }
 
 }  // namespace switchml::client

@@ -21,23 +21,23 @@ namespace switchml::client {
 // the check of the first phase finds.
 class LongIntegers final : public Codec {
  public:
-  LongIntegers(uint8_t* memory, uint64_t elements, const channel::Geometry& geometry);
+  LongIntegers(const Arrays& arrays, const channel::Geometry& geometry);
 
   uint16_t exponent_of(uint64_t chunk) const override;
-  bool begin(Chunk* chunk) const override;
+  bool begin(Chunk* chunk) override;
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
-  bool agree(Chunk* chunk, const uint8_t* words) override;
+  Step advance(Chunk* chunk, const uint8_t* words) override;
 
  private:
   static bool choose_phase(Chunk* chunk);
-  int64_t* values_of(uint64_t chunk) const { return memory_ + chunk * values(); }
   // Returns the number of limbs below the highest one.
   int lower_limbs(const Chunk& chunk) const { return std::min(2, chunk.scaled_by / limb_bits_); }
   // Returns the number of limbs whose sums have arrived.
-  int limbs_known(const Chunk& chunk) const { return static_cast<int>(chunk.limbs.size() / words_of(chunk.number)); }
+  static int limbs_known(const Chunk& chunk, const Place& place) {
+    return static_cast<int>(chunk.limbs.size() / place.count);
+  }
 
-  int64_t* memory_;
   int limb_bits_;
   bool streaming_;
 };

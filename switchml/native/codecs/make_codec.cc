@@ -1,9 +1,13 @@
 #include "switchml/native/codecs/make_codec.h"
 
 #include <stdexcept>
+#include <string>
+#include <utility>
 
+#include "switchml/native/codecs/agreed.h"
 #include "switchml/native/codecs/block_float.h"
 #include "switchml/native/codecs/limbs.h"
+#include "switchml/native/codecs/sparse.h"
 #include "switchml/native/codecs/words.h"
 
 namespace switchml::client {
@@ -11,12 +15,12 @@ namespace switchml::client {
 namespace {
 
 template <typename Value>
-std::unique_ptr<Codec> make_float(uint8_t* memory, uint64_t elements, bool average, const channel::Geometry& geometry,
-                                  const Lanes& lanes) {
+std::unique_ptr<BlockCodec> make_float(const Arrays& arrays, bool average, const channel::Geometry& geometry,
+                                       const Lanes& lanes) {
   if (lanes.bits == Codec::kWordBits) {
-    return std::make_unique<BlockFloat<Value>>(memory, elements, average, geometry);
+    return std::make_unique<BlockFloat<Value>>(arrays, average, geometry);
   }
-  return std::make_unique<NarrowFloat<Value>>(memory, elements, average, lanes, geometry);
+  return std::make_unique<NarrowFloat<Value>>(arrays, average, lanes, geometry);
 }
 
 // Calls act(Integer{}) for the integers of a kind. Throws std::invalid_argument for other kinds.
@@ -38,16 +42,55 @@ auto with_integer(CallKind kind, Act&& act) {
   }
 }
 
-std::unique_ptr<Codec> make_integers(CallKind kind, uint8_t* memory, uint64_t elements,
-                                     const channel::Geometry& geometry, const Lanes& lanes) {
-  const bool streaming = geometry.streaming != 0;
+std::unique_ptr<BlockCodec> make_integers(CallKind kind, const Arrays& arrays, const channel::Geometry& geometry,
+                                          const Lanes& lanes) {
   if (kind == CallKind::int32_sum && lanes.bits == Codec::kWordBits) {
-    return std::make_unique<Integers>(memory, elements, geometry.values, streaming);
+    return std::make_unique<Integers>(arrays, geometry);
   }
-  return with_integer(kind, [&](auto integer) -> std::unique_ptr<Codec> {
-    return std::make_unique<NarrowIntegers<decltype(integer)>>(memory, elements, lanes.bits, geometry.values,
-                                                               streaming);
+  return with_integer(kind, [&](auto integer) -> std::unique_ptr<BlockCodec> {
+    return std::make_unique<NarrowIntegers<decltype(integer)>>(arrays, lanes.bits, geometry);
   });
+}
+
+// Returns the codec for a sum or an average of values that take a word or less.
+std::unique_ptr<BlockCodec> make_sum(CallKind kind, const Arrays& arrays, const channel::Geometry& geometry,
+                                     const Lanes& lanes) {
+  switch (kind) {
+    case CallKind::float32_sum:
+    case CallKind::float32_average:
+      return make_float<float>(arrays, kind == CallKind::float32_average, geometry, lanes);
+    case CallKind::float16_sum:
+    case CallKind::float16_average:
+      return make_float<kernels::Float16>(arrays, kind == CallKind::float16_average, geometry, lanes);
+    case CallKind::bfloat16_sum:
+    case CallKind::bfloat16_average:
+      return make_float<kernels::BFloat16>(arrays, kind == CallKind::bfloat16_average, geometry, lanes);
+    default:
+      return make_integers(kind, arrays, geometry, lanes);
+  }
+}
+
+// Sums are scattered, and bytes are gathered; every part has the same number of elements.
+void require_division(CallKind kind, const Arrays& arrays, uint32_t world_size) {
+  if (arrays.division == Division::whole) {
+    return;
+  }
+  if (kind == CallKind::barrier || (kind == CallKind::bytes) != (arrays.division == Division::gather)) {
+    throw std::invalid_argument("calls of this kind have no such parts");
+  }
+  if (arrays.elements % world_size != 0) {
+    throw std::invalid_argument(std::to_string(arrays.elements) + " elements are not divisible by " +
+                                std::to_string(world_size) + " ranks");
+  }
+}
+
+// A lane must hold the sum of one level of each rank, and of one flag.
+void require_lanes(const Lanes& lanes, uint32_t world_size) {
+  const int64_t most = kernels::largest_lane(static_cast<int>(lanes.bits));
+  if (world_size > most) {
+    throw std::invalid_argument("lanes of " + std::to_string(lanes.bits) + " bits hold the sums of at most " +
+                                std::to_string(most) + " ranks, and this job has " + std::to_string(world_size));
+  }
 }
 
 }  // namespace
@@ -76,35 +119,34 @@ uint32_t element_bytes(CallKind kind) {
   return 1;
 }
 
-std::unique_ptr<Codec> make_codec(CallKind kind, uint8_t* memory, uint64_t elements, bool contributes,
-                                  const channel::Geometry& geometry, const Lanes& lanes) {
-  if (elements == 0) {
-    return std::make_unique<NoValues>(geometry.values);
+// A block that no rank sends is written by none, so its sums must be where its values are.
+bool can_be_sparse(const Arrays& arrays, const channel::Geometry& geometry) {
+  return geometry.optional_values != 0 && arrays.division == Division::whole && arrays.input == arrays.output;
+}
+
+std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool contributes,
+                                  const channel::Geometry& geometry, const Lanes& lanes, bool sparse) {
+  require_division(kind, arrays, geometry.world_size);
+  require_lanes(lanes, geometry.world_size);
+  if (arrays.elements == 0 || kind == CallKind::barrier) {
+    return std::make_unique<NoValues>(geometry);
   }
-  switch (kind) {
-    case CallKind::float32_sum:
-    case CallKind::float32_average:
-      return make_float<float>(memory, elements, kind == CallKind::float32_average, geometry, lanes);
-    case CallKind::float16_sum:
-    case CallKind::float16_average:
-      return make_float<kernels::Float16>(memory, elements, kind == CallKind::float16_average, geometry, lanes);
-    case CallKind::bfloat16_sum:
-    case CallKind::bfloat16_average:
-      return make_float<kernels::BFloat16>(memory, elements, kind == CallKind::bfloat16_average, geometry, lanes);
-    case CallKind::int32_sum:
-    case CallKind::int16_sum:
-    case CallKind::int8_sum:
-    case CallKind::uint8_sum:
-    case CallKind::bool_sum:
-      return make_integers(kind, memory, elements, geometry, lanes);
-    case CallKind::int64_sum:
-      return std::make_unique<LongIntegers>(memory, elements, geometry);
-    case CallKind::bytes:
-      return std::make_unique<Bytes>(memory, elements, contributes, geometry.values, geometry.streaming != 0);
-    case CallKind::barrier:
-      break;
+  if (kind == CallKind::int64_sum) {
+    return std::make_unique<LongIntegers>(arrays, geometry);
   }
-  return std::make_unique<NoValues>(geometry.values);
+  if (kind == CallKind::bytes) {
+    return std::make_unique<Bytes>(arrays, contributes, geometry);
+  }
+  if (sparse && can_be_sparse(arrays, geometry) && AgreedBlocks::suit(geometry)) {
+    const auto make_dense = [=] { return make_sum(kind, arrays, geometry, lanes); };
+    return std::make_unique<Agreement>(make_sum(kind, arrays, AgreedBlocks::geometry_of(geometry), lanes), make_dense,
+                                       geometry);
+  }
+  std::unique_ptr<BlockCodec> sum = make_sum(kind, arrays, geometry, lanes);
+  if (sparse && can_be_sparse(arrays, geometry) && Sparse::can_name(sum->chunks(), geometry)) {
+    return std::make_unique<Sparse>(std::move(sum), geometry);
+  }
+  return sum;
 }
 
 bool all_within(CallKind kind, const uint8_t* memory, uint64_t elements, int32_t bound) {

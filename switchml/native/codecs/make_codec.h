@@ -18,7 +18,7 @@ enum class CallKind : uint8_t {
   bfloat16_sum = 5,
   bfloat16_average = 6,
   int32_sum = 7,
-  bytes = 8,    // broadcast: the root's words plus zeros
+  bytes = 8,    // of one rank in each chunk: a broadcast, or an all-gather
   barrier = 9,  // no values
   int16_sum = 10,
   int8_sum = 11,
@@ -31,10 +31,13 @@ constexpr CallKind kLastCallKind = CallKind::int64_sum;
 // Returns the bytes of an element, to which the memory of a call must be aligned.
 uint32_t element_bytes(CallKind kind);
 
-// Returns the codec for `elements` elements of the kind at `memory`. If the kind is bytes, a rank that does not
-// `contributes` sends zeros. `lanes` are for sums and averages; the sums of integers must fit them.
-std::unique_ptr<Codec> make_codec(CallKind kind, uint8_t* memory, uint64_t elements, bool contributes,
-                                  const channel::Geometry& geometry, const Lanes& lanes = {});
+// Returns the codec for a call of the kind. If the kind is bytes and they have one part, a rank that does not
+// `contributes` adds nothing to them. `lanes` are for sums and averages; the sums of integers must fit them. A `sparse`
+// call has the same result; in large packets (agreed.h), floats may differ from it in their last bits. It is sparse if
+// its ranks may send no values, its elements are not of 64 bits and are replaced by their sums, and its blocks can be
+// named. Throws std::invalid_argument if the kind cannot have parts like those of `arrays`.
+std::unique_ptr<Codec> make_codec(CallKind kind, const Arrays& arrays, bool contributes,
+                                  const channel::Geometry& geometry, const Lanes& lanes = {}, bool sparse = false);
 
 // Returns whether the magnitude of every one of `elements` integers at `memory` is at most `bound`. Throws
 // std::invalid_argument if the kind is not a sum of integers.

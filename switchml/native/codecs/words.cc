@@ -9,28 +9,46 @@ Contribution NoValues::encode(const Chunk& /*chunk*/, uint8_t* /*words*/) const 
 uint32_t NoValues::decode(const Chunk& /*chunk*/, const uint8_t* /*words*/) const { return 0; }
 
 Contribution Integers::encode(const Chunk& chunk, uint8_t* words) const {
+  const Place place = place_of(chunk.number);
   Contribution made;
-  made.count = static_cast<uint16_t>(words_of(chunk.number));
-  made.weighed = kernels::pack(memory_ + offset_of(chunk.number), made.count, words, streaming_);
+  made.count = static_cast<uint16_t>(place.count);
+  made.expects_words = true;
+  made.reader = reader_of(chunk);
+  made.weighed =
+      kernels::pack(reinterpret_cast<const uint8_t*>(input_of<int32_t>(place)), made.count, words, streaming_);
   clear_from(made.count, words);
   return made;
 }
 
 uint32_t Integers::decode(const Chunk& chunk, const uint8_t* words) const {
-  const uint32_t count = words_of(chunk.number);
-  return kernels::unpack(words, count, memory_ + offset_of(chunk.number)) + weigh_from(count, words);
+  const Place place = place_of(chunk.number);
+  auto* const sums = output_of<int32_t>(place);
+  if (sums == nullptr) {
+    return weigh_from(0, words);
+  }
+  return kernels::unpack(words, place.count, reinterpret_cast<uint8_t*>(sums)) + weigh_from(place.count, words);
+}
+
+uint16_t Integers::look_at(uint64_t block) {
+  const Place place = place_of(block);
+  return kernels::all_within(input_of<int32_t>(place), place.count, 0) ? kZero : 0;
 }
 
 Contribution Bytes::encode(const Chunk& chunk, uint8_t* words) const {
+  const Place place = place_of(chunk.number);
+  const uint8_t* const bytes = contributes_ ? input_of<uint8_t>(place) : nullptr;
   Contribution made;
-  made.count = static_cast<uint16_t>(words_of(chunk.number));
-  if (!contributes_) {
+  made.expects_words = true;
+  if (bytes == nullptr && optional_values_) {
+    return made;
+  }
+  made.count = static_cast<uint16_t>(words_of(place));
+  if (bytes == nullptr) {
     clear_from(0, words);
     return made;
   }
-  const uint8_t* bytes = memory_ + offset_of(chunk.number);
-  const uint64_t rest = rest_of(chunk.number);
-  const uint32_t whole = rest == 0 ? made.count : made.count - 1U;
+  const uint32_t whole = place.count / kWordBytes;
+  const uint32_t rest = place.count % kWordBytes;
   made.weighed = kernels::pack(bytes, whole, words, streaming_);
   clear_from(whole, words);
   if (rest != 0) {
@@ -43,10 +61,10 @@ Contribution Bytes::encode(const Chunk& chunk, uint8_t* words) const {
 }
 
 uint32_t Bytes::decode(const Chunk& chunk, const uint8_t* words) const {
-  const uint64_t rest = rest_of(chunk.number);
-  const uint32_t count = words_of(chunk.number);
-  const uint32_t whole = rest == 0 ? count : count - 1;
-  uint8_t* bytes = memory_ + offset_of(chunk.number);
+  const Place place = place_of(chunk.number);
+  const uint32_t whole = place.count / kWordBytes;
+  const uint32_t rest = place.count % kWordBytes;
+  auto* const bytes = output_of<uint8_t>(place);
   const uint32_t weighed = kernels::unpack(words, whole, bytes);
   if (rest != 0) {
     const uint32_t last = wire::load32(words + whole * kWordBytes);

@@ -1,6 +1,7 @@
 // The codecs without an exponent, which need one phase for each chunk.
 #pragma once
 
+#include "native/channel/channel.h"
 #include "switchml/native/codecs/codec.h"
 
 namespace switchml::client {
@@ -8,44 +9,44 @@ namespace switchml::client {
 // A call without values: one empty packet.
 class NoValues final : public Codec {
  public:
-  explicit NoValues(uint32_t values) : Codec(0, kWordBits, values) {}
+  explicit NoValues(const channel::Geometry& geometry) : Codec({}, kWordBits, geometry) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
 };
 
 // int32: sums modulo 2^32.
-class Integers final : public Codec {
+class Integers final : public BlockCodec {
  public:
-  Integers(uint8_t* memory, uint64_t elements, uint32_t values, bool streaming)
-      : Codec(elements, kWordBits, values), memory_(memory), streaming_(streaming) {}
+  Integers(const Arrays& arrays, const channel::Geometry& geometry)
+      : BlockCodec(arrays, kWordBits, geometry), streaming_(geometry.streaming != 0) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
+  uint16_t look_at(uint64_t block) override;
 
  private:
-  uint8_t* memory_;
   bool streaming_;
 };
 
-// The bytes of one rank, unchanged: all other ranks contribute zeros.
+// The bytes of one rank in each chunk, unchanged: of the owner of the chunk's part, or of the rank that `contributes`
+// to a call of one part. All other ranks send packets without values, or zeros where the switch cannot do without.
 class Bytes final : public Codec {
  public:
-  Bytes(uint8_t* memory, uint64_t bytes, bool contributes, uint32_t values, bool streaming)
-      : Codec(bytes, 8, values), memory_(memory), bytes_(bytes), contributes_(contributes), streaming_(streaming) {}
+  Bytes(const Arrays& arrays, bool contributes, const channel::Geometry& geometry)
+      : Codec(arrays, kByteBits, geometry),
+        contributes_(contributes),
+        optional_values_(geometry.optional_values != 0),
+        streaming_(geometry.streaming != 0) {}
 
   Contribution encode(const Chunk& chunk, uint8_t* words) const override;
   uint32_t decode(const Chunk& chunk, const uint8_t* words) const override;
 
  private:
-  // Returns the number of bytes at the end of the call's last chunk that do not fill a word; 0 for other chunks.
-  uint64_t rest_of(uint64_t chunk) const {
-    return std::min<uint64_t>(bytes_ - offset_of(chunk), values() * kWordBytes) % kWordBytes;
-  }
+  static constexpr uint32_t kByteBits = 8;
 
-  uint8_t* memory_;
-  uint64_t bytes_;
   bool contributes_;
+  bool optional_values_;
   bool streaming_;
 };
 

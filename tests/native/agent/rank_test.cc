@@ -56,7 +56,8 @@ class Ranks : public testing::TestWithParam<const char*> {
 
   uint64_t open(uint16_t job = 1) {
     const auto slot_base = static_cast<uint16_t>((job - 1) * kSlots);
-    const RankAssignment assignment{"127.0.0.1", "127.0.0.1", udp_port_, job, 0, 1, 1, slot_base, kSlots, kValues, ""};
+    const RankAssignment assignment{"127.0.0.1", "127.0.0.1", udp_port_, job,    0,       0,
+                                    1,           1,           slot_base, kSlots, kValues, ""};
     return shared_memory() ? engine_.open_shm_rank(path_, assignment) : engine_.open_rank(assignment);
   }
   bool shared_memory() const { return std::string(GetParam()) == "shared_memory"; }
@@ -98,7 +99,7 @@ TEST_P(Ranks, SendWhatTheirProcessSubmits) {
   const std::vector<int> descriptors = rank->open_channel();
   const auto memory = channel::SharedMemory::map(descriptors[0], channel::SharedMemory::Others::may_write);
   const channel::Channel process(memory.data(), kSlots, kValues);
-  process.contribution_tickets()[3] = {3, 0, 0, 0, wire::flag::without_values, 1};
+  process.contribution_tickets()[3] = {3, 3, 0, 0, 0, 1, wire::owner::everyone, wire::flag::without_values};
   process.submission_ring()[0] = 3;
   process.control().submitted.store(1);
   channel::ring(descriptors[1]);

@@ -35,17 +35,13 @@ TEST(RoundTrip, LaterSamplesAreSmoothed) {
   EXPECT_DOUBLE_EQ(in_ms(trip.timeout(0)), 10.25 + 4 * 6.6875);
 }
 
-TEST(RoundTrip, SteadySamplesBringTheTimeoutDownToTheRoundTrip) {
-  RoundTrip trip;
-  for (int i = 0; i < 200; ++i) trip.sample(ms(5));
-  EXPECT_NEAR(in_ms(trip.smoothed()), 5, 1e-9);
-  EXPECT_NEAR(in_ms(trip.timeout(0)), 5, 1e-6);
-}
-
-TEST(RoundTrip, TimeoutIsAtLeastOneMillisecond) {
-  RoundTrip trip;
-  trip.sample(ms(0.02));
-  EXPECT_DOUBLE_EQ(in_ms(trip.timeout(0)), 1);
+TEST(RoundTrip, SteadySamplesLeaveAMarginOfOneMillisecond) {
+  for (const double round_trip : {0.02, 5.0, 100.0}) {
+    RoundTrip trip;
+    for (int i = 0; i < 200; ++i) trip.sample(ms(round_trip));
+    EXPECT_NEAR(in_ms(trip.smoothed()), round_trip, 1e-9);
+    EXPECT_NEAR(in_ms(trip.timeout(0)), round_trip + 1, 1e-6);
+  }
 }
 
 TEST(RoundTrip, TimeoutIsAtMostTwoHundredMilliseconds) {
@@ -70,32 +66,34 @@ TEST(RoundTrip, AnyNumberOfTimeoutsIsBounded) {
   EXPECT_DOUBLE_EQ(in_ms(trip.timeout(1'000'000)), 200);
 }
 
-TEST(RoundTrip, SpuriousTimeoutsRaiseTheMinimumToFourMilliseconds) {
-  RoundTrip trip;
-  trip.sample(ms(0.1));
-  trip.adapt_minimum(true);
-  EXPECT_DOUBLE_EQ(in_ms(trip.timeout(0)), 2);
-  trip.adapt_minimum(true);
-  trip.adapt_minimum(true);
-  EXPECT_DOUBLE_EQ(in_ms(trip.timeout(0)), 4);
+TEST(RoundTrip, SpuriousTimeoutsRaiseTheMarginToFourMilliseconds) {
+  for (const double round_trip : {0.1, 6.0, 100.0}) {
+    RoundTrip trip;
+    for (int i = 0; i < 200; ++i) trip.sample(ms(round_trip));
+    trip.adapt_margin(true);
+    EXPECT_NEAR(in_ms(trip.timeout(0)), round_trip + 2, 1e-6);
+    trip.adapt_margin(true);
+    trip.adapt_margin(true);
+    EXPECT_NEAR(in_ms(trip.timeout(0)), round_trip + 4, 1e-6);
+  }
 }
 
-TEST(RoundTrip, LossesLowerTheMinimumAgain) {
+TEST(RoundTrip, LossesLowerTheMarginAgain) {
   RoundTrip trip;
   trip.sample(ms(0.1));
-  trip.adapt_minimum(true);
-  trip.adapt_minimum(true);
-  trip.adapt_minimum(false);
-  EXPECT_DOUBLE_EQ(in_ms(trip.timeout(0)), 2);
-  trip.adapt_minimum(false);
-  trip.adapt_minimum(false);
-  EXPECT_DOUBLE_EQ(in_ms(trip.timeout(0)), 1);
+  trip.adapt_margin(true);
+  trip.adapt_margin(true);
+  trip.adapt_margin(false);
+  EXPECT_DOUBLE_EQ(in_ms(trip.timeout(0)), 2.1);
+  trip.adapt_margin(false);
+  trip.adapt_margin(false);
+  EXPECT_DOUBLE_EQ(in_ms(trip.timeout(0)), 1.1);
 }
 
-TEST(RoundTrip, MinimumDoesNotShortenALongTimeout) {
+TEST(RoundTrip, MarginDoesNotShortenALongTimeout) {
   RoundTrip trip;
   trip.sample(ms(50));
-  trip.adapt_minimum(true);
+  trip.adapt_margin(true);
   EXPECT_DOUBLE_EQ(in_ms(trip.timeout(0)), 150);
 }
 

@@ -78,14 +78,14 @@ class FakeTransport : public JobTransport {
   size_t next_ = 0;
 };
 
-RankAssignment assignment(uint8_t rank = 0, uint32_t world_size = 2) {
-  return {"127.0.0.1", "127.0.0.1", kSwitchPort, kJob,    rank, kEpoch,
-          world_size,  kSlotBase,   kSlots,      kValues, "",   kSecret};
+RankAssignment assignment(uint8_t rank = 0, uint32_t world_size = 2, uint32_t values = kValues) {
+  return {"127.0.0.1", "127.0.0.1", kSwitchPort, kJob,   rank, rank,   kEpoch,
+          world_size,  kSlotBase,   kSlots,      values, "",   kSecret};
 }
 
-std::vector<uint8_t> words(uint32_t first) {
-  std::vector<uint8_t> bytes(kValues * sizeof(uint32_t));
-  for (uint32_t lane = 0; lane < kValues; ++lane) wire::store32(&bytes[lane * sizeof(uint32_t)], first + lane);
+std::vector<uint8_t> words(uint32_t first, uint32_t values = kValues) {
+  std::vector<uint8_t> bytes(values * sizeof(uint32_t));
+  for (uint32_t lane = 0; lane < values; ++lane) wire::store32(&bytes[lane * sizeof(uint32_t)], first + lane);
   return bytes;
 }
 
@@ -93,10 +93,11 @@ std::vector<uint8_t> words(uint32_t first) {
 class Process {
  public:
   Process(const RankAssignment& of, uint8_t* results, unsigned threads)
-      : server_(of, results, threads),
+      : values_(of.values),
+        server_(of, results, threads),
         descriptor_(server_.open()),
         memory_(channel::SharedMemory::map(descriptor_, channel::SharedMemory::Others::may_write)),
-        channel_(memory_.data(), kSlots, kValues, results) {}
+        channel_(memory_.data(), kSlots, values_, results) {}
   ~Process() { close(descriptor_); }
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -104,11 +105,14 @@ class Process {
   RankChannel* server() { return &server_; }
   channel::ChannelControl& control() { return channel_.control(); }
 
-  void submit(uint32_t chunk, uint16_t flags = 0) { submit_in(static_cast<uint16_t>(chunk % kSlots), chunk, flags); }
-  void submit_in(uint16_t slot, uint32_t chunk, uint16_t flags = 0) {
+  void submit(uint32_t chunk, uint8_t flags = 0, uint8_t owner = wire::owner::everyone) {
+    submit_in(static_cast<uint16_t>(chunk % kSlots), chunk, flags, owner);
+  }
+  void submit_in(uint16_t slot, uint32_t chunk, uint8_t flags = 0, uint8_t owner = wire::owner::everyone) {
     if (slot < kSlots) {
-      channel_.contribution_tickets()[slot] = {chunk, 100 + chunk, 9, kValues, flags, 1};
-      const std::vector<uint8_t> bytes = words(1000 * chunk);
+      const auto count = static_cast<uint16_t>(values_);
+      channel_.contribution_tickets()[slot] = {chunk, chunk, 100 + chunk, 9, count, 1, owner, flags};
+      const std::vector<uint8_t> bytes = words(1000 * chunk, values_);
       std::memcpy(channel_.contribution(slot), bytes.data(), bytes.size());
     }
     channel_.submission_ring()[submitted_++ % kSlots] = slot;
@@ -131,6 +135,7 @@ class Process {
   }
 
  private:
+  uint32_t values_;
   RankChannel server_;
   int descriptor_;
   channel::SharedMemory memory_;
@@ -141,11 +146,12 @@ class Process {
 
 class Sender : public testing::Test {
  protected:
-  explicit Sender(unsigned threads = 1) : threads_(threads) {
+  explicit Sender(unsigned threads = 1, uint32_t values = kValues) : threads_(threads), values_(values) {
     auto transport = std::make_unique<FakeTransport>();
     network_ = transport.get();
-    ranks_ = std::make_unique<JobRanks>(assignment(), 0, threads, std::move(transport), results_.data());
-    process_ = add_rank(assignment());
+    const RankAssignment first = assignment(0, 2, values);
+    ranks_ = std::make_unique<JobRanks>(first, 0, threads, std::move(transport), results_.data());
+    process_ = add_rank(first);
   }
 
   std::unique_ptr<Process> add_rank(const RankAssignment& of) {
@@ -183,11 +189,12 @@ class Sender : public testing::Test {
     bytes.insert(bytes.end(), payload.begin(), payload.end());
     network_->arriving.push_back({std::move(bytes), net::ipv4_endpoint(address, port)});
   }
-  void answer(const Sent& packet) { arrive(result_of(packet.header)); }
+  void answer(const Sent& packet) { arrive(result_of(packet.header), 0, values_ * sizeof(uint32_t)); }
   RankStatus status() { return process_->server()->status(); }
 
   unsigned threads_;
-  std::vector<uint8_t> results_ = std::vector<uint8_t>(channel::Channel::result_bytes(kSlots, kValues));
+  uint32_t values_;
+  std::vector<uint8_t> results_ = std::vector<uint8_t>(channel::Channel::result_bytes(kSlots, values_));
   FakeTransport* network_;
   std::unique_ptr<JobRanks> ranks_;
   std::unique_ptr<Process> process_;
@@ -226,6 +233,28 @@ TEST_F(Sender, ContributionWithoutValuesHasNoPayload) {
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_TRUE(sent[0].payload.empty());
   EXPECT_EQ(status().position, 1U);
+}
+
+// So that packets of one size follow each other.
+TEST_F(Sender, PacketsWithValuesAreSentBeforeThoseWithout) {
+  for (uint32_t chunk = 0; chunk < 6; ++chunk) process_->submit(chunk, chunk % 2 == 0 ? wire::flag::without_values : 0);
+  EXPECT_EQ(chunks(round()), (std::vector<uint32_t>{1, 3, 5, 0, 2, 4}));
+  EXPECT_EQ(status().position, 6U);
+  EXPECT_TRUE(round().empty());
+}
+
+// Otherwise the results of ranks with different blocks would come in an order that looks like losses.
+TEST_F(Sender, PacketsAreSortedOnlyAmong64Positions) {
+  for (uint32_t chunk = 0; chunk < 40; ++chunk) process_->submit(chunk);
+  for (const Sent& packet : round()) arrive(result_of(packet.header));
+  for (uint32_t chunk = 40; chunk < 104; ++chunk)
+    process_->submit(chunk, chunk % 2 == 0 ? wire::flag::without_values : 0);
+  std::vector<uint32_t> expected;
+  for (const auto& [begin, end] : {std::pair(40U, 64U), std::pair(64U, 104U)}) {
+    for (uint32_t chunk = begin + 1; chunk < end; chunk += 2) expected.push_back(chunk);
+    for (uint32_t chunk = begin; chunk < end; chunk += 2) expected.push_back(chunk);
+  }
+  EXPECT_EQ(chunks(round()), expected);
 }
 
 TEST_F(Sender, ProcessCannotMarkItsPacketsAsRetransmitted) {
@@ -320,6 +349,65 @@ TEST_F(Sender, WindowGrowsOnlyWithResultsThatThisRankCompleted) {
   EXPECT_EQ(round().size(), kInitialWindow);
 }
 
+// The minimum round trip is measured again, with few packets in flight, if it has not been seen for ten seconds.
+TEST_F(Sender, FourPacketsAreInFlightWhileTheMinimumIsMeasured) {
+  process_->submit_range(0, kSlots);
+  std::vector<Sent> sent = round();
+  for (const milliseconds delay : {milliseconds(1), milliseconds(11'000)}) {
+    now_ += delay;
+    for (const Sent& packet : sent) answer(packet);
+    sent = round();
+  }
+  ASSERT_EQ(sent.size(), 4U);
+  now_ += milliseconds(1);
+  for (const Sent& packet : sent) answer(packet);
+  EXPECT_EQ(round().size(), kSlots - 3 * kInitialWindow - 4);
+}
+
+// Ranks whose packets take turns on a link, before a delay without a queue; a process that always has more to send.
+class SenderOnALink : public Sender {
+ protected:
+  static constexpr uint32_t kLargeValues = 2048;
+  static constexpr microseconds kPacketTime{100};
+  static constexpr microseconds kDelay{900};
+
+  SenderOnALink() : Sender(1, kLargeValues) {}
+
+  // Takes this number of results, one at a time. Returns the time in which they came.
+  nanoseconds take(size_t results) {
+    const Clock::time_point begin = now_;
+    for (size_t taken = 0; taken < results; ++taken) {
+      const auto [arrives, packet] = in_flight_.front();
+      in_flight_.pop_front();
+      now_ = std::max(now_, arrives);
+      answer(packet);
+      send();
+      process_->submit(packet.header.chunk + kSlots);
+      send();
+    }
+    return now_ - begin;
+  }
+  void send() {
+    for (const Sent& packet : round()) {
+      link_free_ = std::max(link_free_, now_) + kPacketTime;
+      in_flight_.emplace_back(link_free_ + kDelay, packet);
+    }
+  }
+
+  std::deque<std::pair<Clock::time_point, Sent>> in_flight_;
+  Clock::time_point link_free_;
+};
+
+TEST_F(SenderOnALink, WindowIsWhatThePathAndTheHostsHoldTwice) {
+  process_->submit_range(0, kSlots);
+  send();
+  take(4000);
+  // Twice the ten packets of a round trip and the ten of the hosts' reaction, and a burst of one packet; not the pool.
+  EXPECT_NEAR(static_cast<double>(status().window), 2 * (10 + 10) + 1, 2);
+  EXPECT_LE(in_flight_.size(), 43U);
+  EXPECT_EQ(take(1000), 1000 * kPacketTime);  // the link is always busy
+}
+
 TEST_F(Sender, NothingIsRetransmittedBeforeTheTimeout) {
   process_->submit_range(0, 8);
   round();
@@ -389,14 +477,24 @@ TEST_F(Sender, ResultOfAStragglerEndsTheRetransmissions) {
 TEST_F(Sender, NoDeadlineIsLeftWhenEverythingHasItsResult) {
   process_->submit(0);
   answer(round().at(0));
-  round();
-  now_ += milliseconds(300);
   EXPECT_TRUE(round().empty());
   EXPECT_EQ(ranks_->next_deadline(), Clock::time_point::max());
 }
 
-TEST_F(Sender, RoundTripIsMeasuredOfPacketsSentOnce) {
+TEST_F(Sender, ContributionAfterAPauseBeginsANewTimeout) {
   process_->submit(0);
+  const std::vector<Sent> sent = round();
+  now_ += milliseconds(2);
+  answer(sent.at(0));
+  round();
+  now_ += milliseconds(6) - nanoseconds(1);  // three times the first sample (RFC 6298)
+  process_->submit(1);
+  ASSERT_EQ(round().size(), 1U);
+  EXPECT_EQ(ranks_->next_deadline(), now_ + milliseconds(6));
+}
+
+TEST_F(Sender, RoundTripIsMeasuredOfPacketsSentOnce) {
+  process_->submit_range(0, 2);
   const std::vector<Sent> sent = round();
   now_ += milliseconds(2);
   answer(sent.at(0));
@@ -510,6 +608,32 @@ TEST_F(Sender, ResultsOfTheWrongLengthAreIgnored) {
   round();
   EXPECT_TRUE(process_->completed().empty());
   EXPECT_EQ(status().ignored, 5U);
+}
+
+TEST_F(Sender, OnlyItsOwnerNeedsTheValuesOfAResult) {
+  constexpr uint8_t kOwn = wire::owner::first + 0;
+  process_->submit(0, 0, kOwn);
+  process_->submit(1, 0, kOwn + 1);
+  const std::vector<Sent> sent = round();
+  ASSERT_EQ(sent.size(), 2U);
+  for (const Sent& packet : sent) arrive(wire::without_values(result_of(packet.header)), 0, 0);
+  round();
+  EXPECT_EQ(process_->completed(), std::vector<uint16_t>{1});
+  EXPECT_EQ(process_->result_ticket(1).flags, wire::flag::without_values);
+  EXPECT_EQ(status().ignored, 1U);
+  arrive(result_of(sent[0].header), 50);
+  round();
+  EXPECT_EQ(process_->completed(), std::vector<uint16_t>{0});
+  EXPECT_EQ(process_->result_word(0), 50U);
+}
+
+// As on a switch that does not remove them.
+TEST_F(Sender, ValuesThatOnlyAnotherRankReadsAreTaken) {
+  process_->submit(0, 0, wire::owner::first + 1);
+  arrive(result_of(round().at(0).header), 50);
+  round();
+  EXPECT_EQ(process_->completed(), std::vector<uint16_t>{0});
+  EXPECT_EQ(process_->result_ticket(0).flags, 0);
 }
 
 TEST_F(Sender, SeveralRanksShareAResult) {
@@ -659,6 +783,21 @@ TEST_F(HostileProcess, ChunkBehindThePool) {
   EXPECT_TRUE(process_->server()->broken());
 }
 
+// On a switch of a tree the ranks are numbered on their own.
+TEST_F(Sender, PacketsNameTheNumberOfTheRankAtItsSwitch) {
+  RankAssignment of = assignment(1);
+  of.worker = 0;
+  ranks_->remove(0);
+  const std::unique_ptr<Process> other = add_rank(of);
+  other->submit(0);
+  const Sent sent = round().at(0);
+  EXPECT_EQ(sent.header.worker, 0);
+  now_ += milliseconds(2);
+  answer(sent);
+  round();
+  EXPECT_DOUBLE_EQ(other->server()->status().round_trip_seconds, 0.002);
+}
+
 TEST_F(Sender, SlotIsNotUsedBeyondTheEpoch) {
   RankAssignment of = assignment(1);
   of.slot_uses = 2;
@@ -797,8 +936,14 @@ INSTANTIATE_TEST_SUITE_P(
                     AssignmentChange{"no_values", [](RankAssignment* of) { of->values = 0; }},
                     AssignmentChange{"too_many_values", [](RankAssignment* of) { of->values = 2049; }},
                     AssignmentChange{"no_ranks", [](RankAssignment* of) { of->world_size = 0; }},
-                    AssignmentChange{"too_many_ranks", [](RankAssignment* of) { of->world_size = 65; }},
+                    AssignmentChange{"too_many_ranks", [](RankAssignment* of) { of->world_size = 4097; }},
+                    AssignmentChange{"rank_beyond_the_switch",
+                                     [](RankAssignment* of) {
+                                       of->world_size = 4096;
+                                       of->rank = of->worker = 64;
+                                     }},
                     AssignmentChange{"rank_beyond_the_world", [](RankAssignment* of) { of->rank = 2; }},
+                    AssignmentChange{"number_above_the_rank", [](RankAssignment* of) { of->worker = 1; }},
                     AssignmentChange{"epoch_zero", [](RankAssignment* of) { of->epoch = 0; }}),
     [](const auto& each) { return each.param.what; });
 

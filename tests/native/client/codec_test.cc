@@ -4,118 +4,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "native/kernels/half.h"
 #include "switchml/native/codecs/make_codec.h"
+#include "tests/native/client/codec_call.h"
 
 namespace switchml::client {
 namespace {
 
-constexpr uint32_t kValues = 16;
-constexpr uint32_t kSlots = 4;
-
-channel::Geometry geometry(uint32_t world_size, uint32_t rank = 0) {
-  channel::Geometry of{};
-  of.slots = kSlots;
-  of.values = kValues;
-  of.world_size = world_size;
-  of.rank = rank;
-  return of;
-}
-
-// The same call at several ranks, and a switch that sums their contributions to a chunk.
-class Call {
- public:
-  Call(CallKind kind, uint64_t elements, std::vector<std::vector<uint8_t>> memory, size_t contributor = SIZE_MAX,
-       const Lanes& lanes = {})
-      : memory_(std::move(memory)) {
-    for (size_t rank = 0; rank < memory_.size(); ++rank) {
-      const bool contributes = contributor == SIZE_MAX || rank == contributor;
-      codecs_.push_back(make_codec(kind, memory_[rank].data(), elements, contributes,
-                                   geometry(static_cast<uint32_t>(memory_.size()), static_cast<uint32_t>(rank)),
-                                   lanes));
-    }
-  }
-
-  // Runs all chunks, the last one first, because they may arrive in any order.
-  void run() {
-    for (uint64_t chunk = codecs_[0]->chunks(); chunk-- > 0;) run_chunk(chunk);
-  }
-
-  Codec& codec(size_t rank = 0) { return *codecs_[rank]; }
-  const std::vector<uint8_t>& memory(size_t rank) const { return memory_[rank]; }
-  int phases() const { return phases_; }
-
- private:
-  void run_chunk(uint64_t number) {
-    std::vector<Chunk> chunks(codecs_.size());
-    for (size_t rank = 0; rank < codecs_.size(); ++rank) {
-      chunks[rank].number = number;
-      chunks[rank].told.own = codecs_[rank]->exponent_of(number);
-      ASSERT_TRUE(codecs_[rank]->begin(&chunks[rank]));
-    }
-    bool last = false;
-    for (int phase = 0; !last; ++phase) {
-      ASSERT_LT(phase, 4) << "the ranks do not come to an end";
-      ++phases_;
-      run_phase(&chunks, &last);
-      if (testing::Test::HasFatalFailure()) return;
-    }
-  }
-
-  void run_phase(std::vector<Chunk>* chunks, bool* last) {
-    std::vector<uint32_t> sums(kValues);
-    uint32_t weighed = 0;
-    uint16_t largest = 0;
-    std::vector<Contribution> made;
-    for (size_t rank = 0; rank < codecs_.size(); ++rank) {
-      std::vector<uint8_t> words(kValues * sizeof(uint32_t), 0xEE);
-      made.push_back(codecs_[rank]->encode((*chunks)[rank], words.data()));
-      ASSERT_EQ(made[rank].last, made[0].last);
-      ASSERT_EQ(made[rank].count, made[0].count);
-      weighed += made[rank].weighed;
-      largest = std::max(largest, made[rank].exponent);
-      if (made[rank].count == 0) continue;
-      for (uint32_t lane = 0; lane < kValues; ++lane) sums[lane] += wire::load32(&words[lane * sizeof(uint32_t)]);
-    }
-    std::vector<uint8_t> result(kValues * sizeof(uint32_t));
-    for (uint32_t lane = 0; lane < kValues; ++lane) wire::store32(&result[lane * sizeof(uint32_t)], sums[lane]);
-    *last = made[0].last;
-    for (size_t rank = 0; rank < codecs_.size(); ++rank) {
-      if (made[0].count > 0) {
-        ASSERT_EQ(codecs_[rank]->decode((*chunks)[rank], result.data()), weighed);
-      }
-      if (*last) continue;
-      (*chunks)[rank].told = {made[rank].exponent, largest};
-      ASSERT_TRUE(codecs_[rank]->agree(&(*chunks)[rank], result.data()));
-    }
-  }
-
-  std::vector<std::vector<uint8_t>> memory_;
-  std::vector<std::unique_ptr<Codec>> codecs_;
-  int phases_ = 0;
-};
-
-template <class Element>
-std::vector<uint8_t> bytes_of(const std::vector<Element>& elements) {
-  std::vector<uint8_t> bytes(elements.size() * sizeof(Element));
-  std::memcpy(bytes.data(), elements.data(), bytes.size());
-  return bytes;
-}
-
-template <class Element>
-std::vector<Element> elements_of(const std::vector<uint8_t>& bytes) {
-  std::vector<Element> elements(bytes.size() / sizeof(Element));
-  std::memcpy(elements.data(), bytes.data(), bytes.size());
-  return elements;
+// Returns the codec of a call whose results replace its values.
+std::unique_ptr<Codec> codec_of(CallKind kind, std::vector<uint8_t>* memory, uint64_t elements) {
+  return make_codec(kind, {memory->data(), memory->data(), elements}, true, geometry(2));
 }
 
 // first, first + step, ...
@@ -403,7 +310,7 @@ class LongIntegersOfRanks : public testing::TestWithParam<size_t> {
   }
   int headroom() const { return bits_for(static_cast<uint32_t>(GetParam())); }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, LongIntegersOfRanks, testing::Values(1, 2, 3, 4, 8, 33, 64));
+INSTANTIATE_TEST_SUITE_P(Ranks, LongIntegersOfRanks, testing::Values(1, 2, 3, 4, 8, 33, 64, 65, 1024, 4096));
 
 TEST_P(LongIntegersOfRanks, TakeOneWordUpToTheLargestSumThatFits) {
   const int64_t most = int64_t{1} << (31 - headroom());
@@ -442,23 +349,23 @@ TEST_P(LongIntegersOfRanks, SumValuesOfAnySizeAtAnyRank) {
 TEST(Codecs, LongIntegersAreKeptUntilTheLastPhase) {
   std::vector<uint8_t> memory = bytes_of(std::vector<int64_t>(kValues, int64_t{1} << 40));
   const std::vector<uint8_t> before = memory;
-  const std::unique_ptr<Codec> codec = make_codec(CallKind::int64_sum, memory.data(), kValues, true, geometry(2));
+  const std::unique_ptr<Codec> codec = codec_of(CallKind::int64_sum, &memory, kValues);
   Chunk chunk;
   chunk.told = {codec->exponent_of(0), codec->exponent_of(0)};
   ASSERT_TRUE(codec->begin(&chunk));
   std::vector<uint8_t> words(kValues * sizeof(uint32_t));
-  ASSERT_FALSE(codec->encode(chunk, words.data()).last);
+  ASSERT_FALSE(codec->encode(chunk, words.data()).tells_next);
   codec->decode(chunk, words.data());
-  ASSERT_TRUE(codec->agree(&chunk, words.data()));
+  ASSERT_EQ(codec->advance(&chunk, words.data()), Step::next_phase);
   EXPECT_EQ(memory, before);
-  ASSERT_TRUE(codec->encode(chunk, words.data()).last);
+  ASSERT_TRUE(codec->encode(chunk, words.data()).tells_next);
   ASSERT_TRUE(codec->begin(&chunk));  // of the next chunk in the slot, which knows nothing of this one
-  EXPECT_FALSE(codec->encode(chunk, words.data()).last);
+  EXPECT_FALSE(codec->encode(chunk, words.data()).tells_next);
 }
 
 TEST(Codecs, LongIntegersTakeTheLargestExponentOfAllRanks) {
   std::vector<uint8_t> memory = bytes_of(std::vector<int64_t>(kValues, 7));
-  const std::unique_ptr<Codec> codec = make_codec(CallKind::int64_sum, memory.data(), kValues, true, geometry(2));
+  const std::unique_ptr<Codec> codec = codec_of(CallKind::int64_sum, &memory, kValues);
   Chunk chunk;
   for (const uint16_t all : {uint16_t{3}, uint16_t{63}, uint16_t{255}}) {
     chunk.told = {codec->exponent_of(0), all};
@@ -476,9 +383,13 @@ TEST_P(BytesOfLength, ReachAllRanksAsTheyAre) {
   std::vector<uint8_t> message(GetParam());
   for (size_t i = 0; i < message.size(); ++i) message[i] = static_cast<uint8_t>(0xA0 + i);
   const std::vector<uint8_t> rubbish(message.size(), 0x55);
-  Call call(CallKind::bytes, message.size(), {rubbish, message, rubbish}, 1);
-  call.run();
-  for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(call.memory(rank), message);
+  for (const bool optional_values : {true, false}) {
+    Call call(CallKind::bytes, message.size(), {rubbish, message, rubbish}, 1, {}, optional_values);
+    call.run();
+    for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(call.memory(rank), message);
+    EXPECT_EQ(call.words(1), call.codec().words());
+    EXPECT_EQ(call.words(0), optional_values ? 0 : call.codec().words());
+  }
 }
 
 constexpr size_t kPacketBytes = kValues * sizeof(uint32_t);
@@ -486,20 +397,211 @@ INSTANTIATE_TEST_SUITE_P(Lengths, BytesOfLength,
                          testing::Values(1, 2, 3, 4, 5, kPacketBytes - 1, kPacketBytes, kPacketBytes + 1,
                                          2 * kPacketBytes + 7));
 
+// Returns small values of a kind of sum, which are different for each seed.
+std::vector<uint8_t> values_of(CallKind kind, size_t count, unsigned seed) {
+  std::mt19937 random(seed);  // NOLINT: the same values each time
+  const auto made = [&](auto value_of) {
+    std::vector<decltype(value_of(0))> values(count);
+    for (auto& value : values) value = value_of(static_cast<int>(random() % 3) - 1);
+    return bytes_of(values);
+  };
+  const auto half = [&](auto type) {
+    return made([&](int number) {
+      decltype(type) value{};
+      kernels::narrow(static_cast<float>(number) * 1.37F, &value);
+      return value;
+    });
+  };
+  switch (kind) {
+    case CallKind::float32_sum:
+    case CallKind::float32_average:
+      return made([](int number) { return static_cast<float>(number) * 1.37F; });
+    case CallKind::float16_sum:
+    case CallKind::float16_average:
+      return half(kernels::Float16{});
+    case CallKind::bfloat16_sum:
+    case CallKind::bfloat16_average:
+      return half(kernels::BFloat16{});
+    case CallKind::int64_sum:
+      return made([](int number) { return int64_t{number} * (int64_t{1} << 40); });
+    case CallKind::int32_sum:
+      return made([](int number) { return int32_t{number}; });
+    case CallKind::int16_sum:
+      return made([](int number) { return static_cast<int16_t>(number); });
+    default:
+      return made([](int number) { return static_cast<uint8_t>(std::abs(number)); });
+  }
+}
+
+// Part `number` of an array that has a part for each of `parts` ranks.
+std::vector<uint8_t> part_of(const std::vector<uint8_t>& array, size_t number, size_t parts) {
+  const size_t bytes = array.size() / parts;
+  const auto begin = array.begin() + static_cast<ptrdiff_t>(number * bytes);
+  return {begin, begin + static_cast<ptrdiff_t>(bytes)};
+}
+
+struct Scattered {
+  CallKind kind;
+  uint32_t lane_bits;
+};
+
+class ScatteredSums : public testing::TestWithParam<Scattered> {
+ protected:
+  // A reduce-scatter of `part` elements for each rank gives each rank the bits that an all-reduce of its part gives:
+  // their chunks hold the same elements.
+  static void expect_parts(size_t ranks, size_t part) {
+    const auto [kind, lane_bits] = GetParam();
+    std::vector<std::vector<uint8_t>> values;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      values.push_back(values_of(kind, ranks * part, static_cast<unsigned>(rank)));
+    }
+    const size_t part_bytes = part * element_bytes(kind);
+    const std::vector<std::vector<uint8_t>> outputs(ranks, std::vector<uint8_t>(part_bytes, 0xAA));
+    Call apart(kind, Division::scatter, ranks * part, values, outputs, narrow(lane_bits));
+    apart.run();
+    Call in_place(kind, Division::scatter, ranks * part, values, {}, narrow(lane_bits));
+    in_place.run();
+    for (size_t owner = 0; owner < ranks; ++owner) {
+      std::vector<std::vector<uint8_t>> parts;
+      for (const std::vector<uint8_t>& array : values) parts.push_back(part_of(array, owner, ranks));
+      Call reduced(kind, part, parts, SIZE_MAX, narrow(lane_bits));
+      reduced.run();
+      EXPECT_EQ(apart.output(owner), reduced.memory(0));
+      EXPECT_EQ(apart.memory(owner), values[owner]);  // the input is only read
+      std::vector<uint8_t> expected = values[owner];
+      std::copy_n(reduced.memory(0).begin(), part_bytes, expected.begin() + static_cast<ptrdiff_t>(owner * part_bytes));
+      EXPECT_EQ(in_place.memory(owner), expected);
+    }
+  }
+};
+
+TEST_P(ScatteredSums, AreThoseOfAnAllReduceOfEachPart) {
+  const size_t per_chunk = size_t{kValues} * 32 / GetParam().lane_bits;
+  for (const size_t ranks : {1U, 2U, 3U, 5U}) {
+    for (const size_t part : {size_t{0}, size_t{1}, per_chunk - 1, per_chunk, 2 * per_chunk + 3, 4 * per_chunk}) {
+      expect_parts(ranks, part);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ScatteredSums,
+                         testing::Values(Scattered{CallKind::float32_sum, 32}, Scattered{CallKind::float32_average, 32},
+                                         Scattered{CallKind::float16_sum, 32},
+                                         Scattered{CallKind::bfloat16_average, 32},
+                                         Scattered{CallKind::float32_sum, 16}, Scattered{CallKind::bfloat16_sum, 8},
+                                         Scattered{CallKind::int32_sum, 32}, Scattered{CallKind::int64_sum, 32},
+                                         Scattered{CallKind::int16_sum, 32}, Scattered{CallKind::int8_sum, 16},
+                                         Scattered{CallKind::uint8_sum, 16}, Scattered{CallKind::bool_sum, 8}));
+
+TEST(Codecs, StochasticRoundingOfAPartIsChosenByItsPlaceInTheWhole) {
+  constexpr size_t kPart = 2 * kValues;  // a chunk of lanes of 16 bits
+  std::vector<float> values = floats(kPart, 0.1F, 0.013F);
+  values.insert(values.end(), values.begin(), values.end());
+  const std::vector<std::vector<uint8_t>> memory(2, bytes_of(values));
+  Call scattered(CallKind::float32_sum, Division::scatter, values.size(), memory, {}, narrow(16, true, 3));
+  Call reduced(CallKind::float32_sum, values.size(), memory, SIZE_MAX, narrow(16, true, 3));
+  scattered.run();
+  reduced.run();
+  EXPECT_NE(part_of(reduced.memory(0), 0, 2), part_of(reduced.memory(0), 1, 2));
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(part_of(scattered.memory(rank), rank, 2), part_of(reduced.memory(rank), rank, 2));
+  }
+}
+
+TEST(Codecs, PlacesOfAllPartsThatAreNotFiniteAreNamedAtAllRanks) {
+  constexpr size_t kPart = kValues + 3;
+  std::vector<float> one = floats(2 * kPart, 1, 0);
+  one[5] = one[kPart + kValues + 1] = std::numeric_limits<float>::quiet_NaN();
+  Call call(CallKind::float32_sum, Division::scatter, 2 * kPart, {bytes_of(one), bytes_of(floats(2 * kPart, 1, 0))},
+            std::vector<std::vector<uint8_t>>(2, bytes_of(floats(kPart, 0, 0))));
+  call.run();
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(call.codec(rank).non_finite().indices, (std::vector<uint64_t>{5, kPart + kValues + 1}));
+    const std::vector<float> sums = elements_of<float>(call.output(rank));
+    for (size_t i = 0; i < kPart; ++i) {
+      if (i == (rank == 0 ? 5 : kValues + 1)) {
+        EXPECT_TRUE(std::isnan(sums[i]));
+      } else {
+        EXPECT_EQ(sums[i], 2) << i;
+      }
+    }
+  }
+}
+
+TEST(Codecs, BytesOfAllRanksAreGathered) {
+  constexpr size_t kPacket = kValues * sizeof(uint32_t);
+  for (const bool optional_values : {true, false}) {
+    for (const size_t ranks : {1U, 2U, 3U, 5U}) {
+      for (const size_t part : {size_t{0}, size_t{1}, size_t{5}, kPacket - 1, kPacket, 2 * kPacket + 7}) {
+        std::vector<std::vector<uint8_t>> inputs;
+        std::vector<uint8_t> all;
+        std::vector<std::vector<uint8_t>> in_place(ranks, std::vector<uint8_t>(ranks * part, 0x55));
+        for (size_t rank = 0; rank < ranks; ++rank) {
+          inputs.push_back(values_of(CallKind::float32_sum, part, static_cast<unsigned>(rank)));
+          inputs[rank].resize(part);
+          all.insert(all.end(), inputs[rank].begin(), inputs[rank].end());
+          std::copy_n(inputs[rank].begin(), part, in_place[rank].begin() + static_cast<ptrdiff_t>(rank * part));
+        }
+        Call call(CallKind::bytes, Division::gather, ranks * part, inputs, in_place, {}, optional_values);
+        Call within(CallKind::bytes, Division::gather, ranks * part, in_place, {}, {}, optional_values);
+        call.run();
+        within.run();
+        for (size_t rank = 0; rank < ranks; ++rank) {
+          EXPECT_EQ(call.output(rank), all);
+          EXPECT_EQ(call.memory(rank), inputs[rank]);
+          EXPECT_EQ(within.memory(rank), all);
+          const size_t own = (part + 3) / 4;
+          EXPECT_EQ(call.words(rank), optional_values ? own : ranks * own);
+        }
+      }
+    }
+  }
+}
+
+TEST(Codecs, PartsThatAKindCannotHaveAreRefused) {
+  std::vector<uint8_t> memory(6 * sizeof(float));
+  const auto make = [&](CallKind kind, Division division, uint64_t elements) {
+    make_codec(kind, {memory.data(), memory.data(), elements, division}, true, geometry(2));
+  };
+  EXPECT_NO_THROW(make(CallKind::float32_sum, Division::scatter, 6));
+  EXPECT_THROW(make(CallKind::float32_sum, Division::scatter, 5), std::invalid_argument);
+  EXPECT_THROW(make(CallKind::float32_sum, Division::gather, 6), std::invalid_argument);
+  EXPECT_THROW(make(CallKind::bytes, Division::scatter, 6), std::invalid_argument);
+  EXPECT_THROW(make(CallKind::barrier, Division::gather, 0), std::invalid_argument);
+}
+
+TEST(Layout, ChunksOfPartsTakeTurns) {
+  const Layout layout(2 * 20, Division::scatter, 16, geometry(2, 1));
+  ASSERT_EQ(layout.chunks(), 4U);
+  const std::vector<std::vector<uint64_t>> expected = {{0, 0, 16, 0}, {20, 0, 16, 1}, {16, 16, 4, 0}, {36, 16, 4, 1}};
+  for (uint64_t chunk = 0; chunk < layout.chunks(); ++chunk) {
+    const Place place = layout.place_of(chunk);
+    EXPECT_EQ((std::vector<uint64_t>{place.first, place.in_part, place.count, place.own ? 1U : 0U}), expected[chunk]);
+    EXPECT_EQ(layout.is_full(place), chunk < 2);
+  }
+}
+
+TEST(Layout, WholeCallHasOnePartOfAllRanks) {
+  const Layout layout(20, Division::whole, 16, geometry(2, 1));
+  ASSERT_EQ(layout.chunks(), 2U);
+  EXPECT_EQ(layout.place_of(1).first, 16U);
+  EXPECT_EQ(layout.place_of(1).count, 4U);
+  EXPECT_TRUE(layout.place_of(0).own);
+  EXPECT_EQ(Layout(0, Division::gather, 16, geometry(2)).chunks(), 1U);
+}
+
 TEST(Codecs, CallWithoutValuesIsOneEmptyPacket) {
   for (const CallKind kind : {CallKind::barrier, CallKind::float32_sum, CallKind::bytes}) {
     Call call(kind, 0, {{}, {}});
     EXPECT_EQ(call.codec().chunks(), 1U);
     EXPECT_EQ(call.codec().encode(Chunk{}, nullptr).count, 0);
-    EXPECT_TRUE(call.codec().encode(Chunk{}, nullptr).last);
+    EXPECT_TRUE(call.codec().encode(Chunk{}, nullptr).tells_next);
   }
 }
 
 TEST(Codecs, ChunksAreWholePacketsButTheLast) {
   std::vector<uint8_t> memory(3 * kPacketBytes);
-  const auto chunks = [&](CallKind kind, uint64_t elements) {
-    return make_codec(kind, memory.data(), elements, true, geometry(2))->chunks();
-  };
+  const auto chunks = [&](CallKind kind, uint64_t elements) { return codec_of(kind, &memory, elements)->chunks(); };
   EXPECT_EQ(chunks(CallKind::float32_sum, kValues), 1U);
   EXPECT_EQ(chunks(CallKind::float32_sum, kValues + 1), 2U);
   EXPECT_EQ(chunks(CallKind::float16_sum, kValues + 1), 2U);  // one word for each
@@ -511,7 +613,7 @@ TEST(Codecs, ChunksAreWholePacketsButTheLast) {
 
 TEST(Codecs, ExponentBelowOurOwnIsAContradiction) {
   std::vector<uint8_t> memory = bytes_of(floats(kValues, 8, 0));
-  const std::unique_ptr<Codec> codec = make_codec(CallKind::float32_sum, memory.data(), kValues, true, geometry(2));
+  const std::unique_ptr<Codec> codec = codec_of(CallKind::float32_sum, &memory, kValues);
   Chunk chunk;
   chunk.told.own = codec->exponent_of(0);
   chunk.told.all = chunk.told.own;
@@ -524,7 +626,7 @@ TEST(Codecs, ExponentBelowOurOwnIsAContradiction) {
 
 TEST(Codecs, NextChunkOfASlotBeginsWithoutNamedPlaces) {
   std::vector<uint8_t> memory = bytes_of(floats(kValues, 8, 0));
-  const std::unique_ptr<Codec> codec = make_codec(CallKind::float32_sum, memory.data(), kValues, true, geometry(2));
+  const std::unique_ptr<Codec> codec = codec_of(CallKind::float32_sum, &memory, kValues);
   Chunk chunk;
   chunk.named = {3};  // of the previous chunk
   chunk.told.own = codec->exponent_of(0);

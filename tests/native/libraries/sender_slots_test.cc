@@ -11,7 +11,7 @@ namespace {
 constexpr uint32_t kSlots = 4;
 constexpr uint32_t kSlotUses = 100;
 
-Ticket ticket(uint32_t chunk) { return {chunk, 1000 + chunk, 9, 16, 0, 1}; }
+Ticket ticket(uint32_t position) { return {position, 2000 + position, 1000 + position, 9, 16, 1, 3, 0}; }
 
 class Slots : public testing::Test {
  protected:
@@ -50,8 +50,9 @@ TEST_F(Slots, HeaderSaysWhatTheProcessHasNoSayIn) {
   EXPECT_EQ(header.epoch, 5);
   EXPECT_EQ(header.secret, 0x5EC2E7U);
   EXPECT_EQ(header.slot, 2 * (8 + 2));
-  EXPECT_EQ(header.chunk, 2U);
+  EXPECT_EQ(header.chunk, 2002U);
   EXPECT_EQ(header.check, 1002U);
+  EXPECT_EQ(header.owner, 3);
   EXPECT_EQ(header.flags, wire::flag::last_chunk);
 }
 

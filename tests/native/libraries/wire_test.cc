@@ -24,7 +24,8 @@ TEST(Header, FieldsAreWhereTheProtocolPutsThem) {
   header.slot = 0x090A;
   header.count = 0x0B0C;
   header.epoch = 0x0D0E;
-  header.flags = 0x0F10;
+  header.owner = 0x0F;
+  header.flags = 0x10;
   header.phase = 0x11121314;
   header.chunk = 0x15161718;
   header.check = 0x191A1B1C;
@@ -33,6 +34,14 @@ TEST(Header, FieldsAreWhereTheProtocolPutsThem) {
   store_header(bytes.data(), header);
   EXPECT_EQ(bytes[0], protocol::version);
   for (size_t i = 1; i < bytes.size(); ++i) EXPECT_EQ(bytes[i], i + 1) << "byte " << i;
+}
+
+TEST(Header, OwnerSaysWhoReadsTheValues) {
+  EXPECT_EQ(readers_of(owner::everyone), ~uint64_t{0});
+  EXPECT_EQ(readers_of(owner::first), 1U);
+  EXPECT_EQ(readers_of(owner::first + 63), uint64_t{1} << 63U);
+  EXPECT_EQ(readers_of(owner::first + 64), 0U);
+  EXPECT_EQ(readers_of(0xFF), 0U);
 }
 
 TEST(Header, WhatIsStoredIsLoaded) {

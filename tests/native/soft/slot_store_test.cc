@@ -152,14 +152,29 @@ class SharedStore : public testing::Test {
     values.shared = &shared;
     store_.add(half, values);
   }
+  void lend(Ranks* ranks, uint8_t rank) {
+    const SharedValues shared{&ranks->job, rank, &sums_};
+    Values values;
+    values.shared = &shared;
+    store_.lend(kHalf, values);
+  }
   // Handles the last contribution, from this rank's buffer. Returns whether the sum is in the slot's memory.
-  bool complete(Ranks* ranks, uint8_t last, uint64_t everyone = kEveryone) {
+  bool complete(Ranks* ranks, uint8_t last, uint64_t everyone = kEveryone, uint8_t owner = wire::owner::everyone) {
     const SharedValues shared{&ranks->job, last, &sums_};
     Values values;
     values.shared = &shared;
     Completion completion;
     completion.group = 77;
+    completion.answer.owner = owner;
     return store_.complete(kHalf, values, completion, everyone);
+  }
+  // Handles the last contribution, in a packet without values.
+  bool complete_by_packet(uint64_t everyone = kEveryone) {
+    const std::vector<uint8_t> nothing;
+    Values values;
+    values.words = nothing.data();
+    store_.lend(kHalf, values);
+    return store_.complete(kHalf, values, {}, everyone);
   }
   // Makes the only pending sum.
   SumTask run() {
@@ -191,6 +206,73 @@ TEST_F(SharedStore, BuffersAreSummedWhereTheyAre) {
   EXPECT_EQ(store_.word(kHalf, 1), 603U);
 }
 
+TEST_F(SharedStore, OnlyTheOwnersBufferGetsTheSum) {
+  for (uint8_t owner = 0; owner < kRanks; ++owner) {
+    store_.begin(kHalf);
+    for (uint8_t rank = 0; rank < kRanks; ++rank) {
+      add(&ranks_, rank, 100U * (rank + 1U));
+      store_.state(kHalf).bitmap |= uint64_t{1} << rank;
+    }
+    ASSERT_FALSE(complete(&ranks_, 2, kEveryone, wire::owner::first + owner));
+    EXPECT_EQ(state(), SlotValues::summing);
+    ASSERT_NE(store_.finish(run()), nullptr);
+    EXPECT_EQ(state(), SlotValues::in_results);
+    EXPECT_EQ(ranks_.job.result(kHalf).ranks, 1U << owner);
+    for (uint8_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(ranks_.word(rank, 1), rank == owner ? 603U : 100U * (rank + 1U) + 1U) << int{rank};
+    }
+    EXPECT_EQ(store_.word(kHalf, 1), 603U);
+    EXPECT_EQ(memory_word(store_), 0U);
+  }
+}
+
+TEST_F(SharedStore, OwnerThatBringsNoValuesGetsTheSumInItsBuffer) {
+  add(&ranks_, 0, 10);
+  add(&ranks_, 1, 100);
+  ranks_.write(2, 0xDEAD);
+  lend(&ranks_, 2);
+  ASSERT_FALSE(complete(&ranks_, 1, kEveryone, wire::owner::first + 2));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(ranks_.word(0), 10U);
+  EXPECT_EQ(ranks_.word(1), 100U);
+  EXPECT_EQ(ranks_.word(2), 110U);
+}
+
+TEST_F(SharedStore, OwnerThatSendsPacketsGetsTheSumFromTheSlot) {
+  add(&ranks_, 0, 10);
+  add_packet(&store_, 1);
+  add(&ranks_, 2, 100);
+  ASSERT_FALSE(complete(&ranks_, 2, kEveryone, wire::owner::first + 1));
+  EXPECT_EQ(state(), SlotValues::summing_both);
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(state(), SlotValues::in_memory);
+  EXPECT_EQ(ranks_.job.result(kHalf).ranks, 0U);
+  EXPECT_EQ(ranks_.word(0), 10U);
+  EXPECT_EQ(ranks_.word(2), 100U);
+  EXPECT_EQ(memory_word(store_), 111U);
+}
+
+TEST_F(SharedStore, OwnerThatLeavesDuringTheSumLeavesItToTheSlot) {
+  for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 10);
+  ASSERT_FALSE(complete(&ranks_, 2, kEveryone, wire::owner::first + 1));
+  const SumTask made = run();
+  store_.take_over(ranks_.job, 0);
+  EXPECT_EQ(state(), SlotValues::summing);
+  store_.take_over(ranks_.job, 1);
+  EXPECT_EQ(state(), SlotValues::summing_both);
+  ASSERT_NE(store_.finish(made), nullptr);
+  EXPECT_EQ(memory_word(store_), 30U);
+}
+
+TEST_F(SharedStore, OwnerThatNoRankIsLeavesTheSumToTheSlot) {
+  for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 10);
+  ASSERT_FALSE(complete(&ranks_, 2, kEveryone, 0xFF));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(state(), SlotValues::in_memory);
+  EXPECT_EQ(ranks_.word(0), 10U);
+  EXPECT_EQ(memory_word(store_), 30U);
+}
+
 TEST_F(SharedStore, PacketsAndBuffersMakeOneSum) {
   add(&ranks_, 0, 10);
   add_packet(&store_, 1);
@@ -218,15 +300,158 @@ TEST_F(SharedStore, SumIsInTheSlotWhereThePacketCameLast) {
   EXPECT_EQ(memory_word(store_), 111U);
 }
 
-TEST_F(SharedStore, RankWithoutValuesGetsTheSumFromTheSlot) {
+TEST_F(SharedStore, RankWithoutValuesGetsTheSumInItsBuffer) {
+  add_packet(&store_, 7);
+  store_.begin(kHalf);
+  ranks_.write(2, 0xDEAD);
+  add(&ranks_, 0, 10);
+  lend(&ranks_, 2);
+  add(&ranks_, 1, 20);
+  EXPECT_EQ(store_.sources(kHalf), 0b011U);
+  EXPECT_EQ(store_.lent(kHalf), kEveryone);
+  EXPECT_EQ(store_.word(kHalf, 0), 30U);
+  ASSERT_FALSE(complete(&ranks_, 1));
+  EXPECT_EQ(state(), SlotValues::summing);
+  EXPECT_EQ(store_.lent(kHalf), kEveryone);  // until it is finished
+  ASSERT_NE(store_.finish(run()), nullptr);
+  for (uint8_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(ranks_.word(rank, 1), 32U) << int{rank};
+  EXPECT_EQ(ranks_.job.result(kHalf).ranks, kEveryone);
+  EXPECT_EQ(memory_word(store_), 7U);  // unchanged
+  EXPECT_EQ(store_.word(kHalf, 0), 30U);
+  EXPECT_EQ(store_.lent(kHalf), 0U);
+}
+
+TEST_F(SharedStore, ValuesOfOneRankAreCopiedToTheOthers) {
+  for (uint8_t owner = 0; owner < kRanks; ++owner) {
+    store_.begin(kHalf);
+    for (uint8_t rank = 0; rank < kRanks; ++rank) {
+      if (rank == owner) {
+        add(&ranks_, rank, 10U * (owner + 1U));
+      } else {
+        ranks_.write(rank, 0xDEAD);
+        lend(&ranks_, rank);
+      }
+    }
+    ASSERT_FALSE(complete(&ranks_, 2));
+    ASSERT_NE(store_.finish(run()), nullptr);
+    for (uint8_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(ranks_.word(rank, kValues - 1), 10U * (owner + 1U) + kValues - 1) << int{rank};
+    }
+  }
+}
+
+TEST_F(SharedStore, ValuesOfAPacketAreCopiedToLentBuffers) {
+  lend(&ranks_, 0);
+  add_packet(&store_, 40);
+  lend(&ranks_, 2);
+  ASSERT_FALSE(complete(&ranks_, 2));
+  EXPECT_EQ(state(), SlotValues::summing_both);
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(state(), SlotValues::in_memory);
+  EXPECT_EQ(ranks_.job.result(kHalf).ranks, 0b101U);
+  EXPECT_EQ(ranks_.word(0, 1), 41U);
+  EXPECT_EQ(ranks_.word(2, 1), 41U);
+  EXPECT_EQ(memory_word(store_, 1), 41U);
+}
+
+TEST_F(SharedStore, RankThatSendsPacketsWithoutValuesGetsTheSumFromTheSlot) {
   add_packet(&store_, 0xDEAD);
   store_.begin(kHalf);
-  add(&ranks_, 0, 10);
+  store_.lend(kHalf, {});
+  lend(&ranks_, 0);
   add(&ranks_, 1, 20);
-  ASSERT_FALSE(complete(&ranks_, 1));  // rank 2 had no values
+  ASSERT_FALSE(complete(&ranks_, 1));  // rank 2 has no buffer
+  EXPECT_EQ(state(), SlotValues::summing_both);
   ASSERT_NE(store_.finish(run()), nullptr);
-  EXPECT_EQ(memory_word(store_), 30U);
-  EXPECT_EQ(memory_word(store_, 1), 32U);
+  EXPECT_EQ(memory_word(store_), 20U);
+  EXPECT_EQ(memory_word(store_, 1), 21U);
+  EXPECT_EQ(ranks_.word(0), 20U);
+}
+
+TEST_F(SharedStore, PacketThatComesLastLeavesLentBuffersAlone) {
+  add(&ranks_, 0, 10);
+  ranks_.write(1, 0xDEAD);
+  lend(&ranks_, 1);
+  EXPECT_TRUE(complete_by_packet());
+  EXPECT_FALSE(sums_.any_wait());
+  EXPECT_EQ(memory_word(store_), 10U);
+  EXPECT_EQ(store_.lent(kHalf), 0U);
+  EXPECT_EQ(ranks_.word(1), 0xDEADU);  // the result is copied there when it is sent
+}
+
+TEST_F(SharedStore, ResultWithoutValuesGivesTheBuffersBack) {
+  lend(&ranks_, 0);
+  lend(&ranks_, 1);
+  EXPECT_TRUE(complete(&ranks_, 1, 0b011));
+  EXPECT_FALSE(store_.state(kHalf).filled());
+  // The entry of rank 2 has another mask. The others have their result, and write what comes next.
+  ranks_.write(0, 0xDEAD);
+  ranks_.write(1, 0xDEAD);
+  add(&ranks_, 2, 5);
+  EXPECT_EQ(store_.lent(kHalf), 0U);
+  EXPECT_TRUE(complete(&ranks_, 2));
+  EXPECT_FALSE(sums_.any_wait());
+  EXPECT_EQ(ranks_.word(0), 0xDEADU);
+  EXPECT_EQ(ranks_.word(1), 0xDEADU);
+  EXPECT_EQ(memory_word(store_), 5U);
+}
+
+TEST_F(SharedStore, NoBufferIsLentAfterTheFirstResultOfAPhase) {
+  add_packet(&store_, 10);
+  EXPECT_TRUE(complete_by_packet(0b001));
+  lend(&ranks_, 1);  // may be sent that result, which is for all ranks
+  add(&ranks_, 2, 5);
+  EXPECT_EQ(store_.lent(kHalf), 0U);
+  EXPECT_EQ(store_.sources(kHalf), 0U);
+  EXPECT_EQ(memory_word(store_), 15U);
+  store_.begin(kHalf);
+  lend(&ranks_, 1);
+  EXPECT_EQ(store_.lent(kHalf), 0b010U);
+}
+
+TEST_F(SharedStore, RankThatIsSentTheResultAgainHasItsBufferBack) {
+  add(&ranks_, 0, 10);
+  lend(&ranks_, 1);
+  store_.resend(kHalf, 0b010);  // its entry lacks the rank that all others wait for
+  EXPECT_EQ(memory_word(store_), 10U);
+  ranks_.write(0, 0xDEAD);
+  ranks_.write(1, 0xDEAD);
+  add(&ranks_, 2, 5);
+  ASSERT_FALSE(complete(&ranks_, 2));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(ranks_.word(0), 0xDEADU);
+  EXPECT_EQ(ranks_.word(1), 0xDEADU);
+  EXPECT_EQ(memory_word(store_), 15U);
+}
+
+TEST_F(SharedStore, SumIsCopiedOnlyForARankThatDoesNotHaveIt) {
+  add_packet(&store_, 7);
+  store_.begin(kHalf);
+  add(&ranks_, 0, 10);
+  lend(&ranks_, 1);
+  ASSERT_FALSE(complete(&ranks_, 1, 0b011));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  store_.resend(kHalf, 0b010);
+  EXPECT_EQ(state(), SlotValues::in_results);
+  EXPECT_EQ(memory_word(store_), 7U);
+  store_.resend(kHalf, 0b100);
+  EXPECT_EQ(memory_word(store_), 10U);
+}
+
+TEST_F(SharedStore, BufferThatComesTooLateIsNotWrittenTo) {
+  add_packet(&store_, 7);
+  store_.begin(kHalf);
+  add(&ranks_, 0, 10);
+  store_.state(kHalf).bitmap = 0b001;
+  ASSERT_FALSE(complete(&ranks_, 0, 0b001));
+  const SumTask task = run();
+  ranks_.write(1, 0xDEAD);
+  store_.state(kHalf).bitmap = 0b011;
+  lend(&ranks_, 1);
+  ASSERT_NE(store_.finish(task), nullptr);
+  EXPECT_EQ(ranks_.job.result(kHalf).ranks, 0b001U);
+  EXPECT_EQ(ranks_.word(1), 0xDEADU);
+  EXPECT_EQ(memory_word(store_), 10U);  // from where its result is copied
 }
 
 TEST_F(SharedStore, SumOfAllBuffersIsNotCopiedUntilSomebodyNeedsIt) {
@@ -250,6 +475,14 @@ TEST_F(SharedStore, NextPhaseMakesAnUnfinishedSumWorthless) {
   EXPECT_EQ(state(), SlotValues::none);
 }
 
+TEST_F(SharedStore, NextPhaseGivesAllBuffersBack) {
+  add(&ranks_, 0, 10);
+  lend(&ranks_, 1);
+  store_.begin(kHalf);
+  EXPECT_EQ(store_.sources(kHalf), 0U);
+  EXPECT_EQ(store_.lent(kHalf), 0U);
+}
+
 TEST_F(SharedStore, ValuesAfterTheLastOnesSpoilTheCheck) {
   for (uint8_t rank = 0; rank < kRanks; ++rank) add(&ranks_, rank, 1);
   const uint32_t check = store_.state(kHalf).check;
@@ -258,6 +491,23 @@ TEST_F(SharedStore, ValuesAfterTheLastOnesSpoilTheCheck) {
   add_packet(&store_, 5);
   EXPECT_NE(store_.state(kHalf).check, check);
   EXPECT_EQ(store_.finish(task), nullptr);
+  EXPECT_EQ(store_.lent(kHalf), 0U);  // a thread may still be writing to these buffers
+  EXPECT_EQ(memory_word(store_), 5U);
+}
+
+TEST_F(SharedStore, ValuesAfterTheSumSpoilTheCheck) {
+  add(&ranks_, 0, 10);
+  lend(&ranks_, 1);
+  ASSERT_FALSE(complete(&ranks_, 1, 0b011));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  const uint32_t check = store_.state(kHalf).check;
+  add(&ranks_, 2, 5);
+  EXPECT_NE(store_.state(kHalf).check, check);
+  EXPECT_EQ(store_.lent(kHalf), 0U);
+  EXPECT_TRUE(complete(&ranks_, 2));
+  EXPECT_EQ(memory_word(store_), 15U);
+  EXPECT_EQ(ranks_.word(0), 10U);
+  EXPECT_EQ(ranks_.word(1), 10U);
 }
 
 TEST_F(SharedStore, SecondCompletionOfAPhaseMakesNoSecondSum) {
@@ -272,7 +522,8 @@ TEST_F(SharedStore, LeavingRankLeavesItsValuesBehind) {
   add(&ranks_, 1, 200);
   store_.take_over(ranks_.job, 1);
   ranks_.write(1, 9999);  // its memory is no longer the switch's
-  EXPECT_EQ(store_.ranks_with_values(kHalf), 1U);
+  EXPECT_EQ(store_.sources(kHalf), 1U);
+  EXPECT_EQ(store_.lent(kHalf), 1U);
   EXPECT_EQ(store_.word(kHalf, 0), 210U);
   ASSERT_FALSE(complete(&ranks_, 0, 0b11));
   ASSERT_NE(store_.finish(run()), nullptr);
@@ -291,15 +542,41 @@ TEST_F(SharedStore, RanksThatLeaveBeforeTheirSumIsFinishedLeaveTheSumBehind) {
   EXPECT_EQ(memory_word(store_), 3U);
 }
 
+TEST_F(SharedStore, RanksWithoutValuesThatLeaveGetNoSum) {
+  add(&ranks_, 0, 10);
+  lend(&ranks_, 1);
+  lend(&ranks_, 2);
+  store_.take_over(ranks_.job, 1);
+  ranks_.write(1, 9999);
+  ASSERT_FALSE(complete(&ranks_, 2));
+  const SumTask task = run();
+  EXPECT_EQ(ranks_.word(1), 9999U);
+  EXPECT_EQ(memory_word(store_), 10U);  // as if that rank had sent a packet
+  store_.take_over(ranks_.job, 0);      // the sum is made but not finished
+  ASSERT_NE(store_.finish(task), nullptr);
+  EXPECT_EQ(ranks_.job.result(kHalf).ranks, 0b100U);
+  EXPECT_EQ(ranks_.word(2), 10U);
+}
+
+TEST_F(SharedStore, JobWhoseRanksBroughtNoValuesIsForgotten) {
+  lend(&ranks_, 0);
+  store_.take_over(ranks_.job, 0);
+  store_.forget(ranks_.job);
+  EXPECT_EQ(store_.lent(kHalf), 0U);
+  EXPECT_FALSE(store_.state(kHalf).filled());
+}
+
 TEST_F(SharedStore, SettlingBringsAllValuesIntoTheSlot) {
   add_packet(&store_, 1);
   add(&ranks_, 0, 10);
+  lend(&ranks_, 2);
   add(&ranks_, 1, 100);
   store_.settle(kHalf);
   EXPECT_EQ(state(), SlotValues::in_memory);
   EXPECT_EQ(memory_word(store_), 111U);
   EXPECT_EQ(store_.word(kHalf, 0), 111U);
-  EXPECT_EQ(store_.ranks_with_values(kHalf), 0U);
+  EXPECT_EQ(store_.sources(kHalf), 0U);
+  EXPECT_EQ(store_.lent(kHalf), 0U);
 }
 
 TEST_F(SharedStore, ForgottenJobHasNothingInAnySlot) {
@@ -312,7 +589,7 @@ TEST_F(SharedStore, ForgottenJobHasNothingInAnySlot) {
   store_.forget(ranks_.job);
   EXPECT_EQ(store_.finish(task), nullptr);
   EXPECT_EQ(state(), SlotValues::in_memory);
-  EXPECT_EQ(store_.ranks_with_values(kHalf + 2), 0U);
+  EXPECT_EQ(store_.sources(kHalf + 2), 0U);
   EXPECT_EQ(memory_word(store_, 0, kHalf + 2), 20U);
 }
 
@@ -322,6 +599,17 @@ TEST_F(SharedStore, ValuesOfAnotherGenerationAreAddedAtOnce) {
   add(&next, 1, 200);
   next.write(1, 9999);
   EXPECT_EQ(store_.word(kHalf, 0), 210U);
+}
+
+TEST_F(SharedStore, BufferOfAnotherGenerationIsNotWrittenTo) {
+  Ranks next;
+  next.write(1, 9999);
+  add(&ranks_, 0, 10);
+  lend(&next, 1);
+  ASSERT_FALSE(complete(&ranks_, 0, 0b011));
+  ASSERT_NE(store_.finish(run()), nullptr);
+  EXPECT_EQ(next.word(1), 9999U);
+  EXPECT_EQ(memory_word(store_), 10U);
 }
 
 TEST_F(SharedStore, SumOfAnotherStoreIsNotFinished) {
@@ -379,11 +667,13 @@ TEST(SlotValues, EachTransitionIsListedOnce) {
   EXPECT_EQ(legal, static_cast<int>(std::size(kSlotTransitions)));
 }
 
-TEST(SlotValues, SumsAreHandedOverOnlyFromBuffers) {
+TEST(SlotValues, SumsAreHandedOverOnlyWithValues) {
   for (uint8_t number = 0; number < kSlotValues; ++number) {
     const auto from = static_cast<SlotValues>(number);
-    const bool in_buffers = from == SlotValues::in_buffers || from == SlotValues::in_both;
+    const bool in_buffers = from == SlotValues::in_buffers;
     EXPECT_EQ(is_legal(from, SlotEvent::hand_over), in_buffers) << int{number};
+    const bool has_values = in_buffers || from == SlotValues::in_memory || from == SlotValues::in_both;
+    EXPECT_EQ(is_legal(from, SlotEvent::hand_over_both), has_values) << int{number};
     EXPECT_EQ(is_legal(from, SlotEvent::finish), is_summing(from)) << int{number};
   }
 }

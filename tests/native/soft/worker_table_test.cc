@@ -137,7 +137,8 @@ INSTANTIATE_TEST_SUITE_P(Fields, WorkerTableKey,
                                          KeyChange{"udp_src", [](WorkerKey* key) { key->udp_src ^= 1; }},
                                          KeyChange{"job", [](WorkerKey* key) { key->job ^= 1; }},
                                          KeyChange{"worker", [](WorkerKey* key) { key->worker ^= 1; }},
-                                         KeyChange{"secret", [](WorkerKey* key) { key->secret ^= 1U << 31U; }}),
+                                         KeyChange{"secret", [](WorkerKey* key) { key->secret ^= 1U << 31U; }},
+                                         KeyChange{"kind", [](WorkerKey* key) { key->kind = wire::Kind::result; }}),
                          [](const auto& each) { return each.param.field; });
 
 TEST(Tables, GroupSendsTheLastReplicaOfAPortFirst) {

@@ -1,0 +1,201 @@
+#include "switchml/native/codecs/agreed.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "switchml/native/codecs/lanes.h"
+#include "switchml/native/codecs/mix.h"
+
+namespace switchml::client {
+
+namespace {
+
+constexpr uint32_t kBytesOfBlock = AgreedBlocks::kWords * sizeof(uint32_t);
+
+// Returns the bits of a lane that holds the number of ranks that have values in a block.
+uint32_t count_bits_for(uint32_t world_size) { return world_size <= kernels::largest_lane(8) ? 8 : 16; }
+static_assert(wire::protocol::max_world <= kernels::largest_lane(16));
+
+// A call with a larger share of blocks with values is made as a dense one.
+constexpr double kLargestShare = 0.6;
+
+Arrays arrays_of(uint64_t blocks) {
+  Arrays words;
+  words.elements = blocks * AgreedBlocks::kWords;
+  return words;
+}
+
+}  // namespace
+
+channel::Geometry AgreedBlocks::geometry_of(const channel::Geometry& of_packets) {
+  channel::Geometry of_blocks = of_packets;
+  of_blocks.values = kWords;
+  of_blocks.streaming = 0;       // the words are read again, for their weighed sum
+  of_blocks.slots = UINT32_MAX;  // no block follows this one that far on, so none is prefetched
+  return of_blocks;
+}
+
+Agreement::Agreement(std::unique_ptr<BlockCodec> codec, std::function<std::unique_ptr<Codec>()> make_dense,
+                     const channel::Geometry& geometry)
+    : Codec(arrays_of(codec->chunks()), kWordBits, geometry),
+      make_dense_(std::move(make_dense)),
+      geometry_(geometry),
+      count_bits_(count_bits_for(geometry.world_size)),
+      any_(codec->chunks()) {
+  blocks_.exponents.resize(codec->chunks());
+  blocks_.codec = std::move(codec);
+  auto* const any = reinterpret_cast<uint8_t*>(any_.data());
+  counter_ = std::make_unique<NarrowIntegers<kernels::Boolean>>(Arrays{any, any, any_.size()}, count_bits_, geometry);
+}
+
+bool Agreement::begin(Chunk* chunk) {
+  const uint64_t blocks = uint64_t{values()} * (kWordBits / count_bits_);  // that a packet counts
+  const uint64_t end = std::min<uint64_t>((chunk->number + 1) * blocks, any_.size());
+  for (uint64_t block = chunk->number * blocks; block < end; ++block) {
+    blocks_.exponents[block] = blocks_.codec->look_at(block);
+    any_[block].byte = blocks_.exponents[block] == BlockCodec::kZero ? 0 : 1;
+  }
+  return counter_->begin(chunk);
+}
+
+SecondPart Agreement::second_part() {
+  SecondPart part;
+  for (uint64_t block = 0; block < any_.size(); ++block) {
+    if (any_[block].byte != 0) {
+      blocks_.some.push_back(block);
+      part.agreed += mix(static_cast<uint32_t>(block + 1));  // mix(0) is 0
+    }
+  }
+  if (static_cast<double>(blocks_.some.size()) > kLargestShare * static_cast<double>(any_.size())) {
+    part.codec = make_dense_();
+  } else {
+    part.codec = std::make_unique<BlocksOfCall>(std::move(blocks_), geometry_);
+  }
+  return part;
+}
+
+BlocksOfCall::BlocksOfCall(AgreedBlocks blocks, const channel::Geometry& geometry)
+    : Codec(arrays_of(blocks.some.size()), kWordBits, geometry),
+      blocks_(std::move(blocks)),
+      blocks_of_chunk_(geometry.values / AgreedBlocks::kWords) {
+  for (const uint64_t block : blocks_.some) {
+    own_ += blocks_.exponents[block] == BlockCodec::kZero ? 0 : 1;
+  }
+}
+
+template <typename Act>
+void BlocksOfCall::for_each_block(uint64_t chunk, Act&& act) const {
+  const uint64_t first = chunk * blocks_of_chunk_;
+  const uint64_t end = std::min<uint64_t>(first + blocks_of_chunk_, blocks_.some.size());
+  for (uint64_t i = first; i < end; ++i) {
+    act(blocks_.some[i], i - first);
+  }
+}
+
+bool BlocksOfCall::owns(uint64_t chunk) const {
+  bool any = false;
+  for_each_block(
+      chunk, [&](uint64_t block, uint64_t /*place*/) { any = any || blocks_.exponents[block] != BlockCodec::kZero; });
+  return any;
+}
+
+uint16_t BlocksOfCall::exponent_of(uint64_t chunk) const {
+  uint16_t largest = 0;
+  for_each_block(chunk, [&](uint64_t block, uint64_t /*place*/) {
+    const uint16_t exponent = blocks_.exponents[block];
+    largest = exponent == BlockCodec::kZero ? largest : std::max(largest, exponent);
+  });
+  return largest;
+}
+
+Chunk BlocksOfCall::state_of(const Chunk& chunk, uint64_t block, uint64_t place) const {
+  Chunk state;
+  state.number = block;
+  state.phase = chunk.phase;
+  state.scaled_by = chunk.scaled_by;
+  const uint64_t lanes = blocks_.codec->elements_of_chunk();
+  for (const uint16_t lane : chunk.named) {
+    if (lane / lanes == place) {
+      state.named.push_back(static_cast<uint16_t>(lane % lanes));
+    }
+  }
+  return state;
+}
+
+bool BlocksOfCall::begin(Chunk* chunk) {
+  if (!blocks_.some.empty()) {
+    return blocks_.codec->begin(chunk);
+  }
+  chunk->phase = Chunk::Phase::values;
+  return Codec::begin(chunk);
+}
+
+Contribution BlocksOfCall::encode(const Chunk& chunk, uint8_t* words) const {
+  using Scale = Contribution::Scale;
+  Contribution made;
+  if (blocks_.some.empty()) {
+    return made;
+  }
+  made.tells_next = chunk.phase == Chunk::Phase::values;
+  if (chunk.phase == Chunk::Phase::exponent) {
+    made.exponent = exponent_of(chunk.number);
+    return made;
+  }
+  made.expects_words = true;
+  if (chunk.phase == Chunk::Phase::values && blocks_.codec->largest_exponent() > 0) {
+    made.scale = chunk.owns_scale ? Scale::own : Scale::of_others;
+  }
+  if (!owns(chunk.number)) {
+    return made;
+  }
+  for_each_block(chunk.number, [&](uint64_t block, uint64_t place) {
+    const Contribution of_block = blocks_.codec->encode(state_of(chunk, block, place), words + place * kBytesOfBlock);
+    made.exponent = std::max(made.exponent, of_block.exponent);
+    made.count = static_cast<uint16_t>(place * AgreedBlocks::kWords + of_block.count);
+  });
+  clear_from((made.count + AgreedBlocks::kWords - 1) / AgreedBlocks::kWords * AgreedBlocks::kWords, words);
+  made.weighed = weigh_from(0, words);
+  return made;
+}
+
+uint32_t BlocksOfCall::decode(const Chunk& chunk, const uint8_t* words) const {
+  const uint32_t weighed = weigh_from(0, words);
+  if (chunk.phase == Chunk::Phase::values) {
+    for_each_block(chunk.number, [&](uint64_t block, uint64_t place) {
+      blocks_.codec->decode(state_of(chunk, block, place), words + place * kBytesOfBlock);
+    });
+  }
+  return weighed;
+}
+
+Step BlocksOfCall::advance(Chunk* chunk, const uint8_t* words) {
+  if (chunk->phase == Chunk::Phase::values) {
+    return Step::end;
+  }
+  const bool had_flags = chunk->phase == Chunk::Phase::flags;
+  if (chunk->told.all > (had_flags ? wire::exponent::max_finite : wire::exponent::non_finite)) {
+    return Step::contradiction;
+  }
+  if (had_flags) {
+    read_flags(chunk, words);
+  }
+  std::vector<uint16_t> named = std::move(chunk->named);
+  const bool agreed = blocks_.codec->begin(chunk);
+  chunk->named = std::move(named);
+  return agreed ? Step::next_phase : Step::contradiction;
+}
+
+void BlocksOfCall::read_flags(Chunk* chunk, const uint8_t* words) {
+  const uint64_t lanes = blocks_.codec->elements_of_chunk();
+  for_each_block(chunk->number, [&](uint64_t block, uint64_t place) {
+    Chunk state = state_of(*chunk, block, place);
+    state.named.clear();
+    blocks_.codec->read_flags(&state, words + place * kBytesOfBlock);
+    for (const uint16_t lane : state.named) {
+      chunk->named.push_back(static_cast<uint16_t>(place * lanes + lane));
+    }
+  });
+  non_finite_ = blocks_.codec->non_finite();
+}
+
+}  // namespace switchml::client
